@@ -1,23 +1,23 @@
-"""Bit sets of AclOperation codes: what a client may do to a topic, a group and the cluster.
+"""Bit sets of AclOperation codes: the operations a client is authorized for on a topic, a group and the cluster.
 
-Without an authorizer nothing is forbidden, so a client that asks is told all operations its kind of resource has.
+Without an authorizer nothing is forbidden, so they contain all operations of the resource type.
 """
 
 from typing import Final
 
 from klamm.model.acls import AclOperation
 
-NOT_ASKED: Final = -(2**31)
-"""The answer to a client that did not ask."""
+NOT_REQUESTED: Final = -(2**31)
+"""The value for a client that did not request them."""
 
 _CONFIGS = (AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS)
 
 
-def _bits(*operations: int) -> int:
+def _encode_bits(*operations: int) -> int:
     return sum(1 << operation for operation in operations)
 
 
-TOPIC_OPERATIONS: Final = _bits(
+TOPIC_OPERATIONS: Final = _encode_bits(
     AclOperation.READ,
     AclOperation.WRITE,
     AclOperation.CREATE,
@@ -26,8 +26,8 @@ TOPIC_OPERATIONS: Final = _bits(
     AclOperation.DESCRIBE,
     *_CONFIGS,
 )
-GROUP_OPERATIONS: Final = _bits(AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE, *_CONFIGS)
-CLUSTER_OPERATIONS: Final = _bits(
+GROUP_OPERATIONS: Final = _encode_bits(AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE, *_CONFIGS)
+CLUSTER_OPERATIONS: Final = _encode_bits(
     AclOperation.CREATE,
     AclOperation.ALTER,
     AclOperation.DESCRIBE,

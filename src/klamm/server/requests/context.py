@@ -1,4 +1,4 @@
-"""What a handler sees of the connection and the request it answers."""
+"""The connection and the request, as handlers see them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class Waiter(Protocol):
     """A request that is answered later."""
 
     def cancel(self) -> None:
-        """Nobody waits for the answer any more."""
+        """Drop the request: its connection is closed."""
 
 
 class _Answered(Enum):
@@ -31,7 +31,7 @@ ANSWERED = _Answered.ANSWERED
 
 @dataclass(frozen=True, slots=True)
 class ListenerContext:
-    """One listener: its name, whether it is for clients or controllers, and what is served there."""
+    """One listener: its name, its kind ("broker" or "controller") and its APIs."""
 
     name: str
     kind: str
@@ -40,18 +40,18 @@ class ListenerContext:
 
 @dataclass(slots=True)
 class ConnectionState:
-    """What is remembered of one connection between requests."""
+    """State of one connection that outlives a request."""
 
     software_name: str = ""
     software_version: str = ""
     quick_produces: "dict[bytes, QuickProduce]" = field(default_factory=dict)
     prefix_lengths: list[int] = field(default_factory=list)
     waiting_produces: ProduceQueue = field(default_factory=ProduceQueue)
-    """Produce requests that wait until records before or in them have been looked at."""
+    """Produce requests that wait until their own records, or those of earlier ones, are validated."""
     unpacks_elsewhere: bool = False
-    """Whether the short way has found that the request at hand has records for a thread."""
+    """Set by the quick path when the records of the current request have to be validated in a thread."""
     packed_bytes_inline: int = INLINE_PACKED_BYTES_MAX
-    """Up to here packed batches of the connection are unpacked on the loop; less once smaller ones were too much."""
+    """Compressed batches up to this size are validated on the loop; lowered when a smaller one took too long."""
     on_close: list[Callable[[], None]] = field(default_factory=list)
     """Called when the connection ends."""
     waiters: dict[Waiter, None] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class ConnectionState:
 
 @dataclass(slots=True)
 class RequestContext:
-    """One request: who asks, through which listener, in which version."""
+    """One request: its connection, listener, API version and client."""
 
     channel: Channel
     listener: ListenerContext
@@ -72,6 +72,6 @@ class RequestContext:
 
     @property
     def connection(self) -> ConnectionState:
-        """What is remembered of the connection."""
+        """The state of the connection."""
         state: ConnectionState = self.channel.state
         return state

@@ -1,4 +1,4 @@
-"""A reply whose time has not come: keeps its place in the order of the connection until somebody decides."""
+"""Replies that are sent later and keep their place in the order of the connection."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,44 +11,47 @@ _NO_FRAME = memoryview(b"")
 
 
 class DeferredReply:
-    """Answers one request when called, with a response or with a KlammError, which `refused` puts into words."""
+    """Sends the reply of one request when called with a response or with a KlammError.
 
-    __slots__ = ("_context", "_refused", "_slot")
+    `refuse` makes a response of the error's code.
+    """
 
-    def __init__(self, context: RequestContext, refused: Callable[[ErrorCode], Any]) -> None:
-        context.frame = _NO_FRAME  # the bytes of the request are borrowed, and this may take minutes
+    __slots__ = ("_context", "_refuse", "_slot")
+
+    def __init__(self, context: RequestContext, refuse: Callable[[ErrorCode], Any]) -> None:
+        context.frame = _NO_FRAME  # the request's bytes are borrowed for this turn, and the reply may take minutes
         self._context = context
         self._slot = context.channel.defer()
-        self._refused = refused
+        self._refuse = refuse
 
     def __call__(self, response: Any) -> None:
-        """Answer."""
+        """Send the reply."""
         if isinstance(response, KlammError):
-            response = self._refused(response.code)
+            response = self._refuse(response.code)
         self._slot.send(response_parts(self._context, response))
 
     def send(self, frame: bytes) -> None:
-        """Answer with a whole reply that is encoded already."""
+        """Send a reply that is encoded already, with length and header."""
         self._slot.send((frame,))
 
 
 class Gathering:
-    """Calls `done` with all answers, in the order they were asked for, once the last one is here."""
+    """Collects answers that arrive in any order; calls `finish` with all of them, in order, after the last one."""
 
-    def __init__(self, count: int, done: Callable[[list[Any]], None]) -> None:
+    def __init__(self, count: int, finish: Callable[[list[Any]], None]) -> None:
         self._answers: list[Any] = [None] * count
         self._missing = count
-        self._done = done
+        self._finish = finish
         if not count:
-            done([])
+            finish([])
 
     def place(self, index: int) -> Callable[[Any], None]:
-        """Where answer number `index` is to be given."""
+        """Return the callback for answer number `index`."""
 
         def answer(response: Any) -> None:
             self._answers[index] = response
             self._missing -= 1
             if not self._missing:
-                self._done(self._answers)
+                self._finish(self._answers)
 
         return answer

@@ -1,7 +1,7 @@
-"""Admin requests: whoever is asked, the active controller decides, and the client hears of it in its own API's words.
+"""Admin requests are decided by the active controller, and its errors become responses of their API.
 
-On a broker's listener a request is carried to the active controller, wherever it is; on a controller's listener only
-this node's own controller answers, and one that is not active says so.
+On a broker listener a request is forwarded to the active controller; on a controller listener only this node's own
+controller answers, with NOT_CONTROLLER unless it is active.
 """
 
 import ipaddress
@@ -26,7 +26,7 @@ from klamm.server.services import Services
 
 FORWARD_MS_MAX = 60_000
 FORWARD_MS = 30_000
-"""How long a controller is looked for when the request does not say how long it may take."""
+"""The deadline of requests without a timeout of their own."""
 
 FORWARDED = frozenset(
     {
@@ -42,31 +42,33 @@ FORWARDED = frozenset(
         "UpdateFeatures",
     }
 )
-"""What may come inside an Envelope."""
+"""The APIs that are accepted inside an Envelope."""
 
 
 async def forward_to_controller(services: Services, context: RequestContext, request: Any) -> Any:
-    """The active controller's answer to an admin request, or a refusal in the form of its API."""
+    """Return the active controller's response to an admin request; an error becomes a response of its API."""
     try:
         if context.listener.kind == "controller":
             return await ask_local_controller(services, request, context.version)
         _check_descriptors(services, request)
-        wanted = getattr(request, "timeout_ms", 0)
-        timeout_ms = min(wanted, FORWARD_MS_MAX) if wanted > 0 else FORWARD_MS
-        client = ForwardedClient(context.client_id, _packed(context.channel.peer_address[0]))
+        requested_ms = getattr(request, "timeout_ms", 0)
+        timeout_ms = min(requested_ms, FORWARD_MS_MAX) if requested_ms > 0 else FORWARD_MS
+        client = ForwardedClient(context.client_id, _pack_address(context.channel.peer_address[0]))
         return await services.controller.ask(request, context.version, timeout_ms=timeout_ms, client=client)
     except KlammError as error:
-        return refusal(request, error.code, str(error) or None)
+        return refuse_request(request, error.code, str(error) or None)
 
 
 def _check_descriptors(services: Services, request: Any) -> None:
-    """Refuse partitions for which this broker has no file descriptors left; a request that only asks is let through."""
+    """Raise POLICY_VIOLATION when this broker lacks file descriptors for new partitions; validation only passes."""
     match request:
         case ct.CreateTopicsRequest(validate_only=False):
             default = services.config.num_partitions
-            partitions = sum(len(t.assignments) or max(t.num_partitions, 0) or default for t in request.topics)
+            partitions = sum(
+                len(topic.assignments) or max(topic.num_partitions, 0) or default for topic in request.topics
+            )
         case cp.CreatePartitionsRequest(validate_only=False):
-            partitions = sum(max(t.count - _partition_count(services, t.name), 0) for t in request.topics)
+            partitions = sum(max(topic.count - _count_partitions(services, topic.name), 0) for topic in request.topics)
         case _:
             return
     complaint = check_room(partitions)
@@ -74,13 +76,13 @@ def _check_descriptors(services: Services, request: Any) -> None:
         raise KlammError(ErrorCode.POLICY_VIOLATION, complaint)
 
 
-def _partition_count(services: Services, topic: str) -> int:
-    known = services.image.topics.get(topic)
-    return 0 if known is None else len(known.partitions)
+def _count_partitions(services: Services, topic: str) -> int:
+    image = services.image.topics.get(topic)
+    return 0 if image is None else len(image.partitions)
 
 
 async def ask_local_controller(services: Services, request: Any, version: int) -> Any:
-    """This node's own controller's answer; KlammError NOT_CONTROLLER when it is not active."""
+    """Return the response of this node's own controller; KlammError NOT_CONTROLLER when it is not active."""
     outcome = await services.controllers.runtime.ask(request, version)
     await services.controller.wait_applied(outcome.offset)
     return outcome.response
@@ -96,39 +98,43 @@ async def answer_as_controller(services: Services, context: RequestContext, requ
         return response
 
 
-def _packed(host: str) -> bytes:
+def _pack_address(host: str) -> bytes:
     try:
         return ipaddress.ip_address(host.partition("%")[0]).packed
     except ValueError:
         return b"\x7f\0\0\1"
 
 
-def refusal(request: Any, code: ErrorCode, text: str | None) -> Any:
-    """The answer that refuses everything a request asks for."""
+def refuse_request(request: Any, code: ErrorCode, text: str | None) -> Any:
+    """Return the response that refuses every part of a request with one error."""
     match request:
         case ct.CreateTopicsRequest():
-            topics = [ct.CreatableTopicResult(name=t.name, error_code=code, error_message=text) for t in request.topics]
+            topics = [
+                ct.CreatableTopicResult(name=topic.name, error_code=code, error_message=text)
+                for topic in request.topics
+            ]
             return ct.CreateTopicsResponse(topics=topics)
         case dt.DeleteTopicsRequest():
-            asked = [(state.name, state.topic_id) for state in request.topics]
-            asked += [(name, bytes(16)) for name in request.topic_names]
+            # Up to v5 topics are named; from v6 each is named or has an id.
+            requested = [(state.name, state.topic_id) for state in request.topics]
+            requested += [(name, bytes(16)) for name in request.topic_names]
             return dt.DeleteTopicsResponse(
                 responses=[
                     dt.DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=text)
-                    for name, topic_id in asked
+                    for name, topic_id in requested
                 ]
             )
         case cp.CreatePartitionsRequest():
             return cp.CreatePartitionsResponse(
                 results=[
-                    cp.CreatePartitionsTopicResult(name=t.name, error_code=code, error_message=text)
-                    for t in request.topics
+                    cp.CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=text)
+                    for topic in request.topics
                 ]
             )
         case ac.AlterConfigsRequest() | iac.IncrementalAlterConfigsRequest():
-            return _refused_configs(request, code, text)
+            return _refuse_configs(request, code, text)
         case el.ElectLeadersRequest():
-            return _refused_elections(request, code, text)
+            return _refuse_elections(request, code, text)
         case apr.AlterPartitionReassignmentsRequest():
             return apr.AlterPartitionReassignmentsResponse(error_code=code, error_message=text)
         case lpr.ListPartitionReassignmentsRequest():
@@ -137,31 +143,34 @@ def refusal(request: Any, code: ErrorCode, text: str | None) -> Any:
             return ub.UnregisterBrokerResponse(error_code=code, error_message=text)
         case uf.UpdateFeaturesRequest():
             return uf.UpdateFeaturesResponse(error_code=code, error_message=text)
-    raise TypeError(f"{type(request).__name__} is no admin request")
+    raise TypeError(f"{type(request).__name__} is not an admin request")
 
 
-def _refused_configs(request: Any, code: ErrorCode, text: str | None) -> Any:
+def _refuse_configs(request: Any, code: ErrorCode, text: str | None) -> Any:
     module: Any = ac if isinstance(request, ac.AlterConfigsRequest) else iac
     answers = [
         module.AlterConfigsResourceResponse(
-            error_code=code, error_message=text, resource_type=each.resource_type, resource_name=each.resource_name
+            error_code=code,
+            error_message=text,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
         )
-        for each in request.resources
+        for resource in request.resources
     ]
-    whole = module.AlterConfigsResponse if module is ac else module.IncrementalAlterConfigsResponse
-    return whole(responses=answers)
+    response = module.AlterConfigsResponse if module is ac else module.IncrementalAlterConfigsResponse
+    return response(responses=answers)
 
 
-def _refused_elections(request: el.ElectLeadersRequest, code: ErrorCode, text: str | None) -> el.ElectLeadersResponse:
-    """v0 has no error for the whole, so every partition gets it, too."""
+def _refuse_elections(request: el.ElectLeadersRequest, code: ErrorCode, text: str | None) -> el.ElectLeadersResponse:
+    """Refuse elections; v0 has no top-level error, so every partition gets it, too."""
     results = [
         el.ReplicaElectionResult(
-            topic=asked.topic,
+            topic=topic.topic,
             partition_result=[
                 el.PartitionResult(partition_id=index, error_code=code, error_message=text)
-                for index in asked.partitions
+                for index in topic.partitions
             ],
         )
-        for asked in request.topic_partitions or ()
+        for topic in request.topic_partitions or ()
     ]
     return el.ElectLeadersResponse(error_code=code, replica_election_results=results)

@@ -1,9 +1,9 @@
-"""Batches that are too much for the loop's thread to look at, and the Produce requests that wait for them.
+"""Validates compressed batches in threads, and holds the Produce requests that wait for it.
 
-Unpacking a megabyte takes milliseconds, a bomb takes much longer. So packed batches beyond a few kilobytes are looked
-at in threads, and a request is staged when all of its batches have been. Requests of one connection are staged in the
-order they came, whichever of them had to wait: an idempotent producer's sequence numbers count on it. A connection has
-one request in the threads at a time, so many bombs of one client are one bomb to the others.
+Decompressing a megabyte takes milliseconds, a decompression bomb much longer. So compressed batches beyond a few
+kilobytes are validated in threads, and a request is staged when all of its batches are. Requests of one connection are
+staged in the order they arrived, because an idempotent producer's sequence numbers depend on it. A connection has one
+request in the threads at a time, so that one client's bombs do not delay all others.
 """
 
 import contextlib
@@ -32,16 +32,16 @@ _T = TypeVar("_T")
 
 THREADS = 2
 CONNECTION_BYTES_MAX = 4 * 1024 * 1024
-"""A connection whose waiting requests hold this much is not read before some of them are staged."""
+"""A connection whose waiting requests reach this size is not read until some of them are staged."""
 TOTAL_BYTES_MAX = 64 * 1024 * 1024
-"""The same for all connections together: past it, each may have one request waiting."""
+"""The same for all connections together: beyond it, each may have one waiting request."""
 
 Validated = Mapping[int, BatchView | KlammError]
-"""What became of batches, by the `id` of their part of the request: what is to be staged, or why it must not be."""
+"""The batch to stage or the error that refuses it, by the `id` of its part of the request."""
 
 
 class BatchToCheck(NamedTuple):
-    """A batch and all that `validate` asks about it."""
+    """A batch and the other arguments of `validate`."""
 
     part_id: int
     data: memoryview
@@ -50,30 +50,30 @@ class BatchToCheck(NamedTuple):
     name: str
 
     def check(self, *, inline: bool) -> BatchView:
-        """The batch as it may be staged."""
+        """Return the batch as it is to be staged; KlammError when it is invalid."""
         return validate(self.data, self.config, self.now_ms, Origin.CLIENT, self.name, inline=inline)
 
 
 @dataclass(slots=True)
 class WaitingProduce:
-    """A request whose batches are being looked at, or that came behind one."""
+    """A request whose batches are being validated, or that arrived after such a one."""
 
     size: int
     find_batches: Callable[[], list[BatchToCheck]]
-    """What must be looked at in a thread; asked when its turn has come."""
+    """Returns the batches to validate in a thread; called when all earlier requests are staged."""
     stage: Callable[[Validated], None]
 
 
 @dataclass(slots=True)
 class ProduceQueue:
-    """The requests of one connection that wait; in the order they came."""
+    """The waiting requests of one connection, in the order they arrived."""
 
     requests: deque[WaitingProduce] = field(default_factory=deque)
     size: int = 0
 
 
 class RecordChecks:
-    """The threads, and how much waits for them."""
+    """The validation threads, and the bytes that wait for them."""
 
     def __init__(self, loop: "asyncio.AbstractEventLoop", threads: Threads) -> None:
         self._loop = loop
@@ -84,7 +84,7 @@ class RecordChecks:
         self._staging: set[asyncio.Task[None]] = set()
 
     def add(self, channel: "Channel", queue: ProduceQueue, request: WaitingProduce) -> None:
-        """Have a request staged after those before it, once its batches have been looked at."""
+        """Queue a request: it is staged once earlier ones are and its batches are validated."""
         queue.requests.append(request)
         queue.size += request.size
         self.waiting_bytes += request.size
@@ -94,11 +94,11 @@ class RecordChecks:
             channel.pause_reading()
 
     def run(self, work: Callable[[], _T]) -> "asyncio.Future[_T]":
-        """Do other work on records in one of the threads."""
+        """Run other work on records in one of the threads."""
         return self._loop.run_in_executor(self._pool(), work)
 
-    def go_on(self, work: Coroutine[Any, Any, None]) -> None:
-        """Stage the rest of a request of many partitions, in later turns."""
+    def stage_later(self, work: Coroutine[Any, Any, None]) -> None:
+        """Stage the rest of a request with many partitions, in later turns."""
         task = self._loop.create_task(work)
         self._staging.add(task)
         task.add_done_callback(self._staging.discard)
@@ -109,13 +109,13 @@ class RecordChecks:
         return self._threads
 
     def stop(self) -> None:
-        """Start nothing more; what is under way ends by itself."""
+        """Start nothing more; work that runs in a thread ends by itself."""
         self._stopped = True
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _begin(self, channel: "Channel", queue: ProduceQueue) -> None:
-        """Go on with the first request that waits; those that need no thread are staged at once."""
+        """Submit the batches of the first waiting request; requests that need no thread are staged at once."""
         while queue.requests and not self._stopped:
             batches = queue.requests[0].find_batches()
             if batches:
@@ -125,7 +125,7 @@ class RecordChecks:
             self._stage_first(channel, queue, {})
 
     def on_checked(self, channel: "Channel", queue: ProduceQueue, work: "Future[Validated]") -> None:
-        """The batches of a connection's first request have been looked at."""
+        """Stage the first request of a connection: its batches are validated."""
         if self._stopped or work.cancelled():
             return
         self._stage_first(channel, queue, work.result())
@@ -140,17 +140,17 @@ class RecordChecks:
         try:
             request.stage(validated)
         except Exception as error:  # noqa: BLE001 - a bug in one request must not keep those behind it waiting
-            log.failure("a checked request could not be staged", error, peer=channel.peer_address)
-            channel.close("its request failed")
+            log.failure("validated Produce request could not be staged", error, peer=channel.peer_address)
+            channel.close("request failed")
 
     def call_on_loop(self, callback: Callable[..., None], *arguments: object) -> None:
-        """From any thread; a loop that is gone wants nothing any more."""
+        """Call back on the loop, from any thread; does nothing once the loop is closed."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *arguments)
 
 
 class _Report:
-    """Takes the end of work in a thread to the loop."""
+    """Hands the result of a thread to the loop."""
 
     __slots__ = ("_channel", "_checks", "_queue")
 
@@ -162,14 +162,14 @@ class _Report:
 
 
 def check_batches(batches: list[BatchToCheck]) -> Validated:
-    """Look at batches one after the other; runs in a thread."""
+    """Validate batches one after the other; runs in a thread."""
     validated: dict[int, BatchView | KlammError] = {}
     for batch in batches:
         try:
             validated[batch.part_id] = batch.check(inline=False)
         except KlammError as error:
             validated[batch.part_id] = error
-        except Exception as error:  # noqa: BLE001 - the producer gets an answer, and the next batch its look
-            log.failure("a batch could not be checked", error, partition=batch.name)
+        except Exception as error:  # noqa: BLE001 - the producer gets a response, and the next batch is validated
+            log.failure("batch validation failed", error, partition=batch.name)
             validated[batch.part_id] = KlammError(ErrorCode.UNKNOWN_SERVER_ERROR)
     return validated

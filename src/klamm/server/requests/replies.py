@@ -15,50 +15,50 @@ _HEAD = struct.Struct(">ii")
 
 
 class RecordRegion:
-    """Record batches that stay in their file until the socket takes them."""
+    """Record batches in a file, sent with sendfile instead of being read."""
 
     __slots__ = ("_file", "length", "position")
 
-    def __init__(self, found: FileSlice) -> None:
-        self._file = found.file
-        self.position = found.position
-        self.length = found.length
+    def __init__(self, region: FileSlice) -> None:
+        self._file = region.file  # keeps the descriptor open until the reply is sent
+        self.position = region.position
+        self.length = region.length
 
     def __len__(self) -> int:
         return self.length
 
     def fileno(self) -> int:
-        """The descriptor of the file, open as long as this object lives."""
+        """Return the descriptor of the file, which stays open as long as this object lives."""
         return self._file.fd
 
 
 def response_parts(context: RequestContext, response: Any) -> Sequence[Part]:
-    """The whole reply: length, header, body; record bytes stay where they are."""
+    """Encode a reply: length, header, body; record batches stay in their files."""
     body: list[Any] = []
     encode_into(response, context.version, body)
     return frame_parts(context, body)
 
 
 async def response_parts_in_slices(context: RequestContext, response: Any) -> Sequence[Part]:
-    """The same for a large response: others have their turn between slices of the work."""
+    """`response_parts` for a large response, in slices: other connections are served in between."""
     body: list[Any] = []
     for _ in encode_in_slices(response, context.version, body):
         await asyncio.sleep(0)
     return frame_parts(context, body)
 
 
-def frame_of(correlation_id: int, body: bytes, *, flexible: bool) -> bytes:
-    """A reply whose body is encoded already."""
+def build_frame(correlation_id: int, body: bytes, *, flexible: bool) -> bytes:
+    """Return a reply whose body is encoded already."""
     return _HEAD.pack(4 + flexible + len(body), correlation_id) + (b"\0" if flexible else b"") + body
 
 
 def frame_parts(context: RequestContext, body: list[Any]) -> Sequence[Part]:
-    """Put length and header before an encoded body."""
+    """Return the reply as runs of bytes and file regions, with length and header first."""
     flexible = response_header_version(context.api_key, context.version)
     try:
-        return (frame_of(context.correlation_id, b"".join(body), flexible=bool(flexible)),)
+        return (build_frame(context.correlation_id, b"".join(body), flexible=bool(flexible)),)
     except TypeError:
-        pass  # a region of a file is among them
+        pass  # a file region is among them, which is not bytes
     size = 4 + flexible + sum(map(len, body))
     head = _HEAD.pack(size, context.correlation_id) + (b"\0" if flexible else b"")
     parts: list[Part] = []

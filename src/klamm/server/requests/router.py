@@ -1,10 +1,9 @@
-"""From a frame to its handler and back: decode, call, encode, keep the order.
+"""Decodes the request in a frame, calls its handler, encodes the response, and keeps replies in order.
 
-Bytes that are no request close the connection, as Kafka does; so does an API or version that is not served, except
-ApiVersions, which answers a version from the future in a form every client can read. A request with more elements than
-its API may carry is answered with INVALID_REQUEST where the response has a place for it. A large request is decoded,
-handled and answered in slices (`slices`), between which other connections get their turn; those behind it on its own
-connection wait.
+Invalid bytes close the connection, as in Kafka, and so does an API or version that is not served, except ApiVersions,
+which answers an unknown version in a form that every client can read. A request with more elements than its API allows
+is answered with INVALID_REQUEST if the response has an error field. A large request is decoded, handled and answered
+in slices (`slices`), between which other connections are served; later requests of its own connection wait.
 """
 
 import asyncio
@@ -32,7 +31,7 @@ log = get_logger("server")
 _START = struct.Struct(">hhi")
 _PRODUCE = 0
 SLICED_BYTES_MIN = 128 * 1024
-"""A larger request is decoded in slices; not Produce, whose bytes are batches that are not decoded."""
+"""Larger requests are decoded in slices, except Produce, most of which is batches that are not decoded."""
 
 
 class Router:
@@ -47,7 +46,7 @@ class Router:
         self._quick_produce = self.quick_paths.pop(_PRODUCE)
 
     def handle(self, channel: Channel, view: memoryview, start: int, end: int) -> None:
-        """Answer one request, now or later."""
+        """Handle one request; the reply is sent now or later."""
         try:
             state = channel.state
             if state is None:
@@ -69,15 +68,15 @@ class Router:
         except Exception as error:  # noqa: BLE001 - a bug in one handler must not take the others down
             api_key, version, _ = _START.unpack_from(view, start)
             log.failure("request failed", error, peer=channel.peer_address, api_key=api_key, version=version)
-            channel.close("its request failed")
+            channel.close("request failed")
 
     def closed(self, channel: Channel) -> None:
-        """Nobody waits on this connection any more."""
+        """Cancel what waits for a connection that has ended, and call its close callbacks."""
         if channel.state is not None:
             for waiter in list(channel.state.waiters):
                 waiter.cancel()
-            for told in channel.state.on_close:
-                told()
+            for callback in channel.state.on_close:
+                callback()
 
     def _dispatch(self, channel: Channel, frame: memoryview) -> None:
         header, offset = decode_request_header(frame)
@@ -95,7 +94,7 @@ class Router:
                 return
             raise RemoteProtocolError(f"{api.name} v{header.api_version} is not served")
         if len(frame) > SLICED_BYTES_MIN and header.api_key != _PRODUCE:
-            context.frame = memoryview(bytes(frame))  # the frame itself is borrowed until the turn ends
+            context.frame = memoryview(bytes(frame))  # the frame itself is valid only until the turn ends
             channel.hold()
             self._start_task(self._dispatch_in_slices(context, route, offset))
             return
@@ -120,7 +119,7 @@ class Router:
         self._finish(context, result)
 
     async def _handle_in_slices(self, context: RequestContext, steps: Steps[Any]) -> None:
-        """Go on with a request that is more than one slice of work."""
+        """Run the remaining slices of a request."""
         try:
             await self._finish_in_slices(context, steps)
         except Exception as error:  # noqa: BLE001 - as above
@@ -180,10 +179,10 @@ class Router:
         log.failure(
             "request failed", error, peer=channel.peer_address, api_key=context.api_key, version=context.version
         )
-        channel.close("its request failed")
+        channel.close("request failed")
 
     def _refuse_elements(self, context: RequestContext, api: Api, error: ElementLimitError) -> None:
-        """INVALID_REQUEST for the whole request; where the response cannot say it, the connection ends."""
+        """Answer INVALID_REQUEST; close the connection if the response has no error field."""
         fields = {field.name for field in declaration(api.response).fields if field.lives_in(context.version)}
         if "error_code" not in fields:
             _close_refused(context.channel, api.key, context.version, error)
@@ -223,25 +222,25 @@ class Router:
         slot.send(parts)
 
     def _refuse_api_versions(self, context: RequestContext, api: Api) -> None:
-        """A version we do not know: its body is not read, the answer is v0 and says which versions we do know."""
+        """Answer an unknown version without reading its body: a v0 response with the versions that are served."""
         entry = _api_version_entry(api)
         body = api.response(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[entry])
         context.version = 0
         context.channel.reply_parts(response_parts(context, body))
 
     async def drain(self) -> None:
-        """Wait for the requests that are still being worked on."""
+        """Wait for the requests that are being handled, for a few seconds at most."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=5)
 
 
 def _close_refused(channel: Channel, api_key: int, version: int, error: ProtocolError) -> None:
     log.warning("request refused", peer=channel.peer_address, api_key=api_key, version=version, reason=error)
-    channel.close("it sent bytes that are no request")
+    channel.close("invalid request")
 
 
 def _api_version_entry(api: Api) -> Any:
-    from klamm.protocol.messages.api_versions import ApiVersion  # noqa: PLC0415 - only a client from the future needs it
+    from klamm.protocol.messages.api_versions import ApiVersion  # noqa: PLC0415 - needed for clients newer than this broker only
 
     first, last = api.advertised
     return ApiVersion(api_key=api.key, min_version=first, max_version=last)

@@ -1,9 +1,9 @@
-"""Requests with many elements take several turns of the loop, so that other connections have theirs in between.
+"""Requests with many elements take several turns of the loop, so that other connections are served in between.
 
-A handler whose work grows with its request is a generator: after each element, or a few, it yields how many it has
-handled, and it returns the response. The router lets it go on until SLICE_ELEMENTS are done. Most requests end there
-and are answered at once; a longer one gives way after every so many, while its connection is not read on.
-A handler that is a coroutine anyhow counts its elements with a `Pace`.
+A handler whose work grows with its request is a generator: after every few elements it yields how many it has handled,
+and it returns the response. The router runs it until SLICE_ELEMENTS are done. Most requests end within the first slice;
+a longer one yields to the loop after every slice, and its connection is not read meanwhile. A handler that is a
+coroutine counts its elements with a `Pace`.
 """
 
 import asyncio
@@ -13,21 +13,21 @@ from typing import TypeVar
 T = TypeVar("T")
 
 Steps = Generator[int, None, T]
-"""The work of a handler: yields how many elements it has handled since it last did, returns the response."""
+"""The work of a handler: yields the number of elements handled since the last yield, returns the response."""
 
 SLICE_ELEMENTS = 250
-"""Elements of a request that are handled before others have their turn: one to three milliseconds."""
+"""Elements of a slice: one to three milliseconds of work."""
 
 
 def run_slice(steps: Steps[T]) -> None:
-    """Handle one slice; StopIteration, with the response, when that was the last one."""
+    """Run one slice; raises StopIteration with the response when it was the last one."""
     spent = 0
     while spent < SLICE_ELEMENTS:
         spent += next(steps)
 
 
 async def run_in_slices(steps: Steps[T]) -> T:
-    """Do all of the work, giving way between slices."""
+    """Run all slices, yielding to the loop in between."""
     while True:
         try:
             run_slice(steps)
@@ -38,13 +38,13 @@ async def run_in_slices(steps: Steps[T]) -> T:
 
 
 def cut(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """The items in slices."""
+    """Split items into slices."""
     for start in range(0, len(items), SLICE_ELEMENTS):
         yield items[start : start + SLICE_ELEMENTS]
 
 
 class Pace:
-    """Counts the elements that a coroutine has handled and gives way when a slice is full."""
+    """Counts the elements that a coroutine has handled and yields to the loop after every slice."""
 
     __slots__ = ("_spent",)
 
@@ -52,7 +52,7 @@ class Pace:
         self._spent = 0
 
     async def spend(self, elements: int = 1) -> None:
-        """Note that so many elements are done."""
+        """Count handled elements."""
         self._spent += elements
         if self._spent >= SLICE_ELEMENTS:
             self._spent = 0

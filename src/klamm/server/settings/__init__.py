@@ -1,1 +1,1 @@
-"""Settings in force: what the metadata overrides, over what the configuration file says."""
+"""Effective configs: the dynamic ones of the metadata over those of the configuration file."""

@@ -1,4 +1,4 @@
-"""Which settings are in force for this broker: its own dynamic ones, else those of all brokers, else the file's."""
+"""The effective configs of this broker: its own dynamic ones, else the cluster-wide ones, else the file's."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from klamm.model.config_describe import effective_broker
 
 
 class BrokerSettings:
-    """Values as of an image; those of the last image are kept, because few images change a setting."""
+    """Config values by image; those of the last image are cached, because few images change a config."""
 
     def __init__(self, node_id: int, static: Mapping[str, str]) -> None:
         self._node_id = node_id
@@ -18,7 +18,7 @@ class BrokerSettings:
         self._values: Mapping[str, Value] = {}
 
     def values(self, image: MetadataImage) -> Mapping[str, Value]:
-        """Everything that is written in one of the places; the same object as long as nothing in it changes."""
+        """Return all values that are set anywhere; the same object as long as none changes."""
         layers = (image.broker_values(self._node_id), image.broker_values(None))
         if layers != self._layers:
             self._layers = layers
@@ -26,12 +26,12 @@ class BrokerSettings:
         return self._values
 
     def value(self, image: MetadataImage, name: str) -> Value:
-        """The value of one setting, the default where it is written nowhere."""
+        """Return the value of a config, or its default."""
         value = self.values(image).get(name)
         return BROKER_CONFIGS.default(name) if value is None else value
 
     def integer(self, image: MetadataImage, name: str) -> int:
-        """The value of a setting that is a whole number."""
+        """Return the value of an integer config."""
         value = self.value(image, name)
         assert isinstance(value, int)
         return value

@@ -1,4 +1,4 @@
-"""From a node's settings to those of its groups."""
+"""The configs of consumer groups, from those of the node."""
 
 from typing import Final
 
@@ -11,11 +11,11 @@ _CLASSES: Final = {
     "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
     "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
 }
-"""What Kafka's own assignors were called in settings files before they had short names."""
+"""Class names that Kafka's configuration files use for its own assignors."""
 
 
 def consumer_group_config_of(config: NodeConfig) -> ConsumerGroupConfig:
-    """The settings of consumer groups."""
+    """Return the configs of consumer groups."""
 
     def integer(name: str) -> int:
         return config.integer(f"group.consumer.{name}")
@@ -28,7 +28,7 @@ def consumer_group_config_of(config: NodeConfig) -> ConsumerGroupConfig:
         min_heartbeat_interval_ms=integer("min.heartbeat.interval.ms"),
         max_heartbeat_interval_ms=integer("max.heartbeat.interval.ms"),
         max_size=integer("max.size"),
-        assignors=_assignors(config),
+        assignors=_read_assignors(config),
         migration_policy=MigrationPolicy(str(config.text("group.consumer.migration.policy")).lower()),
         assignment_interval_ms=integer("assignment.interval.ms"),
         min_assignment_interval_ms=integer("min.assignment.interval.ms"),
@@ -36,7 +36,7 @@ def consumer_group_config_of(config: NodeConfig) -> ConsumerGroupConfig:
     )
 
 
-def _assignors(config: NodeConfig) -> tuple[str, ...]:
+def _read_assignors(config: NodeConfig) -> tuple[str, ...]:
     listed = config.value("group.consumer.assignors")
     assert isinstance(listed, tuple)
     names = tuple(_CLASSES.get(str(name), str(name)) for name in listed)

@@ -1,4 +1,4 @@
-"""Which settings are in force for a topic: its own, else the brokers' dynamic ones, else the file's, else defaults."""
+"""The effective configs of a topic: its own, else the broker's dynamic ones, else the file's, else defaults."""
 
 from collections.abc import Mapping
 
@@ -11,41 +11,42 @@ from klamm.storage import LogConfig
 
 
 class TopicSettingsResolver:
-    """Resolves settings against an image; equal settings share one object."""
+    """Resolves configs against an image; topics with equal configs share one object."""
 
     def __init__(self, broker: BrokerSettings) -> None:
         self._broker = broker
         self._inherited: Mapping[str, Value] | None = None
         self._defaults: dict[str, Value] = {}
-        self._known: dict[frozenset[tuple[str, Value]], TopicSettings] = {}
+        self._cache: dict[frozenset[tuple[str, Value]], TopicSettings] = {}
 
     def resolve(self, image: MetadataImage, topic: str) -> TopicSettings:
-        """The settings of `topic` as of `image`."""
+        """Return the configs of `topic` in `image`."""
         inherited = self._broker.values(image)
         if inherited is not self._inherited:
             self._inherited = inherited
             self._defaults = topic_defaults(inherited)
-            self._known.clear()
+            self._cache.clear()
         overrides = image.topic_values(topic)
         key = frozenset(overrides.items())
-        known = self._known.get(key)
-        if known is None:
-            known = _settings({**self._defaults, **overrides})
-            if len(self._known) < 1000:
-                self._known[key] = known
-        return known
+        settings = self._cache.get(key)
+        if settings is None:
+            settings = _build_settings({**self._defaults, **overrides})
+            # Bounded: clients choose the overrides.
+            if len(self._cache) < 1000:
+                self._cache[key] = settings
+        return settings
 
 
-def _settings(values: Mapping[str, Value]) -> TopicSettings:
+def _build_settings(values: Mapping[str, Value]) -> TopicSettings:
     min_isr = values.get("min.insync.replicas", TOPIC_CONFIGS.default("min.insync.replicas"))
     assert isinstance(min_isr, int)
     return TopicSettings(
         LogConfig.from_topic_config(values),
         min_isr,
-        _replicas(values.get("leader.replication.throttled.replicas")),
-        _replicas(values.get("follower.replication.throttled.replicas")),
+        _read_replicas(values.get("leader.replication.throttled.replicas")),
+        _read_replicas(values.get("follower.replication.throttled.replicas")),
     )
 
 
-def _replicas(value: Value) -> frozenset[str]:
+def _read_replicas(value: Value) -> frozenset[str]:
     return frozenset(value) if isinstance(value, tuple) else frozenset()

@@ -9,7 +9,7 @@ from klamm.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from klamm.server.requests.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
+from klamm.server.requests.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED
 from klamm.server.requests.context import RequestContext
 from klamm.server.services import Services
 
@@ -41,7 +41,7 @@ def handle(services: Services, context: RequestContext, request: DescribeCluster
         controller_id=-1 if controller is None else controller,
         brokers=nodes,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),
     )
 

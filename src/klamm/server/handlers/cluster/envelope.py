@@ -17,7 +17,7 @@ from klamm.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from klamm.server.controller.channel import ForwardedResponse
 from klamm.server.handlers.quorum.describe_quorum import describe
 from klamm.server.requests.context import RequestContext
-from klamm.server.requests.forwarding import FORWARDED, refusal
+from klamm.server.requests.forwarding import FORWARDED, refuse_request
 from klamm.server.services import Services
 
 QUORUM_REQUESTS = frozenset({"AddRaftVoter", "DescribeQuorum", "RemoveRaftVoter"})
@@ -47,7 +47,7 @@ async def handle(services: Services, _context: RequestContext, request: Envelope
         # An error of the envelope makes the broker look for the active controller; any other is the client's answer.
         if error.code is ErrorCode.NOT_CONTROLLER:
             return ForwardedResponse(error_code=error.code)
-        response = refusal(inner, error.code, str(error) or None)
+        response = refuse_request(inner, error.code, str(error) or None)
     head = encode_response_header(header.correlation_id, header.api_key, header.api_version)
     return ForwardedResponse(response_data=head + encode(response, header.api_version), offset=offset)
 

@@ -194,7 +194,7 @@ def _stage(produce: StagedProduce) -> None:
     """Stage what is not refused and answer when all of it is settled."""
     steps = _stage_steps(produce)
     if produce.names_many:
-        produce.services.checks.go_on(_stage_many(produce.context, steps))
+        produce.services.checks.stage_later(_stage_many(produce.context, steps))
         return
     for _ in steps:
         pass  # within this turn: its buffer is lent no longer

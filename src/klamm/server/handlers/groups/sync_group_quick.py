@@ -15,7 +15,7 @@ from klamm.protocol.codec import encode
 from klamm.protocol.messages.sync_group import SyncGroupResponse
 from klamm.server.handlers.groups.rebalance_answers import SYNC_FLEXIBLE_SINCE, sync_answer
 from klamm.server.handlers.groups.sync_group import check_request
-from klamm.server.requests.replies import frame_of
+from klamm.server.requests.replies import build_frame
 from klamm.server.services import Services
 
 
@@ -63,6 +63,6 @@ class _Reply:
             response = SyncGroupResponse(error_code=response.code)
         if response.error_code:
             body = encode(response, self._version)
-            self._slot.send((frame_of(self._correlation_id, body, flexible=self._version >= SYNC_FLEXIBLE_SINCE),))
+            self._slot.send((build_frame(self._correlation_id, body, flexible=self._version >= SYNC_FLEXIBLE_SINCE),))
         else:
             self._slot.send((sync_answer(self._correlation_id, self._version, response),))

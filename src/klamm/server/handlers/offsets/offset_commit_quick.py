@@ -19,7 +19,7 @@ from klamm.server.handlers.offsets.offset_commit import (
     refuse_all,
     resolve_topics,
 )
-from klamm.server.requests.replies import frame_of
+from klamm.server.requests.replies import build_frame
 from klamm.server.services import Services
 
 API_KEY = 8
@@ -86,4 +86,4 @@ class _Reply:
         else:
             response = build_response(self._topics, codes)
         body = encode(response, self._version)
-        self._slot.send((frame_of(self._correlation_id, body, flexible=self._version >= FLEXIBLE_SINCE),))
+        self._slot.send((build_frame(self._correlation_id, body, flexible=self._version >= FLEXIBLE_SINCE),))

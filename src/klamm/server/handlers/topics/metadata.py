@@ -19,7 +19,7 @@ from klamm.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from klamm.server.cluster.topics import auto_create, is_internal, name_complaint, offline_replicas
-from klamm.server.requests.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from klamm.server.requests.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
 from klamm.server.requests.context import RequestContext
 from klamm.server.requests.slices import Steps, run_in_slices
 from klamm.server.services import Services
@@ -129,7 +129,7 @@ def _describe_topic(image: MetadataImage, topic: TopicImage, request: MetadataRe
 
 
 def _topic_operations(request: MetadataRequest) -> int:
-    return TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    return TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_REQUESTED
 
 
 def _build_response(
@@ -144,7 +144,7 @@ def _build_response(
     live = [broker.node_id for broker in brokers if not cluster.brokers[broker.node_id].fenced]
     candidates = live or [broker.node_id for broker in brokers]
     controller = services.random.choice(candidates) if candidates else -1
-    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
     return MetadataResponse(
         brokers=brokers,
         cluster_id=services.cluster_id,
