@@ -1,4 +1,4 @@
-"""How this broker asks other brokers: for markers of transactions, for the word of another coordinator."""
+"""Connections to other brokers, for transaction markers and requests to other coordinators."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from klamm.server.services import Services
 
 TIMEOUT_MS = 10_000
-"""A connection whose other end is gone says nothing; whoever waits on it must not wait for long."""
+"""A broken connection may give no sign of it, so requests time out soon."""
 
 
 class BrokerPeers:
@@ -21,10 +21,10 @@ class BrokerPeers:
         self._peers = Peers(services.loop, client_id=client_id, request_timeout_ms=TIMEOUT_MS)
 
     async def ask(self, broker_id: int, request: Any, version: int) -> Any:
-        """The broker's answer; KlammError NETWORK_EXCEPTION when it cannot be had."""
+        """Return the broker's response; KlammError NETWORK_EXCEPTION when it cannot be reached."""
         broker = self._services.image.cluster.get(broker_id)
         if broker is None or not broker.endpoints:
-            raise KlammError(ErrorCode.NETWORK_EXCEPTION, f"nobody knows where broker {broker_id} is")
+            raise KlammError(ErrorCode.NETWORK_EXCEPTION, f"broker {broker_id} has no known endpoint")
         name = self._services.config.inter_broker_listener_name
         endpoint = broker.endpoints.get(name) or next(iter(broker.endpoints.values()))
         peer = self._peers.get(broker_id, endpoint.host, endpoint.port, name)
@@ -34,5 +34,5 @@ class BrokerPeers:
             raise KlammError(ErrorCode.NETWORK_EXCEPTION, str(error)) from error
 
     def close(self) -> None:
-        """Ask nobody any more."""
+        """Close all connections."""
         self._peers.close()

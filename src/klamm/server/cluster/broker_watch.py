@@ -1,15 +1,16 @@
-"""Notices at once that a broker's process is dead, so that its leaders move without waiting for a session timeout.
+"""Detects that a broker's process is dead, so that its leaders move without waiting for the session timeout.
 
-A broker beats over one connection. When that ends and nobody listens at the broker's own address any more, no process
-is there: fencing it is safe, as it always is. A broker that is paused or cut off still has its session. A controller
-that has just taken over looks once at every broker it was told of, because the one before it may have died with one.
+A broker sends heartbeats over one connection. When that ends and its own address refuses connections, the process is
+dead: fencing it is safe, as it always is. A broker that is paused or partitioned off keeps its session. A new active
+controller probes every broker once, because one may have died together with the previous controller.
 """
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-from klamm.controller import Controller
+from klamm.controller import Controller, Decision
 from klamm.metadata.image import BrokerImage, Endpoint
 from klamm.model.errors import KlammError
 from klamm.server.controller.runtime import ControllerRuntime
@@ -20,68 +21,68 @@ if TYPE_CHECKING:
 
 log = get_logger("controller")
 
-AFTER_A_LOSS_S = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
-"""When a broker is looked for after its connection ended: a dying process closes its sockets one by one."""
-AFTER_TAKING_OVER_S = (0.0, 0.1, 0.4)
+AFTER_LOSS_S = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
+"""Pauses between probes after a connection ended: a dying process closes its sockets one by one."""
+AFTER_ACTIVATION_S = (0.0, 0.1, 0.4)
 CONNECT_S = 1.0
 _EVERY_INTERFACE = ("", "0.0.0.0", "::")  # noqa: S104 - compared with, never bound
 
 
 class BrokerWatch:
-    """Connections of brokers to this controller, and what their end may mean."""
+    """Probes brokers whose heartbeat connections end, and fences those that are dead."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, runtime: ControllerRuntime, node_id: int) -> None:
         self._loop = loop
         self._runtime = runtime
         self._node_id = node_id
         self._connections: dict[int, ConnectionState] = {}
-        self._looking: set[int] = set()
+        self._probing: set[int] = set()
         runtime.add_activation_watcher(self._on_active)
 
     def on_heartbeat(self, broker_id: int, connection: "ConnectionState") -> None:
-        """A broker beat over this connection."""
+        """Watch the connection that a broker sends its heartbeats over."""
         if self._connections.get(broker_id) is not connection:
             self._connections[broker_id] = connection
-            connection.on_close.append(lambda: self._lost(broker_id, connection))
+            connection.on_close.append(partial(self._on_connection_lost, broker_id, connection))
 
-    def _lost(self, broker_id: int, connection: "ConnectionState") -> None:
+    def _on_connection_lost(self, broker_id: int, connection: "ConnectionState") -> None:
         if self._connections.get(broker_id) is not connection:
             return
         del self._connections[broker_id]
         controller = self._runtime.active
         if controller is not None:
             controller.on_broker_disconnected(broker_id)
-            self._look(broker_id, AFTER_A_LOSS_S)
+            self._start_probing(broker_id, AFTER_LOSS_S)
 
     def _on_active(self, controller: Controller) -> None:
         self._connections.clear()
         for broker in controller.image.cluster.brokers.values():
             if not broker.fenced and broker.id != self._node_id:
-                self._look(broker.id, AFTER_TAKING_OVER_S)
+                self._start_probing(broker.id, AFTER_ACTIVATION_S)
 
-    def _look(self, broker_id: int, pauses_s: Sequence[float]) -> None:
-        if broker_id not in self._looking:
-            self._looking.add(broker_id)
-            self._runtime.spawn(self._look_for(broker_id, pauses_s), f"look for broker {broker_id}")
+    def _start_probing(self, broker_id: int, pauses_s: Sequence[float]) -> None:
+        if broker_id not in self._probing:
+            self._probing.add(broker_id)
+            self._runtime.spawn(self._probe(broker_id, pauses_s), f"probe broker {broker_id}")
 
-    async def _look_for(self, broker_id: int, pauses_s: Sequence[float]) -> None:
+    async def _probe(self, broker_id: int, pauses_s: Sequence[float]) -> None:
         try:
             for pause in pauses_s:
                 await asyncio.sleep(pause)
-                broker = self._expected(broker_id)
+                broker = self._find_disconnected(broker_id)
                 if broker is None:
                     return
                 endpoint = next(iter(broker.endpoints.values()), None)
                 if endpoint is None or endpoint.host in _EVERY_INTERFACE:
-                    return
+                    return  # a wildcard address does not say which host to probe
                 if await self._is_refused(endpoint):
                     await self._fence(broker)
                     return
         finally:
-            self._looking.discard(broker_id)
+            self._probing.discard(broker_id)
 
-    def _expected(self, broker_id: int) -> BrokerImage | None:
-        """The broker, while it should be alive and has not come back by itself."""
+    def _find_disconnected(self, broker_id: int) -> BrokerImage | None:
+        """Return the broker if it is not fenced and has not reconnected; else None."""
         controller = self._runtime.active
         broker = controller.image.cluster.get(broker_id) if controller is not None else None
         return None if broker is None or broker.fenced or broker_id in self._connections else broker
@@ -98,10 +99,13 @@ class BrokerWatch:
         return False
 
     async def _fence(self, broker: BrokerImage) -> None:
+        def decide(controller: Controller) -> Decision[bool]:
+            return controller.fence_dead_broker(broker.id, broker.epoch)
+
         try:
-            outcome = await self._runtime.submit(lambda c: c.fence_dead_broker(broker.id, broker.epoch))
+            outcome = await self._runtime.submit(decide)
         except KlammError as error:
-            log.debug("a dead broker was not fenced", broker=broker.id, reason=error)
+            log.debug("dead broker not fenced", broker=broker.id, reason=error)
             return
         if outcome.response:
-            log.warning("broker fenced: its process is gone", broker=broker.id, epoch=broker.epoch)
+            log.warning("broker fenced: its process is dead", broker=broker.id, epoch=broker.epoch)

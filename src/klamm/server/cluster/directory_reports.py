@@ -1,7 +1,7 @@
-"""Tells the controller which log directory holds each replica of this broker, wherever the metadata says otherwise.
+"""Reports to the controller which log directory holds a replica of this broker where the metadata differs (KIP-858).
 
-Only brokers with several directories have anything to tell: with one the controller knows. The newest word about a
-replica is what is sent; what the controller does not take now is said again.
+Only brokers with several directories report: with one, the controller knows. Only the newest directory of a replica is
+sent, and refused reports are sent again.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ ReplicaKey = tuple[Uuid, int]
 
 
 class DirectoryReports:
-    """Compares where replicas lie with what the metadata says, and reports the differences."""
+    """Compares the directories of replicas with the metadata and reports the differences."""
 
     def __init__(
         self, node_id: int, logs: LogManager, channel: ControllerChannel, broker_epoch: Callable[[], int]
@@ -40,17 +40,17 @@ class DirectoryReports:
         self._task: asyncio.Task[None] | None = None
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Replicas have followed a change of the metadata."""
+        """Compare changed partitions; called once the replicas have followed the image."""
         for topic_id in delta.topics_deleted:
             for key in [key for key in self._pending if key[0] == topic_id]:
                 del self._pending[key]
         for topic_id, change in delta.topics_changed.items():
             topic = image.topics.by_id.get(topic_id)
             for index in change.partitions if topic is not None else ():
-                self.look(image, change.after.name, index)
+                self.compare(image, change.after.name, index)
 
-    def look(self, image: MetadataImage, topic_name: str, index: int) -> None:
-        """Report a replica if it lies elsewhere than the metadata says."""
+    def compare(self, image: MetadataImage, topic_name: str, index: int) -> None:
+        """Report a replica that is in another directory than the metadata has."""
         topic = image.topics.get(topic_name)
         partition = topic.partitions.get(index) if topic is not None else None
         if topic is None or partition is None:
@@ -58,17 +58,19 @@ class DirectoryReports:
         if self._node_id not in partition.replicas:
             self._pending.pop((topic.id, index), None)
             return
-        found = self._logs.get(topic_name, index)
-        lies_in = None if found is None else self._logs.directory_ids.get(self._logs.log_dir_of(found).path)
+        replica_log = self._logs.get(topic_name, index)
+        directory = (
+            None if replica_log is None else self._logs.directory_ids.get(self._logs.log_dir_of(replica_log).path)
+        )
         future = self._logs.futures.get(TopicPartition(topic_name, index))
         if future is not None and self._logs.directory_ids[self._logs.log_dir_of(future).path] == partition.directory(
             self._node_id
         ):
-            return  # it is about to lie there
-        if lies_in is None or lies_in == partition.directory(self._node_id):
+            return  # a move to that directory is under way
+        if directory is None or directory == partition.directory(self._node_id):
             self._pending.pop((topic.id, index), None)
             return
-        self._pending[topic.id, index] = lies_in
+        self._pending[topic.id, index] = directory
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._report(), name="directory reports")
 
@@ -84,7 +86,7 @@ class DirectoryReports:
             raise KlammError(ErrorCode(code))
 
     async def stop(self) -> None:
-        """Say nothing more; the next start looks again."""
+        """Stop reporting; the next start compares again."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -98,9 +100,10 @@ class DirectoryReports:
                     if response.error_code:
                         raise KlammError(ErrorCode(response.error_code))
                 except KlammError as error:
-                    log.warning("the controller did not take where replicas lie", replicas=len(sent), reason=error)
+                    log.warning("replica directories not reported, retrying", replicas=len(sent), reason=error)
                     await asyncio.sleep(RETRY_S)
                     continue
+                # A replica that moved meanwhile stays pending with its newer directory.
                 for key, directory in sent.items():
                     if self._pending.get(key) == directory:
                         del self._pending[key]

@@ -1,9 +1,9 @@
-"""This broker in the cluster's eyes: it registers, beats, is unfenced, and says goodbye.
+"""The broker's registration and heartbeats, from its start to its controlled shutdown.
 
     starting ──registered──▶ fenced ──caught up──▶ running ──leaders moved──▶ stopped
 
-A running broker that was silent for a session is fenced and comes back with its next heartbeats. One that stops asks
-first: its leaders move to others, and it goes when everybody has heard of that.
+A running broker that sends no heartbeat for a session is fenced, and unfenced by its next heartbeats. One that stops
+requests it first: its leaders move to other brokers, and it stops when those have applied the change.
 """
 
 import asyncio
@@ -23,17 +23,17 @@ from klamm.telemetry.log import get_logger
 log = get_logger("lifecycle")
 
 EAGER_S = 0.05
-"""The pause between heartbeats of a broker that waits to be let in or out."""
-FAREWELL_S = 30.0
-"""How long a stopping broker waits until its leaders have moved."""
-FAREWELL_ANSWER_MS = 1_500
-"""How long it looks for a controller that could move them."""
-_MAY_PASS = frozenset({ErrorCode.DUPLICATE_BROKER_REGISTRATION, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER})
-"""Refusals of a registration that time may heal: the process before this one still has its session."""
+"""The pause between heartbeats of a broker that waits to be unfenced or to shut down."""
+SHUTDOWN_S = 30.0
+"""How long a controlled shutdown may take."""
+SHUTDOWN_HEARTBEAT_MS = 1_500
+"""The timeout of its heartbeats: without a controller no leader can move."""
+_RETRIED = frozenset({ErrorCode.DUPLICATE_BROKER_REGISTRATION, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER})
+"""Refusals of a registration that is retried: the previous process of this broker still has its session."""
 
 
 class BrokerState(Enum):
-    """How far a broker has come."""
+    """The state of a broker between start and stop."""
 
     STARTING = auto()
     FENCED = auto()
@@ -71,14 +71,14 @@ class BrokerLifecycle:
         self._task: asyncio.Task[None] | None = None
         self._wake = heartbeat_due
         self._moved = asyncio.Event()
-        self._said: str | None = None
+        self._logged_refusal: str | None = None
         self.state = BrokerState.STARTING
         self.broker_epoch = -1
         self._offline_log_dirs = offline_log_dirs
         self._on_replaced = on_replaced
         """Called when another process has registered with this broker's id and replaces it: this one must stop."""
 
-    # Coming
+    # Registration
 
     async def register(
         self,
@@ -88,7 +88,7 @@ class BrokerLifecycle:
         log_dirs: list[bytes],
         previous_epoch: int = -1,
     ) -> int:
-        """Become known to the cluster; returns the broker epoch once this node's metadata holds the registration."""
+        """Register the broker; return its epoch once this node's metadata has the registration."""
         self._incarnation_id = self._new_uuid().bytes
         self._metadata.add_publisher(self)
         request = BrokerRegistrationRequest(
@@ -96,26 +96,32 @@ class BrokerLifecycle:
             cluster_id=self._cluster_id,
             incarnation_id=self._incarnation_id,
             listeners=[
-                Listener(name=name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-                for name, e in endpoints.items()
+                Listener(
+                    name=name,
+                    host=endpoint.host,
+                    port=endpoint.port,
+                    security_protocol=endpoint.security_protocol,
+                )
+                for name, endpoint in endpoints.items()
             ],
             features=[
-                Feature(name=name, min_supported_version=f.min_level, max_supported_version=f.max_level)
-                for name, f in features.items()
+                Feature(name=name, min_supported_version=levels.min_level, max_supported_version=levels.max_level)
+                for name, levels in features.items()
             ],
             rack=rack,
             log_dirs=log_dirs,
             previous_broker_epoch=previous_epoch,
         )
-        self.broker_epoch = await self._registered(request)
+        self.broker_epoch = await self._send_registration(request)
         self.state = BrokerState.FENCED
         log.info("broker registered", node=self._node_id, epoch=self.broker_epoch)
+        # The broker epoch is the offset of the registration's record.
         while self._metadata.image.provenance.offset < self.broker_epoch:
             self._moved.clear()
             await self._moved.wait()
         return self.broker_epoch
 
-    async def _registered(self, request: BrokerRegistrationRequest) -> int:
+    async def _send_registration(self, request: BrokerRegistrationRequest) -> int:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._registration_timeout
         while True:
@@ -124,34 +130,35 @@ class BrokerLifecycle:
             code = ErrorCode(response.error_code)
             if code is ErrorCode.NONE:
                 return int(response.broker_epoch)
-            if code not in _MAY_PASS or loop.time() >= deadline:
+            if code not in _RETRIED or loop.time() >= deadline:
                 raise KlammError(code, f"the controller refused to register this broker: {code.name}")
-            if self._said != code.name:
-                self._said = code.name
-                log.warning("the controller does not take this broker yet", reason=code.name)
+            if self._logged_refusal != code.name:
+                self._logged_refusal = code.name
+                log.warning("broker registration refused, retrying", reason=code.name)
             await asyncio.sleep(EAGER_S)
 
     async def become_ready(self) -> None:
-        """Beat until the controller lets clients in, then keep beating."""
+        """Send heartbeats until the controller unfences the broker, then keep sending them."""
         while self.state is BrokerState.FENCED:
             try:
-                if not (await self._beat()).is_fenced:
+                if not (await self._send_heartbeat()).is_fenced:
                     break
             except KlammError as error:
                 log.warning("heartbeat failed", reason=error)
             await asyncio.sleep(EAGER_S)
-        self._task = asyncio.get_running_loop().create_task(self._keep_beating(), name="broker heartbeat")
+        self._task = asyncio.get_running_loop().create_task(self._keep_sending(), name="broker heartbeat")
 
-    # Living
+    # Heartbeats
 
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Whoever stops waits until everybody has read of it: say so at once. Notice who takes this broker's place."""
+        """React to other brokers that stop, and to another process that registers with this broker's id."""
         self._moved.set()
         for broker_id in delta.brokers_changed:
             broker = image.cluster.get(broker_id)
             if broker is None:
                 continue
             if broker_id != self._node_id:
+                # It stops once all brokers have applied this, which the controller knows from their heartbeats.
                 if broker.in_controlled_shutdown:
                     self._wake.set()
             elif 0 <= self.broker_epoch < broker.epoch and broker.incarnation_id != self._incarnation_id:
@@ -159,8 +166,8 @@ class BrokerLifecycle:
                 self._on_replaced(
                     KlammError(
                         ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-                        f"another process at {where} has registered as broker {broker_id} while this one was out of"
-                        " sight; give every broker its own node.id",
+                        f"another process at {where} has registered as broker {broker_id} while this one had no"
+                        " session; give every broker its own node.id",
                     )
                 )
 
@@ -172,7 +179,7 @@ class BrokerLifecycle:
         """Send a heartbeat to the new controller at once."""
         self._wake.set()
 
-    async def _keep_beating(self) -> None:
+    async def _keep_sending(self) -> None:
         while True:
             try:
                 async with asyncio.timeout(self._interval):
@@ -181,11 +188,13 @@ class BrokerLifecycle:
                 pass
             self._wake.clear()
             try:
-                await self._beat()
+                await self._send_heartbeat()
             except KlammError as error:
                 log.warning("heartbeat failed", reason=error)
 
-    async def _beat(self, *, want_shut_down: bool = False, timeout_ms: int | None = None) -> BrokerHeartbeatResponse:
+    async def _send_heartbeat(
+        self, *, want_shut_down: bool = False, timeout_ms: int | None = None
+    ) -> BrokerHeartbeatResponse:
         request = BrokerHeartbeatRequest(
             broker_id=self._node_id,
             broker_epoch=self.broker_epoch,
@@ -208,10 +217,10 @@ class BrokerLifecycle:
             log.warning("broker fenced by the controller", node=self._node_id)
         return response
 
-    # Going
+    # Controlled shutdown
 
     async def leave(self) -> None:
-        """Hand leadership over and wait until everybody knows; with no other broker alive there is nobody to."""
+        """Move leadership to other brokers and wait until they have applied it; does nothing when there are none."""
         was_running, self.state = self.state is BrokerState.RUNNING, BrokerState.STOPPING
         if self._task is not None:
             self._task.cancel()
@@ -221,21 +230,21 @@ class BrokerLifecycle:
         if not was_running or not others:
             return
         try:
-            async with asyncio.timeout(FAREWELL_S):
-                await self._say_goodbye()
-            log.info("broker stopped leading", node=self._node_id)
+            async with asyncio.timeout(SHUTDOWN_S):
+                await self._request_shutdown()
+            log.info("controlled shutdown complete", node=self._node_id)
         except (TimeoutError, KlammError) as error:
-            log.warning("the broker stops without having handed over", reason=str(error) or "it took too long")
+            log.warning("controlled shutdown failed", reason=str(error) or "timed out")
 
-    async def _say_goodbye(self) -> None:
+    async def _request_shutdown(self) -> None:
         while True:
-            response = await self._beat(want_shut_down=True, timeout_ms=FAREWELL_ANSWER_MS)
+            response = await self._send_heartbeat(want_shut_down=True, timeout_ms=SHUTDOWN_HEARTBEAT_MS)
             if response.should_shut_down:
                 return
             await asyncio.sleep(EAGER_S)
 
     async def stop(self) -> None:
-        """End the heartbeats."""
+        """Stop the heartbeats."""
         self.state = BrokerState.STOPPING
         if self._task is not None:
             self._task.cancel()

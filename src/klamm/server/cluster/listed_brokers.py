@@ -1,10 +1,10 @@
-"""Which brokers Metadata names: the live ones, and for a while those that were live a moment ago.
+"""The brokers that Metadata lists: the live ones, and for a while those that were fenced recently.
 
-A broker whose process dies is fenced at once, and its leaders move at once. Its address stays in the answers for
-`broker.session.timeout.ms` more, as long as Kafka itself would have listed it. Clients rely on that time: librdkafka
-(2.16) throws a broker away when an answer leaves it out, but keeps it as the coordinator of a group in another table;
-a producer that sends offsets to its transaction then waits for that broker until the transaction runs out. While the
-broker is still listed the client notices that it cannot connect, and asks who coordinates now.
+A broker whose process dies is fenced at once, and its leaders move at once. It stays listed for
+`broker.session.timeout.ms` more, as long as Kafka would have listed it. Clients depend on that: librdkafka (2.16)
+removes a broker when a response leaves it out, but keeps it as the coordinator of a group in another table. A producer
+that sends offsets to its transaction then waits for that broker until the transaction times out. While the broker is
+still listed, the client notices that it cannot connect, and looks for the new coordinator.
 """
 
 from klamm.metadata.delta import MetadataDelta
@@ -13,7 +13,7 @@ from klamm.model.clock import Clock
 
 
 class ListedBrokers:
-    """Follows the cluster's brokers and remembers until when each that left is still named."""
+    """Follows the cluster's brokers and keeps the time until which a fenced one is listed."""
 
     def __init__(self, clock: Clock, keep_ms: int) -> None:
         self._clock = clock
@@ -21,23 +21,23 @@ class ListedBrokers:
         self._until: dict[int, int] = {}
 
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Brokers that were live before this step and are fenced after it stay a while."""
+        """Keep listing brokers that this change fences."""
         before, after = delta.image.cluster, image.cluster
         if before is after:
             return
         for broker in after.brokers.values():
             if not broker.fenced:
                 self._until.pop(broker.id, None)
-            elif (known := before.get(broker.id)) is not None and not known.fenced:
+            elif (previous := before.get(broker.id)) is not None and not previous.fenced:
                 self._until[broker.id] = self._clock.monotonic_ms() + self._keep_ms
-        for gone in self._until.keys() - after.brokers.keys():
-            del self._until[gone]
+        for unregistered in self._until.keys() - after.brokers.keys():
+            del self._until[unregistered]
 
     def listed(self, cluster: ClusterImage) -> list[BrokerImage]:
-        """The brokers clients are told about. When all are fenced, as while a whole cluster stops, all there are.
+        """Return the brokers that clients are to know; all of them when all are fenced, as while a cluster stops.
 
-        An answer without brokers makes librdkafka (2.16) forget every one it knew. It begins anew from its bootstrap
-        servers when the count of those that are down comes to the count of all, which it sometimes misses; then never.
+        A response without brokers makes librdkafka (2.16) forget all it knew. It restarts from its bootstrap servers
+        when the number of brokers that are down equals that of all brokers, which it sometimes misses, and then never.
         """
         alive = cluster.alive()
         if not alive:
@@ -46,5 +46,5 @@ class ListedBrokers:
             return alive
         now = self._clock.monotonic_ms()
         self._until = {broker_id: until for broker_id, until in self._until.items() if until > now}
-        left = [cluster.get(broker_id) for broker_id in self._until]
-        return alive + [broker for broker in left if broker is not None and broker.fenced and broker.endpoints]
+        fenced = [cluster.get(broker_id) for broker_id in self._until]
+        return alive + [broker for broker in fenced if broker is not None and broker.fenced and broker.endpoints]

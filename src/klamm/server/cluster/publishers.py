@@ -1,7 +1,7 @@
-"""What this broker does when the cluster's metadata changes: replicas follow, settings take effect, snapshots are made.
+"""Applies changes of the cluster's metadata to this broker: its replicas, then everything that follows them.
 
-Changes are worked off one after the other in a task of their own, so that a thousand new partitions do not hold up the
-loop. `wait_for` tells when a change has taken effect here, `wait_answerable` when a client may be told of it.
+Changes are applied one after the other in a task, so that a thousand new partitions do not block the loop. `wait_for`
+returns when a change has taken effect here, `wait_answerable` when the request that made it may be answered.
 """
 
 import asyncio
@@ -21,18 +21,18 @@ from klamm.telemetry.log import get_logger
 log = get_logger("metadata")
 
 REPLICAS_WAIT_S = 0.1
-"""How long the answer to an admin request waits for the replicas of the broker that was asked, in a cluster. Nothing is
-known of the other brokers' replicas, which the client may need next, so a longer wait buys little; Kafka has none."""
+"""How long the response to an admin request waits for this broker's replicas, in a cluster. The client may need those
+of other brokers next, of which nothing is known, so a longer wait has little use; Kafka does not wait at all."""
 
 PARTITIONS_WAITED_FOR_MAX = 100
-"""With more changed partitions than this to work off, the answer does not wait for them: they take longer than that."""
+"""With more queued partitions than this, the response does not wait: they take longer than REPLICAS_WAIT_S."""
 
 
 Follower = Callable[[MetadataDelta, MetadataImage], None]
 
 
 class _Progress:
-    """An offset of the metadata log that only grows, and those that wait for it."""
+    """An offset of the metadata log that only grows, and the futures that wait for it."""
 
     __slots__ = ("_waiting", "offset")
 
@@ -59,7 +59,7 @@ class _Progress:
 
 @dataclass(slots=True)
 class _Change:
-    """One step of the image, as far as replicas are concerned."""
+    """One change of the image, reduced to what concerns replicas."""
 
     image: MetadataImage
     delta: MetadataDelta
@@ -68,11 +68,11 @@ class _Change:
     partitions: dict[str, dict[int, PartitionImage]]
     """The partitions that changed, by topic."""
     reconfigured: set[str] | None
-    """Topics whose settings changed; None means that any may have, because a broker setting did."""
+    """Topics whose configs changed; None means all, because a broker config did."""
 
 
 class BrokerPublisher:
-    """Keeps replicas in step with the image."""
+    """Applies metadata changes to the replicas of this broker."""
 
     def __init__(self, node_id: int, replicas: ReplicaManager, settings: TopicSettingsResolver) -> None:
         self._node_id = node_id
@@ -93,13 +93,13 @@ class BrokerPublisher:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="metadata publisher")
 
     async def stop(self) -> None:
-        """Leave the rest for the next start."""
+        """Stop; the next start applies the rest."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Note what changed; the work is done in the task."""
+        """Queue a change for the task."""
         for resource, config, reason in unreadable_configs(image, delta.configs_changed):
             kind, name = ResourceType(resource.type).name.lower(), resource.name or "<default>"
             log.error("config ignored: value cannot be read", resource=kind, name=name, config=config, reason=reason)
@@ -114,21 +114,21 @@ class BrokerPublisher:
         deleted: dict[bytes, str] = {topic_id: topic.name for topic_id, topic in delta.topics_deleted.items()}
         partitions = {change.after.name: change.partitions for change in delta.topics_changed.values()}
         self._queue.append(_Change(image, delta, changed, deleted, partitions, reconfigured))
-        self._partitions_queued += _partition_count(self._queue[-1])
+        self._partitions_queued += _count_partitions(self._queue[-1])
         self._wake.set()
         self._image = image
         self._known.reach(image.provenance.offset)
 
     async def wait_for(self, offset: int) -> None:
-        """Return once everything up to `offset` of the metadata log has taken effect here."""
+        """Return once all changes up to `offset` of the metadata log have taken effect here."""
         await self._applied.wait_for(offset)
 
     async def wait_answerable(self, offset: int) -> None:
-        """Return once a client may be told that the change at `offset` is made.
+        """Return once the request that made the change at `offset` may be answered.
 
-        The only broker answers when its replicas have followed: what is made can be used. One of several answers when
-        it knows of the change, and waits for its own replicas for a moment only. A node whose broker has not joined the
-        cluster has no replicas to wait for.
+        A single broker answers when its replicas have followed, so that a new topic can be used at once. One of several
+        answers when it has the change in its image, and waits for its own replicas only briefly. A node whose broker
+        has not joined the cluster has no replicas to wait for.
         """
         if self._task is None:
             return
@@ -147,33 +147,33 @@ class BrokerPublisher:
             while self._queue:
                 change = self._queue.popleft()
                 await self._apply(change)
-                self._partitions_queued -= _partition_count(change)
+                self._partitions_queued -= _count_partitions(change)
                 self._applied.reach(change.image.provenance.offset)
 
     async def _apply(self, change: _Change) -> None:
         image = change.image
         settings = functools.partial(self._settings.resolve, image)
         if change.changed or change.deleted:
-            with self._contained(change, part="replicas"):
+            with self._contain_failure(change, part="replicas"):
                 await self._replicas.apply(image, change.changed, change.deleted, settings, change.partitions)
         names = image.topics.by_name if change.reconfigured is None else change.reconfigured
         for name in names:
             if name in image.topics.by_name:
-                with self._contained(change, topic=name):
+                with self._contain_failure(change, topic=name):
                     self._replicas.reconfigure(name, settings(name))
         for follower in self._followers:
-            with self._contained(change, part=getattr(follower, "__qualname__", str(follower))):
+            with self._contain_failure(change, part=getattr(follower, "__qualname__", str(follower))):
                 follower(change.delta, image)
 
     @contextlib.contextmanager
-    def _contained(self, change: _Change, **what: str) -> Iterator[None]:
-        """A fault in one part of a change is told and does not stop the other parts."""
+    def _contain_failure(self, change: _Change, **what: str) -> Iterator[None]:
+        """Log the failure of one part of a change, so that the other parts are applied."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - one part that fails must not stop the others
             offset = change.image.provenance.offset
-            log.failure("part of a metadata change could not be carried out", error, offset=offset, **what)
+            log.failure("part of a metadata change failed", error, offset=offset, **what)
 
 
-def _partition_count(change: _Change) -> int:
+def _count_partitions(change: _Change) -> int:
     return sum(len(partitions) for partitions in change.partitions.values())

@@ -1,6 +1,6 @@
-"""Replication as a running part of the node: who is followed, who lags, what is remembered, how fast copies go.
+"""Replication as a running part of the node: fetchers, ISR checks, high-watermark checkpoints, throttles.
 
-Roles come from the metadata log through the replicas; everything here is timers, addresses and settings around them.
+The replicas get their roles from the metadata; here are the timers, addresses and configs around them.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ FETCHERS = "num.replica.fetchers"
 
 
 class ReplicationService:
-    """Fetchers, in-sync replicas, checkpoints of high watermarks; started once the broker is registered."""
+    """Runs fetchers, ISR checks and checkpoints; started once the broker is registered."""
 
     def __init__(self, services: "Services", broker_epoch: Callable[[], int]) -> None:
         self._services = services
@@ -38,22 +38,22 @@ class ReplicationService:
         replicas.isr.alter_partition = self._alter_partition
         replicas.isr.broker_epoch = broker_epoch
         self._task: asyncio.Task[None] | None = None
-        self._marked = -1
+        self._checkpointed = -1
 
     def start(self) -> None:
-        """Begin to look after replicas."""
+        """Start the timers."""
         self._set_rates(self._services.image)
         self._task = self._services.loop.create_task(self._run(), name="replication")
 
     async def stop(self) -> None:
-        """Copy and propose nothing more."""
+        """Stop fetching, ISR changes and the timers."""
         self.fetchers.close()
         self._services.replicas.isr.stop()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    # Who is where
+    # Requests and metadata
 
     def _address(self, broker_id: int) -> tuple[str, int] | None:
         broker = self._services.image.cluster.get(broker_id)
@@ -69,17 +69,17 @@ class ReplicationService:
         return response
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """The image has moved and the replicas have followed."""
+        """Apply changed brokers and configs; called once the replicas have followed the image."""
         replicas = self._services.replicas
         replicas.image = image
         if delta.brokers_changed:
-            self._on_brokers()
+            self._on_brokers_changed()
         if any(resource.type == ResourceType.BROKER for resource in delta.configs_changed):
             self._set_rates(image)
             self.fetchers.spread(self._services.settings.integer(image, FETCHERS))
 
-    def _on_brokers(self) -> None:
-        """A broker came, went, or was fenced: some may join, others are no longer waited for."""
+    def _on_brokers_changed(self) -> None:
+        """Reconsider ISRs and high watermarks: a broker was registered, fenced, unfenced or removed."""
         replicas = self._services.replicas
         now_ms = self._services.clock.monotonic_ms()
         replicas.isr.look_again()
@@ -116,12 +116,13 @@ class ReplicationService:
                 if now >= next_checkpoint:
                     next_checkpoint = now + checkpoint_s
                     self._checkpoint()
-            except Exception as error:  # noqa: BLE001 - one partition's trouble must not end the care for all others
-                log.failure("looking after replicas failed", error)
+            except Exception as error:  # noqa: BLE001 - a failure of one partition must not stop the checks of all others
+                log.failure("replica checks failed", error)
 
     def _checkpoint(self) -> None:
-        """Remember how far logs are committed, if that has changed."""
-        marked = sum(replica.log.high_watermark for replica in self._services.replicas)
-        if marked != self._marked:
-            self._marked = marked
+        """Write the high watermarks if one of them has moved."""
+        # Comparing sums is cheap; a movement they hide is written with the next one.
+        total = sum(replica.log.high_watermark for replica in self._services.replicas)
+        if total != self._checkpointed:
+            self._checkpointed = total
             self._services.logs.checkpoint(wait=False)

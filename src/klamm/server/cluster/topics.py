@@ -1,4 +1,4 @@
-"""What several handlers ask about topics: is the name allowed, is it internal, who leads here, create it if allowed."""
+"""Topic look-ups that several handlers share, and the creation of topics on demand."""
 
 from klamm.metadata.image import MetadataImage, PartitionImage
 from klamm.model.errors import ErrorCode, KlammError
@@ -17,28 +17,28 @@ __all__ = ["auto_create", "is_internal", "leading_replica", "name_complaint", "o
 
 
 def is_internal(topic: str) -> bool:
-    """Whether the cluster keeps its own records there."""
+    """Whether `topic` is internal: the cluster keeps its own records there."""
     return topic in INTERNAL_TOPICS
 
 
 def offline_replicas(image: MetadataImage, partition: PartitionImage) -> list[int]:
-    """The replicas nobody can reach: their broker is gone, or the disk below them."""
-    found = []
+    """Return the replicas of a partition whose broker is fenced or whose log directory is offline."""
+    offline = []
     for replica in partition.replicas:
         broker = image.cluster.get(replica)
         if broker is None or broker.fenced or not broker.has_directory(partition.directory(replica)):
-            found.append(replica)
-    return found
+            offline.append(replica)
+    return offline
 
 
 def leading_replica(services: Services, topic: str, index: int, current_leader_epoch: int) -> Replica:
-    """The replica that may answer for a partition; KlammError says why this node may not."""
+    """Return the replica with which this node leads a partition; KlammError says why it does not."""
     replica = services.replicas.find(topic, index)
     if replica is None or not replica.leads:
-        known = services.image.topics.get(topic)
-        if known is None or index not in known.partitions:
+        image = services.image.topics.get(topic)
+        if image is None or index not in image.partitions:
             raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        raise KlammError(services.replicas.absence(known.id, index))
+        raise KlammError(services.replicas.absence(image.id, index))
     error = replica.state.check_leader_epoch(current_leader_epoch)
     if error:
         raise KlammError(error)
@@ -46,12 +46,12 @@ def leading_replica(services: Services, topic: str, index: int, current_leader_e
 
 
 async def auto_create(services: Services, names: list[str]) -> None:
-    """Create topics with the broker's defaults because a client asked for them; what fails shows in the answer."""
+    """Create topics with the broker's defaults because a Metadata request named them; failures are logged."""
     if not names:
         return
     complaint = check_room(len(names) * services.config.num_partitions)
     if complaint:
-        log.warning("topics were not created on demand", topics=names, reason=complaint)
+        log.warning("topics not auto-created", topics=names, reason=complaint)
         return
     request = CreateTopicsRequest(
         topics=[CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in names]
@@ -59,10 +59,10 @@ async def auto_create(services: Services, names: list[str]) -> None:
     try:
         response = await services.controller.ask(request, timeout_ms=AUTO_CREATE_MS)
     except KlammError as error:
-        log.warning("topics were not created on demand", topics=names, reason=error)
+        log.warning("topics not auto-created", topics=names, reason=error)
         return
     for topic in response.topics:
         if topic.error_code == ErrorCode.NONE:
-            log.info("topic created on demand", topic=topic.name)
+            log.info("topic auto-created", topic=topic.name)
         elif topic.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
-            log.warning("topic not created on demand", topic=topic.name, reason=topic.error_message)
+            log.warning("topic not auto-created", topic=topic.name, reason=topic.error_message)
