@@ -15,10 +15,10 @@ from klamm.metadata.image import Endpoint
 from klamm.net import NetServer, TurnLoop
 from klamm.replication import FetchSessions
 from klamm.server.boot.component_configs import (
-    SECURITY_PROTOCOLS,
+    SECURITY_PROTOCOL_IDS,
     TOLERATED_FEATURES,
     controller_config,
-    identify,
+    find_cluster_id,
     net_config,
     quorum_endpoint,
 )
@@ -127,7 +127,7 @@ class Node:
         self.net.start(self.router, {name: ListenerContext(name, kind, table) for name in names})
 
     async def _open_logs(self, loop: asyncio.AbstractEventLoop) -> None:
-        cluster_id = identify(self.environment, self.config)
+        cluster_id = find_cluster_id(self.environment, self.config)
         self.logs = make_logs(
             loop, self.config, self.environment, fail=self._fail, on_dir_offline=self._heartbeat_due.set
         )
@@ -212,14 +212,14 @@ class Node:
     def _controller_endpoints(self) -> dict[str, Endpoint]:
         name = self.config.controller_listener_names[0]
         host, port = quorum_endpoint(self.config, self.addresses) or self.addresses[name]
-        return {name: Endpoint(host, port, SECURITY_PROTOCOLS["PLAINTEXT"])}
+        return {name: Endpoint(host, port, SECURITY_PROTOCOL_IDS["PLAINTEXT"])}
 
     def _broker_endpoints(self) -> dict[str, Endpoint]:
         advertised = {listener.name: (listener.host, listener.port) for listener in self.config.advertised_listeners}
         endpoints = {}
         for listener in self.config.broker_listeners:
             host, port = advertised.get(listener.name) or self.addresses[listener.name]
-            endpoints[listener.name] = Endpoint(host, port, SECURITY_PROTOCOLS[listener.security_protocol])
+            endpoints[listener.name] = Endpoint(host, port, SECURITY_PROTOCOL_IDS[listener.security_protocol])
         return endpoints
 
     async def _keep_house(self) -> None:

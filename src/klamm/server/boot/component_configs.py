@@ -1,7 +1,4 @@
-"""From a node's configuration to the small configurations of its rooms; nothing is decided here.
-
-The node (`node.py`) owns the order of things; what each room is told is written here.
-"""
+"""The configurations of a node's parts, derived from the configuration of the node."""
 
 import contextlib
 import socket
@@ -22,7 +19,7 @@ from klamm.storage import CleanerConfig, StorageConfig
 from klamm.storage.config import MAX_LONG
 from klamm.storage.meta_properties import MetaProperties, read_meta_properties
 
-SECURITY_PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+SECURITY_PROTOCOL_IDS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 TOLERATED_FEATURES: Final = {
     "group.version": FeatureRange(0, 1),
     "kraft.version": FeatureRange(0, 1),
@@ -30,25 +27,27 @@ TOLERATED_FEATURES: Final = {
     "streams.version": FeatureRange(0, 1),
     "transaction.version": FeatureRange(0, 2),
 }
-"""Levels a folder written by Apache Kafka may have finalized. They do not stop this broker from joining, but clients
-are told only of features it serves."""
-_ANYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - recognised, not bound
+"""Levels that a cluster formed by Apache Kafka may have finalized. They do not keep this broker from joining, but
+ApiVersions lists only the features it serves."""
+_WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - recognised, not bound
 
 
 def net_config(config: NodeConfig) -> NetConfig:
-    """What the sockets are allowed."""
+    """Return the limits of sockets and connections."""
     overrides = {}
     for entry in (config.text("max.connections.per.ip.overrides") or "").split(","):
         address, _, limit = entry.strip().rpartition(":")
         if address:
             overrides[address] = int(limit)
-    written = config.static
+    configured = config.static
     return NetConfig(
         request_bytes_max=config.integer("socket.request.max.bytes"),
-        # Kafka's default buffers are small; unless somebody chose a size, the kernel's own tuning does better.
-        send_buffer_bytes=config.integer("socket.send.buffer.bytes") if "socket.send.buffer.bytes" in written else -1,
+        # Kafka's default buffers are small: unless a size is configured, the kernel's own tuning does better.
+        send_buffer_bytes=config.integer("socket.send.buffer.bytes")
+        if "socket.send.buffer.bytes" in configured
+        else -1,
         receive_buffer_bytes=(
-            config.integer("socket.receive.buffer.bytes") if "socket.receive.buffer.bytes" in written else -1
+            config.integer("socket.receive.buffer.bytes") if "socket.receive.buffer.bytes" in configured else -1
         ),
         listen_backlog_size=config.integer("socket.listen.backlog.size"),
         connections_max_idle_ms=config.integer("connections.max.idle.ms"),
@@ -59,7 +58,7 @@ def net_config(config: NodeConfig) -> NetConfig:
 
 
 def storage_config(config: NodeConfig) -> StorageConfig:
-    """Which folders hold logs, and how they are kept; a controller without a broker keeps metadata only."""
+    """Return the log directories and how they are maintained; a node without a broker has only the metadata's."""
     return StorageConfig(
         log_dirs=data_folders(config),
         recovery_threads_per_dir=config.integer("num.recovery.threads.per.data.dir"),
@@ -73,7 +72,7 @@ def storage_config(config: NodeConfig) -> StorageConfig:
 
 
 def data_folders(config: NodeConfig) -> tuple[str, ...]:
-    """Every folder this node opens."""
+    """Return all log directories that this node opens."""
     partitions = config.log_dirs if config.is_broker else ()
     return tuple(dict.fromkeys((*partitions, config.metadata_log_dir)))
 
@@ -91,10 +90,10 @@ def _cleaner_config(config: NodeConfig) -> CleanerConfig:
 
 
 def raft_config(config: NodeConfig, cluster_id: str, directory_id: bytes) -> RaftConfig:
-    """Who this member of the quorum is, who votes, how patient it is."""
+    """Return the identity, voters and timeouts of this member of the quorum."""
     return RaftConfig(
         node_id=config.node_id,
-        voters={v.node_id: (v.host, v.port, ZERO_UUID) for v in config.voters},
+        voters={voter.node_id: (voter.host, voter.port, ZERO_UUID) for voter in config.voters},
         log_dir=config.metadata_log_dir,
         cluster_id=cluster_id,
         directory_id=directory_id,
@@ -112,8 +111,7 @@ def raft_config(config: NodeConfig, cluster_id: str, directory_id: bytes) -> Raf
 
 
 def replication_config(config: NodeConfig) -> ReplicationConfig:
-    """Kafka's replica.* settings."""
-    written = config.static
+    """Return the replica.* configs."""
     buffer = "replica.socket.receive.buffer.bytes"
     return ReplicationConfig(
         lag_time_max_ms=config.integer("replica.lag.time.max.ms"),
@@ -123,7 +121,7 @@ def replication_config(config: NodeConfig) -> ReplicationConfig:
         fetch_response_max_bytes=config.integer("replica.fetch.response.max.bytes"),
         fetch_backoff_ms=config.integer("replica.fetch.backoff.ms"),
         socket_timeout_ms=config.integer("replica.socket.timeout.ms"),
-        socket_receive_buffer_bytes=config.integer(buffer) if buffer in written else -1,
+        socket_receive_buffer_bytes=config.integer(buffer) if buffer in config.static else -1,
         fetchers=config.integer("num.replica.fetchers"),
         checkpoint_interval_ms=config.integer("replica.high.watermark.checkpoint.interval.ms"),
         leader_throttled_rate=min(config.integer("leader.replication.throttled.rate"), MAX_LONG),
@@ -132,31 +130,31 @@ def replication_config(config: NodeConfig) -> ReplicationConfig:
 
 
 def quorum_endpoint(config: NodeConfig, addresses: dict[str, tuple[str, int]]) -> tuple[str, int] | None:
-    """Where other members reach this one: as advertised, as the voters are written, or as bound."""
+    """Return the address of this member for others: as advertised, as in the list of voters, or as bound."""
     name = config.controller_listener_names[0]
     if name not in addresses:
         return None
-    told = next((each for each in config.advertised_listeners if each.name == name), None)
-    if told is not None:
-        return told.host, told.port
+    advertised = next((listener for listener in config.advertised_listeners if listener.name == name), None)
+    if advertised is not None:
+        return advertised.host, advertised.port
     host, port = addresses[name]
-    written = next((voter for voter in config.voters if voter.node_id == config.node_id), None)
-    if written is not None:
-        return written.host, written.port or port
-    return (socket.gethostname() if host in _ANYWHERE else host), port
+    own = next((voter for voter in config.voters if voter.node_id == config.node_id), None)
+    if own is not None:
+        return own.host, own.port or port
+    return (socket.gethostname() if host in _WILDCARDS else host), port
 
 
 def bootstrap_addresses(config: NodeConfig) -> list[tuple[str, int]]:
-    """controller.quorum.bootstrap.servers as hosts and ports."""
-    found = []
+    """Return the hosts and ports of controller.quorum.bootstrap.servers."""
+    addresses = []
     for text in config.bootstrap_servers:
         host, _, port = text.rpartition(":")
-        found.append((host.strip("[]"), int(port)))
-    return found
+        addresses.append((host.strip("[]"), int(port)))
+    return addresses
 
 
 def controller_config(config: NodeConfig, cluster_id: str) -> ControllerConfig:
-    """What the controller decides by."""
+    """Return the configs that the controller decides by."""
     return ControllerConfig(
         node_id=config.node_id,
         cluster_id=cluster_id,
@@ -167,19 +165,19 @@ def controller_config(config: NodeConfig, cluster_id: str) -> ControllerConfig:
     )
 
 
-def identify(environment: Environment, config: NodeConfig) -> str:
-    """The cluster the folders belong to; empty folders of a node that is its own quorum get a new one."""
+def find_cluster_id(environment: Environment, config: NodeConfig) -> str:
+    """Return the id of the cluster the folders belong to; a new one for empty folders of a single-node quorum."""
     disk = environment.disk
     may_format = config.is_controller and [voter.node_id for voter in config.voters] == [config.node_id]
-    found: dict[str, MetaProperties | None] = {}
+    identities: dict[str, MetaProperties | None] = {}
     for path in data_folders(config):
-        # A folder the disk refuses is for the storage to judge: it fails alone if the node can do without it.
+        # An unreadable folder is left to the log manager, which takes it offline if the node can do without it.
         with contextlib.suppress(OSError):
-            found[path] = read_meta_properties(disk, path)
-    known = sorted({meta.cluster_id for meta in found.values() if meta is not None})
+            identities[path] = read_meta_properties(disk, path)
+    known = sorted({meta.cluster_id for meta in identities.values() if meta is not None})
     if len(known) > 1:
         raise ConfigError(f"the data folders belong to different clusters: {', '.join(known)}")
-    for path, meta in found.items():
+    for path, meta in identities.items():
         if meta is not None:
             continue
         content = set(disk.listdir(path)) - IGNORED_IN_EMPTY if disk.isdir(path) else set()

@@ -1,7 +1,7 @@
-"""A node's configuration: Kafka's server.properties read whole, checked, and made typed.
+"""The configuration of a node: Kafka's server.properties, parsed, checked and typed.
 
-Nothing is touched here: no file beside the text itself, no socket. Every contradiction is refused before the node
-starts, with a sentence that says what to write. Settings Klamm has no use for are kept in `ignored` to be logged once.
+Neither files (except the configuration itself) nor sockets are opened here. Contradictions are refused before the node
+starts, with a message that says what to write. Configs that have no effect in Klamm are collected in `ignored`.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ EMBEDDED_PORT: Final = 9092
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """Everything one node was told. Settings without an attribute of their own are read with `value(name)`."""
+    """All configs of a node. Those without an attribute of their own are read with `value(name)`."""
 
     static: Mapping[str, str] = field(repr=False)
-    """The texts as written, file and overrides, secrets among them; what DescribeConfigs calls static."""
+    """The unparsed values of file and overrides, secrets included; DescribeConfigs calls them static."""
     node_id: int
     roles: frozenset[str]
     listeners: tuple[Listener, ...]
     advertised_listeners: tuple[Listener, ...]
-    """Only those written; a listener without one answers with the address the client connected to."""
+    """Only configured ones; without one, clients get the address they connected to."""
     controller_listener_names: tuple[str, ...]
     inter_broker_listener_name: str
     voters: tuple[Voter, ...]
@@ -48,82 +48,81 @@ class NodeConfig:
     bootstrap_servers: tuple[str, ...]
     log_dirs: tuple[str, ...]
     metadata_log_dir: str
-    """Topic settings the file implies, by topic name and in topic units; for LogConfig and DescribeConfigs."""
     ignored: tuple[str, ...] = ()
-    """Settings that were accepted and change nothing here."""
+    """Configs that were accepted and have no effect."""
     warnings: tuple[str, ...] = ()
-    """Sentences for the log: accepted, but perhaps not meant."""
+    """Log messages about configs that are valid but may not be intended."""
     _values: dict[str, Value] = field(default_factory=dict, repr=False)
 
     def value(self, name: str) -> Value:
-        """The typed value of any broker setting, its default when it was not written."""
+        """Return the typed value of a broker config, or its default."""
         if name in self._values:
             return self._values[name]
         return BROKER_CONFIGS.default(name)
 
     def integer(self, name: str) -> int:
-        """The value of a whole-number setting."""
+        """Return the value of an integer config."""
         value = self.value(name)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"{name} is not a whole number setting with a value")
+            raise TypeError(f"{name} is not an integer config with a value")
         return value
 
     def flag(self, name: str) -> bool:
-        """The value of a yes-or-no setting."""
+        """Return the value of a boolean config."""
         value = self.value(name)
         if not isinstance(value, bool):
-            raise TypeError(f"{name} is not a yes-or-no setting")
+            raise TypeError(f"{name} is not a boolean config")
         return value
 
     def text(self, name: str) -> str | None:
-        """The value of a text setting."""
+        """Return the value of a string config."""
         value = self.value(name)
         if not isinstance(value, str | None):
-            raise TypeError(f"{name} is not a text setting")
+            raise TypeError(f"{name} is not a string config")
         return value
 
     @property
     def is_broker(self) -> bool:
-        """Whether clients are served here."""
+        """Whether this node has the broker role."""
         return "broker" in self.roles
 
     @property
     def is_controller(self) -> bool:
-        """Whether this node votes in the metadata quorum."""
+        """Whether this node has the controller role."""
         return "controller" in self.roles
 
     @property
     def broker_listeners(self) -> tuple[Listener, ...]:
-        """Where clients and other brokers come in."""
-        return tuple(each for each in self.listeners if each.name not in self.controller_listener_names)
+        """The listeners for clients and other brokers."""
+        return tuple(listener for listener in self.listeners if listener.name not in self.controller_listener_names)
 
     @property
     def controller_listeners(self) -> tuple[Listener, ...]:
-        """Where the quorum's own traffic comes in."""
-        return tuple(each for each in self.listeners if each.name in self.controller_listener_names)
+        """The listeners for the metadata quorum."""
+        return tuple(listener for listener in self.listeners if listener.name in self.controller_listener_names)
 
     def advertises(self, name: str) -> bool:
-        """Whether the file says which address clients of this listener are told."""
+        """Whether an advertised address is configured for a listener."""
         return any(listener.name == name for listener in self.advertised_listeners)
 
     @property
     def rack(self) -> str | None:
-        """The failure zone this broker stands in."""
+        """The rack of this broker."""
         return self.text("broker.rack")
 
     @property
     def num_partitions(self) -> int:
-        """Partitions of a topic created without a number."""
+        """The partition count of topics that are created without one."""
         return self.integer("num.partitions")
 
     @property
     def default_replication_factor(self) -> int:
-        """Replicas of a topic created without a number."""
+        """The replication factor of topics that are created without one."""
         return self.integer("default.replication.factor")
 
     @property
     def auto_create_topics_enable(self) -> bool:
-        """Whether asking for an unknown topic creates it."""
+        """Whether a Metadata request for an unknown topic creates it."""
         return self.flag("auto.create.topics.enable")
 
     @property
@@ -133,17 +132,17 @@ class NodeConfig:
 
     @property
     def fetch_max_bytes(self) -> int:
-        """Largest fetch response, whatever the client asks."""
+        """The largest Fetch response, whatever the client requests."""
         return self.integer("fetch.max.bytes")
 
     @property
     def fetch_session_slots(self) -> int:
-        """Fetch sessions remembered at most."""
+        """The limit of cached fetch sessions."""
         return self.integer("max.incremental.fetch.session.cache.slots")
 
 
 def load_config(path: str, overrides: Sequence[str] = ()) -> NodeConfig:
-    """The configuration in a properties file; `overrides` are texts like num.partitions=3 and win over the file."""
+    """Load a properties file; `overrides`, such as num.partitions=3, take precedence over it."""
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -152,38 +151,39 @@ def load_config(path: str, overrides: Sequence[str] = ()) -> NodeConfig:
     try:
         text = data.decode()
     except UnicodeDecodeError:
+        # Java's properties files are ISO 8859-1; most are written in UTF-8 all the same.
         text = data.decode("latin-1")
     return parse_config(text, overrides, source=os.path.basename(path))
 
 
 def parse_config(text: str, overrides: Sequence[str] = (), source: str = "server.properties") -> NodeConfig:
-    """The configuration in properties text; `source` is what complaints call it."""
+    """Parse the text of a properties file; messages call it `source`."""
     warnings: list[str] = []
-    places: dict[str, tuple[str, str]] = {}
-    for entry in _entries(text, source):
-        if entry.key in places:
+    entries: dict[str, tuple[str, str]] = {}
+    for entry in _parse_entries(text, source):
+        if entry.key in entries:
             warnings.append(f"{entry.key} is written twice in {source}; the value at line {entry.line} counts")
-        places[entry.key] = (entry.value, f"{source} line {entry.line}")
+        entries[entry.key] = (entry.value, f"{source} line {entry.line}")
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals or not key.strip():
             raise ConfigError(f"--override {override}: write --override key=value")
-        places[key.strip()] = (value.strip(), f"--override {key.strip()}")
-    values, ignored = _typed(places)
-    static = {name: value for name, (value, _) in places.items()}
-    return _build(static, values, ignored, warnings)
+        entries[key.strip()] = (value.strip(), f"--override {key.strip()}")
+    values, ignored = _parse_values(entries)
+    static = {name: value for name, (value, _) in entries.items()}
+    return _build_config(static, values, ignored, warnings)
 
 
 def embedded_properties(data_dir: str, port: int = EMBEDDED_PORT, node_id: int = 1, host: str = "127.0.0.1") -> str:
-    """The properties of a node that needs none: one broker and controller in one process, for `klamm up`."""
-    shown = f"[{host}]" if ":" in host else host
+    """Return the properties of a single node with both roles, for `klamm up`."""
+    bracketed = f"[{host}]" if ":" in host else host
     return format_properties(
         {
             "process.roles": "broker,controller",
             "node.id": str(node_id),
             "controller.quorum.voters": f"{node_id}@127.0.0.1:0",
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{shown}:{port},CONTROLLER://127.0.0.1:0",
+            "listeners": f"PLAINTEXT://{bracketed}:{port},CONTROLLER://127.0.0.1:0",
             "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": data_dir,
             "offsets.topic.replication.factor": "1",
@@ -196,22 +196,22 @@ def embedded_properties(data_dir: str, port: int = EMBEDDED_PORT, node_id: int =
     )
 
 
-def _entries(text: str, source: str) -> Iterable[Property]:
+def _parse_entries(text: str, source: str) -> Iterable[Property]:
     try:
         return parse_properties(text)
     except ConfigError as error:
         raise ConfigError(f"{source} {error}") from None
 
 
-def _typed(places: Mapping[str, tuple[str, str]]) -> tuple[dict[str, Value], tuple[str, ...]]:
-    """The typed values of all known settings, and the names of those without meaning here."""
+def _parse_values(entries: Mapping[str, tuple[str, str]]) -> tuple[dict[str, Value], tuple[str, ...]]:
+    """Return the typed values of all known configs, and the names of those without effect."""
     values: dict[str, Value] = {}
     ignored = []
-    for name, (text, where) in places.items():
+    for name, (text, where) in entries.items():
         key = broker_key(name)
         if key is None or name in DYNAMIC_ONLY:
             if not known_by_name(name):
-                raise ConfigError(f"{where}: {_unknown(name)}")
+                raise ConfigError(f"{where}: {_explain_unknown(name)}")
             ignored.append(name)
             continue
         try:
@@ -223,13 +223,13 @@ def _typed(places: Mapping[str, tuple[str, str]]) -> tuple[dict[str, Value], tup
     return values, tuple(ignored)
 
 
-def _unknown(name: str) -> str:
+def _explain_unknown(name: str) -> str:
     if name in DYNAMIC_ONLY:
         return f"{name} can only be set on a running broker; remove it here and set it with kafka-configs"
     return BROKER_CONFIGS.unknown(name)
 
 
-def _build(
+def _build_config(
     static: Mapping[str, str], values: dict[str, Value], ignored: tuple[str, ...], warnings: list[str]
 ) -> NodeConfig:
     for name, text in with_node_id(static).items():
@@ -241,18 +241,18 @@ def _build(
     node_id = values["node.id"]
     assert isinstance(node_id, int)
 
-    controllers = tuple(name.upper() for name in _words(values, "controller.listener.names"))
-    protocols = _protocols(values, controllers)
-    listeners = parse_listeners("listeners", _words(values, "listeners"), protocols)
+    controllers = tuple(name.upper() for name in _read_list(values, "controller.listener.names"))
+    protocols = _read_protocols(values, controllers)
+    listeners = parse_listeners("listeners", _read_list(values, "listeners"), protocols)
     check_ports(listeners)
-    advertised = parse_listeners("advertised.listeners", _words(values, "advertised.listeners"), protocols)
-    inter_broker = _inter_broker(values, protocols)
+    advertised = parse_listeners("advertised.listeners", _read_list(values, "advertised.listeners"), protocols)
+    inter_broker = _find_inter_broker_listener(values, protocols)
     check_listeners(roles, listeners, advertised, controllers, inter_broker)
 
-    voters = tuple(parse_voter(text) for text in _words(values, "controller.quorum.voters"))
-    bootstrap = _words(values, "controller.quorum.bootstrap.servers")
+    voters = tuple(parse_voter(text) for text in _read_list(values, "controller.quorum.voters"))
+    bootstrap = _read_list(values, "controller.quorum.bootstrap.servers")
     check_quorum(node_id, roles, voters, bootstrap)
-    log_dirs = tuple(os.path.abspath(path) for path in _words(values, "log.dirs") or _words(values, "log.dir"))
+    log_dirs = tuple(os.path.abspath(path) for path in _read_list(values, "log.dirs") or _read_list(values, "log.dir"))
     metadata_dir = values.get("metadata.log.dir")
     return NodeConfig(
         static=dict(static),
@@ -262,7 +262,8 @@ def _build(
         advertised_listeners=advertised,
         controller_listener_names=controllers,
         inter_broker_listener_name=inter_broker,
-        voters=voters or _own_voter(node_id, bootstrap, [each for each in listeners if each.name in controllers]),
+        voters=voters
+        or _find_own_voter(node_id, bootstrap, [listener for listener in listeners if listener.name in controllers]),
         bootstrap_servers=bootstrap,
         log_dirs=log_dirs,
         metadata_log_dir=os.path.abspath(metadata_dir) if isinstance(metadata_dir, str) else log_dirs[0],
@@ -272,23 +273,23 @@ def _build(
     )
 
 
-def _words(values: Mapping[str, Value], name: str) -> tuple[str, ...]:
-    words = values.get(name, BROKER_CONFIGS.default(name))
-    return words if isinstance(words, tuple) else ()
+def _read_list(values: Mapping[str, Value], name: str) -> tuple[str, ...]:
+    entries = values.get(name, BROKER_CONFIGS.default(name))
+    return entries if isinstance(entries, tuple) else ()
 
 
-def _protocols(values: Mapping[str, Value], controllers: Sequence[str]) -> dict[str, str]:
-    """What each listener name speaks; a controller listener needs no entry while the map is not written."""
-    written = values.get("listener.security.protocol.map")
-    protocols = parse_protocol_map(str(written or BROKER_CONFIGS.default("listener.security.protocol.map")))
-    if not written:
+def _read_protocols(values: Mapping[str, Value], controllers: Sequence[str]) -> dict[str, str]:
+    """Return the protocol of each listener name; controller listeners need no entry unless a map is configured."""
+    configured = values.get("listener.security.protocol.map")
+    protocols = parse_protocol_map(str(configured or BROKER_CONFIGS.default("listener.security.protocol.map")))
+    if not configured:
         for name in controllers:
             protocols.setdefault(name, "PLAINTEXT")
     return protocols
 
 
-def _inter_broker(values: Mapping[str, Value], protocols: Mapping[str, str]) -> str:
-    """The listener between brokers: named itself, or by the protocol it speaks."""
+def _find_inter_broker_listener(values: Mapping[str, Value], protocols: Mapping[str, str]) -> str:
+    """Return the name of the inter-broker listener: configured itself, or by its protocol."""
     name, protocol = values.get("inter.broker.listener.name"), values.get("security.inter.broker.protocol")
     if name and protocol:
         raise ConfigError(
@@ -304,8 +305,8 @@ def _inter_broker(values: Mapping[str, Value], protocols: Mapping[str, str]) -> 
     return str(name).upper()
 
 
-def _own_voter(node_id: int, bootstrap: Sequence[str], controllers: Sequence[Listener]) -> tuple[Voter, ...]:
-    """This node as the only voter, when the one bootstrap address is its own controller listener."""
+def _find_own_voter(node_id: int, bootstrap: Sequence[str], controllers: Sequence[Listener]) -> tuple[Voter, ...]:
+    """Return this node as the only voter if the one bootstrap address is its own controller listener."""
     if len(bootstrap) != 1 or not controllers:
         return ()
     host, _, port = bootstrap[0].rpartition(":")

@@ -1,4 +1,4 @@
-"""The rules that hold between a node's settings: each refusal says what to write, each warning what may surprise."""
+"""Rules between the configs of a node: errors say what to write, warnings what the effect will be."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PROVIDED: Final = re.compile(r"\$\{([A-Za-z0-9_-]+):")
 
 
 def check_roles(static: Mapping[str, str], values: Mapping[str, Value]) -> frozenset[str]:
-    """The roles of this node; a file without them is no KRaft file."""
+    """Return the roles of this node; raises ConfigError without process.roles, as for a ZooKeeper-era file."""
     roles = values.get("process.roles")
     if not isinstance(roles, tuple):
         zookeeper = " (ZooKeeper is not used any more)" if "zookeeper.connect" in static else ""
@@ -66,19 +66,19 @@ def check_listeners(
     controllers: Sequence[str],
     inter_broker: str,
 ) -> None:
-    """Roles, listeners and what is advertised must tell one story."""
+    """Check that roles, listeners and advertised listeners agree."""
     names = [listener.name for listener in listeners]
     shown = ", ".join(names)
-    theirs = [name for name in names if name in controllers]
-    if "controller" in roles and not theirs:
+    controller_names = [name for name in names if name in controllers]
+    if "controller" in roles and not controller_names:
         raise ConfigError(
             f"listeners has no controller listener (controller.listener.names={','.join(controllers)}, listeners:"
             f" {shown}); add {controllers[0]}://localhost:9093 to listeners"
         )
-    if "controller" not in roles and theirs:
+    if "controller" not in roles and controller_names:
         raise ConfigError(
-            f"listeners has controller listener {theirs[0]}, but process.roles has no controller;"
-            f" remove {theirs[0]} from listeners or write process.roles=broker,controller"
+            f"listeners has controller listener {controller_names[0]}, but process.roles has no controller;"
+            f" remove {controller_names[0]} from listeners or write process.roles=broker,controller"
         )
     others = [name for name in names if name not in controllers]
     if "broker" not in roles and others:
@@ -114,9 +114,9 @@ def _check_inter_broker(inter_broker: str, others: Sequence[str], controllers: S
 
 
 def check_quorum(node_id: int, roles: frozenset[str], voters: Sequence[Voter], bootstrap: Sequence[str]) -> None:
-    """The voters, if fixed, must include exactly the nodes that are controllers."""
+    """Check that fixed voters include this node exactly if it is a controller."""
     ids = [voter.node_id for voter in voters]
-    shown = ",".join(str(each) for each in ids)
+    shown = ",".join(map(str, ids))
     if not voters and not bootstrap:
         raise ConfigError(
             "the controllers are not named; write controller.quorum.voters=<id>@<host>:<port>"
@@ -137,7 +137,7 @@ def check_quorum(node_id: int, roles: frozenset[str], voters: Sequence[Voter], b
 
 
 def check_relations(values: Mapping[str, Value], static: Mapping[str, str]) -> None:
-    """Numbers that must agree with each other, and values that would have to be fetched from elsewhere."""
+    """Check numbers that depend on each other, and refuse values that need a config provider."""
     for small, large in _AT_MOST:
         low, high = _number(values, small), _number(values, large)
         if low > high:
@@ -158,7 +158,7 @@ def check_relations(values: Mapping[str, Value], static: Mapping[str, str]) -> N
 
 
 def check_replica_selector(roles: frozenset[str], values: Mapping[str, Value]) -> None:
-    """Who sends consumers to replicas must be somebody this broker has; a controller serves no consumers."""
+    """Check that a broker's replica selector is one that Klamm has; a controller serves no consumers."""
     selector = values.get("replica.selector.class")
     if "broker" in roles and selector not in (None, "", LEADER, RACK_AWARE):
         raise ConfigError(
@@ -168,7 +168,7 @@ def check_replica_selector(roles: frozenset[str], values: Mapping[str, Value]) -
 
 
 def exposure_warnings(listeners: Sequence[Listener]) -> list[str]:
-    """Listeners beyond this machine are open to everybody who reaches them: nobody is asked for a password."""
+    """Warn of listeners that other machines can reach, since there is no authentication."""
     return [
         f"listener {listener} is open to other machines without authentication;"
         f" write {listener.name}://127.0.0.1:{listener.port} to serve this machine only"
@@ -178,7 +178,7 @@ def exposure_warnings(listeners: Sequence[Listener]) -> list[str]:
 
 
 def relation_warnings(values: Mapping[str, Value]) -> list[str]:
-    """What is allowed but makes something fail later."""
+    """Warn of configs that are valid but make requests fail later."""
     warnings = []
     replicas, needed = _number(values, "default.replication.factor"), _number(values, "min.insync.replicas")
     if needed > replicas:

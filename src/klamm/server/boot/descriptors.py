@@ -1,7 +1,7 @@
-"""File descriptors: partitions must leave some to connections.
+"""Limits how many file descriptors partitions may use, so that connections get some.
 
-Every partition keeps files open, every connection a socket, and the process may have only so many of both. A node that
-runs out accepts no connection any more, not even that of an operator who comes to delete topics.
+Every partition keeps files open and every connection a socket, and the process has one limit for both. A node that
+runs out accepts no connections, not even that of an operator who wants to delete topics.
 """
 
 import os
@@ -12,15 +12,15 @@ from klamm.telemetry.log import get_logger
 log = get_logger("server")
 
 RESERVE_MIN = 100
-"""Descriptors that partitions may not take: connections, housekeeping, segments that roll."""
+"""Descriptors reserved for connections, housekeeping and segments that roll."""
 RESERVE_SHARE = 10
-"""The reserve is at least this part of the limit: a tenth."""
+"""The reserve is at least the limit divided by this."""
 PER_PARTITION = 2
-"""What one partition is reckoned with: its active segment, and one more that is read or cleaned."""
+"""The estimate for one partition: its active segment, and one more that is read or cleaned."""
 
 
 def raise_limit() -> None:
-    """Have as many descriptors as the system allows this process; the soft limit is often a relic of 1,024."""
+    """Raise the soft limit, which is often still 1,024, to the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         return
@@ -33,7 +33,7 @@ def raise_limit() -> None:
 
 
 def check_room(partitions: int) -> str:
-    """Why so many more partitions cannot be had; empty when they can."""
+    """Return why so many more partitions cannot be created; empty when they can."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return ""
@@ -49,8 +49,9 @@ def check_room(partitions: int) -> str:
 
 
 def _count_open() -> int:
-    """How many descriptors are open. Linux counts them for a stat of the folder since 6.2; before, they are listed."""
+    """Return the number of open descriptors; 0 on systems without /proc, where the limit is not watched."""
     try:
+        # Since 6.2 Linux reports their number as the size of the folder; before, it is 0 and they have to be listed.
         return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
-    except OSError:  # no such folder on other systems: the limit is not watched there
+    except OSError:
         return 0

@@ -1,6 +1,6 @@
-"""Giving data folders their identity: cluster, node and folder id, written once before the first start.
+"""Formats data folders: writes cluster, node and directory id once, before the first start.
 
-Everything is checked before anything is written, so a refusal leaves all folders as they were.
+Everything is checked before anything is written, so an error leaves all folders unchanged.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from klamm.storage.meta_properties import META_PROPERTIES, MetaProperties, read_
 _INITIAL_CONTROLLER = re.compile(r"(?P<id>\d+)@(?P<host>\[[^\]]+\]|[^:\[\]]+):(?P<port>\d+):(?P<directory>[\w-]+)")
 
 IGNORED_IN_EMPTY = frozenset({".lock", "lost+found", "pipelines"})
-"""What an empty data folder may hold; pipelines keep their state in the last where nothing else was asked for."""
+"""Entries an empty data folder may have; `pipelines` is the default folder for the state of pipelines."""
 
 METADATA_VERSION = "4.3-IV0"
-"""The metadata level a new cluster begins with."""
+"""The metadata.version of a new cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class FormatReport:
-    """Which folders got an identity now, and which had it already."""
+    """The folders that were formatted, and those that already were."""
 
     formatted: tuple[str, ...]
     skipped: tuple[str, ...]
 
 
 def random_uuid(entropy: Callable[[int], bytes] = os.urandom) -> Uuid:
-    """A new id as Kafka makes them: version 4, none of the reserved ones, and no leading dash in its text."""
+    """Return a new id as Kafka generates them: version 4, not reserved, and without a leading dash as text."""
     while True:
         raw = bytearray(entropy(16))
         raw[6] = raw[6] & 0x0F | 0x40
@@ -53,12 +53,12 @@ def random_uuid(entropy: Callable[[int], bytes] = os.urandom) -> Uuid:
 
 
 def all_folders(config: NodeConfig) -> tuple[str, ...]:
-    """Every folder the node writes to: data and metadata."""
+    """Return all folders the node writes to: data and metadata."""
     return tuple(dict.fromkeys((*config.log_dirs, config.metadata_log_dir)))
 
 
 def check_folders(paths: Sequence[str]) -> None:
-    """Refuse a folder that could not be made or written, without making or writing it."""
+    """Raise ConfigError for a folder that cannot be created or written, without creating it."""
     for path in paths:
         existing = path
         while not os.path.lexists(existing):
@@ -73,7 +73,7 @@ def check_folders(paths: Sequence[str]) -> None:
 
 
 def read_identities(config: NodeConfig, disk: Disk | None = None) -> dict[str, MetaProperties | None]:
-    """What every folder says it belongs to; folders of two clusters, or of another node, are refused."""
+    """Return the identity of every folder; ConfigError for folders of two clusters or of another node."""
     identities = {path: read_meta_properties(disk or Disk(), path) for path in all_folders(config)}
     known = {path: identity for path, identity in identities.items() if identity is not None}
     for path, identity in known.items():
@@ -84,17 +84,17 @@ def read_identities(config: NodeConfig, disk: Disk | None = None) -> dict[str, M
             )
     clusters = {identity.cluster_id: path for path, identity in known.items()}
     if len(clusters) > 1:
-        (one, first), (other, second), *_ = clusters.items()
+        (first_id, first), (second_id, second), *_ = clusters.items()
         raise ConfigError(
-            f"{first} belongs to cluster {one} but {second} to cluster {other}; use folders of one cluster"
+            f"{first} belongs to cluster {first_id} but {second} to cluster {second_id}; use folders of one cluster"
         )
     return identities
 
 
 def check_voters(config: NodeConfig, disk: Disk | None = None) -> None:
-    """Refuse static voters unlike those the metadata folder was last used with.
+    """Raise ConfigError for static voters other than those the metadata folder was last used with.
 
-    A voter that is started with fewer would elect itself, acknowledge records, and lose them when the others return.
+    With fewer voters a node could elect itself, acknowledge records, and lose them when the others return.
     """
     folder = os.path.join(config.metadata_log_dir, METADATA_FOLDER)
     known = QuorumStateFile(folder, disk or Disk()).read_static_voters()
@@ -102,12 +102,12 @@ def check_voters(config: NodeConfig, disk: Disk | None = None) -> None:
     if known is None or not config.is_controller or known == configured:
         return
     raise ConfigError(
-        f"{config.metadata_log_dir} was last used with the voters {_listed(known)}, but controller.quorum.voters names"
-        f" {_listed(configured)}; name the same voters, or use another folder"
+        f"{config.metadata_log_dir} was last used with the voters {_join_ids(known)}, but controller.quorum.voters"
+        f" names {_join_ids(configured)}; name the same voters, or use another folder"
     )
 
 
-def _listed(ids: Iterable[int]) -> str:
+def _join_ids(ids: Iterable[int]) -> str:
     return ",".join(map(str, sorted(ids)))
 
 
@@ -124,8 +124,8 @@ def format_folders(
 ) -> FormatReport:
     """Write meta.properties into every folder that has none; `dry_run` checks everything and writes nothing.
 
-    `voters` are the first of a quorum that may change; they go into a snapshot that the log begins with. A directory
-    id of zero in this node's own entry stands for the one its metadata folder gets here.
+    `voters` are the initial voters of a dynamic quorum, written as a snapshot at the start of the log. A zero directory
+    id in this node's own entry stands for the one that its metadata folder gets here.
     """
     if not cluster_id or not cluster_id.isprintable() or cluster_id != cluster_id.strip():
         raise ConfigError("the cluster id is empty or unprintable; make one with klamm storage random-uuid")
@@ -153,22 +153,22 @@ def format_folders(
             own = voters.get(config.node_id)
             if own is not None and own.key.directory_id != ZERO_UUID:
                 directory_id = Uuid(own.key.directory_id)
-            _write_voters(disk, path, _with_directory(voters, config.node_id, directory_id), now_ms)
+            _write_voters(disk, path, _set_directory(voters, config.node_id, directory_id), now_ms)
         disk.makedirs(path, exist_ok=True)
         write_meta_properties(disk, path, MetaProperties(cluster_id, config.node_id, directory_id))
     return FormatReport(tuple(fresh), tuple(formatted))
 
 
 def standalone_voters(config: NodeConfig) -> VoterSet:
-    """This node as the only voter of a quorum that may grow."""
+    """Return this node as the only voter of a dynamic quorum."""
     listener = config.controller_listeners[0]
-    told = next((each for each in config.advertised_listeners if each.name == listener.name), listener)
-    host = socket.gethostname() if told.host in ("", "0.0.0.0", "::") else told.host  # noqa: S104 - compared with
-    return VoterSet([RaftVoter(ReplicaKey(config.node_id), host, told.port, listener.name)])
+    advertised = next((other for other in config.advertised_listeners if other.name == listener.name), listener)
+    host = socket.gethostname() if advertised.host in ("", "0.0.0.0", "::") else advertised.host  # noqa: S104 - compared with
+    return VoterSet([RaftVoter(ReplicaKey(config.node_id), host, advertised.port, listener.name)])
 
 
 def parse_initial_controllers(config: NodeConfig, text: str) -> VoterSet:
-    """Voters as kafka-storage takes them: id@host:port:directory-id, separated by commas."""
+    """Parse voters in the form of kafka-storage: id@host:port:directory-id, separated by commas."""
     voters = []
     for entry in text.split(","):
         match = _INITIAL_CONTROLLER.fullmatch(entry.strip())
@@ -187,20 +187,22 @@ def parse_initial_controllers(config: NodeConfig, text: str) -> VoterSet:
         )
     if len({voter.id for voter in voters}) != len(voters):
         raise ConfigError("--initial-controllers names a node twice; write every id once")
-    found = VoterSet(voters)
-    if config.is_controller and config.node_id not in found:
+    voter_set = VoterSet(voters)
+    if config.is_controller and config.node_id not in voter_set:
         raise ConfigError(
             f"node.id={config.node_id} is not among --initial-controllers; add it, or write --no-initial-controllers"
         )
-    return found
+    return voter_set
 
 
-def _with_directory(voters: VoterSet, node_id: int, directory_id: bytes) -> VoterSet:
-    return VoterSet(replace(v, key=ReplicaKey(v.id, directory_id)) if v.id == node_id else v for v in voters)
+def _set_directory(voters: VoterSet, node_id: int, directory_id: bytes) -> VoterSet:
+    return VoterSet(
+        replace(voter, key=ReplicaKey(voter.id, directory_id)) if voter.id == node_id else voter for voter in voters
+    )
 
 
 def _write_voters(disk: Disk, log_dir: str, voters: VoterSet, now_ms: int) -> None:
-    """The snapshot before the first record: empty but for who votes."""
+    """Write the snapshot that a dynamic quorum begins with: empty except for the voters."""
     folder = os.path.join(log_dir, METADATA_FOLDER)
     disk.makedirs(folder, exist_ok=True)
     SnapshotFolder(folder, disk).write(

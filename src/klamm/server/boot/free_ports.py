@@ -1,8 +1,8 @@
-"""Ports for nodes that listen later: free now, and claimed so that no other search returns them meanwhile.
+"""Finds free ports for nodes that listen later, and claims them so that no other search returns them meanwhile.
 
-The ports of a local cluster are chosen seconds before its nodes listen on them. Until then the system calls them free,
-so a second search in this process, or in a worker of the same test run, would return them again. Each process therefore
-locks the byte of one shared file that stands for the port, until it ends; the system releases the locks of the dead.
+The ports of a local cluster are chosen seconds before its nodes listen on them. Until then the system considers them
+free, so a second search in this process, or in a worker of the same test run, would return them again. Each process
+therefore locks one byte per port in a shared file; the system releases the locks when the process ends.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from collections.abc import Sequence
 from klamm.model.errors import ConfigError
 
 PORTS_FREE = range(18_000, 32_000)
-"""Where free ports are looked for: below those the system gives to outgoing connections."""
+"""The ports to choose from: below those of outgoing connections."""
 CLAIMS_MAX = 4096
-"""How many ports one process keeps; past that the oldest are anyone's again, so that a long test run finds more."""
+"""The limit of claims of a process; beyond it the oldest are released, so that a long test run finds more."""
 
 
 class PortClaims:
-    """The ports that searches of this process returned, locked against those of other processes of the same user."""
+    """The ports that this process has claimed, locked against other processes of the same user."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -34,11 +34,11 @@ class PortClaims:
         self._changing = threading.Lock()
 
     def claim(self, host: str, port: int) -> bool:
-        """Take a port that is free and claimed by no process; says whether it was."""
+        """Claim a port; return False if it is in use or claimed by any process."""
         with self._changing:
             if port in self._ports or not self._lock(port):
                 return False
-            # Bound while it is locked: a port that was given up may still have a listener.
+            # Tested while it is locked: a port whose claim was released may still have a listener.
             if not _is_bindable(host, port):
                 self._unlock(port)
                 return False
@@ -50,7 +50,7 @@ class PortClaims:
             return True
 
     def release(self, ports: Sequence[int]) -> None:
-        """Give ports back that were claimed in vain."""
+        """Release claimed ports."""
         with self._changing:
             for port in ports:
                 del self._ports[port]
@@ -58,13 +58,13 @@ class PortClaims:
 
     def _lock(self, port: int) -> bool:
         if self._fd is None:
-            # A folder of temporary files that cannot be written leaves only the claims of this process.
+            # Without a writable folder for temporary files only the claims of this process count.
             with contextlib.suppress(OSError):
                 self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         if self._fd is None:
             return True
         try:
-            # A record lock may lie past the end of the file, which stays empty.
+            # A record lock may be past the end of the file, which stays empty.
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
         except OSError:
             return False
@@ -88,7 +88,7 @@ _claims = PortClaims(os.path.join(tempfile.gettempdir(), f"klamm-ports-{os.getui
 
 
 def free_ports(host: str, count: int, among: range = PORTS_FREE) -> list[int]:
-    """Ports nothing listens on and no other search returns while this process lives."""
+    """Return ports without a listener that no other search returns while this process runs."""
     ports: list[int] = []
     for port in random.sample(among, len(among)):
         if _claims.claim(host, port):
@@ -100,7 +100,7 @@ def free_ports(host: str, count: int, among: range = PORTS_FREE) -> list[int]:
 
 
 def free_port_row(host: str, count: int, among: range = PORTS_FREE) -> range:
-    """The same for ports that follow each other, as those of `klamm up --port N --nodes 3` do."""
+    """`free_ports` for consecutive ports, as `klamm up --port N --nodes 3` uses."""
     firsts = among[: len(among) - count + 1]
     for first in random.sample(firsts, len(firsts)):
         row = range(first, first + count)

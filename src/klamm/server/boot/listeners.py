@@ -1,4 +1,4 @@
-"""Listeners as Kafka writes them: NAME://host:port, and the rules that hold between them."""
+"""Listeners in Kafka's form, NAME://host:port, and the rules between them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Voter:
-    """A member of the metadata quorum and where its controller listener is."""
+    """A member of the metadata quorum and the address of its controller listener."""
 
     node_id: int
     host: str
@@ -50,14 +50,14 @@ class Voter:
 
 
 def parse_voter(text: str) -> Voter:
-    """One entry of controller.quorum.voters, id@host:port, already known to have that form."""
+    """Parse an entry of controller.quorum.voters, id@host:port, whose form was checked before."""
     node_id, _, address = text.partition("@")
     host, _, port = address.rpartition(":")
     return Voter(int(node_id), host.strip("[]"), int(port))
 
 
 def parse_listeners(setting: str, texts: Iterable[str], protocols: Mapping[str, str]) -> tuple[Listener, ...]:
-    """The listeners of a setting, by unique names; `protocols` says what each name speaks."""
+    """Parse the listeners of a config; `protocols` has the security protocol of each name."""
     listeners: dict[str, Listener] = {}
     for text in texts:
         listener = _parse_listener(setting, text, protocols)
@@ -68,7 +68,7 @@ def parse_listeners(setting: str, texts: Iterable[str], protocols: Mapping[str, 
 
 
 def check_ports(listeners: Iterable[Listener]) -> None:
-    """Refuse two listeners on one port, unless one is IPv4 and the other IPv6, or the port is to be picked."""
+    """Raise ConfigError for two listeners on one port, unless one is IPv4 and the other IPv6 or the port is 0."""
     by_port: dict[int, Listener] = {}
     for listener in listeners:
         other = by_port.get(listener.port)
@@ -80,7 +80,7 @@ def check_ports(listeners: Iterable[Listener]) -> None:
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:
-    """listener.security.protocol.map: what each listener name speaks."""
+    """Parse listener.security.protocol.map into the protocol of each listener name."""
     protocols: dict[str, str] = {}
     for entry in filter(None, re.split(r"\s*,\s*", text.strip())):
         name, colon, protocol = entry.rpartition(":")

@@ -1,6 +1,6 @@
-"""A cluster on one machine: which node listens where, what each is told, and the folders they keep.
+"""A cluster on one machine: the ports, configurations and folders of its nodes.
 
-`klamm up --nodes` and the test helpers start the same thing: one folder per node with its server.properties, its data
+`klamm up --nodes` and the test helpers use the same layout: one folder per node with its server.properties, its data
 and its log, so that any node can also be started by hand with `klamm server`.
 """
 
@@ -28,7 +28,7 @@ _NODE_FOLDER = re.compile(r"node-\d")
 
 @dataclass(frozen=True, slots=True)
 class LocalNode:
-    """One node of the cluster: its number, where it listens, and the folder that is all it owns."""
+    """One node of the cluster: its id, its ports and its folder."""
 
     node_id: int
     host: str
@@ -38,22 +38,22 @@ class LocalNode:
 
     @property
     def address(self) -> str:
-        """Where clients come in."""
+        """The address for clients."""
         return f"{self.host}:{self.port}"
 
     @property
     def properties(self) -> str:
-        """The file `klamm server` is given."""
+        """The path of its server.properties."""
         return os.path.join(self.folder, PROPERTIES)
 
     @property
     def log(self) -> str:
-        """What the node writes to standard error."""
+        """The path of its log file."""
         return os.path.join(self.folder, "node.log")
 
 
 def plan_cluster(folder: str, nodes: int, *, host: str = "127.0.0.1", port: int = 0) -> list[LocalNode]:
-    """Where each node listens: two neighbouring ports per node from `port` on, or free ones when it is 0."""
+    """Choose the ports of each node: two consecutive ones per node from `port` on, or free ones when it is 0."""
     if not 1 <= nodes <= NODES_MAX:
         raise ConfigError(f"{nodes} nodes do not fit on one machine; write a number from 1 to {NODES_MAX}")
     ports = free_ports(host, 2 * nodes) if port == 0 else list(range(port, port + 2 * nodes))
@@ -66,43 +66,47 @@ def plan_cluster(folder: str, nodes: int, *, host: str = "127.0.0.1", port: int 
 
 
 def node_properties(node: LocalNode, nodes: Sequence[LocalNode], overrides: Mapping[str, str]) -> dict[str, str]:
-    """What one node is told; `overrides` win."""
-    copies = str(min(3, len(nodes)))
-    majority = str(min(2, len(nodes)))
+    """Return the configs of one node; `overrides` take precedence."""
+    replication_factor = str(min(3, len(nodes)))
+    min_isr = str(min(2, len(nodes)))
     return {
         "process.roles": "broker,controller",
         "node.id": str(node.node_id),
-        "controller.quorum.voters": ",".join(f"{each.node_id}@{each.host}:{each.controller_port}" for each in nodes),
+        "controller.quorum.voters": ",".join(
+            f"{voter.node_id}@{voter.host}:{voter.controller_port}" for voter in nodes
+        ),
         "controller.listener.names": "CONTROLLER",
         "listeners": f"PLAINTEXT://{node.address},CONTROLLER://{node.host}:{node.controller_port}",
         "inter.broker.listener.name": "PLAINTEXT",
         "log.dirs": os.path.join(node.folder, DATA),
-        "default.replication.factor": copies,
-        "min.insync.replicas": majority,
-        "offsets.topic.replication.factor": copies,
-        "transaction.state.log.replication.factor": copies,
-        "transaction.state.log.min.isr": majority,
-        "share.coordinator.state.topic.replication.factor": copies,
-        "share.coordinator.state.topic.min.isr": majority,
+        "default.replication.factor": replication_factor,
+        "min.insync.replicas": min_isr,
+        "offsets.topic.replication.factor": replication_factor,
+        "transaction.state.log.replication.factor": replication_factor,
+        "transaction.state.log.min.isr": min_isr,
+        "share.coordinator.state.topic.replication.factor": replication_factor,
+        "share.coordinator.state.topic.min.isr": min_isr,
         "group.initial.rebalance.delay.ms": "0",
         **overrides,
     }
 
 
 def prepare_cluster(
-    nodes: Sequence[LocalNode], overrides: Callable[[LocalNode], Mapping[str, str]] = lambda _: {}
+    nodes: Sequence[LocalNode], overrides: Callable[[LocalNode], Mapping[str, str]] | None = None
 ) -> str:
-    """Write every node's properties and format the folders that are new; returns the cluster's id.
+    """Write every node's properties and format new folders; returns the cluster's id.
 
-    Folders of a cluster of another size are refused before anything is written: static voters that become others
-    would forget what was committed.
+    Folders of a cluster of another size are refused before anything is written: with other static voters, committed
+    records could be lost.
     """
     _refuse_other_size(os.path.dirname(nodes[0].folder), len(nodes))
     configs = []
     for node in nodes:
         os.makedirs(node.folder, exist_ok=True)
         with open(node.properties, "w", encoding="utf-8") as file:
-            file.write(format_properties(node_properties(node, nodes, overrides(node))))
+            file.write(
+                format_properties(node_properties(node, nodes, overrides(node) if overrides is not None else {}))
+            )
         configs.append(load_config(node.properties))
     known = {meta.cluster_id for config in configs if (meta := read_meta_properties(Disk(), config.log_dirs[0]))}
     if len(known) > 1:
@@ -115,7 +119,7 @@ def prepare_cluster(
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Which node of which local cluster a folder belongs to."""
+    """The node of a local cluster that a folder belongs to."""
 
     node_id: int
     size: int
@@ -123,13 +127,13 @@ class Membership:
 
 
 def cluster_size(folder: str) -> int | None:
-    """How many nodes the cluster in a folder was formed with; None when it holds none."""
+    """Return the number of nodes that the cluster in a folder was formed with; None when there is none."""
     sizes = [membership.size for path in _node_folders(folder) if (membership := read_membership(path))]
     return max(sizes, default=None)
 
 
 def read_membership(folder: str) -> Membership | None:
-    """The node that a folder, or the data folder in it, belongs to; None when it is no node of a local cluster."""
+    """Return the node that a folder, or its data folder, belongs to; None when it is not of a local cluster."""
     for path in (os.path.abspath(folder), os.path.dirname(os.path.abspath(folder))):
         if not _NODE_FOLDER.fullmatch(os.path.basename(path)):
             continue
@@ -152,7 +156,7 @@ def _node_folders(folder: str) -> list[str]:
 
 
 def node_data_folders(folder: str) -> list[str]:
-    """The data folders of a local cluster or of one node of it; any other folder as it is."""
+    """Return the data folders of a local cluster or of one of its nodes; any other folder as it is."""
     nodes = [path for path in (_node_folders(folder) or [folder]) if read_membership(path) is not None]
     inside = [os.path.join(path, DATA) for path in nodes if os.path.isdir(os.path.join(path, DATA))]
     return inside or [folder]

@@ -1,5 +1,5 @@
-"""One file per API family, named as its messages are; each says its versions and its behaviour first.
+"""One module per API, named like its messages, by folder; its docstring has the versions and the behaviour.
 
-A handler is `handle(services, context, request)`. It returns the response, an awaitable of it, `ANSWERED` when it has
-taken care of the reply itself, or None when the request is owed none.
+A handler is `handle(services, context, request)`. It returns the response, an awaitable of it, a generator that handles
+the request in slices, `ANSWERED` when it sends the reply itself, or None when the request gets no reply.
 """

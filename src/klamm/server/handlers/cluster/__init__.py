@@ -1,1 +1,1 @@
-"""Brokers, controllers, log directories and what they can do."""
+"""Brokers, controllers, their features and log directories."""

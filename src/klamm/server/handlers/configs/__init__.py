@@ -1,1 +1,1 @@
-"""Configs of topics, brokers, groups and loggers; ACLs and SASL, which are not enabled."""
+"""Configs of topics, brokers, groups, client metrics and loggers."""

@@ -1,1 +1,1 @@
-"""The metadata quorum: votes, epochs, snapshots, voters."""
+"""The voters of the metadata quorum; what its members send each other is in `requests/delegations`."""

@@ -1,1 +1,1 @@
-"""Topics and partitions: creation, deletion, reassignment, Metadata."""
+"""Topics and partitions as clients see them; the controller decides on changes (`requests/delegations`)."""

@@ -1,1 +1,1 @@
-"""Producer ids and transactions."""
+"""Producer ids, transactions and their markers."""
