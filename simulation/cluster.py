@@ -92,7 +92,7 @@ class Machine:
 
     def broker_epoch(self) -> int:
         """Under which epoch the process that runs here, or ran last, was registered; -1 before it was."""
-        return int(getattr(getattr(self.node, "_lifecycle", None), "broker_epoch", -1))
+        return self.node.broker_epoch if self.node is not None else -1
 
     # --- life --------------------------------------------------------------------------------------------------------
 

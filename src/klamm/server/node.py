@@ -92,6 +92,11 @@ class Node:
         self._quorum: QuorumMember
         self._broker: Broker | None = None
 
+    @property
+    def broker_epoch(self) -> int:
+        """The epoch of this node's broker; -1 before its registration and on a node without one."""
+        return self._broker.lifecycle.broker_epoch if self._broker is not None else -1
+
     # Starting
 
     async def start(self) -> None:
@@ -255,8 +260,7 @@ class Node:
             await self._quorum.raft.stop()
         if self._stage is not _Stage.BOUND:
             # A clean stop is marked on disk together with the broker epoch, which the next registration names.
-            epoch = self._broker.lifecycle.broker_epoch if self._broker is not None else -1
-            close = partial(self.logs.close, clean=self.failure is None, broker_epoch=epoch)
+            close = partial(self.logs.close, clean=self.failure is None, broker_epoch=self.broker_epoch)
             await asyncio.get_running_loop().run_in_executor(None, close)
 
     async def _stop_serving(self) -> None:

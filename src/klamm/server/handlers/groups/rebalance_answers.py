@@ -1,6 +1,6 @@
-"""Answers to JoinGroup and SyncGroup from templates: a hundred members of a generation are told nearly the same.
+"""Responses to JoinGroup and SyncGroup from templates: those of a generation's members differ in one field.
 
-Both give the bytes that the declared way gives.
+The bytes are those that the codec would produce.
 """
 
 from functools import lru_cache
@@ -23,7 +23,7 @@ _TEMPLATES_MAX = 256
 
 
 def join_answer(correlation_id: int, version: int, response: JoinGroupResponse) -> bytes:
-    """The whole reply to a member that does not lead."""
+    """Return the encoded reply to a member that is not the leader."""
     before, after = _join_template(
         version,
         response.generation_id,
@@ -63,7 +63,7 @@ def _join_template(
 
 
 def sync_answer(correlation_id: int, version: int, response: SyncGroupResponse) -> bytes:
-    """The whole reply to a member that has its assignment."""
+    """Return the encoded reply with a member's assignment."""
     before, after = _sync_template(version, response.protocol_type, response.protocol_name)
     share = response.assignment
     length = encode_uvarint(len(share) + 1) if version >= SYNC_FLEXIBLE_SINCE else _INT32.pack(len(share))

@@ -71,10 +71,10 @@ async def _commit(
     if replica is None:
         raise KlammError(ErrorCode.NOT_COORDINATOR)
     if gate.must_ask(replica, producer, abilities):
-        asked = GatedBatch(replica, producer, 0)
-        refused = await gate.admit(request.transactional_id, [asked], abilities)
+        batch = GatedBatch(replica, producer, 0)
+        refused = await gate.admit(request.transactional_id, [batch], abilities)
         if refused:
-            raise refused[asked.partition]
+            raise refused[batch.partition]
 
     def decide(shard: GroupShard, now: Now, reply_to: ReplyTo) -> Decision:
         decision = shard.commit_transactional_offsets(request, context.version, now, reply_to)
