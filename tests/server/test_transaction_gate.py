@@ -16,7 +16,7 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.records.batch import BatchView, build_batch
 from klamm.records.control import build_end_txn_marker
-from klamm.server.coordinators.transaction_gate import Abilities, GatedBatch, TransactionGate
+from klamm.server.coordinators.transaction_gate import Abilities, TransactionGate, UnverifiedBatch
 from klamm.storage.producer_state import Origin, ProducerStates
 
 ADDS = Abilities(adds=True, knows_abortable=True)
@@ -35,8 +35,8 @@ class Partition:
         )
         self._next_offset = 0
 
-    def asked(self, sequence: int = 0, producer: Producer = PRODUCER) -> GatedBatch:
-        return GatedBatch(self.replica, producer, sequence)
+    def asked(self, sequence: int = 0, producer: Producer = PRODUCER) -> UnverifiedBatch:
+        return UnverifiedBatch(self.replica, producer, sequence)
 
     def write(self, sequence: int = 0, producer: Producer = PRODUCER) -> None:
         self._append(
@@ -84,7 +84,7 @@ class Gate(TransactionGate):
         code = self.answers.pop(0)() if len(self.answers) > 1 else self.answers[0]()
         return dict.fromkeys(partitions, code) if code else {}
 
-    async def codes(self, abilities: Abilities, *batches: GatedBatch) -> dict[TopicPartition, ErrorCode]:
+    async def codes(self, abilities: Abilities, *batches: UnverifiedBatch) -> dict[TopicPartition, ErrorCode]:
         refused = await self.admit("shop", list(batches), abilities)
         return {name: error.code for name, error in refused.items()}
 

@@ -50,7 +50,7 @@ Retried for a partition that is to be added. One that its client added is refuse
 added to is over, and a retry might let the batch into the next one."""
 
 
-class GatedBatch(NamedTuple):
+class UnverifiedBatch(NamedTuple):
     """A batch that may be written only after an answer of the coordinator."""
 
     replica: Replica
@@ -123,7 +123,7 @@ class TransactionGate:
             done.set_result(None)
 
     async def admit(
-        self, transactional_id: str, batches: list[GatedBatch], abilities: Abilities
+        self, transactional_id: str, batches: list[UnverifiedBatch], abilities: Abilities
     ) -> dict[TopicPartition, KlammError]:
         """Ask the coordinator about batches of one producer; return those that must not be written, with reasons."""
         refused: dict[TopicPartition, KlammError] = {}
@@ -151,11 +151,11 @@ class TransactionGate:
             waited_ms += pause_ms
             pause_ms = min(pause_ms * 2, self._retry_ms)
 
-    def _take_guard(self, batch: GatedBatch) -> Guard:
+    def _take_guard(self, batch: UnverifiedBatch) -> Guard:
         return self.guards.take(batch.guard_key, batch.producer, batch.sequence, batch.replica.leader_epoch)
 
     def _check_answer(
-        self, batch: GatedBatch, guard: Guard, error: ErrorCode | None, abilities: Abilities
+        self, batch: UnverifiedBatch, guard: Guard, error: ErrorCode | None, abilities: Abilities
     ) -> KlammError | None:
         """Return why a batch must not be written, after the coordinator's answer; None when it may."""
         if error:
@@ -255,13 +255,13 @@ class TransactionGate:
         )
 
 
-def _has_old_epoch(batch: GatedBatch) -> bool:
+def _has_old_epoch(batch: UnverifiedBatch) -> bool:
     """Whether the log has a newer epoch of the producer: the batch is refused without a request."""
     entry = batch.replica.log.producers.entries.get(batch.producer.id)
     return entry is not None and entry.epoch > batch.producer.epoch
 
 
-def _refuse_epoch(batch: GatedBatch) -> KlammError:
+def _refuse_epoch(batch: UnverifiedBatch) -> KlammError:
     return KlammError(
         ErrorCode.INVALID_PRODUCER_EPOCH,
         f"epoch {batch.producer.epoch} of producer {batch.producer.id} is older than the last one in {batch.partition}",

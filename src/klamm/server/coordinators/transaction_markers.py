@@ -1,4 +1,4 @@
-"""Writes the markers of decided transactions to the leaders of their partitions, retrying until all are written."""
+"""Writes the markers of ended transactions to every partition's leader, with retries until all are written."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from klamm.coordinator import CoordinatorRuntime
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
-from klamm.coordinator.transactions import Fate, MarkerLedger, OwedMarkers, TransactionShard
+from klamm.coordinator.transactions import MarkerOutcome, MarkerTracker, PendingMarkers, TransactionShard
 from klamm.coordinator.transactions.rules import Producer
 from klamm.model.errors import ErrorCode, KlammError, ProtocolError
 from klamm.model.ids import TopicPartition
@@ -43,13 +43,13 @@ _NOT_READY = frozenset(
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
     }
 )
-"""Errors of a group coordinator that is not ready; senders of markers expect NOT_LEADER_OR_FOLLOWER instead."""
+"""Errors of a group coordinator that is not ready; the sender of a marker knows them as NOT_LEADER_OR_FOLLOWER."""
 
 MarkerCallback = Callable[[ErrorCode], None]
 
 
 def write_marker(
-    services: "Services", partition: TopicPartition, markers: OwedMarkers, callback: MarkerCallback
+    services: "Services", partition: TopicPartition, markers: PendingMarkers, callback: MarkerCallback
 ) -> None:
     """Append a marker to a partition led here; `callback` gets NONE once it is committed, else the error."""
     replica = services.replicas.find(*partition)
@@ -86,11 +86,11 @@ def write_marker(
 
 
 def _write_to_group(
-    services: "Services", partition: TopicPartition, markers: OwedMarkers, callback: MarkerCallback
+    services: "Services", partition: TopicPartition, markers: PendingMarkers, callback: MarkerCallback
 ) -> None:
     """Let the group's shard write the marker: it decides whether offsets of the transaction become visible."""
 
-    def answer_marker(answer: Any) -> None:
+    def reply(answer: Any) -> None:
         if not isinstance(answer, KlammError):
             callback(ErrorCode.NONE)
         elif answer.code in _NOT_READY:
@@ -104,13 +104,13 @@ def _write_to_group(
         markers.producer_epoch,
         committed=markers.committed,
         coordinator_epoch=markers.coordinator_epoch,
-        reply_to=answer_marker,
+        reply_to=reply,
         transaction_version=markers.transaction_version,
     )
 
 
 class MarkerWriter:
-    """Sends the markers that this node's transaction shards owe, one request per broker at a time."""
+    """Writes the markers of this node's transaction coordinator."""
 
     def __init__(self, services: "Services", runtime: CoordinatorRuntime[TransactionShard]) -> None:
         self._services = services
@@ -119,33 +119,33 @@ class MarkerWriter:
         self._failures: dict[TopicPartition, int] = {}
         """Consecutive failures to write a marker to a partition; the backoff grows with them."""
         self._peers = BrokerPeers(services, "transaction-markers")
-        self._outgoing: dict[int, list[tuple[int, OwedMarkers]]] = {}
-        """Markers that wait to be sent to other brokers; one request to each is under way at a time."""
+        self._outgoing: dict[int, list[tuple[int, PendingMarkers]]] = {}
+        """Markers that wait to be sent to other brokers; one request to each broker is under way at a time."""
         self._senders: dict[int, asyncio.Task[None]] = {}
 
     def stop(self) -> None:
-        """Stop sending; the next coordinator of the shards sends the rest."""
+        """Stop writing markers; the next coordinator continues."""
         for sender in self._senders.values():
             sender.cancel()
         self._peers.close()
 
-    def receive(self, partition: int, owed: Any) -> None:
-        """Send the markers of a decision that is committed.
+    def receive(self, partition: int, pending: Any) -> None:
+        """Start writing the markers of a committed decision.
 
-        A KlammError means that it may or may not be; the shard repeats every decision whose markers are not written.
+        A KlammError means that it is unknown whether the decision is committed; the shard hands markers over again.
         """
         if not isinstance(pending, PendingMarkers):
             return
-        ledger = self._ledgers.setdefault(partition, MarkerLedger())
-        if not ledger.knows(owed):
-            ledger.owe(owed)
+        tracker = self._trackers.setdefault(partition, MarkerTracker())
+        if not tracker.tracks(pending):
+            tracker.add(pending)
             # Deferred: this may be called while the appends of a turn are being written.
-            self._services.loop.call_soon(self._send, partition, owed)
+            self._services.loop.call_soon(self._send, partition, pending)
 
-    def _send(self, partition: int, owed: OwedMarkers) -> None:
-        """Write the markers of `owed` that are not written yet; others of the same transaction may be under way."""
-        ledger = self._ledgers[partition]
-        if not ledger.knows(owed):
+    def _send(self, partition: int, pending: PendingMarkers) -> None:
+        """Send markers that are still pending; others of the same transaction may be under way."""
+        tracker = self._trackers[partition]
+        if not tracker.tracks(pending):
             return
         current = tracker.find(pending.transactional_id) or pending
         for leader, share in tracker.by_leader(
@@ -153,16 +153,16 @@ class MarkerWriter:
         ).items():
             if leader == self._services.node_id:
                 for name in sorted(share.partitions):
-                    self._write_locally(partition, share.only((name,)), name)
+                    self._write_locally(partition, share.for_partitions((name,)), name)
             elif leader == NO_LEADER:
                 self._retry_later(partition, share)
             else:
                 self._send_to(leader, partition, share)
-        self._complete_if_written(partition, owed)
+        self._complete_if_written(partition, pending)
 
     def _leader_of(self, partition: TopicPartition) -> int | None:
-        image = self._services.image.topics.partition(*partition)
-        return None if image is None else image.leader
+        state = self._services.image.topics.partition(*partition)
+        return None if state is None else state.leader
 
     # On other brokers
 
@@ -172,12 +172,12 @@ class MarkerWriter:
             self._senders[broker] = self._services.loop.create_task(self._deliver(broker), name=f"markers {broker}")
 
     async def _deliver(self, broker: int) -> None:
-        """Send the markers that wait for a broker until none is left."""
+        """Send what has gathered for a broker, as long as there is something."""
         try:
             while self._outgoing.get(broker):
                 waiting = self._outgoing[broker]
                 shares, self._outgoing[broker] = waiting[:MARKERS_PER_REQUEST_MAX], waiting[MARKERS_PER_REQUEST_MAX:]
-                request = WriteTxnMarkersRequest(markers=[_build_marker(owed) for _, owed in shares])
+                request = WriteTxnMarkersRequest(markers=[_build_marker(pending) for _, pending in shares])
                 results: list[WritableTxnMarkerResult] = []
                 failure = ErrorCode.NONE
                 try:
@@ -188,38 +188,38 @@ class MarkerWriter:
                 except ProtocolError as error:
                     log.failure("invalid WriteTxnMarkers response", error, broker=broker)
                     failure = ErrorCode.UNKNOWN_SERVER_ERROR
-                for position, (partition, owed) in enumerate(shares):
-                    codes = _collect_codes(results[position]) if position < len(results) else {}
-                    for name in sorted(owed.partitions):
+                for at, (partition, pending) in enumerate(shares):
+                    codes = _collect_codes(results[at]) if at < len(results) else {}
+                    for name in sorted(pending.partitions):
                         code = failure or codes.get(name, ErrorCode.UNKNOWN_SERVER_ERROR)
-                        self._on_result(partition, owed.only((name,)), name, code)
+                        self._record_answer(partition, pending.for_partitions((name,)), name, code)
         finally:
             del self._senders[broker]
             self._outgoing.pop(broker, None)
 
     # On this broker
 
-    def _write_locally(self, partition: int, owed: OwedMarkers, name: TopicPartition) -> None:
-        write_marker(self._services, name, owed, partial(self._on_result, partition, owed, name))
+    def _write_locally(self, partition: int, pending: PendingMarkers, name: TopicPartition) -> None:
+        write_marker(self._services, name, pending, partial(self._record_answer, partition, pending, name))
 
-    def _on_result(self, partition: int, owed: OwedMarkers, name: TopicPartition, error: ErrorCode) -> None:
-        fate = self._ledgers[partition].settle(owed, name, error)
-        if fate is Fate.RETRY:
+    def _record_answer(self, partition: int, pending: PendingMarkers, name: TopicPartition, error: ErrorCode) -> None:
+        outcome = self._trackers[partition].record_answer(pending, name, error)
+        if outcome is MarkerOutcome.RETRY:
             if name not in self._failures:
-                log.warning("transaction marker not written, retrying", partition=str(name), reason=error.name)
+                log.warning("transaction markers not written: retrying", partition=str(name), reason=error.name)
             self._failures[name] = self._failures.get(name, 0) + 1
-            self._retry_later(partition, owed)
+            self._retry_later(partition, pending)
             return
         if self._failures.pop(name, 0):
             log.info("transaction markers written again", partition=str(name))
-        if error and fate is Fate.WRITTEN:
+        if error and outcome is MarkerOutcome.WRITTEN:
             log.warning(
-                "transaction marker dropped",
-                partition=str(name), transactional_id=owed.transactional_id, reason=error.name,
+                "transaction marker no longer needed",
+                partition=str(name), transactional_id=pending.transactional_id, reason=error.name,
             )  # fmt: skip
-        self._complete_if_written(partition, owed)
+        self._complete_if_written(partition, pending)
 
-    def _retry_later(self, partition: int, owed: OwedMarkers) -> None:
+    def _retry_later(self, partition: int, pending: PendingMarkers) -> None:
         if partition in self._runtime.active:
             failures = max((self._failures.get(name, 0) for name in pending.partitions), default=0)
             pause = min(RETRY_SECONDS * 2 ** min(failures, 10), RETRY_SECONDS_MAX)
@@ -227,21 +227,21 @@ class MarkerWriter:
         else:
             self._trackers[partition].discard(pending)
 
-    def _complete_if_written(self, partition: int, owed: OwedMarkers) -> None:
-        ledger = self._ledgers[partition]
-        if ledger.paid(owed):
-            ledger.forget(owed)
+    def _complete_if_written(self, partition: int, pending: PendingMarkers) -> None:
+        tracker = self._trackers[partition]
+        if tracker.all_written(pending):
+            tracker.discard(pending)
             # Deferred: this may be called while the appends of a turn are being written.
-            self._services.loop.call_soon(self._complete, partition, owed)
+            self._services.loop.call_soon(self._complete, partition, pending)
 
-    def _complete(self, partition: int, owed: OwedMarkers) -> None:
+    def _complete(self, partition: int, pending: PendingMarkers) -> None:
         def decide(shard: TransactionShard, now: Now, reply_to: ReplyTo) -> Decision:
-            return shard.complete(owed, now, reply_to)
+            return shard.complete(pending, now, reply_to)
 
         self._runtime.submit(partition, decide, _log_failure)
 
 
-def _build_marker(owed: OwedMarkers) -> WritableTxnMarker:
+def _build_marker(pending: PendingMarkers) -> WritableTxnMarker:
     topics: dict[str, WritableTxnMarkerTopic] = {}
     for name in sorted(pending.partitions):
         topic = topics.setdefault(name.topic, WritableTxnMarkerTopic(name=name.topic, partition_indexes=[]))
@@ -258,13 +258,13 @@ def _build_marker(owed: OwedMarkers) -> WritableTxnMarker:
 
 def _collect_codes(result: WritableTxnMarkerResult) -> dict[TopicPartition, ErrorCode]:
     return {
-        TopicPartition(topic.name, partition.partition_index): ErrorCode(partition.error_code)
+        TopicPartition(topic.name, answer.partition_index): ErrorCode(answer.error_code)
         for topic in result.topics
-        for partition in topic.partitions
+        for answer in topic.partitions
     }
 
 
 def _log_failure(answer: Any) -> None:
-    # The shard repeats the markers of a transaction that is not noted as complete, so nothing is lost.
     if isinstance(answer, KlammError):
-        log.debug("transaction completion not written", reason=answer)
+        # The shard hands the markers over again, so nothing is lost.
+        log.debug("transaction completion not stored", reason=answer)

@@ -13,7 +13,7 @@ from klamm.model.errors import CorruptBatch, ErrorCode, KlammError
 from klamm.model.ids import ZERO_UUID
 from klamm.protocol.messages.produce import ProduceRequest
 from klamm.records.batch import HEADER_SIZE, BatchView
-from klamm.server.coordinators.transaction_gate import Abilities, GatedBatch
+from klamm.server.coordinators.transaction_gate import Abilities, UnverifiedBatch
 from klamm.server.services import Services
 from klamm.telemetry.log import get_logger
 
@@ -30,7 +30,7 @@ class Question:
     transactional_id: str
     producer_id: int
     abilities: Abilities
-    batches: list[tuple[Any, GatedBatch]] = field(default_factory=list)
+    batches: list[tuple[Any, UnverifiedBatch]] = field(default_factory=list)
     """(part of the request, its batch)"""
     refused: dict[int, KlammError] = field(default_factory=dict)
 
@@ -60,7 +60,7 @@ def question(services: Services, version: int, request: ProduceRequest) -> Quest
             if replica is None or not replica.leads:
                 continue
             producer = Producer(batch.producer_id, batch.producer_epoch)
-            asks.batches.append((partition, GatedBatch(replica, producer, batch.base_sequence)))
+            asks.batches.append((partition, UnverifiedBatch(replica, producer, batch.base_sequence)))
             must_ask = must_ask or gate.must_ask(replica, producer, asks.abilities)
     return asks if must_ask or gate.is_busy(asks.producer_id) else None
 

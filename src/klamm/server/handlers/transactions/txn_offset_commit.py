@@ -15,7 +15,7 @@ from klamm.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from klamm.server.coordinators.transaction_gate import Abilities, GatedBatch
+from klamm.server.coordinators.transaction_gate import Abilities, UnverifiedBatch
 from klamm.server.requests.context import RequestContext
 from klamm.server.services import Services
 
@@ -71,7 +71,7 @@ async def _commit(
     if replica is None:
         raise KlammError(ErrorCode.NOT_COORDINATOR)
     if gate.must_ask(replica, producer, abilities):
-        batch = GatedBatch(replica, producer, 0)
+        batch = UnverifiedBatch(replica, producer, 0)
         refused = await gate.admit(request.transactional_id, [batch], abilities)
         if refused:
             raise refused[batch.partition]

@@ -44,7 +44,7 @@ async def _start(
     services: Services, marker: WritableTxnMarker, pace: Pace
 ) -> "list[tuple[str, dict[int, asyncio.Future[ErrorCode]]]]":
     """Append a marker to its partitions; the futures tell later whether it was committed there."""
-    owed = OwedMarkers(
+    pending = PendingMarkers(
         transactional_id="",  # the request does not name it
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,
@@ -85,5 +85,5 @@ def _append(services: Services, partition: TopicPartition, pending: PendingMarke
         if not answer.done():
             answer.set_result(error)
 
-    write_marker(services, partition, owed, set_result)
+    write_marker(services, partition, pending, set_result)
     return answer
