@@ -6,6 +6,7 @@ import pytest
 
 from harness import KlammProcess, Wire
 from harness.wire import unique
+from klamm.model.errors import ErrorCode
 
 SOFTWARE = {"client_software_name": "wire-tests", "client_software_version": "1.0"}
 
@@ -44,14 +45,14 @@ def test_join_stay_leave(wire, version):
     group = unique("g")
     member = "" if version == 0 else "one"
     joined = heartbeat(wire, group, member, 0, version, subscribed_topic_names=[topic])
-    assert joined.error_code == 0
+    assert joined.error_code == ErrorCode.NONE
     assert numbers(joined) == [0, 1, 2]
     assert joined.member_epoch == 1
     assert joined.member_id
     stays = heartbeat(wire, group, joined.member_id, 1, version, subscribed_topic_names=None, topic_partitions=None)
-    assert stays.error_code == 0
+    assert stays.error_code == ErrorCode.NONE
     assert stays.assignment is None
-    assert heartbeat(wire, group, joined.member_id, 7, version).error_code == 110
+    assert heartbeat(wire, group, joined.member_id, 7, version).error_code == ErrorCode.FENCED_MEMBER_EPOCH
     left = heartbeat(wire, group, joined.member_id, -1, version)
     assert (left.error_code, left.member_epoch) == (0, -1)
 
@@ -59,15 +60,15 @@ def test_join_stay_leave(wire, version):
 def test_refusals_say_why(wire):
     group = unique("g")
     for fields, code in (
-        ({"subscribed_topic_names": None}, 42),
-        ({"subscribed_topic_names": ["t"], "server_assignor": "mine"}, 112),
-        ({"subscribed_topic_regex": "(a"}, 128),
+        ({"subscribed_topic_names": None}, ErrorCode.INVALID_REQUEST),
+        ({"subscribed_topic_names": ["t"], "server_assignor": "mine"}, ErrorCode.UNSUPPORTED_ASSIGNOR),
+        ({"subscribed_topic_regex": "(a"}, ErrorCode.INVALID_REGULAR_EXPRESSION),
     ):
         reply = heartbeat(wire, group, "one", 0, **fields)
         assert reply.error_code == code, fields
         assert reply.error_message
-    assert heartbeat(wire, "", "one", 0, subscribed_topic_names=["t"]).error_code == 42
-    assert heartbeat(wire, group, "one", 4).error_code == 69
+    assert heartbeat(wire, "", "one", 0, subscribed_topic_names=["t"]).error_code == ErrorCode.INVALID_REQUEST
+    assert heartbeat(wire, group, "one", 4).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -85,7 +86,7 @@ def test_describe(wire, version):
     assert [(t.topic_name, list(t.partitions)) for t in member.assignment.topic_partitions] == [(topic, [0, 1])]
     if version == 1:
         assert member.member_type == 1
-    assert unknown.error_code == 69
+    assert unknown.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert "not found" in unknown.error_message
 
 
@@ -100,9 +101,10 @@ def test_other_requests_know_the_group(wire):
     ]
     assert (listed.group_type, listed.group_state, listed.protocol_type) == ("consumer", "Stable", "consumer")
     assert (
-        wire.call("describe_groups", 6, groups=[group], include_authorized_operations=False).groups[0].error_code == 69
+        wire.call("describe_groups", 6, groups=[group], include_authorized_operations=False).groups[0].error_code
+        == ErrorCode.GROUP_ID_NOT_FOUND
     )
-    assert wire.call("delete_groups", 2, groups_names=[group]).results[0].error_code == 68
+    assert wire.call("delete_groups", 2, groups_names=[group]).results[0].error_code == ErrorCode.NON_EMPTY_GROUP
 
     def commit(epoch, version=9):
         partition = {
@@ -123,17 +125,17 @@ def test_other_requests_know_the_group(wire):
         return reply.topics[0].partitions[0].error_code
 
     assert commit(1) == 0
-    assert commit(2) == 113
-    assert commit(1, version=8) == 35
+    assert commit(2) == ErrorCode.STALE_MEMBER_EPOCH
+    assert commit(1, version=8) == ErrorCode.UNSUPPORTED_VERSION
 
     def fetch(epoch):
         asked = {"group_id": group, "member_id": "one", "member_epoch": epoch, "topics": None}
         return wire.call("offset_fetch", 9, groups=[asked], require_stable=False).groups[0]
 
     assert fetch(1).topics[0].partitions[0].committed_offset == 3
-    assert fetch(2).error_code == 113
+    assert fetch(2).error_code == ErrorCode.STALE_MEMBER_EPOCH
     heartbeat(wire, group, "one", -1)
-    assert wire.call("delete_groups", 2, groups_names=[group]).results[0].error_code == 0
+    assert wire.call("delete_groups", 2, groups_names=[group]).results[0].error_code == ErrorCode.NONE
 
 
 def test_a_cluster_tells_that_it_has_consumer_groups(wire):
@@ -147,6 +149,9 @@ def test_a_cluster_tells_that_it_has_consumer_groups(wire):
 def test_a_node_can_be_told_to_leave_the_new_protocol_out(tmp_path):
     overrides = {"group.coordinator.rebalance.protocols": "classic"}
     with KlammProcess(tmp_path, overrides=overrides) as process, Wire(process.port) as wire:
-        assert heartbeat(wire, "g", str(uuid.uuid4()), 0, subscribed_topic_names=["t"]).error_code == 35
+        assert (
+            heartbeat(wire, "g", str(uuid.uuid4()), 0, subscribed_topic_names=["t"]).error_code
+            == ErrorCode.UNSUPPORTED_VERSION
+        )
         reply = wire.call("consumer_group_describe", 0, group_ids=["g"], include_authorized_operations=False)
-        assert reply.groups[0].error_code == 35
+        assert reply.groups[0].error_code == ErrorCode.UNSUPPORTED_VERSION

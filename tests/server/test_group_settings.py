@@ -29,7 +29,7 @@ def alter(wire, kind, name, setting, value):
         "configs": [{"name": setting, "config_operation": operation, "value": value}],
     }
     answer = wire.call("incremental_alter_configs", 1, resources=[resource], validate_only=False)
-    assert answer.responses[0].error_code == 0, answer
+    assert answer.responses[0].error_code == ErrorCode.NONE, answer
 
 
 def eventually(node, question, expected):
@@ -45,7 +45,7 @@ def test_a_commit_must_fit_what_the_offsets_topic_takes_now(node, wire):
     wire.call("create_topics", 7, topics=[{"name": topic, "num_partitions": 100, "replication_factor": 1}])
     for _ in range(2000):
         wire.call("find_coordinator", 4, key_type=0, coordinator_keys=[group])
-        if wire.call("offset_fetch", 7, group_id=group, topics=None, require_stable=False).error_code == 0:
+        if wire.call("offset_fetch", 7, group_id=group, topics=None, require_stable=False).error_code == ErrorCode.NONE:
             break
 
     def commit():

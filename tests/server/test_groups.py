@@ -12,14 +12,14 @@ TOPIC_ID_NONE = bytes(16)
 def topic(wire):
     name = unique()
     made = wire.call("create_topics", 7, topics=[{"name": name, "num_partitions": 3, "replication_factor": 1}])
-    assert made.topics[0].error_code == 0
+    assert made.topics[0].error_code == ErrorCode.NONE
     return name
 
 
 @pytest.fixture
 def group(wire):
     name = unique("g")
-    assert coordinator(wire, name).error_code == 0
+    assert coordinator(wire, name).error_code == ErrorCode.NONE
     return name
 
 
@@ -28,7 +28,7 @@ def coordinator(wire, group):
     for _ in range(500):
         found = wire.call("find_coordinator", 4, key_type=0, coordinator_keys=[group]).coordinators[0]
         served = wire.call("offset_fetch", 7, group_id=group, topics=None, require_stable=False)
-        if found.error_code == 0 and served.error_code == 0:
+        if found.error_code == ErrorCode.NONE and served.error_code == ErrorCode.NONE:
             return found
     return found
 
@@ -53,7 +53,7 @@ def member(wire, group, version=9):
     answer = join(wire, group, version)
     if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
         answer = join(wire, group, version, answer.member_id)
-    assert answer.error_code == 0
+    assert answer.error_code == ErrorCode.NONE
     synced = wire.call(
         "sync_group",
         3,
@@ -63,7 +63,7 @@ def member(wire, group, version=9):
         group_instance_id=None,
         assignments=[{"member_id": answer.member_id, "assignment": b"mine"}],
     )
-    assert synced.error_code == 0
+    assert synced.error_code == ErrorCode.NONE
     return answer.member_id, answer.generation_id
 
 
@@ -142,7 +142,7 @@ def test_heartbeat_in_every_version(wire, group, version):
     fields = {"group_id": group, "generation_id": generation, "member_id": member_id}
     if version >= 3:
         fields["group_instance_id"] = None
-    assert wire.call("heartbeat", version, **fields).error_code == 0
+    assert wire.call("heartbeat", version, **fields).error_code == ErrorCode.NONE
     fields["member_id"] = "stranger"
     assert wire.call("heartbeat", version, **fields).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -156,7 +156,7 @@ def test_leave_in_every_version(wire, group, version):
             return wire.call("leave_group", version, group_id=group, member_id=who).error_code
         identity = {"member_id": who, "group_instance_id": None, "reason": "done"}
         answer = wire.call("leave_group", version, group_id=group, members=[identity])
-        assert answer.error_code == 0
+        assert answer.error_code == ErrorCode.NONE
         return answer.members[0].error_code
 
     assert leave(member_id) == 0
@@ -252,7 +252,7 @@ def test_groups_are_described_in_every_version(wire, group, version):
     assert (only.member_id, only.client_id, only.client_host) == (member_id, "wire", "/127.0.0.1")
     assert (only.member_metadata, only.member_assignment) == (b"words", b"mine")
     assert found[1].group_state == "Dead"
-    assert found[1].error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else 0)
+    assert found[1].error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else ErrorCode.NONE)
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -290,7 +290,7 @@ def test_single_offsets_are_deleted(wire, group, topic):
     commit(wire, 8, group, topic, 3)
     partitions = [{"partition_index": i} for i in (0, 1, 9)]
     answer = wire.call("offset_delete", 0, group_id=group, topics=[{"name": topic, "partitions": partitions}])
-    assert answer.error_code == 0
+    assert answer.error_code == ErrorCode.NONE
     codes = {p.partition_index: p.error_code for p in answer.topics[0].partitions}
     assert codes == {0: 0, 1: 0, 9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert fetch(wire, 5, group, topic).committed_offset == -1
@@ -317,7 +317,7 @@ def test_replies_keep_their_order_while_a_join_waits(wire, klamm, group):
         listed = other.send("list_groups", 3)
         answer = other.receive("join_group", 9, waiting)
         assert (answer.error_code, answer.generation_id) == (0, 2)
-        assert other.receive("list_groups", 3, listed).error_code == 0
+        assert other.receive("list_groups", 3, listed).error_code == ErrorCode.NONE
 
 
 def test_the_internal_topic_is_compacted_and_marked_internal(wire, group):

@@ -39,7 +39,7 @@ def ready(node):
     wire = Wire(node.port)
     for _ in range(200):
         found = wire.call("find_coordinator", 4, key_type=0, coordinator_keys=["g"]).coordinators[0]
-        if found.error_code == 0 and wire.call("list_groups", 3).error_code == 0:
+        if found.error_code == ErrorCode.NONE and wire.call("list_groups", 3).error_code == ErrorCode.NONE:
             return wire
     raise AssertionError("the coordinator does not load")
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+from klamm.model.errors import ErrorCode
+
 
 @pytest.mark.parametrize("version", range(6))
 def test_every_answer_is_a_new_id(wire, version):
@@ -23,8 +25,8 @@ def test_a_known_producer_gets_a_new_identity(wire, version):
     "fields", [{"transactional_id": ""}, {"producer_id": 5}, {"producer_epoch": 5}], ids=["no name", "id", "epoch"]
 )
 def test_half_an_identity_is_refused(wire, fields):
-    assert wire.call("init_producer_id", 3, **fields).error_code == 42
+    assert wire.call("init_producer_id", 3, **fields).error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_kinds_of_coordinator_that_do_not_exist(wire):
-    assert wire.call("find_coordinator", 3, key="g", key_type=9).error_code == 42
+    assert wire.call("find_coordinator", 3, key="g", key_type=9).error_code == ErrorCode.INVALID_REQUEST

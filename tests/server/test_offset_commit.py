@@ -35,7 +35,7 @@ def ready(wire, group):
     for _ in range(2000):
         found = wire.call("find_coordinator", 4, key_type=0, coordinator_keys=[group]).coordinators[0]
         served = wire.call("offset_fetch", 7, group_id=group, topics=None, require_stable=False)
-        if found.error_code == served.error_code == 0:
+        if found.error_code == served.error_code == ErrorCode.NONE:
             return
     pytest.fail("no coordinator")
 
@@ -82,7 +82,7 @@ def member_of(wire, group):
     joined = wire.call("join_group", 5, member_id=first.member_id, **fields)
     shares = [{"member_id": joined.member_id, "assignment": b""}]
     rest = {"generation_id": joined.generation_id, "member_id": joined.member_id, "group_instance_id": None}
-    assert wire.call("sync_group", 3, group_id=group, assignments=shares, **rest).error_code == 0
+    assert wire.call("sync_group", 3, group_id=group, assignments=shares, **rest).error_code == ErrorCode.NONE
     return joined.member_id, joined.generation_id
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from harness import Wire
 from harness.inprocess import NodeThread
+from klamm.model.errors import ErrorCode
 
 from .test_transactions import Producer, committed, until
 
@@ -59,7 +60,7 @@ def test_a_partition_that_cannot_take_its_marker_gets_it_later(own, wire):
         "init_producer_id", 5, transactional_id=producer.name, transaction_timeout=60_000, producer_id=-1,
         producer_epoch=-1,
     )  # fmt: skip
-    assert again.error_code == 51, "nobody begins before every partition has its marker"
+    assert again.error_code == ErrorCode.CONCURRENT_TRANSACTIONS, "nobody begins before every partition has its marker"
     leads(own, away, value=True)
     wait_for(lambda: state(wire, producer), "CompleteCommit")
     assert committed(wire, away) == [b"x"]
@@ -71,7 +72,7 @@ def test_a_deleted_topic_is_owed_nothing(own, wire):
     assert producer.send(kept, b"x") == 0
     assert producer.send(gone, b"x") == 0
     reply = wire.call("delete_topics", 5, topic_names=[gone], timeout=10_000)
-    assert reply.responses[0].error_code == 0
+    assert reply.responses[0].error_code == ErrorCode.NONE
     assert producer.end(commit=True) == 0
     assert until(lambda: committed(wire, kept), [b"x"])
     wait_for(lambda: state(wire, producer), "CompleteCommit")
@@ -84,7 +85,7 @@ def test_a_topic_deleted_while_its_marker_waits_is_given_up(own, wire):
     leads(own, gone, value=False)
     assert producer.end(commit=True) == 0
     assert state(wire, producer) == "PrepareCommit"
-    assert wire.call("delete_topics", 5, topic_names=[gone], timeout=10_000).responses[0].error_code == 0
+    assert wire.call("delete_topics", 5, topic_names=[gone], timeout=10_000).responses[0].error_code == ErrorCode.NONE
     wait_for(lambda: state(wire, producer), "CompleteCommit")
 
 

@@ -6,9 +6,15 @@ import pytest
 
 from harness import KlammProcess, Wire
 from harness.wire import batch, produce_fields, rows, unique
+from klamm.model.errors import ErrorCode
 from klamm.records.batch import iter_batches
 
-CONCURRENT = 51
+CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
+NOT_READY = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
 READ_COMMITTED = 1
 
 
@@ -19,7 +25,7 @@ def old_cluster(tmp_path_factory):
         with Wire(process.port) as wire:
             update = {"feature": "transaction.version", "max_version_level": 0, "upgrade_type": 2}
             reply = wire.call("update_features", 1, timeout=10_000, feature_updates=[update])
-            assert reply.error_code == 0, reply
+            assert reply.error_code == ErrorCode.NONE, reply
         yield process
 
 
@@ -52,7 +58,7 @@ class Producer:
                 "init_producer_id", 5, transactional_id=self.name, transaction_timeout=self.timeout, **fields
             )
         )
-        assert reply.error_code == 0, reply
+        assert reply.error_code == ErrorCode.NONE, reply
         self.id, self.epoch = int(reply.producer_id), int(reply.producer_epoch)
         self.sequences.clear()
         return self
@@ -83,7 +89,7 @@ class Producer:
         fields = {**produce_fields(topic, records, partition=partition), "transactional_id": self.name}
         reply = self.wire.call("produce", version or (12 if self.version == 2 else 9), **fields)
         part = reply.responses[0].partition_responses[0]
-        if part.error_code == 0:
+        if part.error_code == ErrorCode.NONE:
             self.sequences[place] = first + len(values)
         return int(part.error_code)
 
@@ -97,7 +103,7 @@ class Producer:
             producer_epoch=self.epoch,
             committed=commit,
         )
-        if reply.error_code == 0 and version >= 5:
+        if reply.error_code == ErrorCode.NONE and version >= 5:
             self.id, self.epoch = int(reply.producer_id), int(reply.producer_epoch)
             self.sequences.clear()
         return int(reply.error_code)
@@ -110,10 +116,15 @@ def find(wire: Wire, name: str) -> None:
         lambda reply: reply.coordinators[0].error_code,
         busy=(15, 14, 16),
     )
-    assert reply.coordinators[0].error_code == 0, reply
+    assert reply.coordinators[0].error_code == ErrorCode.NONE, reply
 
 
-def retried(call, code=lambda reply: reply.error_code, *, busy=(CONCURRENT, 14, 15, 16)):
+def retried(
+    call,
+    code=lambda reply: reply.error_code,
+    *,
+    busy=(CONCURRENT, *NOT_READY),
+):
     """Ask again while the answer says to."""
     for _ in range(500):
         reply = call()
@@ -128,7 +139,7 @@ def committed(wire: Wire, topic: str, partition: int = 0) -> list[bytes]:
     offset = 0
     while True:
         part = wire.fetch(topic, offset, partition=partition, isolation_level=READ_COMMITTED)
-        assert part.error_code == 0, part
+        assert part.error_code == ErrorCode.NONE, part
         aborted = sorted((int(txn.first_offset), int(txn.producer_id)) for txn in part.aborted_transactions or ())
         hidden: set[int] = set()
         start = offset
@@ -193,8 +204,8 @@ def test_a_twin_fences_and_aborts(wire, version):
     heir = Producer(wire, zombie.name, version=version).init()
     assert heir.id == zombie.id
     assert heir.epoch > zombie.epoch
-    assert zombie.send(topic, b"late") == 47
-    assert zombie.end(commit=True) == 90
+    assert zombie.send(topic, b"late") == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert zombie.end(commit=True) == ErrorCode.PRODUCER_FENCED
     if version == 1:
         heir.add(topic, 0)
     assert heir.send(topic, b"whole") == 0
@@ -202,7 +213,7 @@ def test_a_twin_fences_and_aborts(wire, version):
     assert until(lambda: committed(wire, topic), [b"whole"]), committed(wire, topic)
 
 
-@pytest.mark.parametrize(("produce", "code"), [(9, 48), (11, 120)])
+@pytest.mark.parametrize(("produce", "code"), [(9, ErrorCode.INVALID_TXN_STATE), (11, ErrorCode.TRANSACTION_ABORTABLE)])
 def test_version_1_must_add_a_partition_before_it_writes(wire, produce, code):
     topic = wire.create_topic()
     producer = Producer(wire, version=1).init()
@@ -217,14 +228,14 @@ def test_a_producer_nobody_knows_cannot_open_a_transaction(wire, version):
     topic = wire.create_topic()
     producer = Producer(wire, version=version).init()
     producer.id += 12345
-    assert producer.send(topic, b"x") == 49
+    assert producer.send(topic, b"x") == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert wire.end_offset(topic) == 0
 
 
 def test_sequences_of_version_2_begin_with_0(wire):
     topic = wire.create_topic()
     producer = Producer(wire).init()
-    assert producer.send(topic, b"x", sequence=5) == 45
+    assert producer.send(topic, b"x", sequence=5) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert producer.send(topic, b"x", sequence=0) == 0
     assert producer.send(topic, b"y") == 0
     assert producer.send(topic, b"y", sequence=1) == 0, "a duplicate"
@@ -278,7 +289,7 @@ def test_an_abort_never_overtakes_the_partitions_it_aborts(wire):
             wire.receive(api, version, correlation_id)
             for (api, version, _), correlation_id in zip(asked, sent, strict=True)
         )
-        assert commit.error_code == 0
+        assert commit.error_code == ErrorCode.NONE
         code = add.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
         if code == CONCURRENT:  # the markers took longer than the broker waits; Kafka's answer, without waiting
             continue
@@ -290,19 +301,19 @@ def test_an_abort_never_overtakes_the_partitions_it_aborts(wire):
 def test_partitions_that_do_not_exist_spoil_the_whole_request(wire):
     topic = wire.create_topic()
     producer = Producer(wire, version=1).init()
-    assert producer.add(topic, 0, 7) == [55, 3]
+    assert producer.add(topic, 0, 7) == [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 def test_old_versions_hear_old_codes(wire):
     topic = wire.create_topic()
     zombie = Producer(wire, version=1).init()
     Producer(wire, zombie.name).init()
-    assert zombie.add(topic, 0, version=1) == [47]
-    assert zombie.add(topic, 0, version=2) == [90]
+    assert zombie.add(topic, 0, version=1) == [ErrorCode.INVALID_PRODUCER_EPOCH]
+    assert zombie.add(topic, 0, version=2) == [ErrorCode.PRODUCER_FENCED]
     reply = wire.call(
         "end_txn", 1, transactional_id=zombie.name, producer_id=zombie.id, producer_epoch=zombie.epoch, committed=True
     )
-    assert reply.error_code == 47
+    assert reply.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 def test_a_broker_asks_for_many_transactions_at_once(wire):
@@ -324,7 +335,10 @@ def test_a_broker_asks_for_many_transactions_at_once(wire):
         result.transactional_id: [int(p.partition_error_code) for p in result.topic_results[0].results_by_partition]
         for result in reply.results_by_transaction
     }
-    assert found == {one.name: [0, 120], two.name: [0, 0]}
+    assert found == {
+        one.name: [ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE],
+        two.name: [ErrorCode.NONE, ErrorCode.NONE],
+    }
 
 
 def test_tools_see_transactions_and_their_producers(wire):
@@ -332,7 +346,11 @@ def test_tools_see_transactions_and_their_producers(wire):
     producer = Producer(wire, timeout=54_321).init()
     assert producer.send(topic, b"x") == 0
     shown = wire.call("describe_transactions", 0, transactional_ids=[producer.name, "nobody", ""]).transaction_states
-    assert [int(each.error_code) for each in shown] == [0, 105, 42]
+    assert [int(each.error_code) for each in shown] == [
+        ErrorCode.NONE,
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+        ErrorCode.INVALID_REQUEST,
+    ]
     assert shown[0].transaction_state == "Ongoing"
     assert shown[0].transaction_timeout.total_seconds() == 54.321
     assert [(t.topic, list(t.partitions)) for t in shown[0].topics] == [(topic, [0])]
@@ -345,7 +363,7 @@ def test_tools_see_transactions_and_their_producers(wire):
 
     def listed(**filters):
         reply = wire.call("list_transactions", 1 if "duration_filter" in filters else 0, **filters)
-        assert reply.error_code == 0
+        assert reply.error_code == ErrorCode.NONE
         return {state.transactional_id: state.transaction_state for state in reply.transaction_states}
 
     assert listed()[producer.name] == "Ongoing"
@@ -399,7 +417,7 @@ def test_offsets_count_when_the_transaction_does(wire, version):
                     group_id=group,
                 )
             )
-            assert added.error_code == 0
+            assert added.error_code == ErrorCode.NONE
         reply = retried(
             lambda: wire.call(
                 "txn_offset_commit", 3 if version == 1 else 5, transactional_id=producer.name, group_id=group,
@@ -418,7 +436,7 @@ def test_offsets_count_when_the_transaction_does(wire, version):
 
     assert commit_offset(5) == 0
     assert offset() == (-1, 0)
-    assert offset(require_stable=True) == (-1, 88)
+    assert offset(require_stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
     assert producer.end(commit=True) == 0
     assert until(offset, (5, 0))
     assert commit_offset(9) == 0
@@ -443,13 +461,15 @@ def test_offsets_outside_the_transaction_are_refused(wire, version):
         lambda: wire.call("txn_offset_commit", version, **fields),
         lambda reply: reply.topics[0].partitions[0].error_code,
     )
-    assert reply.topics[0].partitions[0].error_code == (120 if version == 4 else 48)
+    assert reply.topics[0].partitions[0].error_code == (
+        ErrorCode.TRANSACTION_ABORTABLE if version == 4 else ErrorCode.INVALID_TXN_STATE
+    )
 
 
 def test_timeouts_have_a_limit(wire):
     find(wire, "slow")
     reply = retried(lambda: wire.call("init_producer_id", 4, transactional_id="slow", transaction_timeout=10**9))
-    assert reply.error_code == 50
+    assert reply.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
 
 
 def test_the_log_says_what_happened(node, wire):
@@ -480,7 +500,14 @@ def test_idle_producers_keep_their_identity_over_a_restart(tmp_path):
         own.restart(clean=False)
         with Wire(own.port) as wire:
             producer.wire = open_one.wire = wire
-            assert retried(lambda: producer.send(topic, b"after"), int, busy=(19, 14, 15, 16)) == 0
+            assert (
+                retried(
+                    lambda: producer.send(topic, b"after"),
+                    int,
+                    busy=(ErrorCode.NOT_ENOUGH_REPLICAS, *NOT_READY),
+                )
+                == ErrorCode.NONE
+            )
             assert producer.end(commit=True) == 0
             assert committed(wire, topic) == [b"before"], "the open transaction holds the rest back"
             assert retried(lambda: open_one.end(commit=True), int) == 0
@@ -499,5 +526,5 @@ def test_offsets_are_added_before_any_group_was_heard_of(tmp_path):
             producer_epoch=producer.epoch,
             group_id="never-seen",
         )
-        assert reply.error_code == 0, reply
+        assert reply.error_code == ErrorCode.NONE, reply
         fresh.stop()
