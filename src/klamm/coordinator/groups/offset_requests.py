@@ -183,6 +183,7 @@ def fetch(
             WantedTopic(name, ZERO_UUID, list(partitions)) for name, partitions in offsets.of_group(group_id).items()
         ]
     group = offsets.of_group(group_id) if known else {}
+    # Looked up once: most groups have no open transaction (KIP-447).
     unstable = require_stable and group_id in offsets.open_transactions
     topics = []
     for topic in wanted:

@@ -153,6 +153,7 @@ class Offsets:
         if partitions is None:
             partitions = topics[topic] = {}
         partitions[partition] = committed
+        # Only plain commits with current keys are cached: pending offsets live in another store.
         if producer_id < 0 and key[1] == OFFSET_COMMIT:
             self._partitions_by_key[key[:-4]] = (group_id, partitions)
         return group_id
@@ -176,6 +177,7 @@ class Offsets:
                 for topic, partitions in topics.items():
                     for partition, offset in partitions.items():
                         known = self.find(group_id, topic, partition)
+                        # A plain commit appended after the transactional one wins, although its marker is later.
                         if known is None or offset.record_offset > known.record_offset:
                             by_topic = self.committed.setdefault(group_id, {})
                             by_topic.setdefault(topic, {})[partition] = offset

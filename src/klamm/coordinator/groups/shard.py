@@ -197,6 +197,7 @@ class GroupShard(Shard):
                     if not group.is_subscribed_to(topic)
                 ]
             records += [offset_tombstone(group.group_id, topic, partition) for topic, partition in expired]
+            # A group may go only with its last offset, and not while a transaction may still commit one.
             if len(expired) == known and group.is_empty and group.group_id not in self.offsets.open_transactions:
                 records += group.tombstones()
         timers = (((EXPIRE,), now.ms + self.config.offsets_retention_check_interval_ms),)
@@ -288,6 +289,7 @@ class GroupShard(Shard):
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller, now: Now, reply_to: ReplyTo
     ) -> Decision:
         """ConsumerGroupHeartbeat. KlammError when it is refused."""
+        # From v1 on the client generates its member id (KIP-1082).
         if not request.member_id and caller.version == 0 and request.member_epoch == 0:
             request.member_id = self._new_id()
         return self._consumers.heartbeat(request, caller, now, reply_to)

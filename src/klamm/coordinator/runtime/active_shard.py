@@ -133,6 +133,7 @@ class ActiveShard(Generic[S]):
         if decision.producer_id < 0 and size <= GATHERED_BYTES_MAX and self._make_room(size):
             return self._gather(records, size, decision.replies, now)
         self._write_gathered()
+        # The last batch carries the replies: a log commits in order, so all others are committed by then.
         runs = [records] if decision.atomic else list(_runs(records))
         for run in runs[:-1]:
             if not self._append_batch(decision, run, (), now):
@@ -160,10 +161,12 @@ class ActiveShard(Generic[S]):
         if not rows:
             self._rows_since = now
             try:
+                # The offset is reserved now, because replay needs it; the batch is built at the end of the turn.
                 self._rows_offset = self._log.gather(self._write_gathered)
             except KlammError as error:
                 self._fail_append(error, replies)
                 return False
+        # Replayed before it is written, so that the next decision of the turn sees it.
         if not self._replay(records, self._rows_offset + len(rows), -1, -1):
             _deliver(replies, KlammError(ErrorCode.UNKNOWN_SERVER_ERROR, "a record could not be replayed"))
             return False
@@ -300,6 +303,7 @@ class ActiveShard(Generic[S]):
         now_ms = self._clock.monotonic_ms()
         for held in self._held:
             if held.deadline_ms <= now_ms and held.replies:
+                # The entry stays in the queue, to keep the order of offsets.
                 replies, held.replies = held.replies, ()
                 _deliver(replies, KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the write timed out"))
         self._write_timer = self._loop.call_later(self._write_timeout_ms / 1000, self._time_out_writes)

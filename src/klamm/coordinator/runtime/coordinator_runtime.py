@@ -197,6 +197,7 @@ class CoordinatorRuntime(Generic[S]):
     def load(self, partition: int, epoch: int) -> None:
         """Load the shard of a partition that this node leads from `epoch` on."""
         known = self._active.get(partition)
+        # Metadata updates repeat leaders; a shard is loaded again only under a newer leader epoch.
         if known is not None and known.epoch >= epoch:
             return
         loading = self._loading.get(partition)

@@ -25,6 +25,7 @@ async def load_shard(shard: Shard, partition_log: "PartitionLog", name: str) -> 
     next_pause = SLICE_RECORDS
     while chunk := partition_log.read(offset):
         for batch in iter_batches(chunk, allow_incomplete_tail=True):
+            # Reads return whole batches, so the first one may begin before `offset`.
             if batch.next_offset <= offset:
                 continue
             count += replay_batch(shard, batch, name)
@@ -38,6 +39,7 @@ async def load_shard(shard: Shard, partition_log: "PartitionLog", name: str) -> 
 def replay_batch(shard: Shard, batch: BatchView, name: str) -> int:
     """Replay one batch; a record that cannot be decoded is skipped and logged."""
     batch.check_crc()
+    # An idempotent but not transactional batch counts at once.
     producer_id = batch.producer_id if batch.is_transactional else -1
     if batch.is_control:
         marker = end_txn_marker(batch)

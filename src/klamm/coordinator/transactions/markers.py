@@ -117,6 +117,7 @@ class MarkerTracker:
         """Record the answer of a partition. Answers to an older transaction of the same id change nothing."""
         outcome = outcome_of(error)
         current = self._pending.get(markers.transactional_id)
+        # A late answer must not touch the markers of a newer transaction.
         if current is None or not _same(current, markers):
             return MarkerOutcome.ABANDONED
         if outcome is MarkerOutcome.ABANDONED:

@@ -96,6 +96,7 @@ def initialize(
     if expected is not None and not _may_continue(metadata, expected):
         refuse(ErrorCode.PRODUCER_FENCED, f"producer {expected.id} of {transactional_id} was replaced")
     check_not_ending(metadata)
+    # The old producer's transaction is aborted first; the client retries on CONCURRENT_TRANSACTIONS.
     if metadata.state is ONGOING:
         return fence(metadata, transaction_version, take_producer_id, now_ms)
     if metadata.epoch_exhausted and (expected is None or expected.epoch == metadata.producer_epoch):
@@ -149,6 +150,7 @@ def add_partitions(
     metadata = require_known(metadata, transactional_id)
     check_owner(metadata, producer)
     check_not_ending(metadata)
+    # Nothing to write: retries and repeated adds are the usual case.
     if metadata.state is ONGOING and partitions <= metadata.partitions:
         return None
     return metadata.with_partitions(partitions, now_ms, client_version)
@@ -205,6 +207,7 @@ def _end_with_bump(
     transaction before the previous one is complete must not be fenced. Kafka checks in the same order.
     """
     check_not_ending(metadata)
+    # The epoch was exhausted and the producer id rotated: the retry still carries the old id and its last epoch.
     wrapped = (
         metadata.previous_producer_id == producer.id
         and producer.epoch == EPOCH_MAX - 1
@@ -216,6 +219,7 @@ def _end_with_bump(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,
             f"{metadata.transactional_id} belongs to producer {metadata.producer_id}, not {producer.id}",
         )
+    # KIP-890: the end itself bumps the epoch, so a retry carries the epoch before the current one.
     current = not wrapped and producer.epoch == metadata.producer_epoch
     complete = metadata.state in (COMPLETE_COMMIT, COMPLETE_ABORT)
     if not current and not (complete and retry):
@@ -229,6 +233,7 @@ def _end_with_bump(
             return None
         if committed:
             _refuse_end(metadata, committed)
+    # The id must be at hand before the decision: waiting in the middle of it would let another request in between.
     following = take_producer_id() if metadata.epoch_exhausted else NO_PRODUCER_ID
     return metadata.prepared(
         committed=committed, now_ms=now_ms, client_version=client_version, next_producer_id=following

@@ -71,6 +71,7 @@ class TransactionShard(Shard):
             self._transactions.pop(transactional_id, None)
             self._last_decided.pop(transactional_id, None)
             return
+        # In service the decided value is kept instead of the decoded one: it also has the last epoch (KIP-360).
         decided = self._last_decided.get(transactional_id)
         if decided is not None and _describes(metadata, decided):
             metadata = decided
@@ -297,6 +298,7 @@ class TransactionShard(Shard):
         self, prepared: TransactionMetadata, reply_to: ReplyTo, answer: Any, events: tuple[Event, ...] = ()
     ) -> Decision:
         """Answer, and have the markers sent, once the decision is committed."""
+        # Both leave after the commit: no marker may be written for an end that could still be lost.
         replies = ((reply_to, answer), (self._send_markers, self._pending(prepared)))
         return Decision((self._record(prepared),), replies, events=events)
 

@@ -120,6 +120,7 @@ class TransactionMetadata:
         """Every change of state comes through here; what the table does not have is refused."""
         if self.state not in PREVIOUS_STATES[state]:
             raise IllegalTransition(f"{self.transactional_id}: {self.state.text} cannot become {state.text}")
+        # KIP-890: remembered so that a retry under a rotated producer id is recognised.
         changes.setdefault("previous_producer_id", self.producer_id)
         return replace(self, state=state, **changes)
 
@@ -189,6 +190,7 @@ class TransactionMetadata:
         """The end is decided. From version 2 on the markers carry the next epoch, which is also the client's next."""
         epoch, last = self.producer_epoch, self.last_producer_epoch
         if client_version >= EPOCH_BUMP_VERSION:
+            # The markers carry the bumped epoch, which fences late batches of this transaction in every partition.
             epoch, last = min(epoch + 1, EPOCH_MAX), epoch
         return self._transition_to(
             PREPARE_COMMIT if committed else PREPARE_ABORT,

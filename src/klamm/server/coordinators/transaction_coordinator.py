@@ -77,6 +77,7 @@ class TransactionCoordinator:
 
     async def _await_completion(self, transactional_id: str) -> None:
         try:
+            # Polling: markers are usually written within a few ms, and a client that is refused backs off for longer.
             for pause_ms in BRIEF_PAUSES_MS:
                 await asyncio.sleep(pause_ms / 1000)
                 if not self._is_completing(transactional_id):

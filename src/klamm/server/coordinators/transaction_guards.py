@@ -58,6 +58,7 @@ class TransactionGuards:
     def take(self, key: GuardKey, producer: Producer, sequence: int, leader_epoch: int) -> Guard:
         """Return the guard for a request: that of the same transaction if there is one, else a new one."""
         guard = self._guards.get(key)
+        # A newer epoch or leader invalidates what was asked under the old guard.
         if guard is None or guard.epoch < producer.epoch or guard.leader_epoch != leader_epoch:
             guard = self._guards[key] = Guard(producer.epoch, sequence, leader_epoch)
             if len(self._guards) > GUARDS_MAX:

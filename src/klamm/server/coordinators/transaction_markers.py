@@ -58,6 +58,7 @@ def write_marker(
         callback(ErrorCode.NOT_LEADER_OR_FOLLOWER if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return
     producer = Producer(markers.producer_id, markers.producer_epoch)
+    # Before the append: a batch verified for this transaction must not be written after its marker.
     services.coordinators.transactions.gate.on_marker(replica, producer, markers.transaction_version)
     if partition.topic == GROUP_METADATA_TOPIC:
         _write_to_group(services, partition, markers, callback)

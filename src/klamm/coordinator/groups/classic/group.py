@@ -156,6 +156,7 @@ class ClassicGroup:
         """Allow members of the current generation, and any client while the group has no members."""
         if self.state is DEAD:
             raise KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        # Generation -1 without members: a consumer with manual assignment, or an admin tool.
         if generation_or_epoch < 0 and self.state is EMPTY:
             return
         if generation_or_epoch >= 0 or member_id or instance_id is not None:
@@ -164,6 +165,7 @@ class ClassicGroup:
                 raise KlammError(ErrorCode.ILLEGAL_GENERATION, f"current generation is {self.generation_id}")
         elif not transactional and self.state is not EMPTY:
             raise KlammError(ErrorCode.UNKNOWN_MEMBER_ID, f"{self.group_id} has members: a commit needs a member id")
+        # The member has the new generation but not its assignment: the offset may belong to another member by now.
         if not transactional and self.state is COMPLETING_REBALANCE:
             raise KlammError(ErrorCode.REBALANCE_IN_PROGRESS)
 
@@ -241,6 +243,7 @@ class ClassicGroup:
         if member.instance_id is not None:
             assert member.instance_id not in self.static_members
             self.static_members[member.instance_id] = member.member_id
+        # The first member fixes the protocol type; later ones must match it (`supports`).
         if not self.members:
             self.protocol_type = protocol_type
         if self.leader_id is None:
@@ -260,6 +263,7 @@ class ClassicGroup:
                 self._awaiting_joins -= 1
             if member.instance_id is not None:
                 del self.static_members[member.instance_id]
+        # Any member can lead; the one that joined first is as good as another.
         if self.leader_id == member_id:
             self.leader_id = next(iter(self.members), None)
         self.pending_members.discard(member_id)

@@ -35,6 +35,7 @@ def join(
     """
     protocols: Protocols = tuple([(protocol.name, bytes(protocol.metadata)) for protocol in request.protocols])
     if not _has_room(builder, group, request.member_id):
+        # A pending member id that is refused would otherwise hold up the rebalance until its session expires.
         group.remove(request.member_id)
         builder.cancel_session_timer(group, request.member_id)
         builder.reply(reply_to, JoinGroupResponse(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED))
@@ -140,9 +141,11 @@ def _add(
         awaiting_join=reply_to,
         is_new=True,
     )
+    # Each new member extends the initial delay, so that a whole deployment joins in one rebalance (KIP-134).
     if group.state is PREPARING_REBALANCE and group.previous_state is EMPTY:
         group.new_member_added = True
     group.add(member, request.protocol_type)
+    # Until its join is answered it cannot heartbeat, so its session timeout does not apply yet.
     builder.start_session_timer(group, member, builder.config.new_member_join_timeout_ms)
     prepare_or_complete(builder, group, f"member {member_id} joined{_client_reason(request)}")
 
@@ -161,6 +164,7 @@ def _replace_static(
     assert instance_id is not None
     old = group.members[group.static_members[instance_id]]
     old_id, old_leader = old.member_id, group.leader_id
+    # The older member's waiting requests are answered first: FENCED_INSTANCE_ID stops its client (KIP-345).
     fenced = group.take_join(old)
     if fenced is not None:
         builder.reply(fenced, JoinGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID, member_id=old_id))

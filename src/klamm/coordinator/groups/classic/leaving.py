@@ -25,6 +25,7 @@ def leave(builder: ClassicDecisionBuilder, group: ClassicGroup, request: LeaveGr
             MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=code)
         )
     if gone:
+        # One rebalance for all members of the request.
         if group.state in (STABLE, COMPLETING_REBALANCE):
             prepare_or_complete(builder, group, f"members left: {', '.join(gone)}")
         elif group.state is PREPARING_REBALANCE:

@@ -28,6 +28,7 @@ def prepare_or_complete(builder: ClassicDecisionBuilder, group: ClassicGroup, re
 
 def prepare_rebalance(builder: ClassicDecisionBuilder, group: ClassicGroup, reason: str) -> None:
     """Start a rebalance. A group without members waits `group.initial.rebalance.delay.ms` for more of them."""
+    # Members that wait for this generation's assignments must rejoin for the next one.
     if group.state is COMPLETING_REBALANCE:
         _cancel_syncs(builder, group)
     stop_expecting_syncs(builder, group)
@@ -61,6 +62,7 @@ def on_join_timer(builder: ClassicDecisionBuilder, group: ClassicGroup) -> None:
     """Complete the join phase, unless the initial delay is extended."""
     if group.state is not PREPARING_REBALANCE:
         return
+    # The delay is extended while members keep joining, up to the rebalance timeout in total.
     left_ms = group.initial_delay_left_ms
     if group.previous_state is EMPTY and group.new_member_added and left_ms > 0:
         group.new_member_added = False
@@ -85,6 +87,7 @@ def complete_join(builder: ClassicDecisionBuilder, group: ClassicGroup) -> None:
             members=",".join(missing),
         )
     if not group.members:
+        # The transition to Empty happens in replay, so that it survives only if the record does.
         builder.records.append(empty_record(group, group.generation_id + 1, builder.now.wall_ms))
         builder.log_event("group empty", group=group.group_id, generation=group.generation_id + 1)
         return
@@ -92,6 +95,7 @@ def complete_join(builder: ClassicDecisionBuilder, group: ClassicGroup) -> None:
         # Only static members are left and none of them has joined: wait for their sessions to expire.
         builder.set_timer((JOIN, group.group_id), builder.now.ms + group.rebalance_timeout_ms)
         return
+    # Soft until the leader's assignments are stored: a crash before that repeats the rebalance.
     group.generation_id += 1
     group.protocol_name = group.select_protocol()
     group.remember_subscriptions()

@@ -53,6 +53,7 @@ def empty_record(group: ClassicGroup, generation_id: int, wall_ms: int) -> Recor
 
 def replay_group(group: ClassicGroup, value: GroupMetadataValue) -> None:
     """Apply a stored generation, unless the group is in a rebalance towards a later one."""
+    # In service the group is ahead of its record: members have rejoined since the decision was made.
     if group.state is PREPARING_REBALANCE and value.generation <= group.generation_id:
         return
     if group.state is COMPLETING_REBALANCE and value.generation < group.generation_id:
@@ -74,6 +75,7 @@ def replay_group(group: ClassicGroup, value: GroupMetadataValue) -> None:
 
 
 def _replay_member(group: ClassicGroup, stored: MemberMetadata, value: GroupMetadataValue) -> None:
+    # Records of version 0 have no rebalance timeout.
     rebalance_timeout_ms = stored.session_timeout if stored.rebalance_timeout == -1 else stored.rebalance_timeout
     member = group.members.get(stored.member_id)
     if member is None:

@@ -60,6 +60,7 @@ def sync(
 
 
 def _check_sync(group: ClassicGroup, request: SyncGroupRequest | FollowerSync) -> ErrorCode:
+    # The order of these checks is Kafka's: clients react differently to each code.
     if group.state is DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if group.state is EMPTY:
@@ -85,6 +86,7 @@ def _store_assignments(builder: ClassicDecisionBuilder, group: ClassicGroup, ass
     """Store the leader's assignments and answer waiting syncs. Replaying the record makes the group stable."""
     assert group.state is COMPLETING_REBALANCE
     record = group_record(group, assignments, builder.now.wall_ms)
+    # Checked here because a failed append would reload the shard and disturb all its groups.
     size = len(record.value or b"")
     if size > builder.config.record_bytes_max:
         _refuse_assignments(

@@ -56,6 +56,7 @@ class ConsumerGroups:
                 return
             # A classic group here is one that only has offsets, or one whose tombstone was compacted away.
             group = self._groups[key.group_id] = ConsumerGroup(key.group_id)
+        # The tombstone of the group record is written last, after those of members and targets.
         if value is None and record_type(record.key) == GROUP_METADATA:
             del self._groups[key.group_id]
         else:

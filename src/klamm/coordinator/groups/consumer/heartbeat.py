@@ -23,6 +23,7 @@ WAITING_INTERVAL_MS = 1000
 
 def check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignors: Iterable[str]) -> None:
     """KlammError unless the fields fit together."""
+    # From v1 on the client generates its member id (KIP-1082); v0 gets one from the coordinator.
     epoch = request.member_epoch
     if (version >= 1 or epoch > 0 or epoch == LEAVE_EPOCH) and not request.member_id.strip():
         raise KlammError(ErrorCode.INVALID_REQUEST, "MemberId must not be empty")
@@ -71,6 +72,7 @@ def heartbeat(
         heartbeat_interval_ms=_next_heartbeat_ms(builder, group, update),
     )
     says_all = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+    # Only changed assignments are sent, except to a member that has just joined or that sends all its fields again.
     in_full = request.member_epoch == JOIN_EPOCH or (says_all and request.topic_partitions is not None)
     if in_full or _differ(before.assigned, member.assigned):
         response.assignment = to_wire(member.assigned)
@@ -125,6 +127,7 @@ def _find_static(
         return group.members.get(request.member_id, Member(request.member_id)), None
     if holder.member_id == request.member_id:
         return replace(holder, member_epoch=0, previous_member_epoch=0), None
+    # The instance must leave with epoch -2 first; a classic member cannot, so it is replaced at once.
     if not holder.uses_classic_protocol and holder.member_epoch != STATIC_LEAVE_EPOCH:
         raise KlammError(
             ErrorCode.UNRELEASED_INSTANCE_ID, f"instance id {instance_id} still belongs to member {holder.member_id}"
@@ -137,6 +140,7 @@ def _check_epoch(member: Member, request: ConsumerGroupHeartbeatRequest) -> None
     epoch = request.member_epoch
     if epoch == member.member_epoch:
         return
+    # KIP-848: the previous epoch is accepted while the member claims no partition it does not have.
     if epoch == member.previous_member_epoch < member.member_epoch and request.topic_partitions is not None:
         claimed = ((bytes(t.topic_id), number) for t in request.topic_partitions for number in t.partitions)
         if all(number in member.assigned.get(topic, ()) for topic, number in claimed):

@@ -58,9 +58,11 @@ def remove(builder: ConsumerDecisionBuilder, group: ConsumerGroup, members: Coll
         builder.records += member_tombstones(group.group_id, member_id)
         builder.cancel_member_timers(group, member_id)
     left = [member for member_id, member in group.members.items() if member_id not in gone]
+    # A pattern without subscribers is no longer resolved; its record would stay forever.
     used = {member.subscribed_topic_regex for member in left}
     builder.records += [regex_record(group.group_id, regex, None) for regex in group.resolved if regex not in used]
     topics = frozenset().union(*(group.topics_of(member) for member in left))
+    # The target is computed by the next heartbeat of a remaining member, not here.
     epoch = group.group_epoch + 1
     builder.records.append(epoch_record(group.group_id, epoch, builder.topology.metadata_hash(topics)))
     builder.log_event("rebalance started", group=group.group_id, reason=reason, epoch=epoch, members=len(left))
@@ -72,6 +74,7 @@ def on_timer(builder: ConsumerDecisionBuilder, group: ConsumerGroup, kind: str, 
     if member is None:
         return
     if kind == REVOKE:
+        # The timer may belong to an earlier revocation that the member has completed.
         if group.revoking.get(member_id) != member.member_epoch or member.state != MemberState.UNREVOKED_PARTITIONS:
             return
         reason = f"member {member_id} removed: partitions not revoked within {member.rebalance_timeout_ms} ms"

@@ -84,6 +84,7 @@ def update_member(
         idle = not after.assigned and not builder.topology.ids(group.topics_of(after))
         return MemberUpdate(after, group.group_epoch, group.target_epoch, matches_nothing=idle)
     draft = _Draft(dict(group.members), dict(group.target), dict(group.resolved))
+    # The returning static member inherits the target, so it gets its partitions back without a rebalance.
     if replaced is not None:
         draft.members.pop(replaced, None)
         draft.target[after.member_id] = draft.target.pop(replaced, {})
@@ -187,10 +188,12 @@ def _retarget(
     own, cluster = image.group_values(group.group_id), image.broker_values(None)
     interval_ms = builder.config.consumer.assignment_interval_of(own, cluster)
     since_ms = builder.now.wall_ms - group.assignment_timestamp
+    # Several changes within the interval share one target. A clock that went backwards must not delay it.
     if not at_once and group.assignment_timestamp and 0 <= since_ms < interval_ms:
         return group.target_epoch, interval_ms - since_ms
     known = draft.target
     draft.target = compute_target(builder, draft.members, known, draft.topics_of)
+    # Only changed targets are written; the epoch record comes last, so that it covers complete targets.
     for member_id, assignment in draft.target.items():
         if member_id not in known or known[member_id] != assignment:
             builder.records.append(target_record(group.group_id, member_id, assignment))

@@ -46,6 +46,7 @@ def upgrade(builder: ConsumerDecisionBuilder, classic: ClassicGroup) -> Consumer
     epoch = classic.generation_id
     group_id = classic.group_id
     records: list[Record] = [member_record(group_id, member) for member in members.values()]
+    # Hash 0 stands for no topics, so the first heartbeat sees a change and bumps the epoch.
     records.append(epoch_record(group_id, epoch, 0))
     for member in members.values():
         target = {topic: frozenset(numbers) for topic, numbers in member.assigned.items()}
@@ -104,6 +105,7 @@ def _as_consumer_members(builder: ConsumerDecisionBuilder, classic: ClassicGroup
                 ],
             ),
         )
+        # A partition has one owner in a consumer group; of duplicates the first member keeps it.
         taken.update(partitions(assigned))
     return members
 

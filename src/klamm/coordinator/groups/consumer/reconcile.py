@@ -86,6 +86,7 @@ def _compare(
             kept[topic] = numbers if len(stay) == len(numbers) else stay
         if len(stay) != len(numbers):
             revoked[topic] = {number: epoch for number, epoch in numbers.items() if number not in wanted}
+    # The epoch stays until the revocation is confirmed, so that the member can still commit for these partitions.
     if revoked and _still_reads(reads, revoked):
         return member.at_epoch(
             member_epoch, state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, pending_revocation=revoked

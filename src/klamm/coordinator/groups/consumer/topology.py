@@ -24,6 +24,7 @@ class Topology:
             if racks != self._racks:
                 self._racks = racks
                 self._known.clear()
+        # Deleted topics leave entries behind; dropping all is cheaper than tracking them.
         if len(self._known) > 2 * len(image.topics) + 100:
             self._known.clear()
         self.image = image

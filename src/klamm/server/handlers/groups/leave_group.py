@@ -27,6 +27,7 @@ def handle(services: Services, context: RequestContext, request: LeaveGroupReque
 
     def answer(response: Any) -> None:
         if context.version < 3 and isinstance(response, LeaveGroupResponse) and response.members:
+            # Up to v2 the response has no list of members.
             response.error_code = response.error_code or response.members[0].error_code
         reply(response)
 

@@ -51,6 +51,7 @@ def handle(services: Services, context: RequestContext, request: OffsetCommitReq
     reply = DeferredReply(context, partial(refuse_all, requested))
 
     def answer(codes: Any) -> None:
+        # A KlammError refuses all requested partitions, the unknown ones among them.
         reply(codes if isinstance(codes, KlammError) else _add_unknown(build_response(topics, codes), unknown))
 
     commit = OffsetCommit(

@@ -137,6 +137,7 @@ def _build_single_group_response(
 ) -> OffsetFetchResponse:
     """Return the response of versions up to v7, which have one group."""
     topics = group.topics
+    # v1 has no error field of its own.
     if group.error_code and version < 2:
         # v1 has no error for the group, so every partition carries it.
         topics = [_refuse_topic(topic, ErrorCode(group.error_code)) for topic in requested.topics or ()]

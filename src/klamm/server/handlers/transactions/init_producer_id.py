@@ -28,6 +28,7 @@ async def handle(services: Services, context: RequestContext, request: InitProdu
     except KlammError as error:
         code = error.code
         if context.version < FENCED_SINCE and code == ErrorCode.PRODUCER_FENCED:
+            # Clients before KIP-588 do not know PRODUCER_FENCED.
             code = ErrorCode.INVALID_PRODUCER_EPOCH
         return InitProducerIdResponse(error_code=code, producer_epoch=-1)
     return InitProducerIdResponse(producer_id=producer.id, producer_epoch=producer.epoch)
