@@ -46,6 +46,7 @@ class BackgroundIo:
     def tick(self, now_ms: int) -> None:
         """Collect what is done, remove what is due."""
         self._collect_syncs()
+        # Errors of removals are logged by the job itself.
         self._removing = [job for job in self._removing if not job.done()]
         due = [removal.path for removal in self._removals if removal.due_ms <= now_ms]
         if due:
@@ -56,6 +57,7 @@ class BackgroundIo:
 
     def sync(self, log: Log, up_to: int) -> None:
         """Make a log durable up to an offset; its recovery point follows with a later tick."""
+        # Every roll and every tick of retention asks for the same sync while it is running.
         if up_to > log.recovery_point and not any(
             log is other and up_to <= end and truncations == log.truncations
             for _, other, end, truncations in self._syncs

@@ -62,6 +62,7 @@ def validate(
     if batch.codec > 4:
         raise RecordRefused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {batch.codec} in {name}")
     codec = config.codec
+    # Control batches are never compressed, whatever compression.type says.
     changes_codec = codec is not None and codec != batch.codec and not batch.is_control
     if origin is Origin.CLIENT and batch.codec in config.unchecked_codecs:
         _check_header_times(batch, config, now_ms, name)
@@ -74,6 +75,7 @@ def validate(
             for _ in pieces:
                 pass
         _raise_for_noted(check, config, now_ms, name)
+        # Kafka sets the header from the records, too: indexes and retention rely on it.
         if batch.max_timestamp != check.largest_timestamp:
             if batch.buffer is data:
                 # A producer's retry must still match its checksum, so its bytes stay as they came.
@@ -113,6 +115,7 @@ _ERRORS_NAMED_MAX = 100
 def _one_batch(data: memoryview, config: LogConfig, name: str) -> BatchView:
     if len(data) < HEADER_SIZE:
         raise CorruptBatch(f"{len(data)} bytes are too few for a batch in {name}")
+    # The magic byte is at the same position in all versions; what follows it is not.
     magic = data[16]
     if magic != MAGIC:
         raise RecordRefused(ErrorCode.INVALID_RECORD, f"batches in {name} must have magic 2, this one has {magic}")

@@ -103,6 +103,7 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
 
 def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int], *, twice: bool = False) -> None:
     """Replace an offset checkpoint; `twice` for one whose numbers nothing else would show to be wrong."""
+    # Sorted, so that two checkpoints can be compared by a person or a test.
     rows = [(tp.topic, tp.partition, offset) for tp, offset in sorted(offsets.items())]
     write_lines(disk, path, rows, twice=twice)
 
@@ -149,6 +150,7 @@ def take_clean_shutdown(disk: Disk, log_dir: str) -> int | None:
         text = disk.read_file(path).decode(errors="replace")
     except FileNotFoundError:
         return None
+    # Removed before anything is opened: a crash from now on is an unclean stop.
     disk.unlink(path)
     disk.sync_dir(log_dir)
     try:

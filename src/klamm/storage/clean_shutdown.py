@@ -22,6 +22,7 @@ def close_logs(disk: Disk, logs: Iterable[Log], threads: Executor, *, clean: boo
     for log in logs:
         folder = os.path.dirname(log.path)
         try:
+            # All files are written first and synced afterwards, so that the device can order the writes.
             if clean and not log.failed and folder not in failed_dirs and log.prepare_clean_close():
                 unsynced.setdefault(folder, []).append(log)
             else:

@@ -110,6 +110,7 @@ class CleanerPass:
         self._words = memoryview(self._w).cast("q")
         # There are no more keys than offsets: a small pass needs no large table.
         slots_needed = int((job.end_offset - job.first_dirty_offset) / job.load_factor) + 2
+        # At least two slots, so that the table is never full: an empty slot ends every probe.
         slots = max(min(slots_needed, job.memory_bytes // SLOT_BYTES), 2)
         self._table = bytearray(slots * SLOT_BYTES)
         self._limit = max(min(int(slots * job.load_factor), slots - 1), 1)
@@ -127,6 +128,7 @@ class CleanerPass:
     def map_keys(self) -> None:
         """Fill the table from the dirty part, as far as it has room."""
         first = self._job.first_dirty_offset
+        # Of its own, because the second pass follows the same transactions from the start again.
         transactions = CleanedTransactions(self._job.aborted)
         words = self._words
         for segment, facts in zip(self._job.segments, self._job.facts, strict=True):
@@ -158,6 +160,7 @@ class CleanerPass:
             _note_marker(batch, transactions)
             has_live_keys = False
         elif batch.is_transactional:
+            # An aborted record must not displace an older value of its key: readers of committed data never see it.
             has_live_keys = not transactions.is_aborted(batch.producer_id, batch.last_offset)
         if has_live_keys:
             reason = compaction.map_section(
@@ -205,6 +208,7 @@ class CleanerPass:
             for segment in group:
                 for chunk in self._chunks(segment, 0):
                     self._rewrite_chunk(segment, chunk, writer)
+            # The transaction index of this group; later groups have their own.
             retained, self._transactions.retained = self._transactions.retained, []
             writer.finish(retained, group[-1])
         finally:
@@ -251,6 +255,7 @@ class CleanerPass:
         words[layout.RECORDS_READ] += batch.record_count
         discard = idle = False
         horizon = batch.base_timestamp if batch.has_delete_horizon else None
+        # The delete horizon (KIP-534) is in the base timestamp: from then on tombstones and markers may go.
         passed = horizon is not None and horizon <= self._job.now_ms
         if batch.is_control:
             idle = _note_marker(batch, self._transactions)
@@ -275,9 +280,11 @@ class CleanerPass:
                 )
         words[layout.RECORDS_KEPT] += kept
         if kept == 0:
+            # An empty batch is valid in Kafka's format: it keeps offsets and sequences and holds no records.
             if self._must_stay(batch):
                 writer.put(batch, _build_empty_batch(batch))
             return
+        # The first pass that meets a tombstone only starts its clock, so that slow consumers still see the deletion.
         due = (tombstones > 0 or idle) and horizon is None and batch.base_offset < self.map_end
         if kept == batch.record_count and not due:
             writer.put(batch, batch.raw)
@@ -405,6 +412,7 @@ class _Writer:
             contents.append((TXN_INDEX_SUFFIX, b"".join(TXN_ENTRY.pack(0, *txn) for txn in aborted)))
         for suffix, content in contents:
             self._disk.write_file(self._segment.path(suffix) + CLEANED_SUFFIX, content, sync=True)
+        # Retention falls back to the file's time when records carry no timestamps; rewriting must not make them young.
         modified = self._disk.fstat(last.open_file().fd).st_mtime_ns
         self._disk.fsync(self._fd)
         self._disk.utime(self._fd, ns=(modified, modified))

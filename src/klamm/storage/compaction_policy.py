@@ -6,6 +6,7 @@ the active segment, what is beyond the last stable offset, and records younger t
 """
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from klamm.storage.config import MAX_LONG, LogConfig
@@ -110,7 +111,7 @@ class CleanedTransactions:
     """
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
-        self._ahead = sorted(set(aborted), key=lambda txn: txn.first_offset, reverse=True)
+        self._ahead = sorted(set(aborted), key=attrgetter("first_offset"), reverse=True)
         self._aborted: dict[int, tuple[AbortedTxn, bool]] = {}
         """Producer id -> its aborted transaction here, and whether data of it was met."""
         self._committed: set[int] = set()

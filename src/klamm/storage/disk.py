@@ -84,6 +84,7 @@ class Disk:
 
     def replace_file(self, path: str, data: bytes, *, sync: bool = True) -> None:
         """Replace a file atomically: a later read returns the old content or the new, never a mixture."""
+        # The same directory, because a rename across file systems is not atomic; a start removes leftovers.
         temporary = path + ".tmp"
         self.write_file(temporary, data, sync=sync)
         self.rename(temporary, path)
@@ -235,10 +236,12 @@ class OpenFiles:
             if entry is not None:
                 self._entries.move_to_end(key)
                 return entry
+        # Opened outside of the lock: it may block on the disk. Two threads may open the same file; one copy is dropped.
         entry = opener()
         with self._lock:
             self._entries[key] = entry
             if len(self._entries) > self._capacity:
+                # Only a reference is dropped: a reply in flight keeps its file open.
                 self._entries.popitem(last=False)
         return entry
 

@@ -129,6 +129,7 @@ def _entries(path: str, suffix: str, base: int) -> Iterator[Row]:
         while data := file.read(layout.size * _CHUNK_ENTRIES):
             complete_bytes = len(data) - len(data) % layout.size
             for entry in layout.iter_unpack(data[:complete_bytes]):
+                # An all-zero entry can be real only at the very start of an index.
                 if number and not any(entry):
                     return
                 if suffix == INDEX_SUFFIX:

@@ -90,6 +90,7 @@ class FutureLogs:
         """
         target = os.path.join(log_dir.path, future.name)
         try:
+            # The folder of the old log is out of the way already: its rename came first, so the name is free.
             self._disk.rename(future.path, target)
             self._disk.sync_dir(log_dir.path)
         except OSError as error:

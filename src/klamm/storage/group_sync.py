@@ -53,6 +53,7 @@ class GroupSync:
     def _start(self, log: Log) -> None:
         self._busy.add(log)
         self.syncs += 1
+        # Read when the sync begins: what is written while it runs is for the next one.
         up_to, truncations = log.log_end_offset, log.truncations
         call_on_loop = self.call_on_loop
         job = log.sync_job(up_to)
@@ -72,12 +73,14 @@ class GroupSync:
         waiting = self._waiting.pop(log, [])
         if error is not None:
             failure = StorageFailure(f"cannot sync {log.name}: {error}")
+            # The folder of a deleted log may be gone, which is no failure of the disk.
             if not log.retired:
                 log.fail(failure)
             for _, done in waiting:
                 done(failure)
             return
         log.mark_durable(up_to, truncations)
+        # Callbacks run last: they may append and wait again, which must not see a half-updated state.
         later = [(end, done) for end, done in waiting if end > up_to]
         if later:
             self._waiting[log] = later

@@ -69,6 +69,7 @@ class Housekeeping:
         if now_ms >= self._next_retention_ms and not self.to_retain:
             self._next_retention_ms = now_ms + self._config.retention_check_interval_ms
             self.to_retain = deque(self._logs())
+        # They had segments to delete that were not durable; the sync may be done by now.
         elif self._undurable:
             self.to_retain.extend(self._undurable)
         self._undurable = []
@@ -81,6 +82,7 @@ class Housekeeping:
             self._checkpoint()
         if now_ms >= self._next_expiry_ms:
             self._next_expiry_ms = now_ms + self._config.producer_id_expiration_check_interval_ms
+            # Producers expire by record timestamps, which are wall-clock time; `now_ms` is monotonic.
             wall = self._clock.now_ms()
             for log in self._logs():
                 log.producers.remove_expired(wall, self._config.producer_id_expiration_ms)
@@ -108,6 +110,7 @@ class Housekeeping:
                         count=before - len(log.segments),
                         log_start_offset=log.log_start_offset,
                     )
+                # Deletable but beyond the recovery point: synced now, deleted by a later tick.
                 if log.count_deletable_segments(wall):
                     self._background.sync(log, log.segments.active.base_offset)
                     self._undurable.append(log)

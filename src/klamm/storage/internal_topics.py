@@ -90,6 +90,7 @@ def decode_control(record: Record) -> Decoded:
     if cls is None:
         fields = dict(zip(("version", "coordinator_epoch"), Struct(">hi").unpack_from(value), strict=True))
         return {"control": name, **fields} if len(value) >= 6 else {"control": name, "value": shown(value)}
+    # Of a newer version, the fields that the newest known one has are decoded.
     version = min(_INT16.unpack_from(value)[0], declaration(cls).versions[1])
     return {"control": name, **plain(decode(cls, version, value)[0])}
 

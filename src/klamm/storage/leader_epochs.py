@@ -69,9 +69,11 @@ class LeaderEpochs:
         """Return the largest known epoch up to `epoch` and its end offset; (-1, -1) when none is known."""
         if epoch < 0 or not self._epochs:
             return UNDEFINED
+        # The current epoch has no end yet, so it ends at the log end.
         if epoch == self._epochs[-1]:
             return epoch, log_end_offset
         higher = bisect_right(self._epochs, epoch)
+        # A later epoch than any known: the other side is ahead, and must not truncate by this answer.
         if higher == len(self._epochs):
             return UNDEFINED
         return (self._epochs[higher - 1] if higher else epoch), self._starts[higher]

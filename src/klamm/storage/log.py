@@ -310,6 +310,7 @@ class Log:
         count = self.count_deletable_segments(now_ms)
         if count == len(self.segments):
             self.roll(now_ms)
+        # `bases` has the next segment's start as the bound: all of it must be below the recovery point.
         count = min(count, bisect_right(self.segments.bases, state.recovery_point) - 1)
         if count <= 0:
             return []

@@ -100,6 +100,8 @@ class LogCleaner:
         for running in self._running:
             if running.log is log:
                 running.job.stop.set()
+        # Its files have the ending `.swap` already; a restart would put them in the place of segments that have
+        # changed.
         if log.state.swapping is not None:
             remove_files(self._disk, log.path, log.state.swapping, SWAP_SUFFIX)
             log.state.swapping = None
@@ -144,6 +146,7 @@ class LogCleaner:
         room = self.config.threads - len(self._running)
         if room <= 0:
             return
+        # A log is in one pass at a time: two would rewrite the same segments.
         excluded = {running.log for running in self._running} | self._damaged | self._paused
         now = self._clock.now_ms()
         candidates: list[tuple[CompactionPlan, Log]] = []
@@ -176,6 +179,7 @@ class LogCleaner:
         if write_recovery_point is None:
             return False
         facts = [fact for fact in _facts(log) if fact.base_offset < plan.end_offset]
+        # Memory and bandwidth are settings for all threads together.
         threads = max(self.config.threads, 1)
         job = CleanerJob(
             name=log.name,
@@ -225,6 +229,7 @@ class LogCleaner:
         write_recovery_point()
         cleaner_pass = CleanerPass(self._disk, job)
         cleaner_pass.map_keys()
+        # Without this, the same pass would be planned again and again and never make progress.
         if cleaner_pass.map_end <= job.first_dirty_offset < job.end_offset:
             raise CorruptBatch("log.cleaner.dedupe.buffer.size has no room for the keys of a single batch")
         for segments in cleaner_pass.groups():
@@ -278,6 +283,7 @@ class LogCleaner:
         step = _Step(work)
         self._steps.append(step)
         self.wake()
+        # Polled, because `stop` and `done` are two events and a thread can only wait for one.
         while not step.done.wait(0.05):
             if job.stop.is_set():
                 raise CleanerStopped
@@ -288,6 +294,7 @@ class LogCleaner:
 
     def _check(self, log: Log, job: CleanerJob, group: CleanedGroup) -> None:
         """Raise CleanerStopped when the log is no longer what the pass began with."""
+        # By identity: a truncation followed by appends can bring back a segment with the same base offset.
         current = set(map(id, log.segments))
         if job.stop.is_set() or log.retired or log.failed or any(id(s) not in current for s in group.replaced):
             raise CleanerStopped

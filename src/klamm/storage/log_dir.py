@@ -157,6 +157,7 @@ class LogDir:
             if source.log_start_offset > log.segments[0].base_offset:
                 starts[key] = source.log_start_offset
 
+        # Numbered when the offsets are read, on the loop; threads may write them in another order.
         self._taken += 1
         number = self._taken
 
@@ -228,6 +229,7 @@ def is_held(path: str) -> bool:
     except OSError:
         return False
     try:
+        # Both kinds, as `Disk.lock` takes them: a JVM holds only the second.
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:

@@ -59,11 +59,13 @@ class LogFlusher:
             for s in state.segments.from_offset(point)
             if point < s.base_offset <= up_to
         ]
+        # A batch whose leader epoch is lost would make a follower truncate at the wrong offset.
         if epochs.unsynced:
             paths.append(epochs.path)
         # Names change when a segment begins, so before the first sync in one, the folder is synced too.
         folders = [folder] if closed or paths or point <= active.base_offset else []
         if point <= state.segments[0].base_offset:
+            # The folder itself is new: its name in the log dir must be durable before its first batch counts as such.
             folders.append(os.path.dirname(folder))
 
         def sync() -> None:

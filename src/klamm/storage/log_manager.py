@@ -58,6 +58,7 @@ class LogManager:
         self._disk = disk or Disk()
         self._make_threads = threads
         self._new_uuid = new_uuid
+        # Shared by all logs: the limit is on file descriptors of the process.
         self._files = OpenFiles(config.open_files_max)
         self.dirs: list[LogDir] = []
         self.directory_ids: dict[str, Uuid] = {}
@@ -156,8 +157,10 @@ class LogManager:
 
     def close(self, *, clean: bool = True, broker_epoch: int = -1) -> None:
         """Close all logs. `clean` syncs them, writes checkpoints and leaves the clean-shutdown marker."""
+        # The cleaner and the syncs first: they work on logs that are about to be closed.
         self.cleaner.close()
         self.group_sync.close()
+        # Waits for removals too; one that is not due yet is found again by the next start.
         self._background.close(wait=True)
         failed_dirs = {log_dir.path for log_dir in self.dirs if log_dir.failure is not None}
         with self._make_threads(8, "klamm-stop") as threads:
@@ -166,6 +169,7 @@ class LogManager:
             if clean:
                 self.checkpoint()
                 for log_dir in self.dirs:
+                    # Without the marker the next start recovers the logs in this folder.
                     if log_dir.path not in failed_dirs:
                         log_dir.mark_clean(broker_epoch)
         finally:
@@ -194,6 +198,7 @@ class LogManager:
                     self._register_loaded(loaded.log)
         self._background.remove(opening.leftovers, 0)
         epochs = opening.broker_epochs
+        # One unclean log dir makes the whole stop unclean: the controller must treat the broker's replicas as suspect.
         if len(epochs) == len(self.dirs) and all(epoch is not None for epoch in epochs):
             self.previous_broker_epoch = min(epoch for epoch in epochs if epoch is not None)
 
@@ -239,6 +244,7 @@ class LogManager:
             try:
                 try:
                     log = create_log(path, key, config, disk=self._disk, files=self._files, now_ms=now_ms)
+                # A folder that an earlier creation left behind when it failed half way.
                 except FileExistsError:
                     log = open_log(path, key, config, disk=self._disk, files=self._files, now_ms=now_ms, clean=True)
             except OSError as error:
@@ -266,6 +272,7 @@ class LogManager:
             self._unregister(log, "stray")
 
     def _unregister(self, log: Log, state: str) -> str:
+        # Unregistered before the rename: when that fails, the log is out of service all the same.
         del self._logs[log.topic_partition]
         self.cleaner.release(log)
         return self._retire_folder(log, state)
@@ -310,6 +317,7 @@ class LogManager:
 
     def prefer(self, topic: str, partition: int, path: str) -> None:
         """Set the log dir of a partition that is not here yet."""
+        # A client may name any partition here, also ones that will never exist.
         if len(self._preferred) < _PREFERRED_MAX:
             self._preferred[TopicPartition(topic, partition)] = path
 
@@ -454,6 +462,7 @@ class LogManager:
         log_dir = self.log_dir_of(state)
         if log_dir.failure is not None:
             return
+        # Set before anything is called: a failure that follows from this one must not come here again.
         log_dir.failure = str(failure)
         if self._is_vital(log_dir.path) or all(other.failure is not None for other in self.dirs):
             if self.on_failure is not None:

@@ -35,6 +35,7 @@ class LogReader:
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"offset {offset} of {state.name} is outside [{state.log_start_offset}, {end}]",
             )
+        # A fetch at the end of the log is not an error: the caller waits for an append.
         if offset >= upper_offset or offset == end:
             return None
         return self._read_segments(offset, max_bytes, upper_offset, end, min_one)

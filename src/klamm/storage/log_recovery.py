@@ -67,6 +67,7 @@ def open_log(
     `progress(name, bytes)` is called as bytes are checked.
     """
     disk.makedirs(path, exist_ok=True)
+    # Before the folder is listed: a swap that is completed changes which segments there are.
     complete_swaps(disk, path)
     bases = _list_segments(disk, path)
     segments_on_disk = [LogSegment(disk, files, path, base, disk.getsize(_log_path(path, base))) for base in bases]
@@ -85,6 +86,7 @@ def open_log(
         recovery_point=max(recovery_point, durable_offset),
     )
 
+    # The last segment is always among them: no next segment bounds it, and it was the one being written.
     suspects = (
         []
         if clean
@@ -94,6 +96,7 @@ def open_log(
             if _segment_end(segments_on_disk, s) > recovery_point or s is segments_on_disk[-1]
         ]
     )
+    # A missing or implausible index has its segment scanned even after a clean stop, since lookups rely on it.
     suspects += [s for s in segments_on_disk if s not in suspects and not _has_sane_index(disk, s)]
     suspects.sort(key=attrgetter("base_offset"))
     kept = checker.check_all(segments_on_disk, suspects, progress)
@@ -104,6 +107,7 @@ def open_log(
         agreed = not kept or _epochs_match(epochs, SegmentList(disk, files, path, kept), end_offset)
     except CorruptBatch as error:
         logger.warning("tail of a cleanly closed log is damaged, recovering it", partition=partition, reason=error)
+        # The clean-shutdown marker was wrong about this log, so its last segment is recovered as after a crash.
         kept = checker.check_all(kept, kept[-1:], progress)
         end_offset, agreed = kept[-1].next_offset(), True
         clean = False
@@ -133,17 +137,21 @@ def open_log(
         kept[-1].activate(config, now_ms)
     segments = SegmentList(disk, files, path, kept)
     start_offset = max(log_start_offset, kept[0].base_offset)
+    # A leader epoch is written before its first batch; a crash in between leaves an epoch without batches.
     epochs.truncate_from_end(end_offset)
     if not agreed:
         logger.warning("leader epochs disagree with the log, rebuilding them", path=epochs.path)
         epochs.clear()
         epochs.damaged = True
+    # Batches without a leader epoch (-1) leave no entries, and after a clean stop none can be missing.
     known = epochs.reaches(start_offset) or (clean and not epochs.entries())
     if end_offset > start_offset and (epochs.damaged or not known):
         epochs.extend_back(read_leader_epochs(segments))
     epochs.truncate_from_start(start_offset)
+    # Strays are left by segments that retention or compaction has removed.
     snapshots.remove_strays(segments.bases)
     snapshots.remove_outside(0, end_offset)
+    # A clean stop writes a snapshot when there are producers, so without one there are none to rebuild.
     if not (clean and not snapshots.offsets()):
         rebuild_producers(producers, snapshots, segments, end_offset)
         refill_batches(producers, segments, now_ms - _REFILL_AGE_MS)
@@ -237,15 +245,18 @@ class _SegmentChecker:
         """Check the suspects in order; return the segments that remain."""
         if not suspects:
             return segments
+        # A state of its own: that of the log is rebuilt afterwards, when it is certain where the log ends.
         producers = ProducerStates(str(self._partition))
         end_offset = -1
         kept = list(segments)
         for segment in suspects:
+            # Consecutive suspects continue with the producers of the one before; after a gap they are loaded again.
             if segment.base_offset != end_offset:
                 self._load_producers(producers, kept, segment)
             last = segment is kept[-1]
             end_offset, intact = self._check(segment, producers, kept, last=last, progress=progress)
             if self.damaged:
+                # Later segments stay on the disk untouched: the operator decides what becomes of them.
                 kept = [s for s in kept if s.base_offset <= segment.base_offset]
                 break
             if intact and not last and max(end_offset, self._recovery_point) < _segment_end(kept, segment):
@@ -268,6 +279,7 @@ class _SegmentChecker:
             if not last:
                 end_offset = _segment_end(kept, segment)
                 self._snapshots.take(end_offset, producers.entries.values())
+        # Once for all segments, not per correction: a log can have thousands of them.
         self._epochs.flush()
         return kept
 
@@ -298,6 +310,7 @@ class _SegmentChecker:
         The batch at the position `stop` is known to be invalid.
         """
         end = _segment_end(kept, segment)
+        # Every checked segment is active for the moment: only active ones can append to their indexes.
         segment.activate(self._config, self._now_ms, rebuild=True)
         assert segment.file is not None
         assert segment.index is not None
@@ -342,9 +355,12 @@ class _SegmentChecker:
         intact = position == segment.size
         if stop is not None:
             reason = "its offset is beyond that of the batch after it"
+        # Scanned again up to the batch whose offset is wrong; producers must not have seen it.
         elif not intact and (contradicted := _find_contradicted_batch(segment, position, next_offset)) is not None:
             self._load_producers(producers, kept, segment)
             return self._check(segment, producers, kept, last=last, stop=contradicted)
+        # Below the recovery point a crash cannot tear anything: this is damage of the device (see the module's
+        # docstring).
         if not intact and next_offset < self._recovery_point:
             self.damaged = True
             logger.error(

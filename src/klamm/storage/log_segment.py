@@ -107,7 +107,9 @@ class LogSegment:
         times = bytearray() if create or rebuild else bytearray(self._read(TIME_INDEX_SUFFIX))
         self.index = OffsetIndex(self.base_offset, index)
         self.time_index = TimeIndex(self.base_offset, times)
+        # Kafka preallocates index files with zeros, which `size` does not count; appends must not come after them.
         del index[self.index.size :], times[self.time_index.size :]
+        # None defers the lookup, and the check of what it returns, to the first use.
         self._max_timestamp = self.time_index.last() if create or rebuild else None
         self.created_ms = now_ms
         self.close_cached()
@@ -121,8 +123,10 @@ class LogSegment:
         """Bring the files into the form of a closed segment; StorageFailure or OSError leaves it active."""
         assert self.time_index is not None
         assert self.file is not None
+        # The last entry of a closed segment must hold its largest timestamp: retention by time reads nothing else.
         self.time_index.maybe_append(*self.max_timestamp)
         self.write_indexes()
+        # A preallocated file, or the rest of a write that failed.
         if self._disk.fstat(self.file.fd).st_size > self.size:
             self._disk.ftruncate(self.file.fd, self.size)
 
@@ -142,6 +146,7 @@ class LogSegment:
             try:
                 fd = self._disk.open(self.path(suffix), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
                 try:
+                    # Only the new entries: an index is written many times while its segment is active.
                     write_all(self._disk, fd, memoryview(index.buffer)[index.flushed : index.size], index.flushed)
                     self._disk.ftruncate(fd, index.size)
                 finally:
@@ -182,6 +187,7 @@ class LogSegment:
 
     def close_cached(self) -> None:
         """Drop the files of this segment from the cache of open files."""
+        # The transaction index keeps no file open.
         for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             self._files.forget((self, suffix))
 
@@ -284,6 +290,7 @@ class LogSegment:
                 raise
         else:
             # An entry names a batch that ends at or before `offset`. One that begins after it would hide records.
+            # Without an index entry (start 0) there is nothing to doubt: the walk began at the first batch.
             if not start or location is None or location.position > start or location.base_offset <= offset:
                 return location
             if not self.rebuild_indexes(f"the entry for offset {offset}"):
@@ -347,6 +354,8 @@ class LogSegment:
         """
         file = self.open_file()
         end = self.size
+        # A chunk holds the headers of many small batches, or one of a large batch: the rest of that is skipped, not
+        # read.
         while position < end:
             chunk = file.pread(min(_HOP_CHUNK, end - position), position)
             at, usable = 0, len(chunk) - _HOP.size

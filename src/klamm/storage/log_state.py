@@ -199,6 +199,7 @@ class LogState:
             return
         self.log_start_offset = offset
         self.high_watermark = max(self.high_watermark, offset)
+        # Followers compare epochs of the records that are left; older ones would make them truncate too far back.
         self.leader_epochs.truncate_from_start(offset)
         self.producers.on_log_start_offset(offset)
 

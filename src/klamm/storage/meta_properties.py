@@ -30,6 +30,7 @@ def read_meta_properties(disk: Disk, log_dir: str) -> MetaProperties | None:
     for line in text.splitlines():
         if line.strip() and not line.lstrip().startswith(("#", "!")):
             key, _, value = line.partition("=")
+            # Java's Properties.store escapes = and : in values.
             values[key.strip()] = value.strip().replace("\\=", "=").replace("\\:", ":")
     try:
         if values["version"] != "1":

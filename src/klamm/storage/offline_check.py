@@ -203,6 +203,7 @@ def _run(tasks: list[Task], workers: int, on_progress: Callable[[int, int], None
         for task in tasks:
             yield inspect_partition(task, here)
         return
+    # Not fork: the command line has threads (the progress bar), which a forked child would inherit half-way.
     context = multiprocessing.get_context("spawn")
     counter: Any = context.Value(c_int64, 0)
     with ProcessPoolExecutor(min(workers, len(tasks)), context, _share, (counter,)) as pool:

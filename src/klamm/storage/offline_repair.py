@@ -139,6 +139,7 @@ def _cut(disk: Disk, path: str, position: int) -> None:
             at += len(data)
         disk.fsync(copy)
         disk.sync_dir(os.path.dirname(path))
+        # Only after the copy and its name are durable: a power loss must not lose what is cut off.
         disk.ftruncate(fd, position)
         disk.fsync(fd)
     finally:
@@ -176,6 +177,7 @@ def _checkpoint_step(disk: Disk, path: str) -> Step:
             fields = tuple(line.split())
             if len(fields) == 3 and fields[1].isdecimal() and fields[2].isdecimal():
                 counts[fields] = counts.get(fields, 0) + 1
+        # Only this checkpoint is written twice; with damage, the lines that agree are the ones to keep.
         twice = os.path.basename(path) == LOG_START_OFFSET and max(counts.values(), default=0) > 1
         write_lines(disk, path, [row for row, count in counts.items() if count > 1 or not twice], twice=twice)
 

@@ -59,6 +59,7 @@ class OffsetIndex:
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries of batches that end at or after `offset`."""
+        # From the end: a truncation removes few entries of many.
         count = self.size // ENTRY_SIZE
         while count and self.entry(count - 1)[0] >= offset:
             count -= 1
@@ -92,6 +93,7 @@ def used_bytes(buffer: "bytearray | mmap | bytes", entry: struct.Struct) -> int:
     Entries grow, so all that are zeros come last.
     """
     count = len(buffer) // entry.size
+    # Binary search for the first all-zero entry: reading a preallocated 10 MB file would cost more than the scan.
     nothing = entry.unpack(bytes(entry.size))
     if not count or entry.unpack_from(buffer, (count - 1) * entry.size) != nothing:
         return count * entry.size

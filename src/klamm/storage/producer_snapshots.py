@@ -69,6 +69,7 @@ def decode(data: bytes) -> list[ProducerEntry]:
         entry.txn_first_offset = max(txn_first, -1)
         if last_offset >= 0:
             first_sequence = last_sequence - delta
+            # Without a sequence: offsets of a transaction, which a group coordinator writes under the producer's id.
             if last_sequence < 0:
                 first_sequence = -1
             elif first_sequence < 0:
@@ -108,6 +109,7 @@ class ProducerSnapshots:
 
     def take(self, offset: int, entries: Iterable[ProducerEntry], *, sync: bool = False) -> None:
         """Write the state before `offset`, unless it is on disk already."""
+        # A roll right after a clean start: nothing was written since the last one.
         if self._offsets and self._offsets[-1] == offset:
             return
         try:

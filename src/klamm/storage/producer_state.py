@@ -218,6 +218,7 @@ class ProducerStates:
         if entry is not None and origin is not Origin.REPLICATION:
             self._check_data(entry, batch, origin)
         entry = self._touch(batch.producer_id, undo)
+        # A new epoch starts its sequences at 0: batches of the old one can no longer be duplicates.
         kept = entry.batches[1 - BATCHES_REMEMBERED :] if entry.epoch == batch.producer_epoch else ()
         last_sequence = batch.last_sequence
         entry.epoch = batch.producer_epoch
@@ -227,6 +228,7 @@ class ProducerStates:
         )
         entry.next_sequence = add_sequence(last_sequence, 1)
         entry.last_timestamp = batch.max_timestamp
+        # Only the first batch opens the transaction; the last stable offset stays at its offset until the marker.
         if batch.is_transactional and entry.txn_first_offset < 0:
             entry.txn_first_offset = batch.base_offset
             self._ongoing[batch.base_offset] = batch.producer_id
@@ -272,9 +274,11 @@ class ProducerStates:
         if first < 0:
             return None
         self._ongoing.pop(first, None)
+        # The last stable offset must not pass a marker that a new leader may not have.
         self._unreplicated.append((first, batch.base_offset))
         if marker.committed:
             return None
+        # Insertion order is offset order, so the first open transaction is the oldest.
         stable = next(iter(self._ongoing), batch.base_offset + 1)
         return AbortedTxn(batch.producer_id, first, batch.base_offset, stable)
 
@@ -294,6 +298,7 @@ class ProducerStates:
         """Undo all changes of an undo list, newest first."""
         for entry, state in reversed(undo):
             if state is None:
+                # The entry was created by the batch that is undone.
                 del self.entries[entry.producer_id]
             else:
                 entry.restore(state)
@@ -331,6 +336,7 @@ class ProducerStates:
         self._reindex()
 
     def _reindex(self) -> None:
+        # Rebuilt rather than undone step by step: a failed write is rare, and this cannot drift.
         firsts = [(e.txn_first_offset, e.producer_id) for e in self.entries.values() if e.txn_first_offset >= 0]
         self._ongoing = dict(sorted(firsts))
 

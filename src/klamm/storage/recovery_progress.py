@@ -28,6 +28,7 @@ class RecoveryProgress:
             if now - self._reported_ms < INTERVAL_MS:
                 return
             self._reported_ms = now
+            # Under the lock; the line itself is written without it, so that the other threads go on.
             done, elapsed = self._done, now - self._started
         rate = done / 1000 / elapsed
         left = max(self._total - done, 0)

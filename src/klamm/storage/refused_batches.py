@@ -57,6 +57,7 @@ class RefusedBatches:
         # For a producer that the log has no state of, only the refused batches show which comes first.
         if entry is None and known is not None and _is_recent(known, now_ms) and _precedes(known, epoch, sequence):
             return
+        # Bounded, because producer ids come from clients.
         if known is None and len(self._first) >= PRODUCERS_MAX:
             del self._first[next(iter(self._first))]
         self._first[producer_id] = Refusal(epoch, sequence, code, now_ms)

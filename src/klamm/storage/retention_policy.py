@@ -46,6 +46,7 @@ def segments_to_delete(
         below_start = segment.end_offset <= log_start_offset and not segment.active
         if segment.end_offset > high_watermark or not (expired or below_start or excess >= 0):
             break
+        # Rolling an empty segment changes nothing: its name would be the same.
         if segment.active and segment.size == 0:
             break
         count += 1

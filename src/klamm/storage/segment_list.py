@@ -119,6 +119,7 @@ class SegmentList:
         None when there is none, or when the first is larger than `max_bytes` and not `min_one`.
         """
         hint = self._hints.get(offset)
+        # A hint at the very end of a closed segment is useless: the next batch is in another one.
         if hint is not None and (hint[1] < hint[0].size or hint[0] is self.active):
             segment, start = hint
         else:
@@ -126,7 +127,9 @@ class SegmentList:
             if start_of_read is None:
                 return None
             segment, start = start_of_read
+        # The end of a closed segment is the base offset of the next, even if compaction has removed the last offsets.
         segment_end = log_end_offset if segment is self.active else self.end_of(segment, log_end_offset)
+        # The usual case of a reader that is behind: everything up to the segment's end may be read, without a search.
         if upper_offset >= segment_end:
             end, next_offset = segment.size, segment_end
         else:
@@ -140,6 +143,8 @@ class SegmentList:
         if end - start > max_bytes:
             location = segment.find_beyond(start, start + max_bytes)
             if location is not None:
+                # KIP-74: the first batch is returned even if it is larger than the limit, or the consumer would never
+                # progress.
                 if location.position == start and min_one:
                     end, next_offset = start + location.size, location.last_offset + 1
                 else:
@@ -149,6 +154,7 @@ class SegmentList:
         hints = self._hints
         if len(hints) >= _HINTS_MAX:
             hints.clear()
+        # At the end of a closed segment the next read begins in another segment, which a hint cannot name.
         if end < segment.size or segment is self.active:
             hints[next_offset] = (segment, end)
         return FileSlice(segment.open_file(), start, end - start, next_offset)

@@ -47,6 +47,7 @@ def complete_swaps(disk: Disk, folder: str) -> None:
     complete = _bases(names, LOG_SUFFIX + SWAP_SUFFIX)
     for base in complete:
         logger.info("interrupted swap completed", path=os.path.join(folder, offset_name(base) + LOG_SUFFIX))
+        # All segments that begin inside the cleaned one were merged into it; an empty one replaces at least its own.
         end = max(_end_offset(disk, folder, base), base + 1)
         for other in _bases(names, LOG_SUFFIX):
             if base <= other < end:

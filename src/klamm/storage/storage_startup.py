@@ -31,6 +31,7 @@ def lock_dirs(disk: Disk, paths: tuple[str, ...], is_vital: Callable[[str], bool
         except LogDirUnusable as error:
             offline = LogDir(disk, path, failure=str(error))
             dirs.append(offline)
+            # Nothing is served yet, so a fatal error can still be reported to the operator directly.
             if is_vital(offline.path) or len(paths) == 1:
                 raise
             logger.error("log directory failed", folder=offline.path, reason=str(error))  # noqa: TRY400
@@ -141,6 +142,7 @@ class LogLoader:
         points, starts = log_dir.saved.points, log_dir.saved.starts
         partitions, futures = log_dir.partition_folders(), log_dir.future_folders()
         progress = None
+        # Only an unclean start reads the logs, so only then is there progress to report.
         if epoch is None and partitions:
             total = sum(
                 suspect_bytes(self._disk, path, points.get(partition, 0))

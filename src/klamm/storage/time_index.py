@@ -47,6 +47,7 @@ class TimeIndex:
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """Note a new largest timestamp; an older or equal one changes nothing."""
+        # Entries must ascend in both columns for the binary search, so an equal timestamp adds none.
         if timestamp > self.last_timestamp:
             self.buffer += ENTRY.pack(timestamp, offset - self.base_offset)  # type: ignore[operator]
             self.size += ENTRY_SIZE

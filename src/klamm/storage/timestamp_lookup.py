@@ -61,6 +61,7 @@ def _search(batch: BatchView, timestamp: int, first_offset: int) -> TimestampOff
             raise
         except KlammError:
             pass  # it unpacks to more than that
+    # A copy, because the view is over a chunk that is dropped when this lookup returns.
     own = BatchView(bytes(batch.raw))
     search = partial(_first_at, own, timestamp, first_offset, DECOMPRESSED_BYTES_MAX)
     raise SearchElsewhere(search, batch.next_offset)

@@ -72,6 +72,7 @@ def _cut_segment(state: LogState, segment: LogSegment, offset: int, now_ms: int)
         end = min(offset, location.base_offset)
         segment.size = location.position
         state.disk.ftruncate(segment.file.fd, location.position)
+    # The indexes may name batches that are gone; entries of a later append would come after them.
     segment.index.truncate_to(end)
     segment.time_index.truncate_to(end)
     segment.txn_index.truncate_to(end)
@@ -96,6 +97,7 @@ def _largest_timestamp(segment: LogSegment) -> tuple[int, int]:
 def _set_end(state: LogState, offset: int, checkpointed: int) -> None:
     """Let the log end at `offset`. `checkpointed` is the largest offset that a checkpoint on disk may name."""
     state.segments.forget_hints()
+    # A sync that is running covers bytes that are gone now: its result must not move the recovery point.
     state.truncations += 1
     if state.cleaned_offset is not None:
         state.cleaned_offset = min(state.cleaned_offset, offset)

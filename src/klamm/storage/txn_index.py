@@ -49,6 +49,7 @@ class TxnIndex:
             complete_bytes = len(data) - len(data) % ENTRY_SIZE
             entries = [AbortedTxn(*fields[1:]) for fields in ENTRY.iter_unpack(data[:complete_bytes])]
             ends = [-1, *(txn.last_offset for txn in entries)]
+            # Markers are appended in offset order; an entry out of order is damage that needs no look at the log.
             wrong = next((i for i, txn in enumerate(entries) if txn.last_offset <= ends[i]), None)
             if wrong is None and verify is not None:
                 wrong = next((i for i, txn in enumerate(entries) if not verify(txn)), None)
