@@ -18,7 +18,7 @@ from benchmarks import loaders
 from benchmarks.loads import GB, LIMIT_S, MIB_BATCH, SMALL_BATCH, Load, Reach, Sample, with_rates
 from benchmarks.machine import PageCache, cpu_seconds, rss_mb
 from compat.clusters import BrokerCluster
-from klamm.client.wire import Connection, Unreachable
+from klamm.client.blocking_cluster import Connection, Unreachable
 from klamm.model.errors import KlammError
 from klamm.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData

@@ -11,7 +11,7 @@ from benchmarks import coordinator_plans as plans
 from benchmarks import loaders
 from benchmarks.loads import LIMIT_S, Bench, Load, Reach, Sample
 from benchmarks.machine import cpu_seconds, rss_mb
-from klamm.client.wire import GROUP, Connection, Unreachable
+from klamm.client.blocking_cluster import GROUP, Connection, Unreachable
 from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
 from klamm.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from klamm.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic

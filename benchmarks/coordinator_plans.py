@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.loaders import LoadFailed
-from klamm.client.wire import GROUP, TRANSACTION, Connection
+from klamm.client.blocking_cluster import GROUP, TRANSACTION, Connection
 from klamm.protocol.apis import BY_NAME
 from klamm.protocol.codec import decode, encode
 from klamm.protocol.header import RequestHeader, decode_response_header, encode_request_header

@@ -15,7 +15,7 @@ import pytest
 
 from compat.brokers import KINDS
 from compat.clients import JavaClient
-from klamm.client.wire import Connection
+from klamm.client.blocking_cluster import Connection
 from klamm.protocol.messages import consumer_group_describe, find_coordinator, offset_commit
 from klamm.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 

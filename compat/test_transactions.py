@@ -12,7 +12,7 @@ import pytest
 from compat import toolchain
 from compat.brokers import Broker
 from compat.clients import JavaClient, Record
-from klamm.client.wire import Connection
+from klamm.client.blocking_cluster import Connection
 from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.records.batch import build_batch
 

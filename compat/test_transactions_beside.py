@@ -14,7 +14,7 @@ import pytest
 
 from compat.brokers import KINDS, Broker
 from compat.clients import JavaClient
-from klamm.client.wire import Connection
+from klamm.client.blocking_cluster import Connection
 from klamm.protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,

@@ -14,7 +14,7 @@ from harness import unique
 from klamm.cli.client_settings import from_java, taken_by
 from klamm.cli.main import cli
 from klamm.client import Admin
-from klamm.client.wire import Cluster, Unreachable
+from klamm.client.blocking_cluster import Cluster, Unreachable
 from klamm.model.errors import ConfigError
 from klamm.protocol.messages.metadata import MetadataRequest
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from harness import KlammProcess
 from klamm.cli.asking.features import UnknownRelease, level_name, metadata_level, release_levels
 from klamm.cli.main import cli
-from klamm.client import wire
+from klamm.client import blocking_cluster
 from klamm.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from klamm.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 from klamm.protocol.messages.describe_acls import (
@@ -124,7 +124,7 @@ def test_rules_of_a_cluster_that_has_them(run, monkeypatch):
         assert isinstance(request, DeleteAclsRequest)
         return DeleteAclsResponse(filter_results=[DeleteAclsFilterResult() for _ in request.filters])
 
-    monkeypatch.setattr(wire.Connection, "ask", answer)
+    monkeypatch.setattr(blocking_cluster.Connection, "ask", answer)
     line = "\t(principal=User:a, host=*, operation=READ, permissionType=ALLOW)\n"
     where = "ResourcePattern(resourceType=TOPIC, name=t, patternType=LITERAL)"
     assert run("kafka-acls", "--list").stdout == f"Current ACLs for resource `{where}`:\n{line}\n"

@@ -12,7 +12,7 @@ from klamm.cli.output import output_option, show
 from klamm.cli.target import Target, cluster_options
 
 if TYPE_CHECKING:
-    from klamm.client.wire import Cluster
+    from klamm.client.blocking_cluster import Cluster
 
 
 @click.command()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from klamm.cli.asking.cluster import Broker
     from klamm.cli.asking.topics import Topic
     from klamm.cli.reassign_plan import Move, Placement
-    from klamm.client.wire import Cluster
+    from klamm.client.blocking_cluster import Cluster
 
 POLL_S = 0.2
 SHOWN_MAX = 20
@@ -266,7 +266,7 @@ def _follow(cluster: Cluster, places: Sequence[tuple[str, int]]) -> None:
     """Show how far the moves are, until all are done."""
     from klamm.cli.asking.replicas import list_moves
     from klamm.cli.outage import Outage, passes
-    from klamm.client.wire import Unreachable
+    from klamm.client.blocking_cluster import Unreachable
     from klamm.model.errors import KlammError
 
     outage = Outage(None, note)

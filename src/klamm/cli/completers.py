@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 if TYPE_CHECKING:
-    from klamm.client.wire import Cluster
+    from klamm.client.blocking_cluster import Cluster
 
 _PATIENCE_S: Final = 1.0
 

@@ -14,7 +14,7 @@ from klamm.cli.target import Target, cluster_options
 
 if TYPE_CHECKING:
     from klamm.cli.asking.configs import Setting
-    from klamm.client.wire import Cluster
+    from klamm.client.blocking_cluster import Cluster
 
 KIND_NAMES = ("topic", "broker", "group", "client-metrics", "broker-logger")
 

@@ -21,8 +21,8 @@ from klamm.cli.target import Target, cluster_options
 if TYPE_CHECKING:
     from klamm.cli.asking.reading import Span
     from klamm.cli.filter import Filter
+    from klamm.client.blocking_cluster import Cluster
     from klamm.client.types import Record
-    from klamm.client.wire import Cluster
 
 Place = tuple[str, int]
 _ANSWER_S: Final = 5.0

@@ -21,7 +21,7 @@ from klamm.cli import exit_codes
 from klamm.cli.command_errors import Refusal, explain
 
 if TYPE_CHECKING:
-    from klamm.client.wire import Cluster
+    from klamm.client.blocking_cluster import Cluster
 
 ASK_S: Final = 2.0
 """How long a context is waited for that only has to say who it is."""
@@ -104,7 +104,7 @@ def guardian(cluster: Cluster) -> str | None:
 def ask_id(context: Context) -> str | None:
     """Which cluster a context is; None when it does not answer soon."""
     from klamm.cli.client_settings import ADMIN, taken_by
-    from klamm.client.wire import Cluster
+    from klamm.client.blocking_cluster import Cluster
     from klamm.model.errors import ConfigError
 
     try:

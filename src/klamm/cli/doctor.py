@@ -20,7 +20,7 @@ from klamm.cli.output import csv_lines, output_option, printable, render, show
 from klamm.cli.target import Target, cluster_options, parse_addresses
 
 if TYPE_CHECKING:
-    from klamm.client.wire import Cluster
+    from klamm.client.blocking_cluster import Cluster
 
 TOPIC = "klamm-doctor"
 LOW_DISK = 0.05
@@ -69,7 +69,7 @@ class Doctor:
 
     def run(self, *, round_trip: bool, confirm: str | None = None) -> None:
         """All checks, in the order a connection needs them."""
-        from klamm.client.wire import Unreachable
+        from klamm.client.blocking_cluster import Unreachable
         from klamm.model.errors import KlammError, ProtocolError
 
         reached = [address for address in parse_addresses(self.target.bootstrap) if self._address(*address)]

@@ -18,7 +18,7 @@ from klamm.cli.units import counted
 from klamm.cli.watch import watch, watch_option
 
 if TYPE_CHECKING:
-    from klamm.client.wire import Cluster
+    from klamm.client.blocking_cluster import Cluster
 
 _NAMED_MAX: Final = 3
 """How many members a sentence names."""

@@ -14,7 +14,7 @@ from klamm.cli import context_file as kept
 from klamm.cli.command_errors import Refusal, refuses
 
 if TYPE_CHECKING:
-    from klamm.client.wire import Cluster
+    from klamm.client.blocking_cluster import Cluster
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,7 +36,7 @@ class Target:
 
     def cluster(self) -> Cluster:
         """A connection for a few questions; the first one in a context learns which cluster it is."""
-        from klamm.client.wire import Cluster
+        from klamm.client.blocking_cluster import Cluster
 
         found = Cluster(self.bootstrap, self.timeout_s, self._taken_by("admin"))
         if self.context is not None:

@@ -21,7 +21,7 @@ from klamm.cli.watch import read_pause, watch, watch_option
 
 if TYPE_CHECKING:
     from klamm.cli.asking.topics import Topic
-    from klamm.client.wire import Cluster
+    from klamm.client.blocking_cluster import Cluster
 
 
 @click.group(cls=Noun)

@@ -15,7 +15,7 @@ from klamm.cli.output import output_option, show, show_one
 from klamm.cli.target import Target, cluster_options
 
 if TYPE_CHECKING:
-    from klamm.client.wire import Cluster
+    from klamm.client.blocking_cluster import Cluster
 
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
@@ -124,7 +124,7 @@ def abort(
 
 
 def _describe(cluster: Cluster, transactional_id: str) -> dict[str, Any]:
-    from klamm.client.wire import TRANSACTION
+    from klamm.client.blocking_cluster import TRANSACTION
     from klamm.model.errors import ErrorCode
     from klamm.protocol.messages.describe_transactions import DescribeTransactionsRequest
 
@@ -158,7 +158,7 @@ def _open_transaction(cluster: Cluster, transactional_id: str) -> dict[str, Any]
 
 
 def _abort_by_id(cluster: Cluster, transactional_id: str, timeout_ms: int) -> None:
-    from klamm.client.wire import TRANSACTION
+    from klamm.client.blocking_cluster import TRANSACTION
     from klamm.model.errors import ErrorCode
     from klamm.protocol.messages.init_producer_id import InitProducerIdRequest
 

@@ -14,7 +14,7 @@ from klamm.cli.target import Target
 
 if TYPE_CHECKING:
     from klamm.cli.outage import Outage
-    from klamm.client.wire import Cluster
+    from klamm.client.blocking_cluster import Cluster
 
 T = TypeVar("T")
 PAUSE_MIN_S: Final = 0.1
@@ -68,7 +68,7 @@ def watch(target: Target, pause_s: float | None, ask: Callable[[Cluster], T], sh
 
 def _ask_patiently(cluster: Cluster, ask: Callable[[Cluster], T], outage: Outage) -> T:
     from klamm.cli.outage import passes
-    from klamm.client.wire import Unreachable
+    from klamm.client.blocking_cluster import Unreachable
     from klamm.model.errors import KlammError
 
     while True:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from klamm.client.wire import GROUP, Cluster, Connection
+from klamm.client.blocking_cluster import GROUP, Cluster, Connection
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.codec import decode
 from klamm.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest

@@ -123,7 +123,7 @@ class Broker(ABC):
 
     def topic(self, prefix: str = "topic", *, partitions: int = 1, config: Mapping[str, Any] | None = None) -> str:
         """Create a topic with a unique name."""
-        from klamm.client.wire import Cluster
+        from klamm.client.blocking_cluster import Cluster
         from klamm.model.errors import ErrorCode, KlammError
         from klamm.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 

@@ -184,8 +184,8 @@ class Cluster(Broker):
 
         A client that gets fewer from the next node may fail requests to the missing ones.
         """
-        from klamm.client.wire import Cluster as Questions
-        from klamm.client.wire import Unreachable
+        from klamm.client.blocking_cluster import Cluster as Questions
+        from klamm.client.blocking_cluster import Unreachable
         from klamm.model.errors import KlammError
         from klamm.protocol.messages.describe_cluster import DescribeClusterRequest
 

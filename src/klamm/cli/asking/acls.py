@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from klamm.cli.asking.topics import check
-from klamm.client.wire import Cluster
+from klamm.client.blocking_cluster import Cluster
 from klamm.model.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from klamm.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from klamm.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest

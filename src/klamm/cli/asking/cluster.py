@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from klamm.cli.asking.topics import check
-from klamm.client.wire import Cluster
+from klamm.client.blocking_cluster import Cluster
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.describe_cluster import DescribeClusterRequest
 

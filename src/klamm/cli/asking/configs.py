@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from klamm.cli.asking.topics import check
-from klamm.client.wire import Cluster, Connection
+from klamm.client.blocking_cluster import Cluster, Connection
 from klamm.model.config_sources import source_of
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from klamm.client.wire import Cluster
+from klamm.client.blocking_cluster import Cluster
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.api_versions import ApiVersionsRequest
 from klamm.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from klamm.cli.asking.topics import check
+from klamm.client.blocking_cluster import GROUP, Cluster, Connection
 from klamm.client.groups import OFFSET_COMMIT_VERSION, OFFSET_FETCH_VERSION, Place, _assigned
-from klamm.client.wire import GROUP, Cluster, Connection
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.offset_commit import (
     OffsetCommitRequest,

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable, Mapping
 
 from klamm.cli.units import parse_time_ms
+from klamm.client.blocking_cluster import Cluster
 from klamm.client.groups import EARLIEST, LATEST, Place, list_offsets
-from klamm.client.wire import Cluster
 from klamm.model.errors import ErrorCode, KlammError
 
 READ_COMMITTED = 1

@@ -1,6 +1,6 @@
 """Reading records by place: from an offset to an offset, or on and on, without a group.
 
-A blocking reader over `klamm.client.wire`: it asks each leader in turn and yields what came, in the order of each
+A blocking reader over `klamm.client.blocking_cluster`: it asks each leader in turn and yields what came, in the order of each
 partition. A leader that has moved is looked up again, and a cluster that does not answer is waited for. With
 read_committed, records of aborted transactions are left out. Memory is bounded by one answer per leader.
 """
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from klamm.cli.outage import Outage, passes
+from klamm.client.blocking_cluster import Cluster, Unreachable
 from klamm.client.groups import LATEST, Place, list_offsets
 from klamm.client.types import Record
-from klamm.client.wire import Cluster, Unreachable
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm.records import BatchView, iter_batches

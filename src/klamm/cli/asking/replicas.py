@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from klamm.cli.asking.topics import check
+from klamm.client.blocking_cluster import Cluster
 from klamm.client.groups import Place
-from klamm.client.wire import Cluster
 from klamm.model.errors import ErrorCode
 
 _TIMEOUT_MS = 30_000

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from klamm.client.wire import Cluster
+from klamm.client.blocking_cluster import Cluster
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import uuid_to_str
 from klamm.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic

@@ -9,7 +9,7 @@ from klamm.cli.kafka.script import ToolFailed, connect, java_error, read_flags
 from klamm.model.errors import ErrorCode, KlammError
 
 if TYPE_CHECKING:
-    from klamm.client.wire import Cluster
+    from klamm.client.blocking_cluster import Cluster
 
 FLAGS: Final = Flags(
     "kafka-cluster",

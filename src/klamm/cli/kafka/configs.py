@@ -11,7 +11,7 @@ from klamm.model.errors import KlammError
 
 if TYPE_CHECKING:
     from klamm.cli.asking.configs import Setting
-    from klamm.client.wire import Cluster
+    from klamm.client.blocking_cluster import Cluster
 
 FLAGS: Final = Flags(
     "kafka-configs",

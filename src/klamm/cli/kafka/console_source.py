@@ -20,8 +20,8 @@ from klamm.model.errors import ErrorCode, KlammError
 
 if TYPE_CHECKING:
     from klamm.client import Consumer
+    from klamm.client.blocking_cluster import Cluster
     from klamm.client.types import Record
-    from klamm.client.wire import Cluster
 
 FILES: Final = ("consumer.config",)
 PAIRS: Final = ("consumer-property", "command-property")
@@ -167,7 +167,7 @@ class Source:
 
     def _take_places(self, consumer: Consumer, topic: str) -> bool:
         """Hand the consumer its partitions; without a group to decide, all of them. False when the time is over."""
-        from klamm.client.wire import Cluster
+        from klamm.client.blocking_cluster import Cluster
 
         wanted = self._parsed.integer("partition")
         if wanted is None:

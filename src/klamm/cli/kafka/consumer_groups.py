@@ -12,7 +12,7 @@ from klamm.cli.kafka.script import ToolFailed, checked, connect, error_text, jav
 from klamm.model.errors import ErrorCode, KlammError
 
 if TYPE_CHECKING:
-    from klamm.client.wire import Cluster
+    from klamm.client.blocking_cluster import Cluster
 
 ACTIONS: Final = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
 FLAGS: Final = Flags(

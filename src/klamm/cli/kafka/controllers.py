@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from klamm.cli.asking.topics import check
-from klamm.client.wire import Cluster, Connection
+from klamm.client.blocking_cluster import Cluster, Connection
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 

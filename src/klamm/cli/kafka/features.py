@@ -10,7 +10,7 @@ from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Pars
 from klamm.cli.kafka.script import ToolFailed, connect, read_flags
 
 if TYPE_CHECKING:
-    from klamm.client.wire import Cluster
+    from klamm.client.blocking_cluster import Cluster
 
 FLAGS: Final = Flags(
     "kafka-features",

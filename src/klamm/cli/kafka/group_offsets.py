@@ -13,7 +13,7 @@ from klamm.client.groups import EARLIEST, LATEST, Place, list_offsets
 from klamm.model.errors import ErrorCode, KlammError
 
 if TYPE_CHECKING:
-    from klamm.client.wire import Cluster
+    from klamm.client.blocking_cluster import Cluster
 
 _DURATION = re.compile(r"(-)?P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 

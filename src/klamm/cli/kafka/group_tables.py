@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from klamm.cli.asking.groups import Group, Member
-    from klamm.client.wire import Cluster
+    from klamm.client.blocking_cluster import Cluster
 
 
 def print_state_notice(group: Group) -> None:

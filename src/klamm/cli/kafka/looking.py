@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from klamm.cli.asking.topics import find_topics
-from klamm.client.wire import Cluster, Connection
+from klamm.client.blocking_cluster import Cluster, Connection
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.metadata import MetadataRequest
 

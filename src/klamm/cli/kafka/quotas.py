@@ -9,7 +9,7 @@ from klamm.cli.asking.topics import check
 from klamm.cli.kafka.script import ToolFailed
 
 if TYPE_CHECKING:
-    from klamm.client.wire import Cluster
+    from klamm.client.blocking_cluster import Cluster
 
 _TYPES = {"users": "user", "clients": "client-id", "ips": "ip"}
 

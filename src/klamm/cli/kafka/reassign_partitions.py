@@ -11,7 +11,7 @@ from klamm.cli.kafka.script import ToolFailed, checked, connect, error_text, int
 from klamm.model.errors import KlammError
 
 if TYPE_CHECKING:
-    from klamm.client.wire import Cluster
+    from klamm.client.blocking_cluster import Cluster
 
 ACTIONS: Final = ("generate", "execute", "verify", "cancel", "list")
 FLAGS: Final = Flags(

@@ -11,7 +11,7 @@ from klamm.cli.kafka.options import VERSION, Flags, Parsed, Usage, java_integer
 from klamm.model.errors import ConfigError, ErrorCode, KlammError, ProtocolError
 
 if TYPE_CHECKING:
-    from klamm.client.wire import Cluster
+    from klamm.client.blocking_cluster import Cluster
 
 TIMEOUT_S: Final = 60.0
 _HTTP: Final = int.from_bytes(b"HTTP", "big")

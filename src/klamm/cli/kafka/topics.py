@@ -12,7 +12,7 @@ from klamm.model.errors import ErrorCode, KlammError
 if TYPE_CHECKING:
     from klamm.cli.asking.configs import Setting
     from klamm.cli.asking.topics import Partition, Topic
-    from klamm.client.wire import Cluster
+    from klamm.client.blocking_cluster import Cluster
 
 ACTIONS: Final = ("create", "list", "alter", "describe", "delete")
 _ACTION_SENTENCE = "Command must include exactly one action: --list, --describe, --create, --alter or --delete"

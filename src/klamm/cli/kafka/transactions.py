@@ -10,7 +10,7 @@ from klamm.cli.kafka.script import ToolFailed, columns, connect, java_error, rea
 from klamm.model.errors import ErrorCode, KlammError
 
 if TYPE_CHECKING:
-    from klamm.client.wire import Cluster
+    from klamm.client.blocking_cluster import Cluster
 
 FLAGS: Final = Flags(
     "kafka-transactions",
@@ -77,7 +77,7 @@ def _list(cluster: Cluster, parsed: Parsed) -> None:
 
 
 def _describe(cluster: Cluster, parsed: Parsed) -> None:
-    from klamm.client.wire import TRANSACTION
+    from klamm.client.blocking_cluster import TRANSACTION
     from klamm.protocol.messages.describe_transactions import DescribeTransactionsRequest
 
     _needs(parsed, "transactional-id")
@@ -186,7 +186,7 @@ def _find_hanging(cluster: Cluster, parsed: Parsed) -> None:
 
 def _known_producers(cluster: Cluster) -> dict[int, set[tuple[str, int]]]:
     """Partitions that coordinators know to be in an open transaction, by producer."""
-    from klamm.client.wire import TRANSACTION
+    from klamm.client.blocking_cluster import TRANSACTION
     from klamm.protocol.messages.describe_transactions import DescribeTransactionsRequest
     from klamm.protocol.messages.list_transactions import ListTransactionsRequest
 
@@ -247,7 +247,7 @@ def _abort(cluster: Cluster, parsed: Parsed) -> None:
 
 def _force(cluster: Cluster, parsed: Parsed) -> None:
     from klamm.cli.asking.topics import check
-    from klamm.client.wire import TRANSACTION
+    from klamm.client.blocking_cluster import TRANSACTION
     from klamm.protocol.messages.init_producer_id import InitProducerIdRequest
 
     _needs(parsed, "transactionalId")
