@@ -18,7 +18,7 @@ from benchmarks import loaders
 from benchmarks.loads import GB, LIMIT_S, MIB_BATCH, SMALL_BATCH, Load, Reach, Sample, with_rates
 from benchmarks.machine import PageCache, cpu_seconds, rss_mb
 from compat.clusters import BrokerCluster
-from klamm.client.blocking_cluster import Connection, Unreachable
+from klamm.client.blocking_cluster import BlockingConnection, Unreachable
 from klamm.model.errors import KlammError
 from klamm.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
@@ -204,7 +204,7 @@ def leader_goes(how: signal.Signals) -> Callable[[ClusterBench], Sample]:
 def controller_killed(bench: ClusterBench) -> Sample:
     """The active controller is killed: how long until a topic can be created again?"""
     bench.wait_whole()
-    with_leader = Connection("127.0.0.1", bench.cluster.nodes[0].port)
+    with_leader = BlockingConnection("127.0.0.1", bench.cluster.nodes[0].port)
     quorum_topics = [TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])]
     leader = with_leader.ask(DescribeQuorumRequest(topics=quorum_topics)).topics[0].partitions[0].leader_id
     with_leader.close()
@@ -310,7 +310,7 @@ def _create(port: int, topic: str, copies: int) -> None:
     answer = None
     while time.monotonic() < deadline:
         try:
-            connection = Connection("127.0.0.1", port, timeout_s=10.0)
+            connection = BlockingConnection("127.0.0.1", port, timeout_s=10.0)
             answer = connection.ask(request)
             connection.close()
             if answer.topics[0].error_code in (0, 36):
@@ -328,7 +328,7 @@ def _first_record(ports: list[int], topic: str) -> None:
     while time.monotonic() < deadline:
         for port in ports:
             try:
-                connection = Connection("127.0.0.1", port, timeout_s=10.0)
+                connection = BlockingConnection("127.0.0.1", port, timeout_s=10.0)
                 metadata = connection.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 9)
                 leader = metadata.topics[0].partitions[0].leader_id if metadata.topics[0].partitions else -1
                 brokers = {broker.node_id: broker.port for broker in metadata.brokers}

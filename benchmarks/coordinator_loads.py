@@ -11,7 +11,7 @@ from benchmarks import coordinator_plans as plans
 from benchmarks import loaders
 from benchmarks.loads import LIMIT_S, Bench, Load, Reach, Sample
 from benchmarks.machine import cpu_seconds, rss_mb
-from klamm.client.blocking_cluster import GROUP, Connection, Unreachable
+from klamm.client.blocking_cluster import GROUP, BlockingConnection, Unreachable
 from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
 from klamm.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from klamm.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
@@ -86,7 +86,7 @@ def transactions(partitions: int, count: float) -> Callable[[Bench], Sample]:
 def many_groups(bench: Bench) -> Sample:
     """Five thousand groups of one member: form them, then hear their heartbeats."""
     count = max(HEARTBEATERS, bench.count(5000))
-    connection = Connection("127.0.0.1", bench.broker.port, timeout_s=30.0)
+    connection = BlockingConnection("127.0.0.1", bench.broker.port, timeout_s=30.0)
     stamp = time.monotonic_ns()
     plans.lone_member(connection, f"first-{stamp}")
     before, started = cpu_seconds(bench.broker.pid), time.monotonic()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.loaders import LoadFailed
-from klamm.client.blocking_cluster import GROUP, TRANSACTION, Connection
+from klamm.client.blocking_cluster import GROUP, TRANSACTION, BlockingConnection
 from klamm.protocol.apis import BY_NAME
 from klamm.protocol.codec import decode, encode
 from klamm.protocol.header import RequestHeader, decode_response_header, encode_request_header
@@ -59,14 +59,14 @@ def lanes(frames: Iterable[list[bytes]]) -> bytes:
 
 
 def ask(port: int, request: Any, version: int | None = None) -> Any:
-    connection = Connection("127.0.0.1", port, timeout_s=30.0)
+    connection = BlockingConnection("127.0.0.1", port, timeout_s=30.0)
     try:
         return connection.ask(request, version)
     finally:
         connection.close()
 
 
-def patient(connection: Connection, request: Any, version: int) -> Any:
+def patient(connection: BlockingConnection, request: Any, version: int) -> Any:
     """Ask until the coordinator is there; asking for it makes its topic where there is none yet."""
     deadline = time.monotonic() + SETTLE_S
     while True:
@@ -127,7 +127,7 @@ def join(group: str, member_id: str, taste: int) -> JoinGroupRequest:
 
 def form_group(port: int, name: str, size: int) -> Group:
     """Get a member id for each, then join again and again until one generation holds all of them."""
-    first = Connection("127.0.0.1", port, timeout_s=30.0)
+    first = BlockingConnection("127.0.0.1", port, timeout_s=30.0)
     ids = [patient(first, join(name, "", 0), JOIN).member_id for _ in range(size)]
     first.close()
     links = [_Link(port) for _ in ids]
@@ -169,7 +169,7 @@ class _Link:
     """A connection that does not wait for its answer."""
 
     def __init__(self, port: int) -> None:
-        self.socket = Connection("127.0.0.1", port, timeout_s=30.0)._socket
+        self.socket = BlockingConnection("127.0.0.1", port, timeout_s=30.0)._socket
         self._data = b""
 
     def send(self, data: bytes) -> None:
@@ -215,7 +215,7 @@ def leave(port: int, group: Group) -> None:
     ask(port, LeaveGroupRequest(group_id=group.name, members=members), 3)
 
 
-def lone_member(connection: Connection, name: str) -> Group:
+def lone_member(connection: BlockingConnection, name: str) -> Group:
     """A group of one, formed and stable."""
     member_id = patient(connection, join(name, "", 0), JOIN).member_id
     generation = patient(connection, join(name, member_id, 0), JOIN).generation_id
@@ -237,7 +237,7 @@ def heartbeat(group: Group) -> bytes:
 
 def transactions_plan(port: int, topic: str, producers: int, partitions: int) -> bytes:
     """The plan of `coordload transactions`: every transaction writes one record to each of the partitions."""
-    connection = Connection("127.0.0.1", port, timeout_s=30.0)
+    connection = BlockingConnection("127.0.0.1", port, timeout_s=30.0)
     plan = numbers(producers)
     for number in range(producers):
         name = f"{topic}-{number}"

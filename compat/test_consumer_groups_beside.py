@@ -15,7 +15,7 @@ import pytest
 
 from compat.brokers import KINDS
 from compat.clients import JavaClient
-from klamm.client.blocking_cluster import Connection
+from klamm.client.blocking_cluster import BlockingConnection
 from klamm.protocol.messages import consumer_group_describe, find_coordinator, offset_commit
 from klamm.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 
@@ -49,7 +49,7 @@ class Answerer:
     """One broker and the members as they live there."""
 
     def __init__(self, port: int) -> None:
-        self.connection = Connection("127.0.0.1", port)
+        self.connection = BlockingConnection("127.0.0.1", port)
         self.members: dict[str, Member] = {}
         self.group = ""
 

@@ -12,7 +12,7 @@ import pytest
 from compat import toolchain
 from compat.brokers import Broker
 from compat.clients import JavaClient, Record
-from klamm.client.blocking_cluster import Connection
+from klamm.client.blocking_cluster import BlockingConnection
 from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.records.batch import build_batch
 
@@ -129,7 +129,7 @@ def test_a_hanging_transaction_is_found_and_cured(java: JavaClient, own_broker: 
         [(old_ms, None, b"hangs", ())], producer_id=4711, producer_epoch=3, base_sequence=0, transactional=True
     )
     data = [PartitionProduceData(index=0, records=bytes(batch))]
-    connection = Connection("127.0.0.1", own_broker.port)
+    connection = BlockingConnection("127.0.0.1", own_broker.port)
     request = ProduceRequest(
         transactional_id="lost",
         acks=-1,

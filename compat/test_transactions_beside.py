@@ -14,7 +14,7 @@ import pytest
 
 from compat.brokers import KINDS, Broker
 from compat.clients import JavaClient
-from klamm.client.blocking_cluster import Connection
+from klamm.client.blocking_cluster import BlockingConnection
 from klamm.protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -40,7 +40,7 @@ class Answerer:
     """One broker; `ask_<kind>` puts one question and returns what can be compared."""
 
     def __init__(self, broker: Broker) -> None:
-        self.connection = Connection("127.0.0.1", broker.port)
+        self.connection = BlockingConnection("127.0.0.1", broker.port)
         self._order: dict[int, int] = {}
         self._real: dict[int, int] = {}
 

@@ -14,7 +14,7 @@ from harness import unique
 from klamm.cli.client_settings import from_java, taken_by
 from klamm.cli.main import cli
 from klamm.client import Admin
-from klamm.client.blocking_cluster import Cluster, Unreachable
+from klamm.client.blocking_cluster import BlockingCluster, Unreachable
 from klamm.model.errors import ConfigError
 from klamm.protocol.messages.metadata import MetadataRequest
 
@@ -173,7 +173,7 @@ def tls_port(klamm):
 def test_a_command_speaks_tls(tls_port, wire):
     topic = wire.create_topic(unique("tls"))
     believed = {"security.protocol": "SSL", "ssl.ca.location": str(TLS / "ca.pem")}
-    with Cluster(f"127.0.0.1:{tls_port}", settings=believed) as cluster:
+    with BlockingCluster(f"127.0.0.1:{tls_port}", settings=believed) as cluster:
         assert topic in {each.name for each in cluster.ask(MetadataRequest(topics=None)).topics}
     pairs = [word for name, value in believed.items() for word in ("-X", f"{name}={value}")]
     assert topic in run("topic", "ls", "-b", f"127.0.0.1:{tls_port}", *pairs).stdout
@@ -183,11 +183,11 @@ def test_a_command_speaks_tls(tls_port, wire):
 
 def test_a_stranger_is_not_believed(tls_port):
     with pytest.raises(Unreachable, match=r"do not agree on TLS: .*certificate"):
-        Cluster(f"127.0.0.1:{tls_port}", settings={"security.protocol": "SSL"})
+        BlockingCluster(f"127.0.0.1:{tls_port}", settings={"security.protocol": "SSL"})
     done = run("topic", "ls", "-b", f"127.0.0.1:{tls_port}", "-X", "security.protocol=SSL", exits=5)
     assert "do not agree on TLS" in done.stderr
 
 
 def test_a_plain_listener_speaks_no_tls(klamm):
     with pytest.raises(Unreachable, match=r"do not agree on TLS|closed"):
-        Cluster(klamm.bootstrap, 5.0, settings={"security.protocol": "SSL"})
+        BlockingCluster(klamm.bootstrap, 5.0, settings={"security.protocol": "SSL"})

@@ -7,7 +7,7 @@ import pytest
 import klamm.testing
 from harness import admin_stories, client_stories
 from klamm.client import Admin
-from klamm.client.admin import AsyncAdmin
+from klamm.client.admin.async_admin import AsyncAdmin
 
 FACE = {"request", "start", "close", "cluster"}
 """What is no question of its own: life, and the way to ask anything at all."""

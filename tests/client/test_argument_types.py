@@ -13,7 +13,7 @@ import pytest
 import klamm
 import klamm.testing
 from klamm.client import Admin, AsyncConsumer, Consumer, OffsetAndMetadata, Producer, TopicPartition
-from klamm.client.admin import AsyncAdmin
+from klamm.client.admin.async_admin import AsyncAdmin
 from klamm.client.columns import read_topic
 
 INSIDE = re.compile(

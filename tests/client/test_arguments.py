@@ -10,7 +10,7 @@ from confluent_kafka.admin import ConfigResource as TheirResource
 
 import klamm.testing
 from klamm.client import IllegalStateError, KafkaError, NewPartitions, NewTopic, TopicPartition
-from klamm.client.admin import AsyncAdmin
+from klamm.client.admin.async_admin import AsyncAdmin
 from klamm.client.admin.types import AclBinding, AclFilter, AclOperation, AclResourceType, AlterOp, ConfigResource
 from klamm.client.config import value_text
 

@@ -12,7 +12,7 @@ from klamm.cli.output import output_option, show
 from klamm.cli.target import Target, cluster_options
 
 if TYPE_CHECKING:
-    from klamm.client.blocking_cluster import Cluster
+    from klamm.client.blocking_cluster import BlockingCluster
 
 
 @click.command()
@@ -42,7 +42,7 @@ def features(*, wanted: tuple[str, ...], consent: Consent, target: Target, outpu
     show(rows, output, "no features", ("feature", "level", "lowest", "highest"))
 
 
-def _set_levels(cluster: Cluster, wanted: tuple[str, ...], consent: Consent, target: Target) -> None:
+def _set_levels(cluster: BlockingCluster, wanted: tuple[str, ...], consent: Consent, target: Target) -> None:
     from klamm.cli.asking.features import SAFE_DOWNGRADE, UPGRADE, describe, level_name, update
 
     now = {feature.name: feature.level for feature in describe(cluster)[0]}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from klamm.cli.asking.cluster import Broker
     from klamm.cli.asking.topics import Topic
     from klamm.cli.reassign_plan import Move, Placement
-    from klamm.client.blocking_cluster import Cluster
+    from klamm.client.blocking_cluster import BlockingCluster
 
 POLL_S = 0.2
 SHOWN_MAX = 20
@@ -160,7 +160,7 @@ def elect(*, topics: tuple[str, ...], unclean: bool, target: Target, consent: Co
 # What is there
 
 
-def _alive(cluster: Cluster) -> dict[int, Broker]:
+def _alive(cluster: BlockingCluster) -> dict[int, Broker]:
     from klamm.cli.asking.cluster import overview
 
     return {broker.id: broker for broker in overview(cluster).brokers if not broker.fenced}
@@ -177,13 +177,13 @@ def _chosen(alive: Mapping[int, Broker], text: str | None) -> dict[int, str | No
     return {int(word): alive[int(word)].rack for word in ids}
 
 
-def _topics(cluster: Cluster, names: Sequence[str]) -> list[Topic]:
+def _topics(cluster: BlockingCluster, names: Sequence[str]) -> list[Topic]:
     from klamm.cli.asking.topics import find_topics, list_topics
 
     return find_topics(cluster, names) if names else list_topics(cluster)
 
 
-def _placements(cluster: Cluster, names: Sequence[str], alive: Mapping[int, Broker]) -> list[Placement]:
+def _placements(cluster: BlockingCluster, names: Sequence[str], alive: Mapping[int, Broker]) -> list[Placement]:
     from klamm.cli.asking.cluster import log_dirs
     from klamm.cli.reassign_plan import Placement
 
@@ -199,7 +199,7 @@ def _placements(cluster: Cluster, names: Sequence[str], alive: Mapping[int, Brok
     ]
 
 
-def _under_way(cluster: Cluster, names: Sequence[str]) -> list[tuple[str, int]]:
+def _under_way(cluster: BlockingCluster, names: Sequence[str]) -> list[tuple[str, int]]:
     from klamm.cli.asking.replicas import list_moves
 
     return sorted(place for place in list_moves(cluster) if not names or place[0] in names)
@@ -220,7 +220,7 @@ def _plan(
 
 
 def _carry_out(
-    cluster: Cluster,
+    cluster: BlockingCluster,
     moves: Sequence[Move],
     alive: Mapping[int, Broker],
     target: Target,
@@ -262,7 +262,7 @@ def _list(replicas: Sequence[int]) -> str:
     return ",".join(map(str, replicas))
 
 
-def _follow(cluster: Cluster, places: Sequence[tuple[str, int]]) -> None:
+def _follow(cluster: BlockingCluster, places: Sequence[tuple[str, int]]) -> None:
     """Show how far the moves are, until all are done."""
     from klamm.cli.asking.replicas import list_moves
     from klamm.cli.outage import Outage, passes
@@ -291,7 +291,7 @@ def _follow(cluster: Cluster, places: Sequence[tuple[str, int]]) -> None:
     click.echo(f"{len(places)} partitions are where they should be")
 
 
-def _cancel(cluster: Cluster, names: Sequence[str], target: Target, consent: Consent) -> None:
+def _cancel(cluster: BlockingCluster, names: Sequence[str], target: Target, consent: Consent) -> None:
     from klamm.cli.asking.replicas import list_moves, move
 
     under_way = {place: each for place, each in list_moves(cluster).items() if not names or place[0] in names}
@@ -308,7 +308,7 @@ def _cancel(cluster: Cluster, names: Sequence[str], target: Target, consent: Con
         click.echo(f"{len(under_way)} moves were taken back")
 
 
-def _set_throttle(cluster: Cluster, moves: Sequence[Move], alive: Mapping[int, Broker], rate: int) -> None:
+def _set_throttle(cluster: BlockingCluster, moves: Sequence[Move], alive: Mapping[int, Broker], rate: int) -> None:
     from klamm.cli.asking import configs
 
     by_topic: dict[str, tuple[list[str], list[str]]] = {}
@@ -323,7 +323,7 @@ def _set_throttle(cluster: Cluster, moves: Sequence[Move], alive: Mapping[int, B
         configs.alter(cluster, configs.BROKER, str(broker), [(configs.SET, name, str(rate)) for name in RATES])
 
 
-def _clear_throttle(cluster: Cluster, moves: Sequence[Move], alive: Mapping[int, Broker]) -> None:
+def _clear_throttle(cluster: BlockingCluster, moves: Sequence[Move], alive: Mapping[int, Broker]) -> None:
     from klamm.cli.asking import configs
 
     for topic in {move.topic for move in moves}:

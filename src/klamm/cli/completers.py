@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 if TYPE_CHECKING:
-    from klamm.client.blocking_cluster import Cluster
+    from klamm.client.blocking_cluster import BlockingCluster
 
 _PATIENCE_S: Final = 1.0
 
@@ -16,7 +16,7 @@ _PATIENCE_S: Final = 1.0
 def complete_topic(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Topics that begin so."""
 
-    def names(cluster: Cluster) -> list[str]:
+    def names(cluster: BlockingCluster) -> list[str]:
         from klamm.cli.asking.topics import list_topics
 
         return [topic.name for topic in list_topics(cluster) if incomplete.startswith("_") or not topic.internal]
@@ -27,7 +27,7 @@ def complete_topic(ctx: click.Context, _: click.Parameter, incomplete: str) -> l
 def complete_group(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Groups that begin so."""
 
-    def names(cluster: Cluster) -> list[str]:
+    def names(cluster: BlockingCluster) -> list[str]:
         from klamm.client.groups import list_groups
 
         return [row["group"] for row in list_groups(cluster)]
@@ -42,7 +42,7 @@ def complete_setting(_: click.Context, __: click.Parameter, incomplete: str) -> 
     return [f"{key.name}=" for key in TOPIC_CONFIGS if key.name.startswith(incomplete)]
 
 
-def _asked(ctx: click.Context, incomplete: str, names: Callable[[Cluster], list[str]]) -> list[str]:
+def _asked(ctx: click.Context, incomplete: str, names: Callable[[BlockingCluster], list[str]]) -> list[str]:
     from klamm.cli.target import resolve
     from klamm.model.errors import KlammError
 

@@ -14,7 +14,7 @@ from klamm.cli.target import Target, cluster_options
 
 if TYPE_CHECKING:
     from klamm.cli.asking.configs import Setting
-    from klamm.client.blocking_cluster import Cluster
+    from klamm.client.blocking_cluster import BlockingCluster
 
 KIND_NAMES = ("topic", "broker", "group", "client-metrics", "broker-logger")
 
@@ -105,7 +105,7 @@ def resource_name(kind: str, name: str) -> str:
 
 
 def change_settings(
-    plan: Plan, cluster: Cluster, kind: int, name: str, settings: tuple[str, ...], keys: tuple[str, ...]
+    plan: Plan, cluster: BlockingCluster, kind: int, name: str, settings: tuple[str, ...], keys: tuple[str, ...]
 ) -> list[tuple[int, str, str | None]]:
     """What has to be done, written into the plan; checked by the broker before anybody is asked."""
     from klamm.cli.asking import configs
@@ -136,7 +136,7 @@ def change_settings(
     return operations
 
 
-def _known(cluster: Cluster, kind: int, name: str, before: dict[str, Setting]) -> set[str] | None:
+def _known(cluster: BlockingCluster, kind: int, name: str, before: dict[str, Setting]) -> set[str] | None:
     """The settings there are; None where only the broker can tell."""
     from klamm.cli.asking import configs
 

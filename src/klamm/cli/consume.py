@@ -21,7 +21,7 @@ from klamm.cli.target import Target, cluster_options
 if TYPE_CHECKING:
     from klamm.cli.asking.reading import Span
     from klamm.cli.filter import Filter
-    from klamm.client.blocking_cluster import Cluster
+    from klamm.client.blocking_cluster import BlockingCluster
     from klamm.client.types import Record
 
 Place = tuple[str, int]
@@ -245,7 +245,7 @@ def _check_times(start: str | None, since: str | None, until: str | None) -> Non
         raise click.UsageError(str(error)) from None
 
 
-def _reader(cluster: Cluster, spans: dict[Place, Span], view: _View) -> Any:
+def _reader(cluster: BlockingCluster, spans: dict[Place, Span], view: _View) -> Any:
     from klamm.cli.asking.reading import READ_COMMITTED, Reader
     from klamm.cli.outage import Outage
 
@@ -255,7 +255,7 @@ def _reader(cluster: Cluster, spans: dict[Place, Span], view: _View) -> Any:
 
 
 def _spans(
-    cluster: Cluster,
+    cluster: BlockingCluster,
     topics: tuple[str, ...],
     view: _View,
     start: str | None,
@@ -292,7 +292,7 @@ def _spans(
     return {place: Span(begin.get(place, 0), ends[place]) for place in places}
 
 
-def _places(cluster: Cluster, topics: tuple[str, ...], partitions: tuple[int, ...]) -> list[Place]:
+def _places(cluster: BlockingCluster, topics: tuple[str, ...], partitions: tuple[int, ...]) -> list[Place]:
     from klamm.cli.asking.topics import find_topics
     from klamm.cli.units import counted
     from klamm.model.errors import ErrorCode, KlammError
@@ -319,7 +319,7 @@ def _tell_beyond(start: str, begin: dict[Place, int]) -> None:
         note(f"there is no offset {start} yet: {topic}-{partition} ends at {end}{others}")
 
 
-def _tell_open(cluster: Cluster, ends: dict[Place, int | None]) -> None:
+def _tell_open(cluster: BlockingCluster, ends: dict[Place, int | None]) -> None:
     """What an open transaction keeps back looks like records that are missing."""
     from klamm.cli.asking.offsets import end_offsets
 
@@ -329,7 +329,7 @@ def _tell_open(cluster: Cluster, ends: dict[Place, int | None]) -> None:
             note(f"{topic}-{partition} is read up to offset {stable}: an open transaction keeps back what follows")
 
 
-def _last(cluster: Cluster, spans: dict[Place, Span], last: int, view: _View) -> list[Record]:
+def _last(cluster: BlockingCluster, spans: dict[Place, Span], last: int, view: _View) -> list[Record]:
     """The last records that pass, oldest first. Reads backwards in growing steps, so a long log costs little."""
     from klamm.cli.asking.reading import Span
 

@@ -21,7 +21,7 @@ from klamm.cli import exit_codes
 from klamm.cli.command_errors import Refusal, explain
 
 if TYPE_CHECKING:
-    from klamm.client.blocking_cluster import Cluster
+    from klamm.client.blocking_cluster import BlockingCluster
 
 ASK_S: Final = 2.0
 """How long a context is waited for that only has to say who it is."""
@@ -70,7 +70,7 @@ class Contexts:
         return any(context.protected for context in self.contexts.values())
 
 
-def learn(name: str, bootstrap: str, cluster: Cluster, *, again: bool = False) -> None:
+def learn(name: str, bootstrap: str, cluster: BlockingCluster, *, again: bool = False) -> None:
     """Keep which cluster a context is, once it is asked something."""
     held = load()
     context = held.contexts.get(name)
@@ -85,7 +85,7 @@ def _keep_id(held: Contexts, name: str, found: str | None) -> None:
             save(held)
 
 
-def guardian(cluster: Cluster) -> str | None:
+def guardian(cluster: BlockingCluster) -> str | None:
     """The name of a protected context that is this cluster.
 
     One that nobody has asked anything yet is asked now, with little patience: as the same cluster it would answer.
@@ -104,17 +104,17 @@ def guardian(cluster: Cluster) -> str | None:
 def ask_id(context: Context) -> str | None:
     """Which cluster a context is; None when it does not answer soon."""
     from klamm.cli.client_settings import ADMIN, taken_by
-    from klamm.client.blocking_cluster import Cluster
+    from klamm.client.blocking_cluster import BlockingCluster
     from klamm.model.errors import ConfigError
 
     try:
-        with Cluster(context.bootstrap, ASK_S, taken_by(ADMIN, context.settings)) as cluster:
+        with BlockingCluster(context.bootstrap, ASK_S, taken_by(ADMIN, context.settings)) as cluster:
             return cluster_id(cluster)
     except (OSError, ConfigError):
         return None
 
 
-def cluster_id(cluster: Cluster) -> str | None:
+def cluster_id(cluster: BlockingCluster) -> str | None:
     """The id a cluster gives itself; None when it does not tell."""
     from klamm.model.errors import KlammError, ProtocolError
     from klamm.protocol.messages.metadata import MetadataRequest

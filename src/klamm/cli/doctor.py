@@ -20,7 +20,7 @@ from klamm.cli.output import csv_lines, output_option, printable, render, show
 from klamm.cli.target import Target, cluster_options, parse_addresses
 
 if TYPE_CHECKING:
-    from klamm.client.blocking_cluster import Cluster
+    from klamm.client.blocking_cluster import BlockingCluster
 
 TOPIC = "klamm-doctor"
 LOW_DISK = 0.05
@@ -55,7 +55,7 @@ class Doctor:
     def __init__(self, target: Target, told: Callable[[Finding], None]) -> None:
         self.target = target
         self.findings: list[Finding] = []
-        self.cluster: Cluster | None = None
+        self.cluster: BlockingCluster | None = None
         self._told = told
 
     def add(self, check: str, state: str, found: str) -> None:

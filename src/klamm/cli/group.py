@@ -18,7 +18,7 @@ from klamm.cli.units import counted
 from klamm.cli.watch import watch, watch_option
 
 if TYPE_CHECKING:
-    from klamm.client.blocking_cluster import Cluster
+    from klamm.client.blocking_cluster import BlockingCluster
 
 _NAMED_MAX: Final = 3
 """How many members a sentence names."""
@@ -51,7 +51,7 @@ def ls(
 
     measured = with_lag or pause_s is not None
 
-    def ask(cluster: Cluster) -> list[dict[str, Any]]:
+    def ask(cluster: BlockingCluster) -> list[dict[str, Any]]:
         rows = list_groups(cluster, states, types)
         return [{**row, **_measure(cluster, row["group"])} for row in rows] if measured else rows
 
@@ -59,7 +59,7 @@ def ls(
     watch(target, pause_s, ask, functools.partial(show, output=output, empty="no groups", columns=columns))
 
 
-def _measure(cluster: Cluster, name: str) -> dict[str, int | None]:
+def _measure(cluster: BlockingCluster, name: str) -> dict[str, int | None]:
     """How many members a group has and how far it is behind; unknown of one that is gone, or that is no consumers'."""
     from klamm.client.groups import describe_group
     from klamm.model.errors import ErrorCode, KlammError

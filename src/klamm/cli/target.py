@@ -14,7 +14,7 @@ from klamm.cli import context_file as kept
 from klamm.cli.command_errors import Refusal, refuses
 
 if TYPE_CHECKING:
-    from klamm.client.blocking_cluster import Cluster
+    from klamm.client.blocking_cluster import BlockingCluster
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,11 +34,11 @@ class Target:
     impatient: bool = False
     """Whether `timeout_s` was asked for: it then bounds a producer's and a consumer's waits too."""
 
-    def cluster(self) -> Cluster:
+    def cluster(self) -> BlockingCluster:
         """A connection for a few questions; the first one in a context learns which cluster it is."""
-        from klamm.client.blocking_cluster import Cluster
+        from klamm.client.blocking_cluster import BlockingCluster
 
-        found = Cluster(self.bootstrap, self.timeout_s, self._taken_by("admin"))
+        found = BlockingCluster(self.bootstrap, self.timeout_s, self._taken_by("admin"))
         if self.context is not None:
             kept.learn(self.context, self.bootstrap, found)
         return found

@@ -21,7 +21,7 @@ from klamm.cli.watch import read_pause, watch, watch_option
 
 if TYPE_CHECKING:
     from klamm.cli.asking.topics import Topic
-    from klamm.client.blocking_cluster import Cluster
+    from klamm.client.blocking_cluster import BlockingCluster
 
 
 @click.group(cls=Noun)
@@ -61,14 +61,14 @@ def ls(
 
     rates = Rates() if pause_s is not None or rate_s is not None else None
 
-    def choose(cluster: Cluster) -> list[Topic]:
+    def choose(cluster: BlockingCluster) -> list[Topic]:
         return [
             topic
             for topic in list_topics(cluster)
             if (internal or not topic.internal) and (pattern is None or fnmatch.fnmatchcase(topic.name, pattern))
         ]
 
-    def ask(cluster: Cluster) -> list[dict[str, Any]]:
+    def ask(cluster: BlockingCluster) -> list[dict[str, Any]]:
         topics = choose(cluster)
         if rates is not None and rate_s is not None and not rates.has_begun:
             _measure(cluster, topics, rates)
@@ -128,7 +128,7 @@ def _problem(each: Topic) -> str | None:
     return f"{behind} under-replicated" if behind else None
 
 
-def _measure(cluster: Cluster, topics: Sequence[Topic], rates: Rates | None) -> dict[str, dict[str, Any]]:
+def _measure(cluster: BlockingCluster, topics: Sequence[Topic], rates: Rates | None) -> dict[str, dict[str, Any]]:
     from klamm.cli.asking.cluster import log_dirs
     from klamm.client.groups import EARLIEST, LATEST, list_offsets
 
@@ -205,7 +205,7 @@ def show_(*, name: str, everything: bool, target: Target, output: str) -> None:
     show_one(whole, output, table) if output in ("table", "json", "yaml", "jsonl") else show(partitions, output)
 
 
-def _partition_sizes(cluster: Cluster, name: str) -> dict[tuple[int, int], int]:
+def _partition_sizes(cluster: BlockingCluster, name: str) -> dict[tuple[int, int], int]:
     from klamm.cli.asking.cluster import log_dirs
 
     return {
@@ -253,7 +253,7 @@ def create(
 
     configs = parse_settings(settings)
 
-    def make(cluster: Cluster, name: str, *, validate_only: bool) -> tuple[int, int] | None:
+    def make(cluster: BlockingCluster, name: str, *, validate_only: bool) -> tuple[int, int] | None:
         try:
             return create_topic(
                 cluster,

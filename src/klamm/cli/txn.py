@@ -15,7 +15,7 @@ from klamm.cli.output import output_option, show, show_one
 from klamm.cli.target import Target, cluster_options
 
 if TYPE_CHECKING:
-    from klamm.client.blocking_cluster import Cluster
+    from klamm.client.blocking_cluster import BlockingCluster
 
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
@@ -123,7 +123,7 @@ def abort(
             raise click.UsageError("write a transactional id, or --topic, --partition and --start-offset")
 
 
-def _describe(cluster: Cluster, transactional_id: str) -> dict[str, Any]:
+def _describe(cluster: BlockingCluster, transactional_id: str) -> dict[str, Any]:
     from klamm.client.blocking_cluster import TRANSACTION
     from klamm.model.errors import ErrorCode
     from klamm.protocol.messages.describe_transactions import DescribeTransactionsRequest
@@ -150,14 +150,14 @@ def _describe(cluster: Cluster, transactional_id: str) -> dict[str, Any]:
     }
 
 
-def _open_transaction(cluster: Cluster, transactional_id: str) -> dict[str, Any]:
+def _open_transaction(cluster: BlockingCluster, transactional_id: str) -> dict[str, Any]:
     before = _describe(cluster, transactional_id)
     if before["state"] != "Ongoing":
         raise Refusal(f"{transactional_id} has no open transaction: it is {before['state']}")
     return before
 
 
-def _abort_by_id(cluster: Cluster, transactional_id: str, timeout_ms: int) -> None:
+def _abort_by_id(cluster: BlockingCluster, transactional_id: str, timeout_ms: int) -> None:
     from klamm.client.blocking_cluster import TRANSACTION
     from klamm.model.errors import ErrorCode
     from klamm.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -174,7 +174,7 @@ def _abort_by_id(cluster: Cluster, transactional_id: str, timeout_ms: int) -> No
     click.echo(f"Aborted {transactional_id}; its producer is fenced.")
 
 
-def _marker(cluster: Cluster, topic: str, partition: int, start_offset: int) -> Any:
+def _marker(cluster: BlockingCluster, topic: str, partition: int, start_offset: int) -> Any:
     from klamm.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
     from klamm.protocol.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic
 
@@ -197,7 +197,7 @@ def _marker(cluster: Cluster, topic: str, partition: int, start_offset: int) -> 
     )
 
 
-def _write_marker(cluster: Cluster, topic: str, partition: int, marker: Any) -> None:
+def _write_marker(cluster: BlockingCluster, topic: str, partition: int, marker: Any) -> None:
     from klamm.model.errors import ErrorCode
     from klamm.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 

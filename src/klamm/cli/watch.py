@@ -14,7 +14,7 @@ from klamm.cli.target import Target
 
 if TYPE_CHECKING:
     from klamm.cli.outage import Outage
-    from klamm.client.blocking_cluster import Cluster
+    from klamm.client.blocking_cluster import BlockingCluster
 
 T = TypeVar("T")
 PAUSE_MIN_S: Final = 0.1
@@ -44,7 +44,9 @@ watch_option: Callable[[Any], Any] = click.option(
 )
 
 
-def watch(target: Target, pause_s: float | None, ask: Callable[[Cluster], T], show: Callable[[T], None]) -> None:
+def watch(
+    target: Target, pause_s: float | None, ask: Callable[[BlockingCluster], T], show: Callable[[T], None]
+) -> None:
     """Ask and show once, or with a pause again and again. What is asked for first must be there."""
     from klamm.cli.outage import Outage
 
@@ -66,7 +68,7 @@ def watch(target: Target, pause_s: float | None, ask: Callable[[Cluster], T], sh
                 raise
 
 
-def _ask_patiently(cluster: Cluster, ask: Callable[[Cluster], T], outage: Outage) -> T:
+def _ask_patiently(cluster: BlockingCluster, ask: Callable[[BlockingCluster], T], outage: Outage) -> T:
     from klamm.cli.outage import passes
     from klamm.client.blocking_cluster import Unreachable
     from klamm.model.errors import KlammError

@@ -20,7 +20,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from klamm.client.admin import AsyncAdmin
+    from klamm.client.admin.async_admin import AsyncAdmin
     from klamm.client.blocking_admin import Admin
     from klamm.client.blocking_consumer import Consumer
     from klamm.client.blocking_producer import Producer
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Admin": "blocking_admin",
-    "AsyncAdmin": "admin",
+    "AsyncAdmin": "admin.async_admin",
     "AsyncConsumer": "consumer",
     "AsyncProducer": "producer",
     "Consumer": "blocking_consumer",

@@ -17,7 +17,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
-from klamm.client.config import value_text
 from klamm.client.types import TopicPartition
 
 T = TypeVar("T")
@@ -133,6 +132,8 @@ def config_texts(configs: Mapping[str, Any], what: str) -> Iterator[tuple[str, s
     """Settings as the wire has them; None stays, for the broker to judge."""
     if not isinstance(configs, Mapping):
         raise TypeError(f'{what} takes configs as a mapping, e.g. {{"retention.ms": 60000}}, not {configs!r}')
+    from klamm.client.config import value_text  # noqa: PLC0415 - the definitions of all settings, for few callers
+
     for name, value in configs.items():
         yield name, None if value is None else value_text(name, value)
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from klamm.client.admin import AsyncAdmin
+from klamm.client.admin.async_admin import AsyncAdmin
 from klamm.client.loop_thread import BlockingFace
 
 if TYPE_CHECKING:

@@ -1,50 +1,51 @@
-"""A blocking way to ask a cluster: for commands, which ask a few questions and leave.
+"""A cluster over blocking sockets, for commands that send a few requests and exit.
 
-    with Cluster("127.0.0.1:9092") as cluster:
-        print(cluster.ask(ListTransactionsRequest()).transaction_states)
+    with BlockingCluster("127.0.0.1:9092") as cluster:
+        print(cluster.run(TopicsAdmin(cluster).list_topics()))
 
-Requests and answers are the messages of `klamm.protocol`; the version is the newest that both sides speak.
+It is the transport of the admin families that `AsyncAdmin` is made of (`admin.base.AdminTransport`): its coroutines never
+suspend, so `run` drives them without an event loop. Importing asyncio would take a command longer than the rest of its
+work. `ask` sends a single message of `klamm.protocol`, in the newest version that both sides speak.
 """
 
 import socket
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from klamm.client.core.metadata import Broker, ClusterTable
+from klamm.client.core.routing import ADMIN
+from klamm.client.errors import CoordinatorError, KafkaError, error_for
 from klamm.model.errors import ErrorCode, KlammError, RemoteProtocolError
+from klamm.model.ids import TopicPartition
 from klamm.protocol.apis import BY_NAME, Api
 from klamm.protocol.codec import decode, encode
 from klamm.protocol.header import RequestHeader, decode_response_header, encode_request_header
 from klamm.protocol.messages.api_versions import ApiVersionsRequest
 from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
-from klamm.protocol.messages.metadata import MetadataRequest
+from klamm.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 if TYPE_CHECKING:
     import ssl
 
+T = TypeVar("T")
+
 GROUP, TRANSACTION = 0, 1
-"""Kinds of coordinator."""
+"""Key types of FindCoordinator."""
 
 RESPONSE_BYTES_MAX = 100 << 20
 _LENGTH = struct.Struct(">i")
 _RETRY_S = 0.05
-_RETRY = frozenset(
-    {
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.NOT_COORDINATOR,
-    }
-)
 
 
 class Unreachable(OSError):
-    """Nobody answers at an address."""
+    """Raised when no connection to an address can be made or kept."""
 
 
-class Connection:
-    """One broker; one question at a time."""
+class BlockingConnection:
+    """The connection to one broker; one request at a time."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class Connection:
     ) -> None:
         self.address = f"{host}:{port}"
         self.broken = False
-        """Whether an answer did not come: what comes next would belong to an older question."""
+        """Whether a response is outstanding: what arrives next would belong to an older request."""
         self._client_id = client_id
         try:
             self._socket = socket.create_connection((host, port), timeout=timeout_s)
@@ -77,9 +78,17 @@ class Connection:
             raise Unreachable(f"{self.address} and this client do not agree on TLS: {reason}") from error
 
     def ask(self, request: Any, version: int | None = None) -> Any:
-        """The answer to a request; KlammError when this broker does not speak its API."""
+        """The response to a request; UnsupportedVersionError when this broker does not speak its API."""
         api = BY_NAME[type(request).__name__.removesuffix("Request")]
         return self._exchange(api, self._version(api) if version is None else version, request)
+
+    async def request(self, request: Any, version: int | None = None) -> Any:
+        """As `ask`, for admin families; never suspends."""
+        return self.ask(request, version)
+
+    def version_of(self, name: str) -> int:
+        """The newest version of an API both sides speak; UnsupportedVersionError when there is none."""
+        return self._version(BY_NAME[name])
 
     def _version(self, api: Api) -> int:
         if not self._versions:
@@ -88,7 +97,7 @@ class Connection:
         first, last = self._versions.get(api.key, (0, -1))
         version = min(last, api.versions[1])
         if version < max(first, api.versions[0]):
-            raise KlammError(ErrorCode.UNSUPPORTED_VERSION, f"{self.address} does not speak {api.name}")
+            raise error_for(ErrorCode.UNSUPPORTED_VERSION, f"{self.address} does not speak {api.name}")
         return version
 
     def _exchange(self, api: Api, version: int, request: Any) -> Any:
@@ -122,7 +131,7 @@ class Connection:
         return bytes(data)
 
     def close(self) -> None:
-        """Leave."""
+        """Close the socket."""
         self._socket.close()
 
 
@@ -138,18 +147,19 @@ def _options(bootstrap: str, timeout_s: float, settings: Mapping[str, Any]) -> d
     return options
 
 
-class Cluster:
-    """All brokers of a cluster, found through any of them; each is connected when it is first asked.
+class BlockingCluster:
+    """All brokers of a cluster, discovered through any of them; each is connected to when it is first used.
 
-    A question to a broker that is gone fails; the next one goes to a new connection, or to another broker.
+    A request to a broker that is gone fails; the next one goes over a new connection, or to another broker.
     """
 
     def __init__(self, bootstrap: str, timeout_s: float = 10.0, settings: Mapping[str, Any] | None = None) -> None:
         """`settings` are those of an admin by Kafka's names: how long to wait, how to get in, what to be called."""
         self._options = _options(bootstrap, timeout_s, settings) if settings else {"timeout_s": timeout_s}
-        self._connections: dict[tuple[str, int], Connection] = {}
+        self._connections: dict[tuple[str, int], BlockingConnection] = {}
         self._addresses = [address.strip() for address in bootstrap.split(",")]
         self._brokers: dict[int, tuple[str, int]] = {}
+        self.table = ClusterTable()
         self._first = self._reach(self._addresses)
 
     def __enter__(self) -> Self:
@@ -161,11 +171,11 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Leave all brokers."""
+        """Close all connections."""
         for connection in self._connections.values():
             connection.close()
 
-    def _reach(self, addresses: Sequence[str]) -> Connection:
+    def _reach(self, addresses: Sequence[str]) -> BlockingConnection:
         refused: Unreachable | None = None
         for address in addresses:
             host, _, port = address.rpartition(":")
@@ -177,83 +187,155 @@ class Cluster:
                 refused = error
         raise refused or Unreachable("no address was given")
 
-    def _connect(self, host: str, port: int) -> Connection:
+    def _connect(self, host: str, port: int) -> BlockingConnection:
         known = self._connections.get((host, port))
         if known is not None and known.broken:
             known.close()
             known = None
         if known is None:
-            known = self._connections[host, port] = Connection(host, port, **self._options)
+            known = self._connections[host, port] = BlockingConnection(host, port, **self._options)
         return known
 
-    def _any(self) -> Connection:
-        """Whoever was reached first; where that one is gone, the next that answers, known by then or given."""
+    def _any(self) -> BlockingConnection:
+        """The connection used before; when it is broken, the first address that answers, discovered or configured."""
         if self._first.broken:
             known = [f"{host}:{port}" for host, port in self._brokers.values()]
             self._first = self._reach([*self._addresses, *known])
         return self._first
 
     def refresh_brokers(self) -> None:
-        """Ask anew which brokers there are."""
+        """Update the addresses of the brokers."""
         answer = self._any().ask(MetadataRequest(topics=[]))
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
 
     @property
     def broker_ids(self) -> list[int]:
-        """Every broker of the cluster."""
+        """The ids of all brokers."""
         if not self._brokers:
             self.refresh_brokers()
         return sorted(self._brokers)
 
-    def broker(self, broker_id: int) -> Connection:
+    def broker(self, broker_id: int) -> BlockingConnection:
         """The connection to one broker."""
         if broker_id not in self.broker_ids:
             raise KlammError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not alive")
         return self._connect(*self._brokers[broker_id])
 
+    def leader(self, topic: str, partition: int) -> BlockingConnection:
+        """The connection to the leader of a partition."""
+        self.run(self.refresh([topic]))
+        leader = self.table.leader(TopicPartition(topic, partition))
+        if leader < 0:
+            known = self.table.topics.get(topic)
+            code = ErrorCode(known.error_code if known else 0) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            raise KlammError(code, f"nobody leads {topic}-{partition}")
+        return self.broker(leader)
+
     def ask(self, request: Any) -> Any:
-        """Ask any broker: the same one while it is there."""
+        """The response of any broker: the same one as long as its connection lasts."""
         return self._any().ask(request)
 
-    def leader(self, topic: str, partition: int) -> Connection:
-        """The broker that leads a partition."""
-        from klamm.protocol.messages.metadata import MetadataRequestTopic  # noqa: PLC0415 - rarely needed
+    def coordinator(self, kind: int, key: str) -> BlockingConnection:
+        """The connection to the coordinator of a group or transactional id, once it serves that id.
 
-        answer = self._any().ask(
-            MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-        )
-        for found in answer.topics[0].partitions:
-            if found.partition_index == partition and found.leader_id >= 0:
-                return self.broker(found.leader_id)
-        code = ErrorCode(answer.topics[0].error_code) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        raise KlammError(code, f"nobody leads {topic}-{partition}")
-
-    def coordinator(self, kind: int, key: str) -> Connection:
-        """The broker that looks after a group or a transactional id, once it does.
-
-        The first question of that kind makes a cluster create the topic it answers from, and a coordinator that has
-        just moved still loads: both are waited for, no longer than for an answer.
+        The first request of a kind makes a cluster create the internal topic behind it, and a coordinator that has just
+        moved still loads: both are waited for, at most as long as for a response.
         """
-        deadline = time.monotonic() + self._options["timeout_s"]
-        while True:
-            answer = self._any().ask(FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key]))
-            found = answer.coordinators[0] if answer.coordinators else answer
-            code, said = found.error_code, found.error_message
-            if not code:
-                connection = self._connect(found.host, found.port)
-                code, said = _readiness(connection, kind, key), None
-            if code not in _RETRY:
-                break
-            if time.monotonic() > deadline:
-                raise KlammError(ErrorCode(code), said or f"nobody looks after {key} yet")
-            time.sleep(_RETRY_S)
-        if found.error_code:
-            raise KlammError(ErrorCode(found.error_code), found.error_message or f"nobody looks after {key}")
+        return self.run(self.retrying(lambda: self._ready_coordinator(kind, key), self._options["timeout_s"]))
+
+    async def _ready_coordinator(self, kind: int, key: str) -> BlockingConnection:
+        broker = await self.find_coordinator(kind, key)
+        connection = self._connect(broker.host, broker.port)
+        code = _readiness(connection, kind, key)
+        if code in _LOADING:
+            raise error_for(code, f"the coordinator of {key} is not available yet")
         return connection
 
+    # AdminTransport
 
-def _readiness(connection: Connection, kind: int, key: str) -> int:
-    """What the coordinator says of a key: an error that will pass while it does not serve yet."""
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine over this transport."""
+        try:
+            work.send(None)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        work.close()
+        raise RuntimeError("a coroutine over a blocking cluster must not suspend")
+
+    async def any_connection(self) -> BlockingConnection:
+        """The connection to any broker."""
+        return self._any()
+
+    async def connection(self, node_id: int, purpose: str = ADMIN) -> BlockingConnection:
+        """The connection to one broker."""
+        del purpose  # a single request at a time needs no more than one connection per broker
+        return self.broker(node_id)
+
+    async def connect(self, host: str, port: int, purpose: str = ADMIN) -> BlockingConnection:
+        """The connection to an address."""
+        del purpose
+        return self._connect(host, port)
+
+    async def refresh(self, topics: Iterable[str] = ()) -> None:
+        """Update the metadata of the brokers and of `topics`."""
+        names = sorted(set(topics))
+        wanted = [MetadataRequestTopic(name=name) for name in names]
+        answer = self._any().ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
+        self.table.update(answer, names)
+        self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+
+    async def find_coordinator(self, kind: int, key: str) -> Broker:
+        """The coordinator of a group or transactional id."""
+        answer = self._any().ask(FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key]))
+        coordinator = answer.coordinators[0] if answer.coordinators else answer
+        if coordinator.error_code:
+            raise error_for(coordinator.error_code, coordinator.error_message or f"{key} has no coordinator")
+        return Broker(coordinator.node_id, coordinator.host, coordinator.port)
+
+    def request_update(self) -> None:
+        """Nothing: every operation that uses metadata refreshes it first."""
+
+    async def retrying(
+        self,
+        attempt: Callable[[], Awaitable[T]],
+        timeout_s: float,
+        on_failure: Callable[[KafkaError], None] | None = None,
+    ) -> T:
+        """Repeat `attempt` while a coordinator is not ready; a command reports any other error at once."""
+        deadline = time.monotonic() + min(timeout_s, self._options["timeout_s"])
+        while True:
+            try:
+                return await attempt()
+            except CoordinatorError as error:
+                if time.monotonic() > deadline:
+                    raise
+                if on_failure is not None:
+                    on_failure(error)
+            time.sleep(_RETRY_S)  # noqa: ASYNC251 - blocking is what this transport does
+
+    async def gather(self, work: Iterable[Awaitable[T]]) -> list[T | BaseException]:
+        """The result or the KlammError of each awaitable, one after the other."""
+        results: list[T | BaseException] = []
+        for item in work:
+            try:
+                results.append(await item)
+            except KlammError as error:
+                results.append(error)
+        return results
+
+
+_LOADING = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+def _readiness(connection: BlockingConnection, kind: int, key: str) -> int:
+    """The error code a coordinator answers for `key`; a retriable one until it has loaded it."""
     from klamm.protocol.messages.describe_groups import DescribeGroupsRequest  # noqa: PLC0415 - few commands need it
     from klamm.protocol.messages.describe_transactions import DescribeTransactionsRequest  # noqa: PLC0415
 
@@ -263,4 +345,4 @@ def _readiness(connection: Connection, kind: int, key: str) -> int:
         states = connection.ask(DescribeTransactionsRequest(transactional_ids=[key])).transaction_states
         return int(states[0].error_code)
     except KlammError:
-        return 0  # a broker too old to be asked: whoever wants something of it will be told
+        return 0  # a broker too old for the probe: the request itself will report what is wrong

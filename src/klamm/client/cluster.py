@@ -18,6 +18,7 @@ from klamm.client.backoff import Backoff
 from klamm.client.config import Settings
 from klamm.client.connection import Connection
 from klamm.client.core.metadata import Broker, ClusterTable
+from klamm.client.core.routing import ADMIN, DATA
 from klamm.client.errors import (
     BrokersUnreachableError,
     DisconnectedError,
@@ -39,13 +40,8 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-DATA, GROUP, ADMIN = "data", "group", "admin"
-"""Purposes of a connection."""
-
 _TELL_S = 1.0
 """After so long without an answer, a new client says what it is waiting for."""
-
-GROUP_COORDINATOR, TRANSACTION_COORDINATOR = 0, 1
 
 
 class Cluster:
@@ -406,6 +402,10 @@ class Cluster:
             if self._loop.time() + pause >= deadline:
                 raise failure
             await asyncio.sleep(pause)
+
+    async def gather(self, work: Iterable[Awaitable[T]]) -> list[T | BaseException]:
+        """The result or the exception of each awaitable, all of them run at once."""
+        return await asyncio.gather(*work, return_exceptions=True)
 
 
 def _is_hopeless(error: BaseException | None) -> bool:

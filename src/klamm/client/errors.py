@@ -78,6 +78,9 @@ __all__ = [
 class KafkaError(KlammError):
     """A refusal, by the broker or on its behalf."""
 
+    detail: str | None = None
+    """The sentence without the error's name and the item it is about; the broker's own where it sent one."""
+
     @property
     def retriable(self) -> bool:
         """Whether the same may succeed later."""
@@ -328,12 +331,15 @@ def error_for(number: int, message: str | None = None) -> KafkaError:
     """The exception for an error code of a broker."""
     code = code_of(number)
     words = f"{code.name}: {message or code.text}"
+    error: KafkaError
     if code is ErrorCode.REQUEST_TIMED_OUT:
-        return KafkaTimeoutError(words)
-    if code is ErrorCode.NETWORK_EXCEPTION:
-        return DisconnectedError(words)
-    kind = _KINDS.get(code, RetriableError if code.retriable else KafkaError)
-    return kind(code, words)
+        error = KafkaTimeoutError(words)
+    elif code is ErrorCode.NETWORK_EXCEPTION:
+        error = DisconnectedError(words)
+    else:
+        error = _KINDS.get(code, RetriableError if code.retriable else KafkaError)(code, words)
+    error.detail = message or code.text
+    return error
 
 
 def raise_for(number: int, message: str | None = None) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from klamm.client.blocking_cluster import GROUP, Cluster, Connection
+from klamm.client.blocking_cluster import GROUP, BlockingCluster, BlockingConnection
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.codec import decode
 from klamm.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -33,7 +33,9 @@ OFFSET_FETCH_VERSION = 8
 _ALL_ATTEMPTS = 200
 
 
-def list_groups(cluster: Cluster, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[dict[str, Any]]:
+def list_groups(
+    cluster: BlockingCluster, states: Iterable[str] = (), types: Iterable[str] = ()
+) -> list[dict[str, Any]]:
     """All groups, by name."""
     rows = []
     request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
@@ -57,7 +59,7 @@ def list_groups(cluster: Cluster, states: Iterable[str] = (), types: Iterable[st
     return sorted(rows, key=lambda row: row["group"])
 
 
-def describe_group(cluster: Cluster, name: str) -> dict[str, Any]:
+def describe_group(cluster: BlockingCluster, name: str) -> dict[str, Any]:
     """Everything about one group; KlammError when there is none of that name."""
     coordinator = cluster.coordinator(GROUP, name)
     found = _describe_classic(coordinator, name) or _describe_consumer(coordinator, name)
@@ -90,14 +92,14 @@ def describe_group(cluster: Cluster, name: str) -> dict[str, Any]:
     return {"group": name, **found, "coordinator": coordinator.address, "offsets": offsets}
 
 
-def list_members(cluster: Cluster, name: str) -> list[dict[str, Any]]:
+def list_members(cluster: BlockingCluster, name: str) -> list[dict[str, Any]]:
     """The members of a group; none of one that does not exist."""
     coordinator = cluster.coordinator(GROUP, name)
     found = _describe_classic(coordinator, name) or _describe_consumer(coordinator, name)
     return [] if found is None else list(found["members"])
 
 
-def _sibling_partitions(cluster: Cluster, places: Iterable[Place]) -> list[Place]:
+def _sibling_partitions(cluster: BlockingCluster, places: Iterable[Place]) -> list[Place]:
     """All partitions of the topics of these; none of a topic that is gone."""
     names = [MetadataRequestTopic(name=name) for name in sorted({topic for topic, _ in places})]
     if not names:
@@ -106,7 +108,7 @@ def _sibling_partitions(cluster: Cluster, places: Iterable[Place]) -> list[Place
     return [(topic.name, partition.partition_index) for topic in topics for partition in topic.partitions]
 
 
-def _describe_classic(coordinator: Connection, name: str) -> dict[str, Any] | None:
+def _describe_classic(coordinator: BlockingConnection, name: str) -> dict[str, Any] | None:
     answer = coordinator.ask(DescribeGroupsRequest(groups=[name])).groups[0]
     if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND or answer.group_state == "Dead":
         return None
@@ -143,7 +145,7 @@ def _assigned(data: bytes) -> list[Place]:
     return [(topic.topic, partition) for topic in found.assigned_partitions for partition in topic.partitions]
 
 
-def _describe_consumer(coordinator: Connection, name: str) -> dict[str, Any] | None:
+def _describe_consumer(coordinator: BlockingConnection, name: str) -> dict[str, Any] | None:
     try:
         answer = coordinator.ask(ConsumerGroupDescribeRequest(group_ids=[name])).groups[0]
     except KlammError as error:
@@ -177,7 +179,7 @@ def _describe_consumer(coordinator: Connection, name: str) -> dict[str, Any] | N
     }
 
 
-def committed_offsets(coordinator: Connection, name: str) -> dict[Place, tuple[int, str]]:
+def committed_offsets(coordinator: BlockingConnection, name: str) -> dict[Place, tuple[int, str]]:
     """Every offset a group has committed, with its note."""
     group = OffsetFetchRequestGroup(group_id=name, topics=None)
     answer = coordinator.ask(OffsetFetchRequest(groups=[group]), OFFSET_FETCH_VERSION).groups[0]
@@ -192,7 +194,7 @@ def committed_offsets(coordinator: Connection, name: str) -> dict[Place, tuple[i
 
 
 def list_offsets(
-    cluster: Cluster, places: Iterable[Place], timestamp: int, isolation_level: int = 0
+    cluster: BlockingCluster, places: Iterable[Place], timestamp: int, isolation_level: int = 0
 ) -> dict[Place, int]:
     """The offset at a time (or EARLIEST, LATEST) of each partition; those nobody leads are left out.
 
@@ -264,7 +266,12 @@ def parse_topic(text: str) -> tuple[str, list[int] | None]:
 
 
 def seek_group(
-    cluster: Cluster, name: str, target: Target, topics: Sequence[tuple[str, list[int] | None]], *, dry_run: bool
+    cluster: BlockingCluster,
+    name: str,
+    target: Target,
+    topics: Sequence[tuple[str, list[int] | None]],
+    *,
+    dry_run: bool,
 ) -> list[dict[str, Any]]:
     """Move a group's offsets, within what each partition holds; returns what was moved from where to where.
 
@@ -295,7 +302,7 @@ def seek_group(
     return rows
 
 
-def _partitions(cluster: Cluster, topics: Sequence[tuple[str, list[int] | None]]) -> list[Place]:
+def _partitions(cluster: BlockingCluster, topics: Sequence[tuple[str, list[int] | None]]) -> list[Place]:
     names = [MetadataRequestTopic(name=name) for name, _ in topics]
     answers = cluster.ask(MetadataRequest(topics=names, allow_auto_topic_creation=False)).topics
     counts = {topic.name: len(topic.partitions) for topic in answers if not topic.error_code}
@@ -310,7 +317,7 @@ def _partitions(cluster: Cluster, topics: Sequence[tuple[str, list[int] | None]]
     return sorted(places)
 
 
-def _commit(coordinator: Connection, name: str, rows: list[dict[str, Any]]) -> None:
+def _commit(coordinator: BlockingConnection, name: str, rows: list[dict[str, Any]]) -> None:
     topics: dict[str, OffsetCommitRequestTopic] = {}
     for row in rows:
         topic = topics.setdefault(row["topic"], OffsetCommitRequestTopic(name=row["topic"]))
@@ -332,7 +339,7 @@ def _commit(coordinator: Connection, name: str, rows: list[dict[str, Any]]) -> N
                 )
 
 
-def delete_groups(cluster: Cluster, names: Iterable[str]) -> dict[str, ErrorCode]:
+def delete_groups(cluster: BlockingCluster, names: Iterable[str]) -> dict[str, ErrorCode]:
     """Delete groups; what became of each."""
     codes = {}
     for name in dict.fromkeys(names):

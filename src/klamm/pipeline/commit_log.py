@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
-from klamm.client.admin import AsyncAdmin
+from klamm.client.admin.async_admin import AsyncAdmin
 from klamm.client.config import ADMIN_CONFIGS, CONSUMER_CONFIGS
 from klamm.client.consumer import AsyncConsumer
 from klamm.client.consumer.offsets import GroupCoordinator, fetch_committed

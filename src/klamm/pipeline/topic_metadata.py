@@ -10,7 +10,7 @@ import logging
 import re
 from collections.abc import Mapping
 
-from klamm.client.admin import AsyncAdmin
+from klamm.client.admin.async_admin import AsyncAdmin
 from klamm.client.config import ADMIN_CONFIGS
 from klamm.client.errors import KafkaError, error_for
 from klamm.client.loop_thread import BlockingFace

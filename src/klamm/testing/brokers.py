@@ -123,14 +123,14 @@ class Broker(ABC):
 
     def topic(self, prefix: str = "topic", *, partitions: int = 1, config: Mapping[str, Any] | None = None) -> str:
         """Create a topic with a unique name."""
-        from klamm.client.blocking_cluster import Cluster
+        from klamm.client.blocking_cluster import BlockingCluster
         from klamm.model.errors import ErrorCode, KlammError
         from klamm.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
         name = unique(prefix)
         configs = [CreatableTopicConfig(name=key, value=value) for key, value in broker_settings(config).items()]
         wanted = CreatableTopic(name=name, num_partitions=partitions, replication_factor=-1, configs=configs)
-        with Cluster(self.bootstrap) as cluster:
+        with BlockingCluster(self.bootstrap) as cluster:
             result = cluster.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=30_000)).topics[0]
         if result.error_code:
             raise KlammError(ErrorCode(result.error_code), result.error_message or "")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from klamm.cli.asking.topics import check
-from klamm.client.blocking_cluster import Cluster
+from klamm.client.blocking_cluster import BlockingCluster
 from klamm.model.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from klamm.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from klamm.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -38,7 +38,7 @@ class Rule:
 ALL_RESOURCES: Final = Resource(AclResourceType.ANY, None, PatternType.ANY)
 
 
-def list_rules(cluster: Cluster, resources: Iterable[Resource]) -> dict[Resource, list[Rule]]:
+def list_rules(cluster: BlockingCluster, resources: Iterable[Resource]) -> dict[Resource, list[Rule]]:
     """The rules that match any of the filters, by resource; all of them without a filter."""
     rules: dict[Resource, list[Rule]] = {}
     for resource in list(resources) or [ALL_RESOURCES]:
@@ -63,7 +63,7 @@ def list_rules(cluster: Cluster, resources: Iterable[Resource]) -> dict[Resource
     return rules
 
 
-def add_rules(cluster: Cluster, resource: Resource, rules: Iterable[Rule]) -> None:
+def add_rules(cluster: BlockingCluster, resource: Resource, rules: Iterable[Rule]) -> None:
     """Add rules to a resource; KlammError of the first that was refused."""
     creations = [
         AclCreation(
@@ -81,7 +81,7 @@ def add_rules(cluster: Cluster, resource: Resource, rules: Iterable[Rule]) -> No
         check(result.error_code, result.error_message)
 
 
-def remove_rules(cluster: Cluster, resource: Resource, rules: Iterable[Rule]) -> None:
+def remove_rules(cluster: BlockingCluster, resource: Resource, rules: Iterable[Rule]) -> None:
     """Remove rules of the resources a filter matches, all of them without a rule; KlammError when refused."""
     wanted: list[Rule | None] = list(rules) or [None]
     filters = [

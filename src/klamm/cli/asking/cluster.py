@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from klamm.cli.asking.topics import check
-from klamm.client.blocking_cluster import Cluster
+from klamm.client.blocking_cluster import BlockingCluster
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.describe_cluster import DescribeClusterRequest
 
@@ -32,7 +32,7 @@ class Overview:
     brokers: list[Broker]
 
 
-def overview(cluster: Cluster) -> Overview:
+def overview(cluster: BlockingCluster) -> Overview:
     """The cluster's id and its brokers, fenced ones too where the broker tells."""
     answer = cluster.ask(DescribeClusterRequest(endpoint_type=1, include_fenced_brokers=True))
     check(answer.error_code, answer.error_message)
@@ -43,7 +43,7 @@ def overview(cluster: Cluster) -> Overview:
     return Overview(answer.cluster_id, answer.controller_id, sorted(brokers, key=lambda broker: broker.id))
 
 
-def unregister(cluster: Cluster, broker_id: int) -> None:
+def unregister(cluster: BlockingCluster, broker_id: int) -> None:
     """Forget a broker that will not come back; KlammError when it is not registered."""
     from klamm.protocol.messages.unregister_broker import UnregisterBrokerRequest
 
@@ -74,7 +74,7 @@ class Quorum:
     endpoints: dict[int, list[tuple[str, str, int]]]
 
 
-def quorum(cluster: Cluster) -> Quorum:
+def quorum(cluster: BlockingCluster) -> Quorum:
     """The state of the quorum."""
     from klamm.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 
@@ -131,7 +131,7 @@ class LogDir:
     cordoned: bool = False
 
 
-def log_dirs(cluster: Cluster, brokers: Iterable[int] | None = None) -> list[LogDir]:
+def log_dirs(cluster: BlockingCluster, brokers: Iterable[int] | None = None) -> list[LogDir]:
     """Every log dir of every broker (or of some)."""
     from klamm.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from klamm.cli.asking.topics import check
-from klamm.client.blocking_cluster import Cluster, Connection
+from klamm.client.blocking_cluster import BlockingCluster, BlockingConnection
 from klamm.model.config_sources import source_of
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -42,14 +42,14 @@ class Setting:
 
 
 def describe(
-    cluster: Cluster, kind: int, name: str, keys: Sequence[str] | None = None, *, documentation: bool = False
+    cluster: BlockingCluster, kind: int, name: str, keys: Sequence[str] | None = None, *, documentation: bool = False
 ) -> list[Setting]:
     """The settings of one resource, in the broker's order."""
     return describe_all(cluster, kind, [name], keys, documentation=documentation)[name]
 
 
 def describe_all(
-    cluster: Cluster,
+    cluster: BlockingCluster,
     kind: int,
     names: Sequence[str],
     keys: Sequence[str] | None = None,
@@ -63,7 +63,7 @@ def describe_all(
         own = name if kind in (BROKER, BROKER_LOGGER) and name else None
         by_broker.setdefault(own, []).append(name)
     for own, asked in by_broker.items():
-        asks: Cluster | Connection = cluster if own is None else cluster.broker(_broker_id(own))
+        asks: BlockingCluster | BlockingConnection = cluster if own is None else cluster.broker(_broker_id(own))
         request = DescribeConfigsRequest(
             resources=[
                 DescribeConfigsResource(
@@ -101,7 +101,7 @@ def _setting(each: Any) -> Setting:
 
 
 def alter(
-    cluster: Cluster,
+    cluster: BlockingCluster,
     kind: int,
     name: str,
     operations: Iterable[tuple[int, str, str | None]],
@@ -117,7 +117,7 @@ def alter(
 
     changes = [AlterableConfig(name=key, config_operation=op, value=value) for op, key, value in operations]
     resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=changes)
-    asks: Cluster | Connection = cluster
+    asks: BlockingCluster | BlockingConnection = cluster
     if kind in (BROKER, BROKER_LOGGER) and name:
         asks = cluster.broker(_broker_id(name))
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)

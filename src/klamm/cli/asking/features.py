@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from klamm.client.blocking_cluster import Cluster
+from klamm.client.blocking_cluster import BlockingCluster
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.api_versions import ApiVersionsRequest
 from klamm.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
@@ -50,7 +50,7 @@ class UnknownRelease(ValueError):
     """A release or metadata.version that Kafka does not have; says which there are."""
 
 
-def describe(cluster: Cluster) -> tuple[list[Feature], int]:
+def describe(cluster: BlockingCluster) -> tuple[list[Feature], int]:
     """All features by name, and the epoch of their levels."""
     answer = cluster.ask(ApiVersionsRequest(client_software_name="klamm", client_software_version="0"))
     levels = {
@@ -69,7 +69,7 @@ def describe(cluster: Cluster) -> tuple[list[Feature], int]:
 
 
 def update(
-    cluster: Cluster, levels: Mapping[str, int], kind: int, *, validate_only: bool
+    cluster: BlockingCluster, levels: Mapping[str, int], kind: int, *, validate_only: bool
 ) -> dict[str, tuple[ErrorCode, str | None]]:
     """Change levels; what became of each. From version 2 of the request on all of them change, or none does."""
     updates = [FeatureUpdateKey(feature=name, max_version_level=to, upgrade_type=kind) for name, to in levels.items()]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from klamm.cli.asking.topics import check
-from klamm.client.blocking_cluster import GROUP, Cluster, Connection
+from klamm.client.blocking_cluster import GROUP, BlockingCluster, BlockingConnection
 from klamm.client.groups import OFFSET_COMMIT_VERSION, OFFSET_FETCH_VERSION, Place, _assigned
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.offset_commit import (
@@ -47,7 +47,7 @@ class Group:
     committed: dict[Place, tuple[int, int]] = field(default_factory=dict)
 
 
-def describe_or_none(cluster: Cluster, name: str) -> Group | None:
+def describe_or_none(cluster: BlockingCluster, name: str) -> Group | None:
     """The group, or None when there is none."""
     try:
         return describe(cluster, name)
@@ -57,7 +57,7 @@ def describe_or_none(cluster: Cluster, name: str) -> Group | None:
         raise
 
 
-def describe(cluster: Cluster, name: str) -> Group:
+def describe(cluster: BlockingCluster, name: str) -> Group:
     """Everything about a group, of either protocol; KlammError when there is none."""
     from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
 
@@ -72,7 +72,7 @@ def describe(cluster: Cluster, name: str) -> Group:
     return group
 
 
-def _consumer(coordinator: Connection, name: str, where: tuple[int, str, int]) -> Group | str | None:
+def _consumer(coordinator: BlockingConnection, name: str, where: tuple[int, str, int]) -> Group | str | None:
     """The group, or what was said of one that is not there."""
     from klamm.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 
@@ -107,7 +107,7 @@ def _consumer(coordinator: Connection, name: str, where: tuple[int, str, int]) -
     )
 
 
-def _classic(coordinator: Connection, name: str, where: tuple[int, str, int], said: str | None) -> Group:
+def _classic(coordinator: BlockingConnection, name: str, where: tuple[int, str, int], said: str | None) -> Group:
     from klamm.protocol.messages.describe_groups import DescribeGroupsRequest
 
     answer = coordinator.ask(DescribeGroupsRequest(groups=[name])).groups[0]
@@ -127,7 +127,7 @@ def _classic(coordinator: Connection, name: str, where: tuple[int, str, int], sa
     return Group(name, answer.group_state, answer.protocol_data, *where, members)
 
 
-def _committed(coordinator: Connection, name: str) -> dict[Place, tuple[int, int]]:
+def _committed(coordinator: BlockingConnection, name: str) -> dict[Place, tuple[int, int]]:
     group = OffsetFetchRequestGroup(group_id=name, topics=None)
     answer = coordinator.ask(OffsetFetchRequest(groups=[group]), OFFSET_FETCH_VERSION).groups[0]
     check(answer.error_code)
@@ -139,7 +139,7 @@ def _committed(coordinator: Connection, name: str) -> dict[Place, tuple[int, int
     }
 
 
-def commit(cluster: Cluster, name: str, goals: Mapping[Place, int]) -> None:
+def commit(cluster: BlockingCluster, name: str, goals: Mapping[Place, int]) -> None:
     """Give a group without members new offsets."""
     topics: dict[str, OffsetCommitRequestTopic] = {}
     for (topic, partition), offset in goals.items():
@@ -155,7 +155,9 @@ def commit(cluster: Cluster, name: str, goals: Mapping[Place, int]) -> None:
             check(part.error_code)
 
 
-def delete_offsets(cluster: Cluster, name: str, places: Iterable[Place]) -> tuple[ErrorCode, dict[Place, ErrorCode]]:
+def delete_offsets(
+    cluster: BlockingCluster, name: str, places: Iterable[Place]
+) -> tuple[ErrorCode, dict[Place, ErrorCode]]:
     """Forget committed offsets; the group's error, and what became of each."""
     from klamm.protocol.messages.offset_delete import (
         OffsetDeleteRequest,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 from klamm.cli.units import parse_time_ms
-from klamm.client.blocking_cluster import Cluster
+from klamm.client.blocking_cluster import BlockingCluster
 from klamm.client.groups import EARLIEST, LATEST, Place, list_offsets
 from klamm.model.errors import ErrorCode, KlammError
 
@@ -34,7 +34,9 @@ def check_place(text: str) -> None:
         ) from None
 
 
-def resolve_place(cluster: Cluster, places: Iterable[Place], text: str, *, committed: bool = False) -> dict[Place, int]:
+def resolve_place(
+    cluster: BlockingCluster, places: Iterable[Place], text: str, *, committed: bool = False
+) -> dict[Place, int]:
     """An offset for each partition from `earliest`, `latest`, a number, `-N` from the end, or a time.
 
     A number is brought into what the partition holds. With `committed` the end is the last stable offset.
@@ -60,12 +62,12 @@ def is_offset(text: str) -> bool:
     return text.strip().isdecimal() and len(text.strip()) < 12
 
 
-def end_offsets(cluster: Cluster, places: Iterable[Place], *, committed: bool = False) -> dict[Place, int]:
+def end_offsets(cluster: BlockingCluster, places: Iterable[Place], *, committed: bool = False) -> dict[Place, int]:
     """Where each partition ends for a reader: at its last stable offset when only what is committed is read."""
     return list_offsets(cluster, places, LATEST, READ_COMMITTED if committed else 0)
 
 
-def delete_records(cluster: Cluster, goals: Mapping[Place, int]) -> dict[Place, int]:
+def delete_records(cluster: BlockingCluster, goals: Mapping[Place, int]) -> dict[Place, int]:
     """Forget what lies before an offset of each partition; where each begins now."""
     from klamm.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from klamm.cli.outage import Outage, passes
-from klamm.client.blocking_cluster import Cluster, Unreachable
+from klamm.client.blocking_cluster import BlockingCluster, Unreachable
 from klamm.client.groups import LATEST, Place, list_offsets
 from klamm.client.types import Record
 from klamm.model.errors import ErrorCode, KlammError
@@ -57,7 +57,7 @@ class Reader:
     """Reads spans of partitions."""
 
     def __init__(
-        self, cluster: Cluster, spans: Mapping[Place, Span], *, isolation: int = 0, outage: Outage | None = None
+        self, cluster: BlockingCluster, spans: Mapping[Place, Span], *, isolation: int = 0, outage: Outage | None = None
     ) -> None:
         self._cluster = cluster
         self.spans = dict(spans)
@@ -170,7 +170,7 @@ def is_missing_topic(error: Exception) -> bool:
     return isinstance(error, KlammError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _latest(cluster: Cluster, place: Place) -> int:
+def _latest(cluster: BlockingCluster, place: Place) -> int:
     return list_offsets(cluster, [place], LATEST).get(place, 0)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from klamm.cli.asking.topics import check
-from klamm.client.blocking_cluster import Cluster
+from klamm.client.blocking_cluster import BlockingCluster
 from klamm.client.groups import Place
 from klamm.model.errors import ErrorCode
 
@@ -23,7 +23,7 @@ class Move:
     removing: list[int]
 
 
-def list_moves(cluster: Cluster, places: Iterable[Place] | None = None) -> dict[Place, Move]:
+def list_moves(cluster: BlockingCluster, places: Iterable[Place] | None = None) -> dict[Place, Move]:
     """Partitions that are moving, of all or of some."""
     from klamm.protocol.messages.list_partition_reassignments import (
         ListPartitionReassignmentsRequest,
@@ -45,7 +45,9 @@ def list_moves(cluster: Cluster, places: Iterable[Place] | None = None) -> dict[
     }
 
 
-def move(cluster: Cluster, goals: Mapping[Place, Sequence[int] | None]) -> dict[Place, tuple[ErrorCode, str | None]]:
+def move(
+    cluster: BlockingCluster, goals: Mapping[Place, Sequence[int] | None]
+) -> dict[Place, tuple[ErrorCode, str | None]]:
     """Give partitions new replicas, or (None) take a move back; what became of each."""
     from klamm.protocol.messages.alter_partition_reassignments import (
         AlterPartitionReassignmentsRequest,
@@ -69,7 +71,9 @@ def move(cluster: Cluster, goals: Mapping[Place, Sequence[int] | None]) -> dict[
     }
 
 
-def elect(cluster: Cluster, kind: int, places: Iterable[Place] | None) -> dict[Place, tuple[ErrorCode, str | None]]:
+def elect(
+    cluster: BlockingCluster, kind: int, places: Iterable[Place] | None
+) -> dict[Place, tuple[ErrorCode, str | None]]:
     """Elect leaders of some partitions, or (None) of all that need it; what became of each."""
     from klamm.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 

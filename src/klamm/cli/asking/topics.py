@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from klamm.client.blocking_cluster import Cluster
+from klamm.client.blocking_cluster import BlockingCluster
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import uuid_to_str
 from klamm.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -44,13 +44,13 @@ class Topic:
         return len(self.partitions[0].replicas) if self.partitions else 0
 
 
-def list_topics(cluster: Cluster) -> list[Topic]:
+def list_topics(cluster: BlockingCluster) -> list[Topic]:
     """All topics, by name."""
     answer = cluster.ask(MetadataRequest(topics=None, allow_auto_topic_creation=False))
     return sorted((_from_metadata(each) for each in answer.topics if each.name), key=lambda topic: topic.name)
 
 
-def find_topics(cluster: Cluster, names: Sequence[str]) -> list[Topic]:
+def find_topics(cluster: BlockingCluster, names: Sequence[str]) -> list[Topic]:
     """Topics by name, in that order; KlammError names the first that is not there."""
     if not names:
         return []
@@ -67,7 +67,7 @@ def find_topics(cluster: Cluster, names: Sequence[str]) -> list[Topic]:
     return [found[name] for name in names]
 
 
-def missing_topic(cluster: Cluster, name: str) -> KlammError:
+def missing_topic(cluster: BlockingCluster, name: str) -> KlammError:
     """That there is no such topic, and one of nearly that name where there is one."""
     import difflib
 
@@ -96,7 +96,7 @@ def _from_metadata(answer: Any) -> Topic:
     )
 
 
-def describe_topics(cluster: Cluster, names: Sequence[str], page: int = PAGE) -> list[Topic]:
+def describe_topics(cluster: BlockingCluster, names: Sequence[str], page: int = PAGE) -> list[Topic]:
     """Topics by name with their eligible leaders; a broker without that question is asked the older one."""
     from klamm.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 
@@ -139,7 +139,7 @@ def describe_topics(cluster: Cluster, names: Sequence[str], page: int = PAGE) ->
 
 
 def create_topic(
-    cluster: Cluster,
+    cluster: BlockingCluster,
     name: str,
     *,
     partitions: int = -1,
@@ -172,7 +172,7 @@ def create_topic(
     return result.num_partitions, result.replication_factor
 
 
-def delete_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, tuple[ErrorCode, str | None]]:
+def delete_topics(cluster: BlockingCluster, names: Iterable[str]) -> dict[str, tuple[ErrorCode, str | None]]:
     """Unmake topics; what became of each."""
     from klamm.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
@@ -185,7 +185,7 @@ def delete_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, tuple[Err
 
 
 def add_partitions(
-    cluster: Cluster,
+    cluster: BlockingCluster,
     name: str,
     count: int,
     assignment: Sequence[Sequence[int]] | None = None,

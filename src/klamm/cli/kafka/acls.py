@@ -9,7 +9,7 @@ from typing import Final
 from klamm.cli.asking.acls import CLUSTER_NAME, Resource, Rule, add_rules, list_rules, remove_rules
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, one_action
 from klamm.cli.kafka.script import ToolFailed, checked, connect, java_error, read_flags
-from klamm.client.blocking_cluster import Cluster
+from klamm.client.blocking_cluster import BlockingCluster
 from klamm.model.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from klamm.model.errors import KlammError
 
@@ -115,7 +115,7 @@ def _check(parsed: Parsed) -> None:
         raise Usage("The --idempotent option is only available if --producer is set")
 
 
-def _list(cluster: Cluster, parsed: Parsed) -> None:
+def _list(cluster: BlockingCluster, parsed: Parsed) -> None:
     rules = list_rules(cluster, _resources(parsed))
     principals = [_principal(text) for text in parsed.all("principal")]
     if not principals:
@@ -126,7 +126,7 @@ def _list(cluster: Cluster, parsed: Parsed) -> None:
         _print_rules("Current", {resource: held for resource, held in own.items() if held})
 
 
-def _add(cluster: Cluster, parsed: Parsed) -> None:
+def _add(cluster: BlockingCluster, parsed: Parsed) -> None:
     if _pattern(parsed) not in (PatternType.LITERAL, PatternType.PREFIXED):
         word = _pattern(parsed).name
         raise Usage(f"A '--resource-pattern-type' value of '{word}' is not valid when adding acls.")
@@ -139,7 +139,7 @@ def _add(cluster: Cluster, parsed: Parsed) -> None:
         print(f"Adding ACLs for resource `{_shown(resource)}`: \n {_lines(rules)}\n")
 
 
-def _remove(cluster: Cluster, parsed: Parsed) -> None:
+def _remove(cluster: BlockingCluster, parsed: Parsed) -> None:
     for resource, rules in _wanted(parsed).items():
         where = _shown(resource)
         question = f"Are you sure you want to delete all ACLs for resource filter `{where}`? (y/n)"

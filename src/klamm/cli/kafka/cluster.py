@@ -9,7 +9,7 @@ from klamm.cli.kafka.script import ToolFailed, connect, java_error, read_flags
 from klamm.model.errors import ErrorCode, KlammError
 
 if TYPE_CHECKING:
-    from klamm.client.blocking_cluster import Cluster
+    from klamm.client.blocking_cluster import BlockingCluster
 
 FLAGS: Final = Flags(
     "kafka-cluster",
@@ -51,7 +51,7 @@ def main(args: list[str]) -> int:
     return 0
 
 
-def _unregister(cluster: Cluster, broker_id: int) -> None:
+def _unregister(cluster: BlockingCluster, broker_id: int) -> None:
     from klamm.cli.asking.cluster import unregister
 
     try:
@@ -63,7 +63,7 @@ def _unregister(cluster: Cluster, broker_id: int) -> None:
     print(f"Broker {broker_id} is no longer registered.")
 
 
-def _list_endpoints(cluster: Cluster, parsed: Parsed) -> None:
+def _list_endpoints(cluster: BlockingCluster, parsed: Parsed) -> None:
     from klamm.cli.asking.topics import check
     from klamm.cli.kafka.controllers import BROKERS, CONTROLLERS
     from klamm.protocol.messages.describe_cluster import DescribeClusterRequest

@@ -11,7 +11,7 @@ from klamm.model.errors import KlammError
 
 if TYPE_CHECKING:
     from klamm.cli.asking.configs import Setting
-    from klamm.client.blocking_cluster import Cluster
+    from klamm.client.blocking_cluster import BlockingCluster
 
 FLAGS: Final = Flags(
     "kafka-configs",
@@ -178,7 +178,7 @@ def _deletions(parsed: Parsed) -> list[str]:
     return [key.strip() for text in parsed.all("delete-config") for key in text.split(",")]
 
 
-def _alter(cluster: Cluster, kind: str, name: str | None, parsed: Parsed) -> None:
+def _alter(cluster: BlockingCluster, kind: str, name: str | None, parsed: Parsed) -> None:
     from klamm.cli.asking import configs
 
     operations: list[tuple[int, str, str | None]] = [(configs.SET, k, v) for k, v in _additions(parsed).items()]
@@ -199,7 +199,7 @@ def _singular(kind: str) -> str:
     return kind.removesuffix("s")
 
 
-def _describe(cluster: Cluster, kind: str, name: str | None, *, everything: bool) -> None:
+def _describe(cluster: BlockingCluster, kind: str, name: str | None, *, everything: bool) -> None:
     from klamm.cli.asking import configs
 
     if name not in (None, "*") and not _exists(cluster, kind, str(name)):
@@ -238,11 +238,11 @@ def _null(value: str | None) -> str:
     return "null" if value is None else value
 
 
-def _exists(cluster: Cluster, kind: str, name: str) -> bool:
+def _exists(cluster: BlockingCluster, kind: str, name: str) -> bool:
     return name in _names(cluster, kind)
 
 
-def _names(cluster: Cluster, kind: str) -> list[str | None]:
+def _names(cluster: BlockingCluster, kind: str) -> list[str | None]:
     if kind == "topics":
         from klamm.cli.asking.topics import list_topics
 

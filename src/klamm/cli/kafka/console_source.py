@@ -20,7 +20,7 @@ from klamm.model.errors import ErrorCode, KlammError
 
 if TYPE_CHECKING:
     from klamm.client import Consumer
-    from klamm.client.blocking_cluster import Cluster
+    from klamm.client.blocking_cluster import BlockingCluster
     from klamm.client.types import Record
 
 FILES: Final = ("consumer.config",)
@@ -167,12 +167,12 @@ class Source:
 
     def _take_places(self, consumer: Consumer, topic: str) -> bool:
         """Hand the consumer its partitions; without a group to decide, all of them. False when the time is over."""
-        from klamm.client.blocking_cluster import Cluster
+        from klamm.client.blocking_cluster import BlockingCluster
 
         wanted = self._parsed.integer("partition")
         if wanted is None:
             own = settings(self._parsed, "admin", *FILES, pairs=PAIRS)
-            with Cluster(self._parsed.text("bootstrap-server"), TIMEOUT_S, own) as cluster:
+            with BlockingCluster(self._parsed.text("bootstrap-server"), TIMEOUT_S, own) as cluster:
                 indexes = self._partitions(cluster, topic)
             consumer.assign([(topic, index) for index in indexes])
             return bool(indexes)
@@ -187,7 +187,7 @@ class Source:
             consumer.seek_to_end(place)
         return True
 
-    def _partitions(self, cluster: Cluster, topic: str) -> list[int]:
+    def _partitions(self, cluster: BlockingCluster, topic: str) -> list[int]:
         """The topic's partitions; like Kafka's consumer it lets the broker make a topic that is not there."""
         from klamm.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 

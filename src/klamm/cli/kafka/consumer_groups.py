@@ -12,7 +12,7 @@ from klamm.cli.kafka.script import ToolFailed, checked, connect, error_text, jav
 from klamm.model.errors import ErrorCode, KlammError
 
 if TYPE_CHECKING:
-    from klamm.client.blocking_cluster import Cluster
+    from klamm.client.blocking_cluster import BlockingCluster
 
 ACTIONS: Final = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
 FLAGS: Final = Flags(
@@ -147,7 +147,7 @@ def _validate(pattern: str) -> int:
     return 0
 
 
-def _list(cluster: Cluster, parsed: Parsed) -> None:
+def _list(cluster: BlockingCluster, parsed: Parsed) -> None:
     from klamm.client.groups import list_groups
 
     states = _words(parsed, "state", STATES)
@@ -185,7 +185,7 @@ def _words(parsed: Parsed, name: str, known: Sequence[str]) -> list[str]:
     return found
 
 
-def _names(cluster: Cluster, parsed: Parsed) -> list[str]:
+def _names(cluster: BlockingCluster, parsed: Parsed) -> list[str]:
     if parsed.has("all-groups"):
         from klamm.client.groups import list_groups
 
@@ -193,7 +193,7 @@ def _names(cluster: Cluster, parsed: Parsed) -> list[str]:
     return parsed.all("group")
 
 
-def _describe(cluster: Cluster, parsed: Parsed) -> None:
+def _describe(cluster: BlockingCluster, parsed: Parsed) -> None:
     from klamm.cli.asking.groups import describe
 
     for name in _names(cluster, parsed):
@@ -208,7 +208,7 @@ def _describe(cluster: Cluster, parsed: Parsed) -> None:
             print(group_tables.offsets(cluster, found, verbose=verbose))
 
 
-def _delete(cluster: Cluster, parsed: Parsed) -> None:
+def _delete(cluster: BlockingCluster, parsed: Parsed) -> None:
     from klamm.client.groups import delete_groups
 
     names = _names(cluster, parsed)
@@ -226,7 +226,7 @@ def _delete(cluster: Cluster, parsed: Parsed) -> None:
         print("\nThese consumer groups were deleted successfully: " + ", ".join(f"'{name}'" for name in done))
 
 
-def _reset(cluster: Cluster, parsed: Parsed) -> None:
+def _reset(cluster: BlockingCluster, parsed: Parsed) -> None:
     from klamm.cli.asking.groups import commit
     from klamm.cli.kafka.group_offsets import new_offsets
 
@@ -253,7 +253,7 @@ def _reset(cluster: Cluster, parsed: Parsed) -> None:
     print(group_tables.reset(rows))
 
 
-def _delete_offsets(cluster: Cluster, parsed: Parsed) -> None:
+def _delete_offsets(cluster: BlockingCluster, parsed: Parsed) -> None:
     from klamm.cli.asking.groups import delete_offsets
     from klamm.cli.kafka.group_offsets import partitions
 

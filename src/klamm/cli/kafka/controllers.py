@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from klamm.cli.asking.topics import check
-from klamm.client.blocking_cluster import Cluster, Connection
+from klamm.client.blocking_cluster import BlockingCluster, BlockingConnection
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
@@ -11,7 +11,7 @@ BROKERS, CONTROLLERS = 1, 2
 """Kinds of endpoint."""
 
 
-class ControllerCluster(Cluster):
+class ControllerCluster(BlockingCluster):
     """The controllers, found through any of them; a question is put to the active one, which alone changes things."""
 
     def _overview(self) -> DescribeClusterResponse:
@@ -31,7 +31,7 @@ class ControllerCluster(Cluster):
             self._brokers = {broker.broker_id: (broker.host, broker.port) for broker in self._overview().brokers}
         return sorted(self._brokers)
 
-    def broker(self, broker_id: int) -> Connection:
+    def broker(self, broker_id: int) -> BlockingConnection:
         """The connection to one controller."""
         if broker_id not in self.broker_ids:
             raise KlammError(
@@ -54,7 +54,7 @@ class ControllerCluster(Cluster):
             ) from None
 
 
-def cluster_id(cluster: Cluster) -> str:
+def cluster_id(cluster: BlockingCluster) -> str:
     """The id of the cluster that was reached, one way or the other."""
     kind = CONTROLLERS if isinstance(cluster, ControllerCluster) else BROKERS
     answer = cluster.ask(DescribeClusterRequest(endpoint_type=kind))

@@ -10,7 +10,7 @@ from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Pars
 from klamm.cli.kafka.script import ToolFailed, connect, read_flags
 
 if TYPE_CHECKING:
-    from klamm.client.blocking_cluster import Cluster
+    from klamm.client.blocking_cluster import BlockingCluster
 
 FLAGS: Final = Flags(
     "kafka-features",
@@ -58,7 +58,7 @@ def _complaint(reason: str) -> ToolFailed:
     return ToolFailed(f"Command line error: {reason}. Type --help for help.")
 
 
-def _describe(cluster: Cluster) -> int:
+def _describe(cluster: BlockingCluster) -> int:
     from klamm.cli.asking.features import describe, level_name
 
     features, epoch = describe(cluster)
@@ -103,7 +103,7 @@ def _show_dependencies(parsed: Parsed) -> int:
     return 0
 
 
-def _change(cluster: Cluster, command: str, parsed: Parsed) -> int:
+def _change(cluster: BlockingCluster, command: str, parsed: Parsed) -> int:
     from klamm.cli.asking.features import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE, update
 
     levels = _wanted(command, parsed)

@@ -13,12 +13,12 @@ from klamm.client.groups import EARLIEST, LATEST, Place, list_offsets
 from klamm.model.errors import ErrorCode, KlammError
 
 if TYPE_CHECKING:
-    from klamm.client.blocking_cluster import Cluster
+    from klamm.client.blocking_cluster import BlockingCluster
 
 _DURATION = re.compile(r"(-)?P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 
 
-def new_offsets(cluster: Cluster, parsed: Parsed, name: str) -> dict[Place, int] | None:
+def new_offsets(cluster: BlockingCluster, parsed: Parsed, name: str) -> dict[Place, int] | None:
     """The new offset of each partition in scope; None when the group's state forbids it, which was said."""
     from klamm.cli.asking.groups import describe_or_none
 
@@ -64,7 +64,7 @@ def new_offsets(cluster: Cluster, parsed: Parsed, name: str) -> dict[Place, int]
     return {place: timed[place] if timed.get(place, -1) >= 0 else last[place] for place in places}
 
 
-def _check_exist(cluster: Cluster, places: list[Place]) -> None:
+def _check_exist(cluster: BlockingCluster, places: list[Place]) -> None:
     """Usage with Kafka's sentence when there are partitions among them that nobody has."""
     from klamm.cli.asking.topics import list_topics
 
@@ -74,12 +74,12 @@ def _check_exist(cluster: Cluster, places: list[Place]) -> None:
         raise Usage(f'The partitions "{missing}" do not exist', flags=False)
 
 
-def _bounded(cluster: Cluster, goals: dict[Place, int]) -> dict[Place, int]:
+def _bounded(cluster: BlockingCluster, goals: dict[Place, int]) -> dict[Place, int]:
     first, last = list_offsets(cluster, goals, EARLIEST), list_offsets(cluster, goals, LATEST)
     return {place: min(max(goal, first[place]), last[place]) for place, goal in goals.items()}
 
 
-def partitions(cluster: Cluster, texts: list[str], *, missing_ok: bool = False) -> list[Place]:
+def partitions(cluster: BlockingCluster, texts: list[str], *, missing_ok: bool = False) -> list[Place]:
     """`topic` or `topic:0,1` as partitions."""
     from klamm.cli.asking.topics import find_topics
 

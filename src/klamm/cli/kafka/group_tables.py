@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from klamm.cli.asking.groups import Group, Member
-    from klamm.client.blocking_cluster import Cluster
+    from klamm.client.blocking_cluster import BlockingCluster
 
 
 def print_state_notice(group: Group) -> None:
@@ -29,7 +29,7 @@ def _width(title: int, values: Sequence[str]) -> int:
     return max([title, *map(len, values)])
 
 
-def offsets(cluster: Cluster, group: Group, *, verbose: bool) -> str:
+def offsets(cluster: BlockingCluster, group: Group, *, verbose: bool) -> str:
     """One line per partition: where the group is, where the end is, who reads it."""
     from klamm.client.groups import LATEST, list_offsets
 

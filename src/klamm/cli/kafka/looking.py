@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from klamm.cli.asking.topics import find_topics
-from klamm.client.blocking_cluster import Cluster, Connection
+from klamm.client.blocking_cluster import BlockingCluster, BlockingConnection
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.metadata import MetadataRequest
 
 
-class LookingCluster(Cluster):
+class LookingCluster(BlockingCluster):
     """All brokers, asked about topics as Java's admin client asks: a topic that is not there stays away."""
 
     def ask(self, request: Any) -> Any:
@@ -19,7 +19,7 @@ class LookingCluster(Cluster):
             request.allow_auto_topic_creation = False
         return super().ask(request)
 
-    def leader(self, topic: str, partition: int) -> Connection:
+    def leader(self, topic: str, partition: int) -> BlockingConnection:
         """The broker that leads a partition."""
         found = next((each for each in find_topics(self, [topic])[0].partitions if each.index == partition), None)
         if found is None:

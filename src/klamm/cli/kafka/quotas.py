@@ -9,13 +9,13 @@ from klamm.cli.asking.topics import check
 from klamm.cli.kafka.script import ToolFailed
 
 if TYPE_CHECKING:
-    from klamm.client.blocking_cluster import Cluster
+    from klamm.client.blocking_cluster import BlockingCluster
 
 _TYPES = {"users": "user", "clients": "client-id", "ips": "ip"}
 
 
 def run(
-    cluster: Cluster,
+    cluster: BlockingCluster,
     entities: Sequence[tuple[str, str | None]],
     additions: dict[str, str],
     deletions: list[str],
@@ -45,7 +45,9 @@ def _entity(kind: str, name: str | None) -> str:
     return f"the default {kind}" if name is None else f"{kind} '{name}'"
 
 
-def _describe(cluster: Cluster, entities: Sequence[tuple[str, str | None]]) -> list[tuple[Any, dict[str, float]]]:
+def _describe(
+    cluster: BlockingCluster, entities: Sequence[tuple[str, str | None]]
+) -> list[tuple[Any, dict[str, float]]]:
     from klamm.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 
     components = []
@@ -66,7 +68,10 @@ def _describe(cluster: Cluster, entities: Sequence[tuple[str, str | None]]) -> l
 
 
 def _alter(
-    cluster: Cluster, entities: Sequence[tuple[str, str | None]], additions: dict[str, str], deletions: list[str]
+    cluster: BlockingCluster,
+    entities: Sequence[tuple[str, str | None]],
+    additions: dict[str, str],
+    deletions: list[str],
 ) -> None:
     from klamm.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 

@@ -11,7 +11,7 @@ from klamm.cli.kafka.script import ToolFailed, checked, connect, error_text, int
 from klamm.model.errors import KlammError
 
 if TYPE_CHECKING:
-    from klamm.client.blocking_cluster import Cluster
+    from klamm.client.blocking_cluster import BlockingCluster
 
 ACTIONS: Final = ("generate", "execute", "verify", "cancel", "list")
 FLAGS: Final = Flags(
@@ -118,7 +118,7 @@ def _plan(parsed: Parsed) -> Plan:
     return found
 
 
-def _current(cluster: Cluster, topics: list[str]) -> dict[tuple[str, int], list[int]]:
+def _current(cluster: BlockingCluster, topics: list[str]) -> dict[tuple[str, int], list[int]]:
     from klamm.cli.asking.topics import find_topics
 
     return {
@@ -126,7 +126,7 @@ def _current(cluster: Cluster, topics: list[str]) -> dict[tuple[str, int], list[
     }
 
 
-def _folders(cluster: Cluster) -> dict[tuple[int, str, int], str]:
+def _folders(cluster: BlockingCluster) -> dict[tuple[int, str, int], str]:
     from klamm.cli.asking.cluster import log_dirs
 
     return {(d.broker, r.topic, r.partition): d.path for d in log_dirs(cluster) for r in d.replicas if not r.is_future}
@@ -145,7 +145,7 @@ def _json(plan: Plan, folders: dict[tuple[int, str, int], str] | None) -> str:
     return json.dumps({"version": 1, "partitions": partitions}, separators=(",", ":"))
 
 
-def _generate(cluster: Cluster, parsed: Parsed) -> None:
+def _generate(cluster: BlockingCluster, parsed: Parsed) -> None:
     from klamm.cli.asking.cluster import overview
 
     try:
@@ -169,7 +169,7 @@ def _generate(cluster: Cluster, parsed: Parsed) -> None:
     print(f"Proposed partition reassignment configuration\n{_json(proposed, None)}")
 
 
-def _execute(cluster: Cluster, parsed: Parsed) -> None:
+def _execute(cluster: BlockingCluster, parsed: Parsed) -> None:
     from klamm.cli.asking.replicas import list_moves, move
 
     plan = _plan(parsed)
@@ -204,7 +204,7 @@ def _execute(cluster: Cluster, parsed: Parsed) -> None:
     print(f"Successfully started partition reassignment{plural} for {names}")
 
 
-def _throttle(cluster: Cluster, plan: Plan, current: Plan, rate: int) -> None:
+def _throttle(cluster: BlockingCluster, plan: Plan, current: Plan, rate: int) -> None:
     from klamm.cli.asking import configs
 
     brokers = sorted({b for place in plan for b in (*plan[place], *current[place])})
@@ -226,7 +226,7 @@ def _throttle(cluster: Cluster, plan: Plan, current: Plan, rate: int) -> None:
         configs.alter(cluster, configs.TOPIC, topic, lists)
 
 
-def _clear(cluster: Cluster, plan: Plan) -> None:
+def _clear(cluster: BlockingCluster, plan: Plan) -> None:
     from klamm.cli.asking import configs
 
     brokers = [str(broker) for broker in cluster.broker_ids]
@@ -239,7 +239,7 @@ def _clear(cluster: Cluster, plan: Plan) -> None:
         configs.alter(cluster, configs.TOPIC, topic, [(configs.DELETE, name, None) for name in _LISTS])
 
 
-def _verify(cluster: Cluster, parsed: Parsed) -> None:
+def _verify(cluster: BlockingCluster, parsed: Parsed) -> None:
     from klamm.cli.asking.replicas import list_moves
 
     plan = _plan(parsed)
@@ -263,7 +263,7 @@ def _verify(cluster: Cluster, parsed: Parsed) -> None:
         _clear(cluster, plan)
 
 
-def _cancel(cluster: Cluster, parsed: Parsed) -> None:
+def _cancel(cluster: BlockingCluster, parsed: Parsed) -> None:
     from klamm.cli.asking.replicas import list_moves, move
 
     plan = _plan(parsed)
@@ -285,7 +285,7 @@ def _cancel(cluster: Cluster, parsed: Parsed) -> None:
         _clear(cluster, plan)
 
 
-def _list(cluster: Cluster, _: Parsed) -> None:
+def _list(cluster: BlockingCluster, _: Parsed) -> None:
     from klamm.cli.asking.replicas import list_moves
 
     moves = list_moves(cluster)

@@ -11,7 +11,7 @@ from klamm.cli.kafka.options import VERSION, Flags, Parsed, Usage, java_integer
 from klamm.model.errors import ConfigError, ErrorCode, KlammError, ProtocolError
 
 if TYPE_CHECKING:
-    from klamm.client.blocking_cluster import Cluster
+    from klamm.client.blocking_cluster import BlockingCluster
 
 TIMEOUT_S: Final = 60.0
 _HTTP: Final = int.from_bytes(b"HTTP", "big")
@@ -125,7 +125,7 @@ def settings(parsed: Parsed, role: str, *files: str, pairs: tuple[str, ...] = ()
     return from_java(role, found)
 
 
-def connect(parsed: Parsed, *files: str, pairs: tuple[str, ...] = ()) -> Cluster:
+def connect(parsed: Parsed, *files: str, pairs: tuple[str, ...] = ()) -> BlockingCluster:
     """The cluster a script speaks to: where its flags say, with the settings of --command-config and of `pairs`."""
     from klamm.cli.kafka.looking import LookingCluster
 

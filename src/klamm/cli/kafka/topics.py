@@ -12,7 +12,7 @@ from klamm.model.errors import ErrorCode, KlammError
 if TYPE_CHECKING:
     from klamm.cli.asking.configs import Setting
     from klamm.cli.asking.topics import Partition, Topic
-    from klamm.client.blocking_cluster import Cluster
+    from klamm.client.blocking_cluster import BlockingCluster
 
 ACTIONS: Final = ("create", "list", "alter", "describe", "delete")
 _ACTION_SENTENCE = "Command must include exactly one action: --list, --describe, --create, --alter or --delete"
@@ -88,7 +88,7 @@ def _failed(sentence: str) -> Usage:
     return Usage(sentence, flags=False)
 
 
-def _create(cluster: Cluster, parsed: Parsed) -> None:
+def _create(cluster: BlockingCluster, parsed: Parsed) -> None:
     from klamm.cli.asking.topics import create_topic
 
     name = parsed.text("topic")
@@ -153,7 +153,7 @@ def _assignment(parsed: Parsed) -> dict[int, list[int]] | None:
     return dict(enumerate(lists))
 
 
-def _matching(cluster: Cluster, parsed: Parsed) -> list[Topic]:
+def _matching(cluster: BlockingCluster, parsed: Parsed) -> list[Topic]:
     from klamm.cli.asking.topics import list_topics
 
     found = list_topics(cluster)
@@ -175,11 +175,11 @@ def _ensure(topics: list[Topic], parsed: Parsed) -> None:
         raise _failed(f"Topic '{name}' does not exist as expected")
 
 
-def _list(cluster: Cluster, parsed: Parsed) -> None:
+def _list(cluster: BlockingCluster, parsed: Parsed) -> None:
     print("\n".join(topic.name for topic in _matching(cluster, parsed)))
 
 
-def _alter(cluster: Cluster, parsed: Parsed) -> None:
+def _alter(cluster: BlockingCluster, parsed: Parsed) -> None:
     from klamm.cli.asking.topics import add_partitions
 
     topics = _matching(cluster, parsed)
@@ -191,7 +191,7 @@ def _alter(cluster: Cluster, parsed: Parsed) -> None:
         add_partitions(cluster, topic.name, count, new)
 
 
-def _delete(cluster: Cluster, parsed: Parsed) -> None:
+def _delete(cluster: BlockingCluster, parsed: Parsed) -> None:
     from klamm.cli.asking.topics import delete_topics
 
     topics = _matching(cluster, parsed)
@@ -202,7 +202,7 @@ def _delete(cluster: Cluster, parsed: Parsed) -> None:
                 raise KlammError(code, said or code.text)
 
 
-def _describe(cluster: Cluster, parsed: Parsed) -> None:
+def _describe(cluster: BlockingCluster, parsed: Parsed) -> None:
     from klamm.cli.asking import configs
     from klamm.cli.asking.topics import PAGE, describe_topics
 
@@ -282,7 +282,7 @@ def _partition_line(name: str, partition: Partition, move: tuple[list[int], list
     )
 
 
-def _reassignments(cluster: Cluster) -> dict[tuple[str, int], tuple[list[int], list[int], list[int]]]:
+def _reassignments(cluster: BlockingCluster) -> dict[tuple[str, int], tuple[list[int], list[int], list[int]]]:
     from klamm.cli.asking.replicas import list_moves
 
     try:

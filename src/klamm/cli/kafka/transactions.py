@@ -10,7 +10,7 @@ from klamm.cli.kafka.script import ToolFailed, columns, connect, java_error, rea
 from klamm.model.errors import ErrorCode, KlammError
 
 if TYPE_CHECKING:
-    from klamm.client.blocking_cluster import Cluster
+    from klamm.client.blocking_cluster import BlockingCluster
 
 FLAGS: Final = Flags(
     "kafka-transactions",
@@ -57,7 +57,7 @@ def _needs(parsed: Parsed, *names: str) -> None:
             raise ToolFailed(f"{_ERROR}argument --{name} is required")
 
 
-def _list(cluster: Cluster, parsed: Parsed) -> None:
+def _list(cluster: BlockingCluster, parsed: Parsed) -> None:
     from klamm.cli.asking.topics import check
     from klamm.protocol.messages.list_transactions import ListTransactionsRequest
 
@@ -76,7 +76,7 @@ def _list(cluster: Cluster, parsed: Parsed) -> None:
     print(columns(["TransactionalId", "Coordinator", "ProducerId", "TransactionState"], rows))
 
 
-def _describe(cluster: Cluster, parsed: Parsed) -> None:
+def _describe(cluster: BlockingCluster, parsed: Parsed) -> None:
     from klamm.client.blocking_cluster import TRANSACTION
     from klamm.protocol.messages.describe_transactions import DescribeTransactionsRequest
 
@@ -105,7 +105,7 @@ def _describe(cluster: Cluster, parsed: Parsed) -> None:
     print(columns(heads, [row]))
 
 
-def _producers(cluster: Cluster, topic: str, partition: int, broker: int | None) -> list[Any]:
+def _producers(cluster: BlockingCluster, topic: str, partition: int, broker: int | None) -> list[Any]:
     from klamm.cli.asking.topics import check
     from klamm.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 
@@ -116,7 +116,7 @@ def _producers(cluster: Cluster, topic: str, partition: int, broker: int | None)
     return list(found.active_producers)
 
 
-def _describe_producers(cluster: Cluster, parsed: Parsed) -> None:
+def _describe_producers(cluster: BlockingCluster, parsed: Parsed) -> None:
     _needs(parsed, "topic", "partition")
     partition = parsed.integer("partition") or 0
     heads = ["ProducerId", "ProducerEpoch", "LatestCoordinatorEpoch", "LastSequence", "LastTimestamp"]
@@ -143,7 +143,7 @@ def _describe_producers(cluster: Cluster, parsed: Parsed) -> None:
     print(columns(heads, rows))
 
 
-def _find_hanging(cluster: Cluster, parsed: Parsed) -> None:
+def _find_hanging(cluster: BlockingCluster, parsed: Parsed) -> None:
     from klamm.cli.asking.topics import list_topics
 
     if not parsed.has("topic") and not parsed.has("broker-id"):
@@ -184,7 +184,7 @@ def _find_hanging(cluster: Cluster, parsed: Parsed) -> None:
     print(columns([*heads, "Duration(min)"], rows))
 
 
-def _known_producers(cluster: Cluster) -> dict[int, set[tuple[str, int]]]:
+def _known_producers(cluster: BlockingCluster) -> dict[int, set[tuple[str, int]]]:
     """Partitions that coordinators know to be in an open transaction, by producer."""
     from klamm.client.blocking_cluster import TRANSACTION
     from klamm.protocol.messages.describe_transactions import DescribeTransactionsRequest
@@ -200,7 +200,7 @@ def _known_producers(cluster: Cluster) -> dict[int, set[tuple[str, int]]]:
     return known
 
 
-def _abort(cluster: Cluster, parsed: Parsed) -> None:
+def _abort(cluster: BlockingCluster, parsed: Parsed) -> None:
     from klamm.cli.asking.topics import check
     from klamm.protocol.messages.write_txn_markers import (
         WritableTxnMarker,
@@ -245,7 +245,7 @@ def _abort(cluster: Cluster, parsed: Parsed) -> None:
         raise ToolFailed(f"Failed to abort transaction of producer {producer}: {java_error(error)}") from None
 
 
-def _force(cluster: Cluster, parsed: Parsed) -> None:
+def _force(cluster: BlockingCluster, parsed: Parsed) -> None:
     from klamm.cli.asking.topics import check
     from klamm.client.blocking_cluster import TRANSACTION
     from klamm.protocol.messages.init_producer_id import InitProducerIdRequest

@@ -1,27 +1,8 @@
-"""Administration: one class, one file per family of questions; values in `types`.
+"""Administration: one class per family of requests, all of them together in `async_admin`; values in `types`.
 
-Every method returns plain values and raises KafkaError. One that acts on several things raises the error itself when a
-single one was asked for, and SomeFailed, which tells failures and results apart, when there were more. What takes
-several things takes a list of them: a single one is a TypeError, before anything is asked.
+Every method returns plain values and raises KafkaError. A method that acts on several items raises the error itself
+when a single one was requested, and SomeFailed, which holds failures and results, when there were more. What takes
+several items takes a list of them: a single one is a TypeError, before anything is sent.
+
+Nothing is imported here, so that a command that needs one family does not pay for the messages of all.
 """
-
-from klamm.client.admin.acls import AccessAdmin
-from klamm.client.admin.cluster import ClusterAdmin
-from klamm.client.admin.configs import ConfigsAdmin
-from klamm.client.admin.groups import GroupsAdmin
-from klamm.client.admin.replicas import ReplicasAdmin
-from klamm.client.admin.topics import TopicsAdmin
-from klamm.client.admin.transactions import TransactionsAdmin
-from klamm.client.arguments import checked
-
-
-@checked
-class AsyncAdmin(TopicsAdmin, ConfigsAdmin, GroupsAdmin, AccessAdmin, ReplicasAdmin, TransactionsAdmin, ClusterAdmin):
-    """Everything an operator asks of a cluster.
-
-    async with AsyncAdmin(bootstrap_servers="localhost:9092") as admin:
-        await admin.create_topic("orders", num_partitions=6)
-    """
-
-
-__all__ = ["AsyncAdmin"]

@@ -7,20 +7,11 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from klamm.client.admin.acl_types import AclBinding, AclFilter, QuotaEntity, ScramCredential, ScramMechanism
 from klamm.client.admin.base import AdminBase, Outcomes
-from klamm.client.admin.types import (
-    AclBinding,
-    AclFilter,
-    AclOperation,
-    AclPermission,
-    AclResourceType,
-    PatternType,
-    QuotaEntity,
-    ScramCredential,
-    ScramMechanism,
-)
 from klamm.client.arguments import several, texts
 from klamm.client.errors import raise_for
+from klamm.model.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from klamm.protocol.messages.alter_user_scram_credentials import (

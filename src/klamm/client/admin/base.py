@@ -1,28 +1,20 @@
-"""How an admin asks: whom, in which version, how long, and what it does with refusals that may pass."""
+"""What every family of admin requests shares: routing, retries, and the outcome of each item of a request.
+
+`AdminBase` only awaits its `AdminTransport`. `AsyncAdmin` gives it a `Cluster`, which awaits an event loop; the command
+line gives it a `BlockingCluster`, whose coroutines never suspend, so that a command need not import asyncio.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
 
-from klamm.client.cluster import ADMIN, GROUP_COORDINATOR, Cluster
-from klamm.client.config import Settings, admin_settings
-from klamm.client.errors import (
-    IllegalStateError,
-    KafkaError,
-    UnknownTopicOrPartitionError,
-    error_for,
-    raise_for,
-    settle,
-)
+from klamm.client.core.metadata import Broker, ClusterTable
+from klamm.client.core.routing import ADMIN, GROUP_COORDINATOR
+from klamm.client.errors import KafkaError, UnknownTopicOrPartitionError, error_for, raise_for, settle
 from klamm.client.types import TopicPartition
 from klamm.model.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from klamm.client.settings import AdminSettings
 
 T = TypeVar("T")
 
@@ -45,42 +37,62 @@ _PASSING = frozenset(
 """Refusals of single things that are worth asking again."""
 
 
-class AdminBase:
-    """The part of `AsyncAdmin` that every family of questions shares."""
+class AdminConnection(Protocol):
+    """A connection to one broker."""
 
-    def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Unpack[AdminSettings]) -> None:
-        self._settings: Settings = admin_settings(config, settings)
-        self._timeout_s = self._settings.seconds("default.api.timeout.ms")
-        self._cluster: Cluster | None = None
+    def version_of(self, name: str) -> int:
+        """The newest version of an API both sides speak; UnsupportedVersionError when there is none."""
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
+    def request(self, request: Any, version: int | None = None) -> Awaitable[Any]:
+        """Send a request; the result is its response."""
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
-    async def start(self) -> None:
-        """Reach the cluster; BrokersUnreachableError when nobody answers in time."""
-        if self._cluster is not None:
-            return
-        cluster = Cluster(self._settings)
-        await cluster.start()
-        self._cluster = cluster
-        cluster.report("admin", cluster.count_traffic)
-
-    async def close(self) -> None:
-        """Leave."""
-        cluster, self._cluster = self._cluster, None
-        if cluster is not None:
-            await cluster.close()
+class AdminTransport(Protocol):
+    """The connections to a cluster, as far as admin requests need them."""
 
     @property
-    def cluster(self) -> Cluster:
-        """What is known of the cluster."""
-        if self._cluster is None:
-            raise IllegalStateError("the admin is not started or already closed")
-        return self._cluster
+    def table(self) -> ClusterTable:
+        """The newest known metadata."""
+
+    async def any_connection(self) -> AdminConnection:
+        """A connection to any broker."""
+
+    async def connection(self, node_id: int, purpose: str) -> AdminConnection:
+        """The connection to one broker."""
+
+    async def connect(self, host: str, port: int, purpose: str) -> AdminConnection:
+        """The connection to an address."""
+
+    async def refresh(self, topics: Iterable[str] = ()) -> None:
+        """Update the metadata of the brokers and of `topics`."""
+
+    async def find_coordinator(self, kind: int, key: str) -> Broker:
+        """The coordinator of a group or transactional id."""
+
+    def request_update(self) -> None:
+        """Have the metadata updated before it is used again."""
+
+    async def retrying(
+        self, attempt: Callable[[], Awaitable[T]], timeout_s: float, on_failure: Callable[[KafkaError], None]
+    ) -> T:
+        """Repeat `attempt` while it fails with a retriable error."""
+
+    async def gather(self, work: Iterable[Awaitable[T]]) -> Sequence[T | BaseException]:
+        """The result or the exception of each awaitable, concurrently where the transport can."""
+
+
+class AdminBase:
+    """The part of an admin that every family of requests shares."""
+
+    def __init__(self, cluster: AdminTransport, timeout_s: float = 30.0, request_timeout_ms: int = 30_000) -> None:
+        self._transport: AdminTransport = cluster
+        self._timeout_s = timeout_s
+        self._request_timeout_ms = request_timeout_ms
+
+    @property
+    def cluster(self) -> AdminTransport:
+        """The connections to the cluster."""
+        return self._transport
 
     # Asking
 
@@ -94,10 +106,10 @@ class AdminBase:
         """Again and again while it fails with what may pass."""
         cluster = self.cluster
         limit_s = self._timeout_s if timeout_s is None else timeout_s
-        began = asyncio.get_running_loop().time()
+        began = time.monotonic()
 
         def failed(error: KafkaError) -> None:
-            waited_s = asyncio.get_running_loop().time() - began
+            waited_s = time.monotonic() - began
             if isinstance(error, UnknownTopicOrPartitionError) and waited_s > _UNKNOWN_TOPIC_S:
                 raise error
             cluster.request_update()
@@ -190,8 +202,12 @@ class AdminBase:
     async def _of_all(self, brokers: Iterable[int], ask: Callable[[int], Awaitable[T]]) -> dict[int, T]:
         """Ask several brokers at once."""
         ids = list(brokers)
-        answers = await asyncio.gather(*(ask(each) for each in ids))
-        return dict(zip(ids, answers, strict=True))
+        answers: dict[int, T] = {}
+        for broker_id, answer in zip(ids, await self.cluster.gather(map(ask, ids)), strict=True):
+            if isinstance(answer, BaseException):
+                raise answer
+            answers[broker_id] = answer
+        return answers
 
 
 def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
@@ -215,6 +231,7 @@ class Outcomes:
             self.results[key] = result
             return
         error = error_for(code, f"{key}: {message}" if message else str(key))
+        error.detail = message or error.code.text
         if error.code in _PASSING:
             raise error
         self.failures[key] = error

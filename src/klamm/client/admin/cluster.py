@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from klamm.client.admin.acl_types import operations
 from klamm.client.admin.base import AdminBase
-from klamm.client.admin.types import (
+from klamm.client.admin.cluster_types import (
     ClusterDescription,
     FeatureDescription,
     Node,
     QuorumDescription,
     QuorumReplica,
     UpgradeType,
-    operations,
 )
 from klamm.client.arguments import several
 from klamm.client.errors import UnsupportedVersionError, raise_for
@@ -94,7 +94,7 @@ class ClusterAdmin(AdminBase):
         await self._ask(
             AddRaftVoterRequest(
                 cluster_id=self.cluster.table.cluster_id,
-                timeout_ms=self._settings.number("request.timeout.ms"),
+                timeout_ms=self._request_timeout_ms,
                 voter_id=voter_id,
                 voter_directory_id=directory_id,
                 listeners=[Listener(name=name, host=host, port=port) for name, host, port in listeners],
@@ -132,7 +132,7 @@ class ClusterAdmin(AdminBase):
         """Raise or lower feature levels; 0 switches one off."""
         await self._ask(
             UpdateFeaturesRequest(
-                timeout_ms=self._settings.number("request.timeout.ms"),
+                timeout_ms=self._request_timeout_ms,
                 feature_updates=[
                     FeatureUpdateKey(
                         feature=name,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from klamm.client.admin.base import AdminBase, Outcomes
-from klamm.client.admin.types import AlterOp, ConfigEntry, ConfigResource, ResourceType
+from klamm.client.admin.config_types import AlterOp, ConfigEntry, ConfigResource, ResourceType
 from klamm.client.arguments import several, texts
 from klamm.client.config import ConfigValue, value_text
 from klamm.model.config_sources import ConfigSynonym, source_of

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from klamm.client.admin.acl_types import operations
 from klamm.client.admin.base import AdminBase, Outcomes, by_topic
-from klamm.client.admin.types import GroupDescription, GroupListing, MemberDescription, Node, operations
+from klamm.client.admin.cluster_types import Node
+from klamm.client.admin.group_types import GroupDescription, GroupListing, MemberDescription
 from klamm.client.arguments import by_place, places, texts
-from klamm.client.cluster import ADMIN, GROUP_COORDINATOR
+from klamm.client.core.routing import ADMIN, GROUP_COORDINATOR
 from klamm.client.errors import (
     GroupNotEmptyError,
     GroupNotFoundError,
@@ -74,7 +75,7 @@ class GroupsAdmin(AdminBase):
         return await self._each(wanted, lambda name: self._describe(name, authorized_operations))
 
     async def _each(self, wanted: list[str], ask: Any) -> dict[str, Any]:
-        answers = await asyncio.gather(*(ask(each) for each in wanted), return_exceptions=True)
+        answers = await self.cluster.gather(map(ask, wanted))
         failures: dict[Any, KafkaError] = {}
         results: dict[str, Any] = {}
         for name, answer in zip(wanted, answers, strict=True):

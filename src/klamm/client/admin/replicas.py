@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from klamm.client.admin.base import AdminBase, Outcomes, by_topic
-from klamm.client.admin.types import ElectionType, LogDir, Reassignment, ReplicaInfo
+from klamm.client.admin.replica_types import ElectionType, LogDir, Reassignment, ReplicaInfo
 from klamm.client.arguments import by_place, place, places, several, texts
 from klamm.client.errors import raise_for
 from klamm.client.types import TopicPartition
@@ -47,7 +47,7 @@ class ReplicasAdmin(AdminBase):
             ]
         )
         request = ElectLeadersRequest(
-            election_type=int(election), topic_partitions=wanted, timeout_ms=self._settings.number("request.timeout.ms")
+            election_type=int(election), topic_partitions=wanted, timeout_ms=self._request_timeout_ms
         )
 
         def read(answer: Any, outcomes: Outcomes) -> None:
@@ -79,7 +79,7 @@ class ReplicasAdmin(AdminBase):
                 )
             topics.append(ReassignableTopic(name=topic, partitions=parts))
         request = AlterPartitionReassignmentsRequest(
-            timeout_ms=self._settings.number("request.timeout.ms"),
+            timeout_ms=self._request_timeout_ms,
             allow_replication_factor_change=allow_replication_factor_change,
             topics=topics,
         )
@@ -108,9 +108,7 @@ class ReplicasAdmin(AdminBase):
                 for topic, indexes in by_topic(places(partitions, "list_partition_reassignments")).items()
             ]
         )
-        request = ListPartitionReassignmentsRequest(
-            timeout_ms=self._settings.number("request.timeout.ms"), topics=wanted
-        )
+        request = ListPartitionReassignmentsRequest(timeout_ms=self._request_timeout_ms, topics=wanted)
         answer = await self._ask(request)
         return {
             TopicPartition(topic.name, partition.partition_index): Reassignment(

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from klamm.client.admin.base import AdminBase, Outcomes
-from klamm.client.admin.types import ProducerState, TransactionDescription, TransactionListing
+from klamm.client.admin.transaction_types import ProducerState, TransactionDescription, TransactionListing
 from klamm.client.arguments import place, places, several, texts
-from klamm.client.cluster import ADMIN, TRANSACTION_COORDINATOR
+from klamm.client.core.routing import ADMIN, TRANSACTION_COORDINATOR
 from klamm.client.errors import raise_for
 from klamm.client.types import TopicPartition
 from klamm.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest

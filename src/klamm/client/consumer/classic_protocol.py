@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from klamm.client.cluster import ADMIN, Cluster
+from klamm.client.cluster import Cluster
 from klamm.client.consumer.core.assignors import Assignor, Member, assignors
 from klamm.client.consumer.group import Host
 from klamm.client.consumer.offsets import GroupCoordinator
+from klamm.client.core.routing import ADMIN
 from klamm.client.errors import FencedInstanceIdError, KafkaError, error_for
 from klamm.client.producer.coordinator import GroupMetadata
 from klamm.model.errors import ErrorCode, ProtocolError

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from klamm.client.cluster import DATA, Cluster
+from klamm.client.cluster import Cluster
 from klamm.client.connection import Connection
 from klamm.client.consumer.core.batches import readable
 from klamm.client.consumer.core.sessions import FetchSession, Want
 from klamm.client.consumer.core.subscription import Assigned, Subscription
+from klamm.client.core.routing import DATA
 from klamm.client.errors import CorruptRecordError, KafkaError, error_for
 from klamm.client.loop_timer import Alarm
 from klamm.client.metrics import FetchedRecords

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from klamm.client.cluster import ADMIN, GROUP, GROUP_COORDINATOR, Cluster
+from klamm.client.cluster import Cluster
 from klamm.client.connection import Connection
 from klamm.client.core.metadata import Broker
+from klamm.client.core.routing import ADMIN, GROUP, GROUP_COORDINATOR
 from klamm.client.errors import CommitFailedError, KafkaError, error_for, raise_for
 from klamm.client.types import OffsetAndMetadata, OffsetAndTimestamp
 from klamm.model.errors import ErrorCode

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
-from klamm.client.cluster import ADMIN, GROUP_COORDINATOR, TRANSACTION_COORDINATOR, Cluster
+from klamm.client.cluster import Cluster
 from klamm.client.connection import Connection
 from klamm.client.core.metadata import Broker
+from klamm.client.core.routing import ADMIN, GROUP_COORDINATOR, TRANSACTION_COORDINATOR
 from klamm.client.errors import (
     CommitFailedError,
     KafkaError,

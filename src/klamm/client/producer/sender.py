@@ -13,9 +13,10 @@ from functools import partial
 from typing import Any
 
 from klamm.client.backoff import Backoff
-from klamm.client.cluster import DATA, Cluster
+from klamm.client.cluster import Cluster
 from klamm.client.config import Settings
 from klamm.client.connection import Connection
+from klamm.client.core.routing import DATA
 from klamm.client.errors import (
     KafkaError,
     KafkaTimeoutError,

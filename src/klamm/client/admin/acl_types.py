@@ -1,0 +1,55 @@
+"""Values about ACLs, client quotas and SCRAM credentials."""
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from klamm.model.acls import AclOperation, AclPermission, AclResourceType, PatternType
+
+
+class AclBinding(NamedTuple):
+    """One access rule."""
+
+    resource_type: AclResourceType
+    resource_name: str
+    principal: str
+    operation: AclOperation
+    permission: AclPermission = AclPermission.ALLOW
+    host: str = "*"
+    pattern_type: PatternType = PatternType.LITERAL
+
+
+class AclFilter(NamedTuple):
+    """Which access rules; None and ANY match all."""
+
+    resource_type: AclResourceType = AclResourceType.ANY
+    resource_name: str | None = None
+    principal: str | None = None
+    operation: AclOperation = AclOperation.ANY
+    permission: AclPermission = AclPermission.ANY
+    host: str | None = None
+    pattern_type: PatternType = PatternType.ANY
+
+
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""Parts of an entity, (user | client-id | ip, name); None is the default of that kind."""
+
+
+class ScramMechanism(IntEnum):
+    """How a password is kept."""
+
+    SCRAM_SHA_256 = 1
+    SCRAM_SHA_512 = 2
+
+
+class ScramCredential(NamedTuple):
+    """A mechanism a user has, never the secret."""
+
+    mechanism: ScramMechanism
+    iterations: int
+
+
+def operations(bits: int) -> frozenset[AclOperation] | None:
+    """Authorized operations as the wire packs them; None when they were not asked for."""
+    if bits == -(2**31):
+        return None
+    return frozenset(each for each in AclOperation if each > 2 and bits & (1 << each))

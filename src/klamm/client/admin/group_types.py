@@ -1,0 +1,50 @@
+"""Values about consumer groups and their members."""
+
+from dataclasses import dataclass
+
+from klamm.client.admin.cluster_types import Node
+from klamm.client.types import TopicPartition
+from klamm.model.acls import AclOperation
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A group by name."""
+
+    group_id: str
+    type: str
+    """classic, consumer, share ...; empty when the broker does not say."""
+    protocol_type: str
+    state: str
+    coordinator: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """One member, what it has and (new protocol) what it should have."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assignment: tuple[TopicPartition, ...]
+    rack: str | None = None
+    member_epoch: int | None = None
+    target_assignment: tuple[TopicPartition, ...] | None = None
+    subscription: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """One group."""
+
+    group_id: str
+    type: str
+    protocol_type: str
+    state: str
+    assignor: str
+    coordinator: Node
+    members: tuple[MemberDescription, ...]
+    group_epoch: int | None = None
+    assignment_epoch: int | None = None
+    authorized_operations: frozenset[AclOperation] | None = None

@@ -1,0 +1,63 @@
+"""Values about topics, their partitions and offsets."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from klamm.model.acls import AclOperation
+
+
+class TopicListing(NamedTuple):
+    """A topic by name."""
+
+    name: str
+    topic_id: bytes
+    internal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """One partition: leader (-1 when nobody leads), replicas, those in sync, those that could lead."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline: tuple[int, ...] = ()
+    elr: tuple[int, ...] | None = None
+    last_known_elr: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """One topic and its partitions, by index."""
+
+    name: str
+    topic_id: bytes
+    internal: bool
+    partitions: tuple[PartitionDescription, ...]
+    authorized_operations: frozenset[AclOperation] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic:
+    """What the broker made; counts are -1 where it does not say."""
+
+    name: str
+    topic_id: bytes
+    num_partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+class OffsetSpec(IntEnum):
+    """Places to look an offset up by; any other whole number is a timestamp in milliseconds."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+    EARLIEST_PENDING_UPLOAD = -6

@@ -1,0 +1,41 @@
+"""Values about transactions and producers."""
+
+from dataclasses import dataclass
+
+from klamm.client.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """A transactional id in brief."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+    coordinator: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """What a transactional id is doing; `start_time_ms` is None outside of a transaction."""
+
+    transactional_id: str
+    coordinator: int
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    start_time_ms: int | None
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """A producer as a partition remembers it; `transaction_start_offset` is None outside of a transaction."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    transaction_start_offset: int | None
