@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from harness import KlammProcess
-from klamm.cli.asking.features import UnknownRelease, level_name, metadata_level, release_levels
 from klamm.cli.main import cli
+from klamm.cli.queries.features import UnknownRelease, level_name, metadata_level, release_levels
 from klamm.client import blocking_cluster
 from klamm.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from klamm.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse

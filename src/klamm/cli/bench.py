@@ -55,7 +55,7 @@ def bench(
     output: str,
 ) -> None:
     """Write records, read them back, and say how long both took."""
-    from klamm.cli.asking.topics import create_topic, find_topics, list_topics
+    from klamm.cli.queries.topics import create_topic, find_topics, list_topics
     from klamm.cli.units import parse_size_bytes
     from klamm.client.groups import LATEST, list_offsets
 
@@ -150,7 +150,7 @@ def _write(
 
 
 def _read(target: Target, begin: dict[tuple[str, int], int], end: dict[tuple[str, int], int]) -> float:
-    from klamm.cli.asking.reading import Reader, Span
+    from klamm.cli.partition_reader import Reader, Span
 
     with target.cluster() as cluster:
         reader = Reader(cluster, {place: Span(begin[place], end[place]) for place in end})

@@ -15,7 +15,7 @@ from klamm.cli.target import Target, cluster_options
 from klamm.cli.units import counted
 
 if TYPE_CHECKING:
-    from klamm.cli.asking.topics import Partition
+    from klamm.cli.queries.topics import Partition
 
 
 @click.group(cls=Noun)
@@ -33,9 +33,9 @@ for _command in (drain, elect, features, reassign, unregister):
 @refuses
 def show_(*, target: Target, output: str) -> None:
     """Show brokers, quorum, disks and partitions that need attention."""
-    from klamm.cli.asking.cluster import log_dirs, overview, quorum
-    from klamm.cli.asking.configs import TOPIC, describe_all
-    from klamm.cli.asking.topics import list_topics
+    from klamm.cli.queries.cluster import log_dirs, overview, quorum
+    from klamm.cli.queries.configs import TOPIC, describe_all
+    from klamm.cli.queries.topics import list_topics
     from klamm.model.errors import KlammError
 
     with target.cluster() as asked:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @refuses
 def features(*, wanted: tuple[str, ...], consent: Consent, target: Target, output: str) -> None:
     """Show the levels of the cluster's features, or change them."""
-    from klamm.cli.asking.features import describe, level_name
+    from klamm.cli.queries.features import describe, level_name
 
     with target.cluster() as cluster:
         if wanted:
@@ -43,7 +43,7 @@ def features(*, wanted: tuple[str, ...], consent: Consent, target: Target, outpu
 
 
 def _set_levels(cluster: BlockingCluster, wanted: tuple[str, ...], consent: Consent, target: Target) -> None:
-    from klamm.cli.asking.features import SAFE_DOWNGRADE, UPGRADE, describe, level_name, update
+    from klamm.cli.queries.features import SAFE_DOWNGRADE, UPGRADE, describe, level_name, update
 
     now = {feature.name: feature.level for feature in describe(cluster)[0]}
     levels = dict(_parse_level(text, now) for text in wanted)
@@ -63,7 +63,7 @@ def _set_levels(cluster: BlockingCluster, wanted: tuple[str, ...], consent: Cons
 
 
 def _parse_level(text: str, known: dict[str, int]) -> tuple[str, int]:
-    from klamm.cli.asking.features import METADATA, UnknownRelease, metadata_level
+    from klamm.cli.queries.features import METADATA, UnknownRelease, metadata_level
 
     name, equals, level = text.partition("=")
     if not equals or not level:
@@ -87,9 +87,9 @@ def _parse_level(text: str, known: dict[str, int]) -> tuple[str, int]:
 @refuses
 def unregister(*, broker_id: int, consent: Consent, target: Target) -> None:
     """Forget a broker that is stopped and will not come back; move its replicas away with `drain` first."""
-    from klamm.cli.asking.cluster import overview
-    from klamm.cli.asking.cluster import unregister as forget
-    from klamm.cli.asking.topics import list_topics
+    from klamm.cli.queries.cluster import overview
+    from klamm.cli.queries.cluster import unregister as forget
+    from klamm.cli.queries.topics import list_topics
     from klamm.model.errors import ErrorCode
 
     with target.cluster() as cluster:

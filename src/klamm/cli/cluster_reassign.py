@@ -17,8 +17,8 @@ from klamm.cli.output import note
 from klamm.cli.target import Target, cluster_options
 
 if TYPE_CHECKING:
-    from klamm.cli.asking.cluster import Broker
-    from klamm.cli.asking.topics import Topic
+    from klamm.cli.queries.cluster import Broker
+    from klamm.cli.queries.topics import Topic
     from klamm.cli.reassign_plan import Move, Placement
     from klamm.client.blocking_cluster import BlockingCluster
 
@@ -122,7 +122,7 @@ def drain(
 @refuses
 def elect(*, topics: tuple[str, ...], unclean: bool, target: Target, consent: Consent) -> None:
     """Give partitions their preferred leader back, or with --unclean any leader at all."""
-    from klamm.cli.asking.replicas import elect as ask_elect
+    from klamm.cli.queries.replicas import elect as ask_elect
     from klamm.model.errors import ErrorCode
 
     with target.cluster() as cluster:
@@ -161,7 +161,7 @@ def elect(*, topics: tuple[str, ...], unclean: bool, target: Target, consent: Co
 
 
 def _alive(cluster: BlockingCluster) -> dict[int, Broker]:
-    from klamm.cli.asking.cluster import overview
+    from klamm.cli.queries.cluster import overview
 
     return {broker.id: broker for broker in overview(cluster).brokers if not broker.fenced}
 
@@ -178,13 +178,13 @@ def _chosen(alive: Mapping[int, Broker], text: str | None) -> dict[int, str | No
 
 
 def _topics(cluster: BlockingCluster, names: Sequence[str]) -> list[Topic]:
-    from klamm.cli.asking.topics import find_topics, list_topics
+    from klamm.cli.queries.topics import find_topics, list_topics
 
     return find_topics(cluster, names) if names else list_topics(cluster)
 
 
 def _placements(cluster: BlockingCluster, names: Sequence[str], alive: Mapping[int, Broker]) -> list[Placement]:
-    from klamm.cli.asking.cluster import log_dirs
+    from klamm.cli.queries.cluster import log_dirs
     from klamm.cli.reassign_plan import Placement
 
     sizes: dict[tuple[str, int], int] = {}
@@ -200,7 +200,7 @@ def _placements(cluster: BlockingCluster, names: Sequence[str], alive: Mapping[i
 
 
 def _under_way(cluster: BlockingCluster, names: Sequence[str]) -> list[tuple[str, int]]:
-    from klamm.cli.asking.replicas import list_moves
+    from klamm.cli.queries.replicas import list_moves
 
     return sorted(place for place in list_moves(cluster) if not names or place[0] in names)
 
@@ -229,7 +229,7 @@ def _carry_out(
     throttle: int | None,
     wait: bool,
 ) -> None:
-    from klamm.cli.asking.replicas import move
+    from klamm.cli.queries.replicas import move
     from klamm.cli.units import format_size
 
     plan = Plan()
@@ -264,8 +264,8 @@ def _list(replicas: Sequence[int]) -> str:
 
 def _follow(cluster: BlockingCluster, places: Sequence[tuple[str, int]]) -> None:
     """Show how far the moves are, until all are done."""
-    from klamm.cli.asking.replicas import list_moves
     from klamm.cli.outage import Outage, passes
+    from klamm.cli.queries.replicas import list_moves
     from klamm.client.blocking_cluster import Unreachable
     from klamm.model.errors import KlammError
 
@@ -292,7 +292,7 @@ def _follow(cluster: BlockingCluster, places: Sequence[tuple[str, int]]) -> None
 
 
 def _cancel(cluster: BlockingCluster, names: Sequence[str], target: Target, consent: Consent) -> None:
-    from klamm.cli.asking.replicas import list_moves, move
+    from klamm.cli.queries.replicas import list_moves, move
 
     under_way = {place: each for place, each in list_moves(cluster).items() if not names or place[0] in names}
     plan = Plan()
@@ -309,7 +309,7 @@ def _cancel(cluster: BlockingCluster, names: Sequence[str], target: Target, cons
 
 
 def _set_throttle(cluster: BlockingCluster, moves: Sequence[Move], alive: Mapping[int, Broker], rate: int) -> None:
-    from klamm.cli.asking import configs
+    from klamm.cli.queries import configs
 
     by_topic: dict[str, tuple[list[str], list[str]]] = {}
     for move in moves:
@@ -324,7 +324,7 @@ def _set_throttle(cluster: BlockingCluster, moves: Sequence[Move], alive: Mappin
 
 
 def _clear_throttle(cluster: BlockingCluster, moves: Sequence[Move], alive: Mapping[int, Broker]) -> None:
-    from klamm.cli.asking import configs
+    from klamm.cli.queries import configs
 
     for topic in {move.topic for move in moves}:
         configs.alter(cluster, configs.TOPIC, topic, [(configs.DELETE, name, None) for name in NAMES])

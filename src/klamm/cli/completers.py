@@ -17,7 +17,7 @@ def complete_topic(ctx: click.Context, _: click.Parameter, incomplete: str) -> l
     """Topics that begin so."""
 
     def names(cluster: BlockingCluster) -> list[str]:
-        from klamm.cli.asking.topics import list_topics
+        from klamm.cli.queries.topics import list_topics
 
         return [topic.name for topic in list_topics(cluster) if incomplete.startswith("_") or not topic.internal]
 

@@ -13,7 +13,7 @@ from klamm.cli.output import output_option, show
 from klamm.cli.target import Target, cluster_options
 
 if TYPE_CHECKING:
-    from klamm.cli.asking.configs import Setting
+    from klamm.cli.queries.configs import Setting
     from klamm.client.blocking_cluster import BlockingCluster
 
 KIND_NAMES = ("topic", "broker", "group", "client-metrics", "broker-logger")
@@ -42,7 +42,7 @@ def config() -> None:
 @refuses
 def ls(*, kind: str, name: str, everything: bool, docs: bool, raw: bool, target: Target, output: str) -> None:
     """List the settings of one thing."""
-    from klamm.cli.asking import configs
+    from klamm.cli.queries import configs
     from klamm.cli.setting_syntax import to_person
 
     with target.cluster() as cluster:
@@ -88,7 +88,7 @@ def unset(*, kind: str, name: str, keys: tuple[str, ...], consent: Consent, targ
 def _change(
     kind: str, name: str, settings: tuple[str, ...], keys: tuple[str, ...], consent: Consent, target: Target
 ) -> None:
-    from klamm.cli.asking import configs
+    from klamm.cli.queries import configs
 
     resource = resource_name(kind, name)
     with target.cluster() as cluster:
@@ -108,7 +108,7 @@ def change_settings(
     plan: Plan, cluster: BlockingCluster, kind: int, name: str, settings: tuple[str, ...], keys: tuple[str, ...]
 ) -> list[tuple[int, str, str | None]]:
     """What has to be done, written into the plan; checked by the broker before anybody is asked."""
-    from klamm.cli.asking import configs
+    from klamm.cli.queries import configs
     from klamm.cli.setting_syntax import parse_settings, setting_name, to_person, true_name
 
     before = {each.name: each for each in configs.describe(cluster, kind, name)}
@@ -138,7 +138,7 @@ def change_settings(
 
 def _known(cluster: BlockingCluster, kind: int, name: str, before: dict[str, Setting]) -> set[str] | None:
     """The settings there are; None where only the broker can tell."""
-    from klamm.cli.asking import configs
+    from klamm.cli.queries import configs
 
     if kind not in (configs.TOPIC, configs.BROKER, configs.GROUP):
         return None

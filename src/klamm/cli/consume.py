@@ -19,8 +19,8 @@ from klamm.cli.record_format import DECODINGS
 from klamm.cli.target import Target, cluster_options
 
 if TYPE_CHECKING:
-    from klamm.cli.asking.reading import Span
     from klamm.cli.filter import Filter
+    from klamm.cli.partition_reader import Span
     from klamm.client.blocking_cluster import BlockingCluster
     from klamm.client.types import Record
 
@@ -153,8 +153,8 @@ class _View:
     """How records are chosen and written: what the options of both commands say."""
 
     def __init__(self, look: dict[str, Any], target: Target, *, follow: bool) -> None:
-        from klamm.cli.asking.reading import PATIENCE_S
         from klamm.cli.filter import FilterError, compile_filter
+        from klamm.cli.partition_reader import PATIENCE_S
         from klamm.cli.record_format import compile_format
         from klamm.cli.record_output import LINES
 
@@ -232,7 +232,7 @@ class _View:
 
 
 def _check_times(start: str | None, since: str | None, until: str | None) -> None:
-    from klamm.cli.asking.offsets import NoPlace, check_place
+    from klamm.cli.queries.offsets import NoPlace, check_place
     from klamm.cli.units import parse_time_ms
 
     try:
@@ -246,8 +246,8 @@ def _check_times(start: str | None, since: str | None, until: str | None) -> Non
 
 
 def _reader(cluster: BlockingCluster, spans: dict[Place, Span], view: _View) -> Any:
-    from klamm.cli.asking.reading import READ_COMMITTED, Reader
     from klamm.cli.outage import Outage
+    from klamm.cli.partition_reader import READ_COMMITTED, Reader
 
     endless = any(span.end is None for span in spans.values())
     outage = Outage(None, note) if endless else Outage(view.patience_s)
@@ -266,8 +266,8 @@ def _spans(
     ends_now: bool = False,
 ) -> dict[Place, Span]:
     """What to read of each partition; it has an end unless it is followed."""
-    from klamm.cli.asking.offsets import end_offsets, resolve_place
-    from klamm.cli.asking.reading import Span
+    from klamm.cli.partition_reader import Span
+    from klamm.cli.queries.offsets import end_offsets, resolve_place
     from klamm.cli.units import parse_time_ms
     from klamm.client.groups import EARLIEST, list_offsets
 
@@ -293,7 +293,7 @@ def _spans(
 
 
 def _places(cluster: BlockingCluster, topics: tuple[str, ...], partitions: tuple[int, ...]) -> list[Place]:
-    from klamm.cli.asking.topics import find_topics
+    from klamm.cli.queries.topics import find_topics
     from klamm.cli.units import counted
     from klamm.model.errors import ErrorCode, KlammError
 
@@ -311,7 +311,7 @@ def _places(cluster: BlockingCluster, topics: tuple[str, ...], partitions: tuple
 
 def _tell_beyond(start: str, begin: dict[Place, int]) -> None:
     """An offset that no partition has reached yet reads nothing, which looks like a topic without records."""
-    from klamm.cli.asking.offsets import is_offset
+    from klamm.cli.queries.offsets import is_offset
 
     if is_offset(start) and begin and all(int(start) > offset for offset in begin.values()):
         (topic, partition), end = max(begin.items(), key=lambda each: each[1])
@@ -321,7 +321,7 @@ def _tell_beyond(start: str, begin: dict[Place, int]) -> None:
 
 def _tell_open(cluster: BlockingCluster, ends: dict[Place, int | None]) -> None:
     """What an open transaction keeps back looks like records that are missing."""
-    from klamm.cli.asking.offsets import end_offsets
+    from klamm.cli.queries.offsets import end_offsets
 
     for (topic, partition), last in sorted(end_offsets(cluster, ends).items()):
         stable = ends[topic, partition]
@@ -331,7 +331,7 @@ def _tell_open(cluster: BlockingCluster, ends: dict[Place, int | None]) -> None:
 
 def _last(cluster: BlockingCluster, spans: dict[Place, Span], last: int, view: _View) -> list[Record]:
     """The last records that pass, oldest first. Reads backwards in growing steps, so a long log costs little."""
-    from klamm.cli.asking.reading import Span
+    from klamm.cli.partition_reader import Span
 
     begins = {place: span.next for place, span in spans.items()}
     ends = {place: span.end or 0 for place, span in spans.items()}
@@ -349,8 +349,8 @@ def _last(cluster: BlockingCluster, spans: dict[Place, Span], last: int, view: _
 
 
 def _as_member(topics: tuple[str, ...], group: str, target: Target, view: _View) -> Generator[Record, None, None]:
-    from klamm.cli.asking.topics import find_topics
     from klamm.cli.group_reader import Silence, read_what_is_there
+    from klamm.cli.queries.topics import find_topics
 
     cluster = dataclasses.replace(target, timeout_s=min(target.timeout_s, _ANSWER_S)).cluster()
     with cluster if not view.follow else contextlib.nullcontext():

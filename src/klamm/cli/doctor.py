@@ -187,7 +187,7 @@ class Doctor:
 
     def _advertised(self) -> None:
         """What clients are told is where they go next: every address must be reachable from here."""
-        from klamm.cli.asking.cluster import overview
+        from klamm.cli.queries.cluster import overview
 
         assert self.cluster is not None
         about = overview(self.cluster)
@@ -216,7 +216,7 @@ class Doctor:
                 self.add("advertised addresses", "ok", said)
 
     def _partitions(self) -> None:
-        from klamm.cli.asking.topics import list_topics
+        from klamm.cli.queries.topics import list_topics
         from klamm.cli.units import counted
 
         assert self.cluster is not None
@@ -234,7 +234,7 @@ class Doctor:
             )
 
     def _disk(self) -> None:
-        from klamm.cli.asking.cluster import log_dirs
+        from klamm.cli.queries.cluster import log_dirs
         from klamm.cli.units import format_size
 
         assert self.cluster is not None
@@ -251,7 +251,7 @@ class Doctor:
 
     def _sweep(self) -> None:
         """Topics of a doctor that was killed: those that are too old for one at work."""
-        from klamm.cli.asking.topics import delete_topics, list_topics
+        from klamm.cli.queries.topics import delete_topics, list_topics
         from klamm.cli.units import counted
 
         assert self.cluster is not None
@@ -269,9 +269,9 @@ class Doctor:
 
     def _round_trip(self) -> None:
         """One record there and back; its timestamp by the broker's clock tells how far the clocks are apart."""
-        from klamm.cli.asking.reading import Reader, Span
-        from klamm.cli.asking.topics import create_topic, delete_topics
         from klamm.cli.outage import Outage
+        from klamm.cli.partition_reader import Reader, Span
+        from klamm.cli.queries.topics import create_topic, delete_topics
         from klamm.client import Producer
 
         assert self.cluster is not None

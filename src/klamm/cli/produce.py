@@ -151,7 +151,7 @@ class _Partitions:
 
     def count(self) -> int:
         """How many there are; 0 when there is no such topic."""
-        from klamm.cli.asking.topics import find_topics
+        from klamm.cli.queries.topics import find_topics
         from klamm.model.errors import ErrorCode, KlammError
 
         if not self._count:
@@ -165,7 +165,7 @@ class _Partitions:
 
     def would_be_made(self) -> bool:
         """Whether the cluster makes topics that are written to; KlammError says that it does not."""
-        from klamm.cli.asking.configs import BROKER, describe
+        from klamm.cli.queries.configs import BROKER, describe
         from klamm.model.errors import ErrorCode, KlammError
 
         with self._target.cluster() as cluster:

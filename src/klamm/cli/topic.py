@@ -20,7 +20,7 @@ from klamm.cli.units import counted
 from klamm.cli.watch import read_pause, watch, watch_option
 
 if TYPE_CHECKING:
-    from klamm.cli.asking.topics import Topic
+    from klamm.cli.queries.topics import Topic
     from klamm.client.blocking_cluster import BlockingCluster
 
 
@@ -57,7 +57,7 @@ def ls(
     output: str,
 ) -> None:
     """List topics; PATTERN may hold * and ?. With --watch again and again, with sizes and records a second."""
-    from klamm.cli.asking.topics import list_topics
+    from klamm.cli.queries.topics import list_topics
 
     rates = Rates() if pause_s is not None or rate_s is not None else None
 
@@ -129,7 +129,7 @@ def _problem(each: Topic) -> str | None:
 
 
 def _measure(cluster: BlockingCluster, topics: Sequence[Topic], rates: Rates | None) -> dict[str, dict[str, Any]]:
-    from klamm.cli.asking.cluster import log_dirs
+    from klamm.cli.queries.cluster import log_dirs
     from klamm.client.groups import EARLIEST, LATEST, list_offsets
 
     places = [(each.name, p.index) for each in topics for p in each.partitions]
@@ -157,8 +157,8 @@ def _measure(cluster: BlockingCluster, topics: Sequence[Topic], rates: Rates | N
 @refuses
 def show_(*, name: str, everything: bool, target: Target, output: str) -> None:
     """Show one topic: partitions, leaders, replicas, offsets, sizes, settings."""
-    from klamm.cli.asking import configs
-    from klamm.cli.asking.topics import describe_topics
+    from klamm.cli.queries import configs
+    from klamm.cli.queries.topics import describe_topics
     from klamm.cli.setting_syntax import to_person
     from klamm.client.groups import EARLIEST, LATEST, list_offsets
 
@@ -206,7 +206,7 @@ def show_(*, name: str, everything: bool, target: Target, output: str) -> None:
 
 
 def _partition_sizes(cluster: BlockingCluster, name: str) -> dict[tuple[int, int], int]:
-    from klamm.cli.asking.cluster import log_dirs
+    from klamm.cli.queries.cluster import log_dirs
 
     return {
         (folder.broker, replica.partition): replica.size_bytes
@@ -247,7 +247,7 @@ def create(
     target: Target,
 ) -> None:
     """Create topics."""
-    from klamm.cli.asking.topics import create_topic
+    from klamm.cli.queries.topics import create_topic
     from klamm.cli.setting_syntax import parse_settings, to_person
     from klamm.model.errors import ErrorCode, KlammError
 
@@ -303,9 +303,9 @@ def alter(
     target: Target,
 ) -> None:
     """Change how many partitions a topic has, or its settings."""
-    from klamm.cli.asking import configs
-    from klamm.cli.asking.topics import add_partitions, find_topics
     from klamm.cli.config import change_settings
+    from klamm.cli.queries import configs
+    from klamm.cli.queries.topics import add_partitions, find_topics
 
     if partitions is None and not settings and not unset:
         raise click.UsageError("say what to change: --partitions, --config KEY=VALUE or --unset KEY")
@@ -335,7 +335,7 @@ def alter(
 @refuses
 def delete(*, names: tuple[str, ...], if_exists: bool, consent: Consent, target: Target) -> None:
     """Delete topics and all that is in them."""
-    from klamm.cli.asking.topics import delete_topics, list_topics, missing_topic
+    from klamm.cli.queries.topics import delete_topics, list_topics, missing_topic
     from klamm.client.groups import EARLIEST, LATEST, list_offsets
 
     with target.cluster() as cluster:
@@ -369,8 +369,8 @@ def delete(*, names: tuple[str, ...], if_exists: bool, consent: Consent, target:
 @refuses
 def trim(*, name: str, before: str, partitions: tuple[int, ...], consent: Consent, target: Target) -> None:
     """Forget the records before an offset or a time."""
-    from klamm.cli.asking.offsets import NoPlace, check_place, delete_records, resolve_place
-    from klamm.cli.asking.topics import find_topics
+    from klamm.cli.queries.offsets import NoPlace, check_place, delete_records, resolve_place
+    from klamm.cli.queries.topics import find_topics
     from klamm.client.groups import EARLIEST, list_offsets
     from klamm.model.errors import ErrorCode
 

@@ -184,8 +184,7 @@ class Cluster(Broker):
 
         A client that gets fewer from the next node may fail requests to the missing ones.
         """
-        from klamm.client.blocking_cluster import BlockingCluster
-        from klamm.client.blocking_cluster import Unreachable
+        from klamm.client.blocking_cluster import BlockingCluster, Unreachable
         from klamm.model.errors import KlammError
         from klamm.protocol.messages.describe_cluster import DescribeClusterRequest
 

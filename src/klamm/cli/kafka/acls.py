@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from klamm.cli.asking.acls import CLUSTER_NAME, Resource, Rule, add_rules, list_rules, remove_rules
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, one_action
 from klamm.cli.kafka.script import ToolFailed, checked, connect, java_error, read_flags
+from klamm.cli.queries.acls import CLUSTER_NAME, Resource, Rule, add_rules, list_rules, remove_rules
 from klamm.client.blocking_cluster import BlockingCluster
 from klamm.model.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from klamm.model.errors import KlammError

@@ -21,7 +21,7 @@ def main(args: list[str]) -> int:
     if parsed is None:
         return 0
     checked(FLAGS, lambda: require(parsed, "bootstrap-server"))
-    from klamm.cli.asking.cluster import overview
+    from klamm.cli.queries.cluster import overview
     from klamm.protocol.messages.api_versions import ApiVersionsRequest
 
     with connect(parsed) as cluster:

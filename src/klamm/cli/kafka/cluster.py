@@ -52,7 +52,7 @@ def main(args: list[str]) -> int:
 
 
 def _unregister(cluster: BlockingCluster, broker_id: int) -> None:
-    from klamm.cli.asking.cluster import unregister
+    from klamm.cli.queries.cluster import unregister
 
     try:
         unregister(cluster, broker_id)
@@ -64,8 +64,8 @@ def _unregister(cluster: BlockingCluster, broker_id: int) -> None:
 
 
 def _list_endpoints(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.cli.asking.topics import check
     from klamm.cli.kafka.controllers import BROKERS, CONTROLLERS
+    from klamm.cli.queries.topics import check
     from klamm.protocol.messages.describe_cluster import DescribeClusterRequest
 
     of_controllers = parsed.has("bootstrap-controller")

@@ -10,7 +10,7 @@ from klamm.cli.kafka.script import ToolFailed, checked, connect, java_error, rea
 from klamm.model.errors import KlammError
 
 if TYPE_CHECKING:
-    from klamm.cli.asking.configs import Setting
+    from klamm.cli.queries.configs import Setting
     from klamm.client.blocking_cluster import BlockingCluster
 
 FLAGS: Final = Flags(
@@ -179,7 +179,7 @@ def _deletions(parsed: Parsed) -> list[str]:
 
 
 def _alter(cluster: BlockingCluster, kind: str, name: str | None, parsed: Parsed) -> None:
-    from klamm.cli.asking import configs
+    from klamm.cli.queries import configs
 
     operations: list[tuple[int, str, str | None]] = [(configs.SET, k, v) for k, v in _additions(parsed).items()]
     operations += [(configs.DELETE, key, None) for key in _deletions(parsed)]
@@ -200,7 +200,7 @@ def _singular(kind: str) -> str:
 
 
 def _describe(cluster: BlockingCluster, kind: str, name: str | None, *, everything: bool) -> None:
-    from klamm.cli.asking import configs
+    from klamm.cli.queries import configs
 
     if name not in (None, "*") and not _exists(cluster, kind, str(name)):
         print(f"The {_singular(kind)} '{name}' doesn't exist and doesn't have dynamic config.")
@@ -244,12 +244,12 @@ def _exists(cluster: BlockingCluster, kind: str, name: str) -> bool:
 
 def _names(cluster: BlockingCluster, kind: str) -> list[str | None]:
     if kind == "topics":
-        from klamm.cli.asking.topics import list_topics
+        from klamm.cli.queries.topics import list_topics
 
         return [topic.name for topic in list_topics(cluster)]
     if kind in ("brokers", "broker-loggers"):
         return [*map(str, cluster.broker_ids), *([None] if kind == "brokers" else [])]
-    from klamm.cli.asking.topics import check
+    from klamm.cli.queries.topics import check
     from klamm.protocol.messages.list_config_resources import ListConfigResourcesRequest
 
     answer = cluster.ask(ListConfigResourcesRequest(resource_types=[KINDS[kind]]))

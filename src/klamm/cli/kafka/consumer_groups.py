@@ -194,7 +194,7 @@ def _names(cluster: BlockingCluster, parsed: Parsed) -> list[str]:
 
 
 def _describe(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.cli.asking.groups import describe
+    from klamm.cli.queries.groups import describe
 
     for name in _names(cluster, parsed):
         found = describe(cluster, name)
@@ -227,8 +227,8 @@ def _delete(cluster: BlockingCluster, parsed: Parsed) -> None:
 
 
 def _reset(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.cli.asking.groups import commit
     from klamm.cli.kafka.group_offsets import new_offsets
+    from klamm.cli.queries.groups import commit
 
     moved: dict[str, dict[tuple[str, int], int]] = {}
     for name in _names(cluster, parsed):
@@ -254,8 +254,8 @@ def _reset(cluster: BlockingCluster, parsed: Parsed) -> None:
 
 
 def _delete_offsets(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.cli.asking.groups import delete_offsets
     from klamm.cli.kafka.group_offsets import partitions
+    from klamm.cli.queries.groups import delete_offsets
 
     name = parsed.text("group")
     places = partitions(cluster, parsed.all("topic"), missing_ok=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from klamm.cli.asking.topics import check
+from klamm.cli.queries.topics import check
 from klamm.client.blocking_cluster import BlockingCluster, BlockingConnection
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse

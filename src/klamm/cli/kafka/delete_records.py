@@ -28,7 +28,7 @@ def main(args: list[str]) -> int:
         return 0
     checked(FLAGS, lambda: require(parsed, "bootstrap-server", "offset-json-file"))
     goals = read_plan(parsed.text("offset-json-file"))
-    from klamm.cli.asking.offsets import delete_records
+    from klamm.cli.queries.offsets import delete_records
 
     print("Executing records delete operation")
     lines = []

@@ -41,7 +41,7 @@ def main(args: list[str]) -> int:
     if command not in COMMANDS:
         choices = ", ".join(f"'{name}'" for name in COMMANDS)
         raise _complaint(f"argument command: invalid choice: '{command}' (choose from {choices})")
-    from klamm.cli.asking.features import UnknownRelease
+    from klamm.cli.queries.features import UnknownRelease
 
     try:
         if command == "version-mapping":
@@ -59,7 +59,7 @@ def _complaint(reason: str) -> ToolFailed:
 
 
 def _describe(cluster: BlockingCluster) -> int:
-    from klamm.cli.asking.features import describe, level_name
+    from klamm.cli.queries.features import describe, level_name
 
     features, epoch = describe(cluster)
     for feature in features:
@@ -74,7 +74,7 @@ def _describe(cluster: BlockingCluster) -> int:
 
 
 def _map_versions(parsed: Parsed) -> int:
-    from klamm.cli.asking.features import LATEST_PRODUCTION, METADATA, release_levels
+    from klamm.cli.queries.features import LATEST_PRODUCTION, METADATA, release_levels
 
     release = parsed.text("release-version", LATEST_PRODUCTION)
     for name, level in release_levels(release).items():
@@ -83,7 +83,7 @@ def _map_versions(parsed: Parsed) -> int:
 
 
 def _show_dependencies(parsed: Parsed) -> int:
-    from klamm.cli.asking.features import DEPENDENCIES, LEVELS, METADATA, level_name
+    from klamm.cli.queries.features import DEPENDENCIES, LEVELS, METADATA, level_name
 
     if not parsed.all("feature"):
         raise _complaint("argument --feature is required")
@@ -104,7 +104,7 @@ def _show_dependencies(parsed: Parsed) -> int:
 
 
 def _change(cluster: BlockingCluster, command: str, parsed: Parsed) -> int:
-    from klamm.cli.asking.features import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE, update
+    from klamm.cli.queries.features import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE, update
 
     levels = _wanted(command, parsed)
     kind = UPGRADE
@@ -126,7 +126,7 @@ def _change(cluster: BlockingCluster, command: str, parsed: Parsed) -> int:
 
 
 def _wanted(command: str, parsed: Parsed) -> Mapping[str, int]:
-    from klamm.cli.asking.features import METADATA, metadata_level, release_levels
+    from klamm.cli.queries.features import METADATA, metadata_level, release_levels
 
     features = parsed.all("feature")
     if command == "disable":

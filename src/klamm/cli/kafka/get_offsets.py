@@ -9,7 +9,7 @@ from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Pars
 from klamm.cli.kafka.script import ToolFailed, checked, connect, read_flags
 
 if TYPE_CHECKING:
-    from klamm.cli.asking.topics import Topic
+    from klamm.cli.queries.topics import Topic
 
 TIMES: Final = {
     "latest": -1,
@@ -47,7 +47,7 @@ def main(args: list[str]) -> int:
     moment = _moment(parsed.text("time", "latest"))
     if parsed.has("topic-partitions") and (parsed.has("topic") or parsed.has("partitions")):
         raise _failed("--topic-partitions cannot be used with --topic or --partitions")
-    from klamm.cli.asking.topics import list_topics
+    from klamm.cli.queries.topics import list_topics
     from klamm.client.groups import list_offsets
 
     with connect(parsed) as cluster:

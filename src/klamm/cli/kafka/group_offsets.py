@@ -20,7 +20,7 @@ _DURATION = re.compile(r"(-)?P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\
 
 def new_offsets(cluster: BlockingCluster, parsed: Parsed, name: str) -> dict[Place, int] | None:
     """The new offset of each partition in scope; None when the group's state forbids it, which was said."""
-    from klamm.cli.asking.groups import describe_or_none
+    from klamm.cli.queries.groups import describe_or_none
 
     group = describe_or_none(cluster, name)
     if group is not None and group.state not in ("Empty", "Dead"):
@@ -66,7 +66,7 @@ def new_offsets(cluster: BlockingCluster, parsed: Parsed, name: str) -> dict[Pla
 
 def _check_exist(cluster: BlockingCluster, places: list[Place]) -> None:
     """Usage with Kafka's sentence when there are partitions among them that nobody has."""
-    from klamm.cli.asking.topics import list_topics
+    from klamm.cli.queries.topics import list_topics
 
     known = {(topic.name, each.index) for topic in list_topics(cluster) for each in topic.partitions}
     missing = ",".join(f"{topic}-{partition}" for topic, partition in places if (topic, partition) not in known)
@@ -81,7 +81,7 @@ def _bounded(cluster: BlockingCluster, goals: dict[Place, int]) -> dict[Place, i
 
 def partitions(cluster: BlockingCluster, texts: list[str], *, missing_ok: bool = False) -> list[Place]:
     """`topic` or `topic:0,1` as partitions."""
-    from klamm.cli.asking.topics import find_topics
+    from klamm.cli.queries.topics import find_topics
 
     found: list[Place] = []
     for text in texts:

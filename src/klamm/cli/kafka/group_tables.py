@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from klamm.cli.asking.groups import Group, Member
+    from klamm.cli.queries.groups import Group, Member
     from klamm.client.blocking_cluster import BlockingCluster
 
 

@@ -33,7 +33,7 @@ def main(args: list[str]) -> int:
     kind = parsed.text("election-type").upper()
     if kind not in ("PREFERRED", "UNCLEAN"):
         raise Usage(f"Cannot parse argument '{parsed.text('election-type')}' of option election-type", flags=False)
-    from klamm.cli.asking.replicas import PREFERRED, UNCLEAN, elect
+    from klamm.cli.queries.replicas import PREFERRED, UNCLEAN, elect
 
     places = _places(parsed)
     with connect(parsed, "admin.config") as cluster:

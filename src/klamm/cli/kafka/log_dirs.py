@@ -24,7 +24,7 @@ def main(args: list[str]) -> int:
     if parsed is None:
         return 0
     checked(FLAGS, lambda: require(parsed, "bootstrap-server", "describe"))
-    from klamm.cli.asking.cluster import log_dirs
+    from klamm.cli.queries.cluster import log_dirs
 
     topics = {name for name in parsed.text("topic-list").split(",") if name}
     with connect(parsed) as cluster:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from klamm.cli.asking.topics import find_topics
+from klamm.cli.queries.topics import find_topics
 from klamm.client.blocking_cluster import BlockingCluster, BlockingConnection
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.metadata import MetadataRequest

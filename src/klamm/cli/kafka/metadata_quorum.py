@@ -12,7 +12,7 @@ from klamm.cli.kafka.script import ToolFailed, columns, connect, read_flags
 from klamm.model.ids import uuid_to_str
 
 if TYPE_CHECKING:
-    from klamm.cli.asking.cluster import Quorum, QuorumNode
+    from klamm.cli.queries.cluster import Quorum, QuorumNode
 
 FLAGS: Final = Flags(
     "kafka-metadata-quorum",
@@ -61,8 +61,8 @@ def _describe(parsed: Parsed) -> int:
         raise ToolFailed("The option --human-readable is only supported along with --replication")
     if not (parsed.has("status") or parsed.has("replication")):
         raise ToolFailed("One of --status or --replication must be specified with describe sub-command")
-    from klamm.cli.asking.cluster import quorum
     from klamm.cli.kafka.controllers import cluster_id
+    from klamm.cli.queries.cluster import quorum
 
     with connect(parsed) as cluster:
         found = quorum(cluster)
@@ -141,8 +141,8 @@ def _change(command: str, parsed: Parsed) -> int:
         if parsed.has("dry-run"):
             print(f"DRY RUN of removing  KRaft controller {identity} with directory id {directory}")
             return 0
-        from klamm.cli.asking.topics import check
         from klamm.cli.kafka.controllers import cluster_id
+        from klamm.cli.queries.topics import check
         from klamm.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 
         with connect(parsed) as cluster:
@@ -173,7 +173,7 @@ def _directory_id(text: str) -> bytes:
 
 
 def _add(parsed: Parsed) -> int:
-    from klamm.cli.asking.topics import check
+    from klamm.cli.queries.topics import check
     from klamm.model.ids import uuid_from_str, uuid_to_str
     from klamm.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
     from klamm.server.boot.config import load_config

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from klamm.cli.asking.topics import check
 from klamm.cli.kafka.script import ToolFailed
+from klamm.cli.queries.topics import check
 
 if TYPE_CHECKING:
     from klamm.client.blocking_cluster import BlockingCluster

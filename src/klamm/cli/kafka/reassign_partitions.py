@@ -119,7 +119,7 @@ def _plan(parsed: Parsed) -> Plan:
 
 
 def _current(cluster: BlockingCluster, topics: list[str]) -> dict[tuple[str, int], list[int]]:
-    from klamm.cli.asking.topics import find_topics
+    from klamm.cli.queries.topics import find_topics
 
     return {
         (topic.name, p.index): p.replicas for topic in find_topics(cluster, sorted(topics)) for p in topic.partitions
@@ -127,7 +127,7 @@ def _current(cluster: BlockingCluster, topics: list[str]) -> dict[tuple[str, int
 
 
 def _folders(cluster: BlockingCluster) -> dict[tuple[int, str, int], str]:
-    from klamm.cli.asking.cluster import log_dirs
+    from klamm.cli.queries.cluster import log_dirs
 
     return {(d.broker, r.topic, r.partition): d.path for d in log_dirs(cluster) for r in d.replicas if not r.is_future}
 
@@ -146,7 +146,7 @@ def _json(plan: Plan, folders: dict[tuple[int, str, int], str] | None) -> str:
 
 
 def _generate(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.cli.asking.cluster import overview
+    from klamm.cli.queries.cluster import overview
 
     try:
         topics = [str(each["topic"]) for each in _read(parsed.text("topics-to-move-json-file"), "topics")]
@@ -170,7 +170,7 @@ def _generate(cluster: BlockingCluster, parsed: Parsed) -> None:
 
 
 def _execute(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.cli.asking.replicas import list_moves, move
+    from klamm.cli.queries.replicas import list_moves, move
 
     plan = _plan(parsed)
     moves = list_moves(cluster)
@@ -205,7 +205,7 @@ def _execute(cluster: BlockingCluster, parsed: Parsed) -> None:
 
 
 def _throttle(cluster: BlockingCluster, plan: Plan, current: Plan, rate: int) -> None:
-    from klamm.cli.asking import configs
+    from klamm.cli.queries import configs
 
     brokers = sorted({b for place in plan for b in (*plan[place], *current[place])})
     for broker in brokers:
@@ -227,7 +227,7 @@ def _throttle(cluster: BlockingCluster, plan: Plan, current: Plan, rate: int) ->
 
 
 def _clear(cluster: BlockingCluster, plan: Plan) -> None:
-    from klamm.cli.asking import configs
+    from klamm.cli.queries import configs
 
     brokers = [str(broker) for broker in cluster.broker_ids]
     print(f"Clearing broker-level throttles on broker{'s' if len(brokers) > 1 else ''} {','.join(brokers)}")
@@ -240,7 +240,7 @@ def _clear(cluster: BlockingCluster, plan: Plan) -> None:
 
 
 def _verify(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.cli.asking.replicas import list_moves
+    from klamm.cli.queries.replicas import list_moves
 
     plan = _plan(parsed)
     moves = list_moves(cluster, plan)
@@ -264,7 +264,7 @@ def _verify(cluster: BlockingCluster, parsed: Parsed) -> None:
 
 
 def _cancel(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.cli.asking.replicas import list_moves, move
+    from klamm.cli.queries.replicas import list_moves, move
 
     plan = _plan(parsed)
     active = [place for place in sorted(plan) if place in list_moves(cluster, plan)]
@@ -286,7 +286,7 @@ def _cancel(cluster: BlockingCluster, parsed: Parsed) -> None:
 
 
 def _list(cluster: BlockingCluster, _: Parsed) -> None:
-    from klamm.cli.asking.replicas import list_moves
+    from klamm.cli.queries.replicas import list_moves
 
     moves = list_moves(cluster)
     if not moves:

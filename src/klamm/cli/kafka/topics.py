@@ -10,8 +10,8 @@ from klamm.cli.kafka.script import ToolFailed, checked, connect, read_flags
 from klamm.model.errors import ErrorCode, KlammError
 
 if TYPE_CHECKING:
-    from klamm.cli.asking.configs import Setting
-    from klamm.cli.asking.topics import Partition, Topic
+    from klamm.cli.queries.configs import Setting
+    from klamm.cli.queries.topics import Partition, Topic
     from klamm.client.blocking_cluster import BlockingCluster
 
 ACTIONS: Final = ("create", "list", "alter", "describe", "delete")
@@ -89,7 +89,7 @@ def _failed(sentence: str) -> Usage:
 
 
 def _create(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.cli.asking.topics import create_topic
+    from klamm.cli.queries.topics import create_topic
 
     name = parsed.text("topic")
     if "." in name or "_" in name:
@@ -154,7 +154,7 @@ def _assignment(parsed: Parsed) -> dict[int, list[int]] | None:
 
 
 def _matching(cluster: BlockingCluster, parsed: Parsed) -> list[Topic]:
-    from klamm.cli.asking.topics import list_topics
+    from klamm.cli.queries.topics import list_topics
 
     found = list_topics(cluster)
     if parsed.has("exclude-internal"):
@@ -180,7 +180,7 @@ def _list(cluster: BlockingCluster, parsed: Parsed) -> None:
 
 
 def _alter(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.cli.asking.topics import add_partitions
+    from klamm.cli.queries.topics import add_partitions
 
     topics = _matching(cluster, parsed)
     _ensure(topics, parsed)
@@ -192,7 +192,7 @@ def _alter(cluster: BlockingCluster, parsed: Parsed) -> None:
 
 
 def _delete(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.cli.asking.topics import delete_topics
+    from klamm.cli.queries.topics import delete_topics
 
     topics = _matching(cluster, parsed)
     _ensure(topics, parsed)
@@ -203,8 +203,8 @@ def _delete(cluster: BlockingCluster, parsed: Parsed) -> None:
 
 
 def _describe(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.cli.asking import configs
-    from klamm.cli.asking.topics import PAGE, describe_topics
+    from klamm.cli.queries import configs
+    from klamm.cli.queries.topics import PAGE, describe_topics
 
     wanted = parsed.get("topic-id")
     if wanted is not None:
@@ -283,7 +283,7 @@ def _partition_line(name: str, partition: Partition, move: tuple[list[int], list
 
 
 def _reassignments(cluster: BlockingCluster) -> dict[tuple[str, int], tuple[list[int], list[int], list[int]]]:
-    from klamm.cli.asking.replicas import list_moves
+    from klamm.cli.queries.replicas import list_moves
 
     try:
         moves = list_moves(cluster)

@@ -58,7 +58,7 @@ def _needs(parsed: Parsed, *names: str) -> None:
 
 
 def _list(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.cli.asking.topics import check
+    from klamm.cli.queries.topics import check
     from klamm.protocol.messages.list_transactions import ListTransactionsRequest
 
     request = ListTransactionsRequest(
@@ -106,7 +106,7 @@ def _describe(cluster: BlockingCluster, parsed: Parsed) -> None:
 
 
 def _producers(cluster: BlockingCluster, topic: str, partition: int, broker: int | None) -> list[Any]:
-    from klamm.cli.asking.topics import check
+    from klamm.cli.queries.topics import check
     from klamm.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 
     asked = cluster.leader(topic, partition) if broker is None else cluster.broker(broker)
@@ -144,7 +144,7 @@ def _describe_producers(cluster: BlockingCluster, parsed: Parsed) -> None:
 
 
 def _find_hanging(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.cli.asking.topics import list_topics
+    from klamm.cli.queries.topics import list_topics
 
     if not parsed.has("topic") and not parsed.has("broker-id"):
         raise ToolFailed(
@@ -201,7 +201,7 @@ def _known_producers(cluster: BlockingCluster) -> dict[int, set[tuple[str, int]]
 
 
 def _abort(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.cli.asking.topics import check
+    from klamm.cli.queries.topics import check
     from klamm.protocol.messages.write_txn_markers import (
         WritableTxnMarker,
         WritableTxnMarkerTopic,
@@ -246,7 +246,7 @@ def _abort(cluster: BlockingCluster, parsed: Parsed) -> None:
 
 
 def _force(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.cli.asking.topics import check
+    from klamm.cli.queries.topics import check
     from klamm.client.blocking_cluster import TRANSACTION
     from klamm.protocol.messages.init_producer_id import InitProducerIdRequest
 

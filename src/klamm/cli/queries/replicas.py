@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from klamm.cli.asking.topics import check
+from klamm.cli.queries.topics import check
 from klamm.client.blocking_cluster import BlockingCluster
 from klamm.client.groups import Place
 from klamm.model.errors import ErrorCode

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from klamm.cli.asking.topics import check
+from klamm.cli.queries.topics import check
 from klamm.client.blocking_cluster import GROUP, BlockingCluster, BlockingConnection
 from klamm.client.groups import OFFSET_COMMIT_VERSION, OFFSET_FETCH_VERSION, Place, _assigned
 from klamm.model.errors import ErrorCode, KlammError

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from klamm.cli.asking.topics import check
+from klamm.cli.queries.topics import check
 from klamm.client.blocking_cluster import BlockingCluster, BlockingConnection
 from klamm.model.config_sources import source_of
 from klamm.model.errors import ErrorCode, KlammError

@@ -108,7 +108,7 @@ class Reader:
         return leaders
 
     def _find_leaders(self, places: Sequence[Place]) -> None:
-        from klamm.cli.asking.topics import find_topics
+        from klamm.cli.queries.topics import find_topics
 
         topics = find_topics(self._cluster, sorted({topic for topic, _ in places}))
         self._cluster.refresh_brokers()  # one that was started again may listen elsewhere

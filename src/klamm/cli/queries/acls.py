@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from klamm.cli.asking.topics import check
+from klamm.cli.queries.topics import check
 from klamm.client.blocking_cluster import BlockingCluster
 from klamm.model.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from klamm.protocol.messages.create_acls import AclCreation, CreateAclsRequest
