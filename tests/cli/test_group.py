@@ -8,8 +8,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from harness.members import ConfluentMember, settled, wait_until
 from harness.wire import unique
+from klamm.cli.group_seek import SeekTarget, parse_target, parse_topic
 from klamm.cli.main import cli
-from klamm.client.groups import EARLIEST, LATEST, Target, parse_target, parse_topic
+from klamm.cli.queries.offsets import EARLIEST, LATEST
 
 
 @pytest.fixture
@@ -190,10 +191,10 @@ def test_deleting(run, group):
 
 
 def test_places_as_people_write_them():
-    assert parse_target("earliest") == Target(timestamp=EARLIEST)
-    assert parse_target("latest") == Target(timestamp=LATEST)
-    assert parse_target("12") == Target(offset=12)
-    assert parse_target("-3") == Target(step=-3)
-    assert parse_target("1970-01-01T00:00:01+00:00") == Target(timestamp=1000)
+    assert parse_target("earliest") == SeekTarget(timestamp=EARLIEST)
+    assert parse_target("latest") == SeekTarget(timestamp=LATEST)
+    assert parse_target("12") == SeekTarget(offset=12)
+    assert parse_target("-3") == SeekTarget(step=-3)
+    assert parse_target("1970-01-01T00:00:01+00:00") == SeekTarget(timestamp=1000)
     assert parse_topic("t") == ("t", None)
     assert parse_topic("t:4,2") == ("t", [4, 2])

@@ -55,9 +55,9 @@ def bench(
     output: str,
 ) -> None:
     """Write records, read them back, and say how long both took."""
+    from klamm.cli.queries.offsets import LATEST, list_offsets
     from klamm.cli.queries.topics import create_topic, find_topics, list_topics
     from klamm.cli.units import parse_size_bytes
-    from klamm.client.groups import LATEST, list_offsets
 
     try:
         size_bytes = parse_size_bytes(size)
@@ -73,7 +73,7 @@ def bench(
             return
         if is_new:
             create_topic(cluster, topic, partitions=partitions)
-        places = [(topic, p.index) for p in find_topics(cluster, [topic])[0].partitions]
+        places = [(topic, p.partition) for p in find_topics(cluster, [topic])[0].partitions]
         begin = list_offsets(cluster, places, LATEST)
         wrote_s, latencies = _write(target, topic, records, size_bytes, compression, acks)
         end = list_offsets(cluster, places, LATEST)

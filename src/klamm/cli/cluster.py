@@ -15,7 +15,8 @@ from klamm.cli.target import Target, cluster_options
 from klamm.cli.units import counted
 
 if TYPE_CHECKING:
-    from klamm.cli.queries.topics import Partition
+    from klamm.client.admin.replica_types import LogDir
+    from klamm.client.admin.topic_types import PartitionDescription
 
 
 @click.group(cls=Noun)
@@ -33,19 +34,19 @@ for _command in (drain, elect, features, reassign, unregister):
 @refuses
 def show_(*, target: Target, output: str) -> None:
     """Show brokers, quorum, disks and partitions that need attention."""
-    from klamm.cli.queries.cluster import log_dirs, overview, quorum
+    from klamm.cli.queries.cluster import describe_cluster, describe_log_dirs, describe_quorum
     from klamm.cli.queries.configs import TOPIC, describe_all
     from klamm.cli.queries.topics import list_topics
     from klamm.model.errors import KlammError
 
     with target.cluster() as asked:
-        about = overview(asked)
+        about = describe_cluster(asked)
         try:
-            members: Any = quorum(asked)
+            members: Any = describe_quorum(asked)
         except KlammError:
             members = None  # not every broker that speaks Kafka's protocol has a quorum to show
         alive = [broker.id for broker in about.brokers if not broker.fenced]
-        dirs = log_dirs(asked, alive)
+        dirs = describe_log_dirs(asked, alive)
         topics = list_topics(asked)
         behind = [t.name for t in topics if any(len(p.isr) < len(p.replicas) for p in t.partitions)]
         settings = describe_all(asked, TOPIC, behind, ["min.insync.replicas"]) if behind else {}
@@ -59,18 +60,20 @@ def show_(*, target: Target, output: str) -> None:
             "state": "fenced" if broker.fenced else "alive",
             "leads": sum(p.leader == broker.id for _, p in partitions),
             "replicas": sum(broker.id in p.replicas for _, p in partitions),
-            "size_bytes": sum(r.size_bytes for d in dirs if d.broker == broker.id for r in d.replicas),
+            "size_bytes": sum(
+                replica.size for broker_id, d in dirs if broker_id == broker.id for replica in d.replicas.values()
+            ),
             "free_bytes": _free(dirs, broker.id),
         }
         for broker in about.brokers
     ]
     trouble = [
         {
-            "partition": f"{name}-{p.index}",
+            "partition": f"{name}-{p.partition}",
             "problem": _problem(p, needed.get(name, 1)),
             "leader": p.leader if p.leader >= 0 else None,
-            "isr": p.isr,
-            "replicas": p.replicas,
+            "isr": list(p.isr),
+            "replicas": list(p.replicas),
         }
         for name, p in partitions
         if p.leader < 0 or len(p.isr) < len(p.replicas)
@@ -78,10 +81,10 @@ def show_(*, target: Target, output: str) -> None:
     whole = {
         "cluster_id": about.cluster_id,
         # In KRaft a broker names any broker as the controller: who leads the quorum is the one truth.
-        "controller": members.leader if members else about.controller,
-        "quorum_leader": members.leader if members else None,
-        "quorum_epoch": members.epoch if members else None,
-        "voters": [voter.id for voter in members.voters] if members else [],
+        "controller": members.leader_id if members else about.controller_id,
+        "quorum_leader": members.leader_id if members else None,
+        "quorum_epoch": members.leader_epoch if members else None,
+        "voters": [voter.replica_id for voter in members.voters] if members else [],
         "topics": len(topics),
         "partitions": len(partitions),
         "brokers": brokers,
@@ -92,8 +95,8 @@ def show_(*, target: Target, output: str) -> None:
         held = f"{counted(len(topics), 'topic')}, {counted(len(partitions), 'partition')}"
         click.echo(f"cluster {about.cluster_id}: {held}")
         if members:
-            voters = ",".join(str(voter.id) for voter in members.voters)
-            click.echo(f"quorum: leader {members.leader}, epoch {members.epoch}, voters {voters}")
+            voters = ",".join(str(voter.replica_id) for voter in members.voters)
+            click.echo(f"quorum: leader {members.leader_id}, epoch {members.leader_epoch}, voters {voters}")
         click.echo("")
         for line in table_lines(brokers):
             click.echo(line)
@@ -104,12 +107,12 @@ def show_(*, target: Target, output: str) -> None:
     show_one(whole, output, table)
 
 
-def _problem(partition: Partition, needed: int) -> str:
+def _problem(partition: PartitionDescription, needed: int) -> str:
     if partition.leader < 0:
         return "offline"
     return "under min ISR" if len(partition.isr) < needed else "under-replicated"
 
 
-def _free(dirs: list[Any], broker: int) -> int | None:
-    told = [folder.usable_bytes for folder in dirs if folder.broker == broker and folder.usable_bytes >= 0]
-    return min(told) if told else None
+def _free(dirs: list[tuple[int, LogDir]], broker: int) -> int | None:
+    free = [log_dir.usable_bytes for broker_id, log_dir in dirs if broker_id == broker and log_dir.usable_bytes >= 0]
+    return min(free) if free else None

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 @refuses
 def features(*, wanted: tuple[str, ...], consent: Consent, target: Target, output: str) -> None:
     """Show the levels of the cluster's features, or change them."""
-    from klamm.cli.queries.features import describe, level_name
+    from klamm.cli.queries.features import describe_features, level_name
 
     with target.cluster() as cluster:
         if wanted:
             _set_levels(cluster, wanted, consent, target)
             return
-        known, _ = describe(cluster)
+        known, _ = describe_features(cluster)
     rows = [
         {
             "feature": feature.name,
@@ -43,20 +43,23 @@ def features(*, wanted: tuple[str, ...], consent: Consent, target: Target, outpu
 
 
 def _set_levels(cluster: BlockingCluster, wanted: tuple[str, ...], consent: Consent, target: Target) -> None:
-    from klamm.cli.queries.features import SAFE_DOWNGRADE, UPGRADE, describe, level_name, update
+    from klamm.cli.queries.features import describe_features, level_name, update_features
+    from klamm.client.admin.cluster_types import UpgradeType
 
-    now = {feature.name: feature.level for feature in describe(cluster)[0]}
+    now = {feature.name: feature.level for feature in describe_features(cluster)[0]}
     levels = dict(_parse_level(text, now) for text in wanted)
     changed = {name: level for name, level in levels.items() if now[name] != level}
     plan = Plan()
     for name, level in changed.items():
         plan.changes(name, level_name(name, now[name]), level_name(name, level))
-    kinds = {UPGRADE if level > now[name] else SAFE_DOWNGRADE for name, level in changed.items()}
+    kinds = {
+        UpgradeType.UPGRADE if level > now[name] else UpgradeType.SAFE_DOWNGRADE for name, level in changed.items()
+    }
     if len(kinds) > 1:
         raise click.UsageError("some levels would rise and some fall; change them one after the other")
     if not consent.to(plan, target):
         return
-    for name, (code, said) in update(cluster, changed, kinds.pop(), validate_only=False).items():
+    for name, (code, said) in update_features(cluster, changed, kinds.pop(), validate_only=False).items():
         if code:
             raise broker_refusal(code, f"{name} was not changed: {said or code.text}")
         click.echo(f"{name} is at {level_name(name, changed[name])}.")
@@ -87,13 +90,12 @@ def _parse_level(text: str, known: dict[str, int]) -> tuple[str, int]:
 @refuses
 def unregister(*, broker_id: int, consent: Consent, target: Target) -> None:
     """Forget a broker that is stopped and will not come back; move its replicas away with `drain` first."""
-    from klamm.cli.queries.cluster import overview
-    from klamm.cli.queries.cluster import unregister as forget
+    from klamm.cli.queries.cluster import describe_cluster, unregister_broker
     from klamm.cli.queries.topics import list_topics
     from klamm.model.errors import ErrorCode
 
     with target.cluster() as cluster:
-        known = {broker.id: broker for broker in overview(cluster).brokers}
+        known = {broker.id: broker for broker in describe_cluster(cluster).brokers}
         if broker_id not in known:
             code = ErrorCode.BROKER_ID_NOT_REGISTERED
             raise broker_refusal(code, f"there is no broker {broker_id}; `klamm cluster show` lists them")
@@ -108,5 +110,5 @@ def unregister(*, broker_id: int, consent: Consent, target: Target) -> None:
         plan.removes(f"broker {broker_id} {known[broker_id].host}:{known[broker_id].port}")
         if not consent.to(plan, target):
             return
-        forget(cluster, broker_id)
+        unregister_broker(cluster, broker_id)
     click.echo(f"Broker {broker_id} is no longer registered.")

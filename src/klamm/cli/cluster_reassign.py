@@ -17,9 +17,9 @@ from klamm.cli.output import note
 from klamm.cli.target import Target, cluster_options
 
 if TYPE_CHECKING:
-    from klamm.cli.queries.cluster import Broker
-    from klamm.cli.queries.topics import Topic
     from klamm.cli.reassign_plan import Move, Placement
+    from klamm.client.admin.cluster_types import Node
+    from klamm.client.admin.topic_types import TopicDescription
     from klamm.client.blocking_cluster import BlockingCluster
 
 POLL_S = 0.2
@@ -122,7 +122,8 @@ def drain(
 @refuses
 def elect(*, topics: tuple[str, ...], unclean: bool, target: Target, consent: Consent) -> None:
     """Give partitions their preferred leader back, or with --unclean any leader at all."""
-    from klamm.cli.queries.replicas import elect as ask_elect
+    from klamm.cli.queries.replicas import elect_leaders
+    from klamm.client.admin.replica_types import ElectionType
     from klamm.model.errors import ErrorCode
 
     with target.cluster() as cluster:
@@ -132,19 +133,19 @@ def elect(*, topics: tuple[str, ...], unclean: bool, target: Target, consent: Co
         for topic in found:
             for partition in topic.partitions:
                 if unclean and partition.leader < 0:
-                    plan.changes(f"{topic.name}-{partition.index}", "no leader", "any replica that is alive")
+                    plan.changes(f"{topic.name}-{partition.partition}", "no leader", "any replica that is alive")
                 elif not unclean and partition.replicas and partition.leader != partition.replicas[0]:
                     plan.changes(
-                        f"{topic.name}-{partition.index}",
+                        f"{topic.name}-{partition.partition}",
                         f"led by {partition.leader}",
                         f"led by {partition.replicas[0]}",
                     )
                 else:
                     continue
-                places.append((topic.name, partition.index))
+                places.append((topic.name, partition.partition))
         if not consent.to(plan, target):
             return
-        answers = ask_elect(cluster, int(unclean), places)
+        answers = elect_leaders(cluster, ElectionType(int(unclean)), places)
     refused = {
         place: (code, said) for place, (code, said) in answers.items() if code and code != ErrorCode.ELECTION_NOT_NEEDED
     }
@@ -160,13 +161,13 @@ def elect(*, topics: tuple[str, ...], unclean: bool, target: Target, consent: Co
 # What is there
 
 
-def _alive(cluster: BlockingCluster) -> dict[int, Broker]:
-    from klamm.cli.queries.cluster import overview
+def _alive(cluster: BlockingCluster) -> dict[int, Node]:
+    from klamm.cli.queries.cluster import describe_cluster
 
-    return {broker.id: broker for broker in overview(cluster).brokers if not broker.fenced}
+    return {broker.id: broker for broker in describe_cluster(cluster).brokers if not broker.fenced}
 
 
-def _chosen(alive: Mapping[int, Broker], text: str | None) -> dict[int, str | None]:
+def _chosen(alive: Mapping[int, Node], text: str | None) -> dict[int, str | None]:
     if text is None:
         return {broker.id: broker.rack for broker in alive.values()}
     ids = [word.strip() for word in text.split(",") if word.strip()]
@@ -177,32 +178,33 @@ def _chosen(alive: Mapping[int, Broker], text: str | None) -> dict[int, str | No
     return {int(word): alive[int(word)].rack for word in ids}
 
 
-def _topics(cluster: BlockingCluster, names: Sequence[str]) -> list[Topic]:
+def _topics(cluster: BlockingCluster, names: Sequence[str]) -> list[TopicDescription]:
     from klamm.cli.queries.topics import find_topics, list_topics
 
     return find_topics(cluster, names) if names else list_topics(cluster)
 
 
-def _placements(cluster: BlockingCluster, names: Sequence[str], alive: Mapping[int, Broker]) -> list[Placement]:
-    from klamm.cli.queries.cluster import log_dirs
+def _placements(cluster: BlockingCluster, names: Sequence[str], alive: Mapping[int, Node]) -> list[Placement]:
+    from klamm.cli.queries.cluster import describe_log_dirs
     from klamm.cli.reassign_plan import Placement
 
     sizes: dict[tuple[str, int], int] = {}
-    for folder in log_dirs(cluster, sorted(alive)):
-        for replica in folder.replicas:
-            place = (replica.topic, replica.partition)
-            sizes[place] = max(sizes.get(place, 0), replica.size_bytes)
+    for _, log_dir in describe_log_dirs(cluster, sorted(alive)):
+        for partition, replica in log_dir.replicas.items():
+            sizes[partition] = max(sizes.get(partition, 0), replica.size)
     return [
-        Placement(topic.name, partition.index, tuple(partition.replicas), sizes.get((topic.name, partition.index), 0))
+        Placement(
+            topic.name, partition.partition, tuple(partition.replicas), sizes.get((topic.name, partition.partition), 0)
+        )
         for topic in _topics(cluster, names)
         for partition in topic.partitions
     ]
 
 
 def _under_way(cluster: BlockingCluster, names: Sequence[str]) -> list[tuple[str, int]]:
-    from klamm.cli.queries.replicas import list_moves
+    from klamm.cli.queries.replicas import list_reassignments
 
-    return sorted(place for place in list_moves(cluster) if not names or place[0] in names)
+    return sorted(place for place in list_reassignments(cluster) if not names or place[0] in names)
 
 
 def _plan(
@@ -222,14 +224,14 @@ def _plan(
 def _carry_out(
     cluster: BlockingCluster,
     moves: Sequence[Move],
-    alive: Mapping[int, Broker],
+    alive: Mapping[int, Node],
     target: Target,
     consent: Consent,
     *,
     throttle: int | None,
     wait: bool,
 ) -> None:
-    from klamm.cli.queries.replicas import move
+    from klamm.cli.queries.replicas import reassign as start_reassignment
     from klamm.cli.units import format_size
 
     plan = Plan()
@@ -244,7 +246,7 @@ def _carry_out(
     if throttle is not None:
         _set_throttle(cluster, moves, alive, throttle)
     try:
-        answers = move(cluster, {(each.topic, each.partition): each.after for each in moves})
+        answers = start_reassignment(cluster, {(each.topic, each.partition): each.after for each in moves})
         refused = [(place, code, said) for place, (code, said) in answers.items() if code]
         if refused:
             (topic, index), code, said = refused[0]
@@ -265,7 +267,7 @@ def _list(replicas: Sequence[int]) -> str:
 def _follow(cluster: BlockingCluster, places: Sequence[tuple[str, int]]) -> None:
     """Show how far the moves are, until all are done."""
     from klamm.cli.outage import Outage, passes
-    from klamm.cli.queries.replicas import list_moves
+    from klamm.cli.queries.replicas import list_reassignments
     from klamm.client.blocking_cluster import Unreachable
     from klamm.model.errors import KlammError
 
@@ -273,11 +275,11 @@ def _follow(cluster: BlockingCluster, places: Sequence[tuple[str, int]]) -> None
     if not places:
         click.echo("nothing is moving")
         return
-    waiting = set(places)
+    waiting: set[tuple[str, int]] = set(places)
     with click.progressbar(length=len(places), label="partitions moved", file=sys.stderr) as bar:
         while waiting:
             try:
-                under_way = set(list_moves(cluster)) & waiting
+                under_way = waiting.intersection(list_reassignments(cluster))
             except (Unreachable, KlammError) as error:
                 if not passes(error):
                     raise
@@ -292,15 +294,16 @@ def _follow(cluster: BlockingCluster, places: Sequence[tuple[str, int]]) -> None
 
 
 def _cancel(cluster: BlockingCluster, names: Sequence[str], target: Target, consent: Consent) -> None:
-    from klamm.cli.queries.replicas import list_moves, move
+    from klamm.cli.queries.replicas import list_reassignments
+    from klamm.cli.queries.replicas import reassign as start_reassignment
 
-    under_way = {place: each for place, each in list_moves(cluster).items() if not names or place[0] in names}
+    under_way = {place: each for place, each in list_reassignments(cluster).items() if not names or place[0] in names}
     plan = Plan()
     for (topic, index), each in sorted(under_way.items()):
         kept = [broker for broker in each.replicas if broker not in each.adding]
         plan.changes(f"{topic}-{index}", f"moving to {_list(each.replicas)}", f"stays on {_list(kept)}")
     if consent.to(plan, target):
-        answers = move(cluster, dict.fromkeys(under_way))
+        answers = start_reassignment(cluster, dict.fromkeys(under_way))
         refused = [(place, code) for place, (code, _) in answers.items() if code]
         if refused:
             (topic, index), code = refused[0]
@@ -308,8 +311,9 @@ def _cancel(cluster: BlockingCluster, names: Sequence[str], target: Target, cons
         click.echo(f"{len(under_way)} moves were taken back")
 
 
-def _set_throttle(cluster: BlockingCluster, moves: Sequence[Move], alive: Mapping[int, Broker], rate: int) -> None:
+def _set_throttle(cluster: BlockingCluster, moves: Sequence[Move], alive: Mapping[int, Node], rate: int) -> None:
     from klamm.cli.queries import configs
+    from klamm.client.admin.config_types import AlterOp
 
     by_topic: dict[str, tuple[list[str], list[str]]] = {}
     for move in moves:
@@ -317,16 +321,17 @@ def _set_throttle(cluster: BlockingCluster, moves: Sequence[Move], alive: Mappin
         leaders += [f"{move.partition}:{broker}" for broker in move.before]
         followers += [f"{move.partition}:{broker}" for broker in move.after if broker not in move.before]
     for topic, listed in by_topic.items():
-        operations = [(configs.SET, name, ",".join(words)) for name, words in zip(NAMES, listed, strict=True) if words]
+        operations = [(AlterOp.SET, name, ",".join(words)) for name, words in zip(NAMES, listed, strict=True) if words]
         configs.alter(cluster, configs.TOPIC, topic, operations)
     for broker in alive:
-        configs.alter(cluster, configs.BROKER, str(broker), [(configs.SET, name, str(rate)) for name in RATES])
+        configs.alter(cluster, configs.BROKER, str(broker), [(AlterOp.SET, name, str(rate)) for name in RATES])
 
 
-def _clear_throttle(cluster: BlockingCluster, moves: Sequence[Move], alive: Mapping[int, Broker]) -> None:
+def _clear_throttle(cluster: BlockingCluster, moves: Sequence[Move], alive: Mapping[int, Node]) -> None:
     from klamm.cli.queries import configs
+    from klamm.client.admin.config_types import AlterOp
 
     for topic in {move.topic for move in moves}:
-        configs.alter(cluster, configs.TOPIC, topic, [(configs.DELETE, name, None) for name in NAMES])
+        configs.alter(cluster, configs.TOPIC, topic, [(AlterOp.DELETE, name, None) for name in NAMES])
     for broker in alive:
-        configs.alter(cluster, configs.BROKER, str(broker), [(configs.DELETE, name, None) for name in RATES])
+        configs.alter(cluster, configs.BROKER, str(broker), [(AlterOp.DELETE, name, None) for name in RATES])

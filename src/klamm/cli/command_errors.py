@@ -76,6 +76,11 @@ def broker_refusal(code: ErrorCode, said: str | None = None) -> Refusal:
     return Refusal(sentence, code=exit_codes.exit_code(code))
 
 
+def error_detail(error: KlammError) -> str:
+    """The sentence of an error without its name: the broker's own where it sent one."""
+    return getattr(error, "detail", None) or error.message or error.code.text
+
+
 def _larger_request(said: str) -> str:
     sizes = re.search(r"of (\d+) bytes", said)
     return f"raise it with -X max.request.size={int(sizes[1]) + _HEADROOM_BYTES}" if sizes else "raise it with -X"
@@ -91,7 +96,7 @@ def refuses(command: Callable[P, R]) -> Callable[P, R]:
         except KlammError as error:
             if error.code is ErrorCode.NETWORK_EXCEPTION and (said := not_kafka(error.message or "")):
                 raise Refusal(said, code=exit_codes.NO_ANSWER) from None
-            raise broker_refusal(error.code, error.message) from None
+            raise broker_refusal(error.code, error_detail(error)) from None
         except ConfigError as error:
             raise Refusal(str(error)) from None
         except ProtocolError as error:

@@ -28,9 +28,9 @@ def complete_group(ctx: click.Context, _: click.Parameter, incomplete: str) -> l
     """Groups that begin so."""
 
     def names(cluster: BlockingCluster) -> list[str]:
-        from klamm.client.groups import list_groups
+        from klamm.cli.queries.groups import list_groups
 
-        return [row["group"] for row in list_groups(cluster)]
+        return [group.group_id for group in list_groups(cluster)]
 
     return _asked(ctx, incomplete, names)
 

@@ -13,7 +13,8 @@ from klamm.cli.output import output_option, show
 from klamm.cli.target import Target, cluster_options
 
 if TYPE_CHECKING:
-    from klamm.cli.queries.configs import Setting
+    from klamm.cli.queries.configs import ConfigOperation
+    from klamm.client.admin.config_types import ConfigEntry, ResourceType
     from klamm.client.blocking_cluster import BlockingCluster
 
 KIND_NAMES = ("topic", "broker", "group", "client-metrics", "broker-logger")
@@ -49,11 +50,11 @@ def ls(*, kind: str, name: str, everything: bool, docs: bool, raw: bool, target:
         found = configs.describe(cluster, configs.KINDS[kind], resource_name(kind, name), documentation=docs)
     rows = []
     for each in found:
-        if not everything and (each.is_default or each.source == "STATIC_BROKER_CONFIG"):
+        if not everything and (each.is_default or each.source.name == "STATIC_BROKER_CONFIG"):
             continue
         human = output == "table" and not raw
         value = "[hidden]" if each.sensitive else to_person(each.name, each.value) if human else each.value
-        row = {"setting": each.name, "value": value, "from": each.source, "read_only": each.read_only}
+        row = {"setting": each.name, "value": value, "from": each.source.name, "read_only": each.read_only}
         if docs:
             row["meaning"] = each.documentation
         rows.append(row)
@@ -105,11 +106,17 @@ def resource_name(kind: str, name: str) -> str:
 
 
 def change_settings(
-    plan: Plan, cluster: BlockingCluster, kind: int, name: str, settings: tuple[str, ...], keys: tuple[str, ...]
-) -> list[tuple[int, str, str | None]]:
+    plan: Plan,
+    cluster: BlockingCluster,
+    kind: ResourceType,
+    name: str,
+    settings: tuple[str, ...],
+    keys: tuple[str, ...],
+) -> list[ConfigOperation]:
     """What has to be done, written into the plan; checked by the broker before anybody is asked."""
     from klamm.cli.queries import configs
     from klamm.cli.setting_syntax import parse_settings, setting_name, to_person, true_name
+    from klamm.client.admin.config_types import AlterOp
 
     before = {each.name: each for each in configs.describe(cluster, kind, name)}
     known = _known(cluster, kind, name, before)
@@ -118,25 +125,25 @@ def change_settings(
     def named(key: str) -> str:
         return key if known is None else true_name(word, key, known)
 
-    operations: list[tuple[int, str, str | None]] = []
+    operations: list[ConfigOperation] = []
     for written, value in parse_settings(settings).items():
         key = named(written)
         old = before.get(key)
         if old is None or old.value != value or old.is_default:
             plan.changes(key, to_person(key, old.value) if old else None, to_person(key, value))
-            operations.append((configs.SET, key, value))
+            operations.append((AlterOp.SET, key, value))
     for key in (key if key in before else named(setting_name(key)) for key in keys):
         old = before.get(key)
         if old is not None and not old.is_default:
-            default = next((value for source, _, value in old.synonyms if source == "DEFAULT_CONFIG"), None)
+            default = next((each.value for each in old.synonyms if each.source.name == "DEFAULT_CONFIG"), None)
             plan.changes(key, to_person(key, old.value), to_person(key, default))
-            operations.append((configs.DELETE, key, None))
+            operations.append((AlterOp.DELETE, key, None))
     if operations:
         configs.alter(cluster, kind, name, operations, validate_only=True)
     return operations
 
 
-def _known(cluster: BlockingCluster, kind: int, name: str, before: dict[str, Setting]) -> set[str] | None:
+def _known(cluster: BlockingCluster, kind: ResourceType, name: str, before: dict[str, ConfigEntry]) -> set[str] | None:
     """The settings there are; None where only the broker can tell."""
     from klamm.cli.queries import configs
 

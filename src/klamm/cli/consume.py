@@ -267,9 +267,8 @@ def _spans(
 ) -> dict[Place, Span]:
     """What to read of each partition; it has an end unless it is followed."""
     from klamm.cli.partition_reader import Span
-    from klamm.cli.queries.offsets import end_offsets, resolve_place
+    from klamm.cli.queries.offsets import EARLIEST, end_offsets, list_offsets, resolve_place
     from klamm.cli.units import parse_time_ms
-    from klamm.client.groups import EARLIEST, list_offsets
 
     places = _places(cluster, topics, view.partitions)
     now = int(time.time() * 1000)
@@ -299,7 +298,7 @@ def _places(cluster: BlockingCluster, topics: tuple[str, ...], partitions: tuple
 
     places: list[Place] = []
     for topic in find_topics(cluster, topics):
-        held = [p.index for p in topic.partitions]
+        held = [p.partition for p in topic.partitions]
         for index in partitions:
             if index not in held:
                 said = f"{topic.name} has {counted(len(held), 'partition')}, and none is number {index}"

@@ -187,10 +187,10 @@ class Doctor:
 
     def _advertised(self) -> None:
         """What clients are told is where they go next: every address must be reachable from here."""
-        from klamm.cli.queries.cluster import overview
+        from klamm.cli.queries.cluster import describe_cluster
 
         assert self.cluster is not None
-        about = overview(self.cluster)
+        about = describe_cluster(self.cluster)
         asked = {f"{host}:{port}" for host, port in parse_addresses(self.target.bootstrap)}
         for broker in about.brokers:
             if broker.fenced:
@@ -222,8 +222,8 @@ class Doctor:
         assert self.cluster is not None
         topics = list_topics(self.cluster)
         parts = [(topic.name, p) for topic in topics for p in topic.partitions]
-        leaderless = [f"{name}-{p.index}" for name, p in parts if p.leader < 0]
-        behind = [f"{name}-{p.index}" for name, p in parts if p.leader >= 0 and len(p.isr) < len(p.replicas)]
+        leaderless = [f"{name}-{p.partition}" for name, p in parts if p.leader < 0]
+        behind = [f"{name}-{p.partition}" for name, p in parts if p.leader >= 0 and len(p.isr) < len(p.replicas)]
         if leaderless:
             self.add("partitions", "wrong", f"{len(leaderless)} without a leader, such as {leaderless[0]}")
         if behind:
@@ -234,14 +234,15 @@ class Doctor:
             )
 
     def _disk(self) -> None:
-        from klamm.cli.queries.cluster import log_dirs
+        from klamm.cli.queries.cluster import describe_log_dirs
         from klamm.cli.units import format_size
+        from klamm.model.errors import ErrorCode
 
         assert self.cluster is not None
-        for folder in log_dirs(self.cluster):
-            where = f"broker {folder.broker}, {folder.path}"
-            if folder.error:
-                self.add("disk", "wrong", f"{where}: {folder.error.name}; the folder is out of use")
+        for broker_id, folder in describe_log_dirs(self.cluster):
+            where = f"broker {broker_id}, {folder.path}"
+            if folder.error_code:
+                self.add("disk", "wrong", f"{where}: {ErrorCode(folder.error_code).name}; the folder is out of use")
             elif folder.total_bytes < 0:
                 self.add("disk", "left out", f"{where}: the broker does not tell how full it is")
             else:

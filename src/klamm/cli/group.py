@@ -18,6 +18,7 @@ from klamm.cli.units import counted
 from klamm.cli.watch import watch, watch_option
 
 if TYPE_CHECKING:
+    from klamm.client.admin.group_types import MemberDescription
     from klamm.client.blocking_cluster import BlockingCluster
 
 _NAMED_MAX: Final = 3
@@ -47,13 +48,22 @@ def ls(
     pause_s: float | None,
 ) -> None:
     """List groups; with --watch again and again, with members and lag."""
-    from klamm.client.groups import list_groups
+    from klamm.cli.queries.groups import list_groups
 
     measured = with_lag or pause_s is not None
 
     def ask(cluster: BlockingCluster) -> list[dict[str, Any]]:
-        rows = list_groups(cluster, states, types)
-        return [{**row, **_measure(cluster, row["group"])} for row in rows] if measured else rows
+        return [
+            {
+                "group": group.group_id,
+                "type": group.type,
+                "protocol": group.protocol_type,
+                "state": group.state,
+                "coordinator": group.coordinator,
+                **(_measure(cluster, group.group_id) if measured else {}),
+            }
+            for group in list_groups(cluster, states, types)
+        ]
 
     columns = ("group", "type", "protocol", "state", "coordinator", *(("members", "lag") if measured else ()))
     watch(target, pause_s, ask, functools.partial(show, output=output, empty="no groups", columns=columns))
@@ -61,11 +71,11 @@ def ls(
 
 def _measure(cluster: BlockingCluster, name: str) -> dict[str, int | None]:
     """How many members a group has and how far it is behind; unknown of one that is gone, or that is no consumers'."""
-    from klamm.client.groups import describe_group
+    from klamm.cli.queries.groups import describe_lag
     from klamm.model.errors import ErrorCode, KlammError
 
     try:
-        found = describe_group(cluster, name)
+        found = describe_lag(cluster, name)
     except KlammError as error:
         if error.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.GROUP_AUTHORIZATION_FAILED):
             raise
@@ -80,10 +90,10 @@ def _measure(cluster: BlockingCluster, name: str) -> dict[str, int | None]:
 @refuses
 def show_(*, name: str, target: Target, output: str) -> None:
     """Show one group: its state, its members, its offsets and how far they lag behind."""
-    from klamm.client.groups import describe_group
+    from klamm.cli.queries.groups import describe_lag
 
     with target.cluster() as cluster:
-        found = describe_group(cluster, name)
+        found = describe_lag(cluster, name)
 
     def table() -> None:
         facts = ("type", "state", "assignor", "coordinator")
@@ -126,9 +136,9 @@ def seek(*, name: str, place: str, topics: tuple[str, ...], consent: Consent, ta
     """Let a group go on elsewhere. Its members must be stopped first."""
     import time
 
+    from klamm.cli.group_seek import SeekTarget, parse_target, parse_topic, seek_group
+    from klamm.cli.queries.groups import describe_lag, find_group
     from klamm.cli.units import parse_time_ms
-    from klamm.client.groups import Target as Goal
-    from klamm.client.groups import describe_group, list_members, parse_target, parse_topic, seek_group
     from klamm.model.errors import ErrorCode
 
     try:
@@ -137,18 +147,19 @@ def seek(*, name: str, place: str, topics: tuple[str, ...], consent: Consent, ta
             goal = parse_target(place)
         except ValueError as error:
             try:
-                goal = Goal(timestamp=parse_time_ms(place, int(time.time() * 1000)))
+                goal = SeekTarget(timestamp=parse_time_ms(place, int(time.time() * 1000)))
             except ValueError:
                 raise error from None
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     with target.cluster() as cluster:
-        if members := list_members(cluster, name):
+        found = find_group(cluster, name)
+        if found is not None and found.members:
             code = ErrorCode.NON_EMPTY_GROUP
-            raise broker_refusal(code, f"{name} has {_named(members)}; stop them first, nothing was changed")
+            raise broker_refusal(code, f"{name} has {_named(found.members)}; stop them first, nothing was changed")
         rows = seek_group(cluster, name, goal, wanted, dry_run=True)
         if not rows:
-            describe_group(cluster, name)  # says so when there is no such group
+            describe_lag(cluster, name)  # says so when there is no such group
             click.echo(f"{name} has no offsets to move; name a topic with --topic", err=True)
             return
         for row in rows:
@@ -166,8 +177,8 @@ def seek(*, name: str, place: str, topics: tuple[str, ...], consent: Consent, ta
     show([{column: row[column] for column in ("topic", "partition", "before", "offset")} for row in moved], output)
 
 
-def _named(members: Sequence[dict[str, Any]]) -> str:
-    shown = ", ".join(member["client"] or member["member"] for member in members[:_NAMED_MAX])
+def _named(members: Sequence[MemberDescription]) -> str:
+    shown = ", ".join(member.client_id or member.member_id for member in members[:_NAMED_MAX])
     more = ", ..." if len(members) > _NAMED_MAX else ""
     return f"{counted(len(members), 'member')} ({shown}{more})"
 
@@ -179,7 +190,7 @@ def _named(members: Sequence[dict[str, Any]]) -> str:
 @refuses
 def delete(*, names: tuple[str, ...], consent: Consent, target: Target) -> None:
     """Delete groups without members, and their offsets."""
-    from klamm.client.groups import delete_groups, describe_group
+    from klamm.cli.queries.groups import delete_groups, describe_lag
     from klamm.model.errors import ErrorCode
 
     reasons = {
@@ -189,7 +200,7 @@ def delete(*, names: tuple[str, ...], consent: Consent, target: Target) -> None:
     with target.cluster() as cluster:
         plan = Plan()
         for name in dict.fromkeys(names):
-            found = describe_group(cluster, name)
+            found = describe_lag(cluster, name)
             if found["members"]:
                 code = ErrorCode.NON_EMPTY_GROUP
                 raise broker_refusal(code, f"{name} was not deleted: {reasons[code]}")

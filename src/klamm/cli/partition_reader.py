@@ -1,8 +1,8 @@
-"""Reading records by place: from an offset to an offset, or on and on, without a group.
+"""Reading records of partitions from an offset to an offset, or endlessly, without a group.
 
-A blocking reader over `klamm.client.blocking_cluster`: it asks each leader in turn and yields what came, in the order of each
+A reader over a `BlockingCluster`: it fetches from each leader in turn and yields the records in the order of each
 partition. A leader that has moved is looked up again, and a cluster that does not answer is waited for. With
-read_committed, records of aborted transactions are left out. Memory is bounded by one answer per leader.
+read_committed, records of aborted transactions are left out. Memory is bounded by one response per leader.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from klamm.cli.outage import Outage, passes
+from klamm.cli.queries.offsets import LATEST, Place, list_offsets
 from klamm.client.blocking_cluster import BlockingCluster, Unreachable
-from klamm.client.groups import LATEST, Place, list_offsets
 from klamm.client.types import Record
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -114,8 +114,8 @@ class Reader:
         self._cluster.refresh_brokers()  # one that was started again may listen elsewhere
         for topic in topics:
             for partition in topic.partitions:
-                if partition.leader >= 0 and (topic.name, partition.index) in places:
-                    self._leaders[topic.name, partition.index] = partition.leader
+                if partition.leader >= 0 and (topic.name, partition.partition) in places:
+                    self._leaders[topic.name, partition.partition] = partition.leader
 
     def _ask(self, leader: int, places: list[Place], wait_ms: int) -> list[Record]:
         topics: dict[str, FetchTopic] = {}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from klamm.cli.command_errors import broker_refusal, refuses
+from klamm.cli.command_errors import broker_refusal, error_detail, refuses
 from klamm.cli.command_group import Noun
 from klamm.cli.completers import complete_setting, complete_topic
 from klamm.cli.confirmation import Consent, Plan, consent_options
@@ -20,7 +20,7 @@ from klamm.cli.units import counted
 from klamm.cli.watch import read_pause, watch, watch_option
 
 if TYPE_CHECKING:
-    from klamm.cli.queries.topics import Topic
+    from klamm.client.admin.topic_types import TopicDescription
     from klamm.client.blocking_cluster import BlockingCluster
 
 
@@ -61,7 +61,7 @@ def ls(
 
     rates = Rates() if pause_s is not None or rate_s is not None else None
 
-    def choose(cluster: BlockingCluster) -> list[Topic]:
+    def choose(cluster: BlockingCluster) -> list[TopicDescription]:
         return [
             topic
             for topic in list_topics(cluster)
@@ -120,7 +120,7 @@ class Rates:
         return round(max(end - before[1], 0) / (now - before[0]), 1)
 
 
-def _problem(each: Topic) -> str | None:
+def _problem(each: TopicDescription) -> str | None:
     leaderless = sum(p.leader < 0 for p in each.partitions)
     behind = sum(len(p.isr) < len(p.replicas) for p in each.partitions)
     if leaderless:
@@ -128,24 +128,26 @@ def _problem(each: Topic) -> str | None:
     return f"{behind} under-replicated" if behind else None
 
 
-def _measure(cluster: BlockingCluster, topics: Sequence[Topic], rates: Rates | None) -> dict[str, dict[str, Any]]:
-    from klamm.cli.queries.cluster import log_dirs
-    from klamm.client.groups import EARLIEST, LATEST, list_offsets
+def _measure(
+    cluster: BlockingCluster, topics: Sequence[TopicDescription], rates: Rates | None
+) -> dict[str, dict[str, Any]]:
+    from klamm.cli.queries.cluster import describe_log_dirs
+    from klamm.cli.queries.offsets import EARLIEST, LATEST, list_offsets
 
-    places = [(each.name, p.index) for each in topics for p in each.partitions]
+    places = [(each.name, p.partition) for each in topics for p in each.partitions]
     first, last = list_offsets(cluster, places, EARLIEST), list_offsets(cluster, places, LATEST)
     sizes: dict[str, dict[str, Any]] = {each.name: {"offsets": 0, "size_bytes": 0} for each in topics}
     if rates is not None:
         for topic in topics:
-            end = sum(last.get((topic.name, p.index), 0) for p in topic.partitions)
+            end = sum(last.get((topic.name, p.partition), 0) for p in topic.partitions)
             sizes[topic.name]["records_per_s"] = rates.add(topic.name, end)
     for place in places:
         if place in first and place in last:
             sizes[place[0]]["offsets"] += last[place] - first[place]
-    for folder in log_dirs(cluster):
-        for replica in folder.replicas:
-            if replica.topic in sizes:
-                sizes[replica.topic]["size_bytes"] += replica.size_bytes
+    for _, log_dir in describe_log_dirs(cluster):
+        for partition, replica in log_dir.replicas.items():
+            if partition.topic in sizes:
+                sizes[partition.topic]["size_bytes"] += replica.size
     return sizes
 
 
@@ -158,33 +160,35 @@ def _measure(cluster: BlockingCluster, topics: Sequence[Topic], rates: Rates | N
 def show_(*, name: str, everything: bool, target: Target, output: str) -> None:
     """Show one topic: partitions, leaders, replicas, offsets, sizes, settings."""
     from klamm.cli.queries import configs
+    from klamm.cli.queries.offsets import EARLIEST, LATEST, list_offsets
     from klamm.cli.queries.topics import describe_topics
     from klamm.cli.setting_syntax import to_person
-    from klamm.client.groups import EARLIEST, LATEST, list_offsets
+    from klamm.model.ids import uuid_to_str
 
     with target.cluster() as cluster:
         found = describe_topics(cluster, [name])[0]
         settings = configs.describe(cluster, configs.TOPIC, name)
-        places = [(name, p.index) for p in found.partitions]
+        places = [(name, p.partition) for p in found.partitions]
         first, last = list_offsets(cluster, places, EARLIEST), list_offsets(cluster, places, LATEST)
         sizes = _partition_sizes(cluster, name)
+    topic_id = uuid_to_str(found.topic_id)
     partitions = [
         {
-            "partition": p.index,
+            "partition": p.partition,
             "leader": p.leader if p.leader >= 0 else None,
             "epoch": p.leader_epoch,
-            "replicas": p.replicas,
-            "isr": p.isr,
-            "first": first.get((name, p.index)),
-            "next": last.get((name, p.index)),
-            "size_bytes": sizes.get((p.leader, p.index)),
+            "replicas": list(p.replicas),
+            "isr": list(p.isr),
+            "first": first.get((name, p.partition)),
+            "next": last.get((name, p.partition)),
+            "size_bytes": sizes.get((p.leader, p.partition)),
         }
         for p in found.partitions
     ]
     chosen = [setting for setting in settings if everything or not setting.is_default]
     whole: dict[str, Any] = {
         "topic": name,
-        "id": found.id,
+        "id": topic_id,
         "internal": found.internal,
         "partitions": partitions,
         "settings": {each.name: each.value for each in chosen},
@@ -192,11 +196,12 @@ def show_(*, name: str, everything: bool, target: Target, output: str) -> None:
 
     def table() -> None:
         counts = f"{counted(len(partitions), 'partition')}, {counted(found.replication_factor, 'replica')}"
-        click.echo(f"{name}: {counts}, id {found.id}\n")
+        click.echo(f"{name}: {counts}, id {topic_id}\n")
         for line in table_lines(partitions):
             click.echo(line)
         words = [
-            {"setting": each.name, "value": to_person(each.name, each.value), "from": each.source} for each in chosen
+            {"setting": each.name, "value": to_person(each.name, each.value), "from": each.source.name}
+            for each in chosen
         ]
         click.echo("\nno settings of its own" if not words else "")
         for line in table_lines(words):
@@ -206,13 +211,13 @@ def show_(*, name: str, everything: bool, target: Target, output: str) -> None:
 
 
 def _partition_sizes(cluster: BlockingCluster, name: str) -> dict[tuple[int, int], int]:
-    from klamm.cli.queries.cluster import log_dirs
+    from klamm.cli.queries.cluster import describe_log_dirs
 
     return {
-        (folder.broker, replica.partition): replica.size_bytes
-        for folder in log_dirs(cluster)
-        for replica in folder.replicas
-        if replica.topic == name and not replica.is_future
+        (broker_id, partition.partition): replica.size
+        for broker_id, log_dir in describe_log_dirs(cluster)
+        for partition, replica in log_dir.replicas.items()
+        if partition.topic == name and not replica.is_future
     }
 
 
@@ -335,17 +340,17 @@ def alter(
 @refuses
 def delete(*, names: tuple[str, ...], if_exists: bool, consent: Consent, target: Target) -> None:
     """Delete topics and all that is in them."""
+    from klamm.cli.queries.offsets import EARLIEST, LATEST, list_offsets
     from klamm.cli.queries.topics import delete_topics, list_topics, missing_topic
-    from klamm.client.groups import EARLIEST, LATEST, list_offsets
 
     with target.cluster() as cluster:
         known = {each.name: each for each in list_topics(cluster)}
         missing = [name for name in names if name not in known]
         if missing and not if_exists:
             refusal = missing_topic(cluster, missing[0])
-            raise broker_refusal(refusal.code, refusal.message)
+            raise broker_refusal(refusal.code, error_detail(refusal))
         wanted = [name for name in dict.fromkeys(names) if name in known]
-        places = [(name, p.index) for name in wanted for p in known[name].partitions]
+        places = [(name, p.partition) for name in wanted for p in known[name].partitions]
         first, last = list_offsets(cluster, places, EARLIEST), list_offsets(cluster, places, LATEST)
         plan = Plan()
         for name in wanted:
@@ -369,9 +374,8 @@ def delete(*, names: tuple[str, ...], if_exists: bool, consent: Consent, target:
 @refuses
 def trim(*, name: str, before: str, partitions: tuple[int, ...], consent: Consent, target: Target) -> None:
     """Forget the records before an offset or a time."""
-    from klamm.cli.queries.offsets import NoPlace, check_place, delete_records, resolve_place
+    from klamm.cli.queries.offsets import EARLIEST, NoPlace, check_place, delete_records, list_offsets, resolve_place
     from klamm.cli.queries.topics import find_topics
-    from klamm.client.groups import EARLIEST, list_offsets
     from klamm.model.errors import ErrorCode
 
     try:
@@ -380,12 +384,12 @@ def trim(*, name: str, before: str, partitions: tuple[int, ...], consent: Consen
         raise click.UsageError(f"--before: {error}") from None
     with target.cluster() as cluster:
         held = find_topics(cluster, [name])[0]
-        missing = set(partitions) - {p.index for p in held.partitions}
+        missing = set(partitions) - {p.partition for p in held.partitions}
         if missing:
             many = counted(len(held.partitions), "partition")
             said = f"{name} has {many}, and none is number {min(missing)}; `klamm topic show {name}` lists them"
             raise broker_refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, said)
-        chosen = [(name, p.index) for p in held.partitions if not partitions or p.index in partitions]
+        chosen = [(name, p.partition) for p in held.partitions if not partitions or p.partition in partitions]
         first = list_offsets(cluster, chosen, EARLIEST)
         goals = resolve_place(cluster, chosen, before)
         goals = {place: goal for place, goal in goals.items() if goal > first.get(place, 0)}

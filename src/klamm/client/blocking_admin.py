@@ -45,16 +45,19 @@ class Admin(BlockingFace):
 
     list_topics = _blocking(AsyncAdmin.list_topics)
     describe_topics = _blocking(AsyncAdmin.describe_topics)
+    describe_topics_by_metadata = _blocking(AsyncAdmin.describe_topics_by_metadata)
     create_topic = _blocking(AsyncAdmin.create_topic)
     create_topics = _blocking(AsyncAdmin.create_topics)
     delete_topics = _blocking(AsyncAdmin.delete_topics)
     create_partitions = _blocking(AsyncAdmin.create_partitions)
     delete_records = _blocking(AsyncAdmin.delete_records)
     list_offsets = _blocking(AsyncAdmin.list_offsets)
+    list_available_offsets = _blocking(AsyncAdmin.list_available_offsets)
     partitions_of = _blocking(AsyncAdmin.partitions_of)
 
     describe_configs = _blocking(AsyncAdmin.describe_configs)
     alter_configs = _blocking(AsyncAdmin.alter_configs)
+    apply_config_operations = _blocking(AsyncAdmin.apply_config_operations)
     list_config_resources = _blocking(AsyncAdmin.list_config_resources)
 
     list_groups = _blocking(AsyncAdmin.list_groups)

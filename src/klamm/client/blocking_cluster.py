@@ -3,9 +3,9 @@
     with BlockingCluster("127.0.0.1:9092") as cluster:
         print(cluster.run(TopicsAdmin(cluster).list_topics()))
 
-It is the transport of the admin families that `AsyncAdmin` is made of (`admin.base.AdminTransport`): its coroutines never
-suspend, so `run` drives them without an event loop. Importing asyncio would take a command longer than the rest of its
-work. `ask` sends a single message of `klamm.protocol`, in the newest version that both sides speak.
+It is the transport of the admin families that `AsyncAdmin` is made of (`admin.base.AdminTransport`): its coroutines
+never suspend, so `run` drives them without an event loop. Importing asyncio would take a command longer than the rest
+of its work. `ask` sends a single message of `klamm.protocol`, in the newest version that both sides speak.
 """
 
 import socket
@@ -19,7 +19,6 @@ from klamm.client.core.metadata import Broker, ClusterTable
 from klamm.client.core.routing import ADMIN
 from klamm.client.errors import CoordinatorError, KafkaError, error_for
 from klamm.model.errors import ErrorCode, KlammError, RemoteProtocolError
-from klamm.model.ids import TopicPartition
 from klamm.protocol.apis import BY_NAME, Api
 from klamm.protocol.codec import decode, encode
 from klamm.protocol.header import RequestHeader, decode_response_header, encode_request_header
@@ -29,6 +28,8 @@ from klamm.protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 
 if TYPE_CHECKING:
     import ssl
+
+    from klamm.client.admin.base import AdminConnection
 
 T = TypeVar("T")
 
@@ -224,12 +225,15 @@ class BlockingCluster:
     def leader(self, topic: str, partition: int) -> BlockingConnection:
         """The connection to the leader of a partition."""
         self.run(self.refresh([topic]))
-        leader = self.table.leader(TopicPartition(topic, partition))
-        if leader < 0:
-            known = self.table.topics.get(topic)
-            code = ErrorCode(known.error_code if known else 0) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            raise KlammError(code, f"nobody leads {topic}-{partition}")
-        return self.broker(leader)
+        known = self.table.topics.get(topic)
+        if known is None or known.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
+        metadata = known.partitions.get(partition)
+        if metadata is None:
+            raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} has no partition {partition}")
+        if metadata.leader < 0:
+            raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader")
+        return self.broker(metadata.leader)
 
     def ask(self, request: Any) -> Any:
         """The response of any broker: the same one as long as its connection lasts."""
@@ -263,7 +267,7 @@ class BlockingCluster:
         work.close()
         raise RuntimeError("a coroutine over a blocking cluster must not suspend")
 
-    async def any_connection(self) -> BlockingConnection:
+    async def any_connection(self) -> "AdminConnection":
         """The connection to any broker."""
         return self._any()
 

@@ -80,6 +80,8 @@ class KafkaError(KlammError):
 
     detail: str | None = None
     """The sentence without the error's name and the item it is about; the broker's own where it sent one."""
+    item: Any = None
+    """Which item of a request failed, when the request was about items: a topic, a partition, a group."""
 
     @property
     def retriable(self) -> bool:

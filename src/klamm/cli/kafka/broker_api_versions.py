@@ -21,11 +21,11 @@ def main(args: list[str]) -> int:
     if parsed is None:
         return 0
     checked(FLAGS, lambda: require(parsed, "bootstrap-server"))
-    from klamm.cli.queries.cluster import overview
+    from klamm.cli.queries.cluster import describe_cluster
     from klamm.protocol.messages.api_versions import ApiVersionsRequest
 
     with connect(parsed) as cluster:
-        for broker in overview(cluster).brokers:
+        for broker in describe_cluster(cluster).brokers:
             if broker.fenced:
                 continue
             request = ApiVersionsRequest(client_software_name="klamm", client_software_version="0")

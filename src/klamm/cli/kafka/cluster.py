@@ -52,10 +52,10 @@ def main(args: list[str]) -> int:
 
 
 def _unregister(cluster: BlockingCluster, broker_id: int) -> None:
-    from klamm.cli.queries.cluster import unregister
+    from klamm.cli.queries.cluster import unregister_broker
 
     try:
-        unregister(cluster, broker_id)
+        unregister_broker(cluster, broker_id)
     except KlammError as error:
         if error.code == ErrorCode.UNSUPPORTED_VERSION:
             raise ToolFailed("The target cluster does not support the broker unregistration API.", out=True) from None
@@ -65,7 +65,7 @@ def _unregister(cluster: BlockingCluster, broker_id: int) -> None:
 
 def _list_endpoints(cluster: BlockingCluster, parsed: Parsed) -> None:
     from klamm.cli.kafka.controllers import BROKERS, CONTROLLERS
-    from klamm.cli.queries.topics import check
+    from klamm.client.errors import raise_for
     from klamm.protocol.messages.describe_cluster import DescribeClusterRequest
 
     of_controllers = parsed.has("bootstrap-controller")
@@ -74,7 +74,7 @@ def _list_endpoints(cluster: BlockingCluster, parsed: Parsed) -> None:
         include_fenced_brokers=parsed.has("include-fenced-brokers"),
     )
     answer = cluster.ask(request)
-    check(answer.error_code, answer.error_message)
+    raise_for(answer.error_code, answer.error_message)
     nodes = sorted(answer.brokers, key=lambda node: node.broker_id)
     width = max((len(node.host) for node in nodes), default=0)
     rows = [("ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE")]

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, java_integer, one_action
 from klamm.cli.kafka.script import ToolFailed, checked, connect, java_error, read_flags
+from klamm.client.admin.config_types import ResourceType
 from klamm.model.errors import KlammError
 
 if TYPE_CHECKING:
-    from klamm.cli.queries.configs import Setting
+    from klamm.client.admin.config_types import ConfigEntry
     from klamm.client.blocking_cluster import BlockingCluster
 
 FLAGS: Final = Flags(
@@ -41,7 +42,13 @@ FLAGS: Final = Flags(
     Flag("ip-defaults", "As --entity-type ips --entity-default."),
     Flag("force", "Do not ask."),
 )
-KINDS: Final = {"topics": 2, "brokers": 4, "broker-loggers": 8, "client-metrics": 16, "groups": 32}
+KINDS: Final = {
+    "topics": ResourceType.TOPIC,
+    "brokers": ResourceType.BROKER,
+    "broker-loggers": ResourceType.BROKER_LOGGER,
+    "client-metrics": ResourceType.CLIENT_METRICS,
+    "groups": ResourceType.GROUP,
+}
 QUOTAS: Final = {"users": "user", "clients": "client-id", "ips": "ip"}
 _SHORT: Final = {
     "topic": "topics",
@@ -180,9 +187,10 @@ def _deletions(parsed: Parsed) -> list[str]:
 
 def _alter(cluster: BlockingCluster, kind: str, name: str | None, parsed: Parsed) -> None:
     from klamm.cli.queries import configs
+    from klamm.client.admin.config_types import AlterOp
 
-    operations: list[tuple[int, str, str | None]] = [(configs.SET, k, v) for k, v in _additions(parsed).items()]
-    operations += [(configs.DELETE, key, None) for key in _deletions(parsed)]
+    operations: list[configs.ConfigOperation] = [(AlterOp.SET, k, v) for k, v in _additions(parsed).items()]
+    operations += [(AlterOp.DELETE, key, None) for key in _deletions(parsed)]
     if kind == "broker-loggers":
         known = {each.name for each in configs.describe(cluster, KINDS[kind], str(name))}
         strange = [key for _, key, _ in operations if key not in known]
@@ -217,7 +225,7 @@ def _describe(cluster: BlockingCluster, kind: str, name: str | None, *, everythi
                 print(_line(setting))
 
 
-def _dynamic(kind: str, name: str | None, setting: Setting) -> bool:
+def _dynamic(kind: str, name: str | None, setting: ConfigEntry) -> bool:
     own = {
         "topics": "DYNAMIC_TOPIC_CONFIG",
         "brokers": "DYNAMIC_DEFAULT_BROKER_CONFIG" if name is None else "DYNAMIC_BROKER_CONFIG",
@@ -225,11 +233,11 @@ def _dynamic(kind: str, name: str | None, setting: Setting) -> bool:
         "client-metrics": "DYNAMIC_CLIENT_METRICS_CONFIG",
         "groups": "DYNAMIC_GROUP_CONFIG",
     }[kind]
-    return setting.source == own
+    return setting.source.name == own
 
 
-def _line(setting: Setting) -> str:
-    synonyms = ", ".join(f"{source}:{name}={_null(value)}" for source, name, value in setting.synonyms)
+def _line(setting: ConfigEntry) -> str:
+    synonyms = ", ".join(f"{synonym.source.name}:{synonym.name}={_null(synonym.value)}" for synonym in setting.synonyms)
     sensitive = "true" if setting.sensitive else "false"
     return f"  {setting.name}={_null(setting.value)} sensitive={sensitive} synonyms={{{synonyms}}}"
 
@@ -249,14 +257,14 @@ def _names(cluster: BlockingCluster, kind: str) -> list[str | None]:
         return [topic.name for topic in list_topics(cluster)]
     if kind in ("brokers", "broker-loggers"):
         return [*map(str, cluster.broker_ids), *([None] if kind == "brokers" else [])]
-    from klamm.cli.queries.topics import check
+    from klamm.client.errors import raise_for
     from klamm.protocol.messages.list_config_resources import ListConfigResourcesRequest
 
     answer = cluster.ask(ListConfigResourcesRequest(resource_types=[KINDS[kind]]))
-    check(answer.error_code)
+    raise_for(answer.error_code)
     listed: list[str | None] = [resource.resource_name for resource in answer.config_resources]
     if kind == "groups":
-        from klamm.client.groups import list_groups
+        from klamm.cli.queries.groups import list_groups
 
-        listed += [row["group"] for row in list_groups(cluster) if row["group"] not in listed]
+        listed += [group.group_id for group in list_groups(cluster) if group.group_id not in listed]
     return sorted(listed, key=str)

@@ -148,26 +148,26 @@ def _validate(pattern: str) -> int:
 
 
 def _list(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.client.groups import list_groups
+    from klamm.cli.queries.groups import list_groups
 
     states = _words(parsed, "state", STATES)
     types = _words(parsed, "type", TYPES)
-    rows = [
-        row
-        for row in list_groups(cluster, states, types)
-        if row["protocol"] in ("", "consumer") and row["type"].lower() in ("classic", "consumer")
+    groups = [
+        group
+        for group in list_groups(cluster, states, types)
+        if group.protocol_type in ("", "consumer") and group.type.lower() in ("classic", "consumer")
     ]
     if not parsed.has("state") and not parsed.has("type"):
-        for row in rows:
-            print(row["group"])
+        for group in groups:
+            print(group.group_id)
         return
-    width = max([15, *(len(row["group"]) for row in rows)]) + 10
+    width = max([15, *(len(group.group_id) for group in groups)]) + 10
     heads = ["GROUP"] + (["TYPE"] if parsed.has("type") else []) + (["STATE"] if parsed.has("state") else [])
     cells = [
-        [row["group"]]
-        + ([row["type"].capitalize()] if parsed.has("type") else [])
-        + ([row["state"]] if parsed.has("state") else [])
-        for row in rows
+        [group.group_id]
+        + ([group.type.capitalize()] if parsed.has("type") else [])
+        + ([group.state] if parsed.has("state") else [])
+        for group in groups
     ]
     for line in (heads, *cells):
         print(" ".join([f"{line[0]:<{width}}", *(f"{cell:<20}" for cell in line[1:])]))
@@ -187,17 +187,17 @@ def _words(parsed: Parsed, name: str, known: Sequence[str]) -> list[str]:
 
 def _names(cluster: BlockingCluster, parsed: Parsed) -> list[str]:
     if parsed.has("all-groups"):
-        from klamm.client.groups import list_groups
+        from klamm.cli.queries.groups import list_groups
 
-        return [row["group"] for row in list_groups(cluster)]
+        return [group.group_id for group in list_groups(cluster)]
     return parsed.all("group")
 
 
 def _describe(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.cli.queries.groups import describe
+    from klamm.cli.queries.groups import committed_offsets, describe_group
 
     for name in _names(cluster, parsed):
-        found = describe(cluster, name)
+        found = describe_group(cluster, name)
         verbose = parsed.has("verbose")
         group_tables.print_state_notice(found)
         if parsed.has("members"):
@@ -205,11 +205,11 @@ def _describe(cluster: BlockingCluster, parsed: Parsed) -> None:
         elif parsed.has("state"):
             print(group_tables.state(found, verbose=verbose))
         else:
-            print(group_tables.offsets(cluster, found, verbose=verbose))
+            print(group_tables.offsets(cluster, found, committed_offsets(cluster, name), verbose=verbose))
 
 
 def _delete(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.client.groups import delete_groups
+    from klamm.cli.queries.groups import delete_groups
 
     names = _names(cluster, parsed)
     codes = delete_groups(cluster, names)
@@ -228,7 +228,7 @@ def _delete(cluster: BlockingCluster, parsed: Parsed) -> None:
 
 def _reset(cluster: BlockingCluster, parsed: Parsed) -> None:
     from klamm.cli.kafka.group_offsets import new_offsets
-    from klamm.cli.queries.groups import commit
+    from klamm.cli.queries.groups import commit_offsets
 
     moved: dict[str, dict[tuple[str, int], int]] = {}
     for name in _names(cluster, parsed):
@@ -236,7 +236,7 @@ def _reset(cluster: BlockingCluster, parsed: Parsed) -> None:
         if goals is None:
             continue
         if parsed.has("execute"):
-            commit(cluster, name, goals)
+            commit_offsets(cluster, name, goals)
         moved[name] = goals
     if parsed.has("export"):
         several = len(moved) > 1

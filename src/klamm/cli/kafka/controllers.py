@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from klamm.cli.queries.topics import check
+from typing import Any
+
 from klamm.client.blocking_cluster import BlockingCluster, BlockingConnection
+from klamm.client.errors import raise_for
 from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.apis import BY_NAME
 from klamm.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
 BROKERS, CONTROLLERS = 1, 2
@@ -12,7 +15,7 @@ BROKERS, CONTROLLERS = 1, 2
 
 
 class ControllerCluster(BlockingCluster):
-    """The controllers, found through any of them; a question is put to the active one, which alone changes things."""
+    """The controllers, discovered through any of them; requests go to the active one, which alone changes state."""
 
     def _overview(self) -> DescribeClusterResponse:
         answer: DescribeClusterResponse = self._first.ask(DescribeClusterRequest(endpoint_type=CONTROLLERS))
@@ -21,7 +24,7 @@ class ControllerCluster(BlockingCluster):
                 ErrorCode.MISMATCHED_ENDPOINT_TYPE,
                 f"{self._first.address} is no controller's listener; reach brokers with --bootstrap-server",
             )
-        check(answer.error_code, answer.error_message)
+        raise_for(answer.error_code, answer.error_message)
         return answer
 
     @property
@@ -40,8 +43,12 @@ class ControllerCluster(BlockingCluster):
             )
         return super().broker(broker_id)
 
+    async def any_connection(self) -> _ActiveController:
+        """A connection whose requests go to the controller that is active when they are sent."""
+        return _ActiveController(self)
+
     def ask(self, request: object) -> object:
-        """Ask the active controller."""
+        """The response of the active controller."""
         active = self._overview().controller_id
         try:
             return self.broker(active).ask(request) if active >= 0 else self._first.ask(request)
@@ -54,9 +61,25 @@ class ControllerCluster(BlockingCluster):
             ) from None
 
 
+class _ActiveController:
+    """Requests of an admin family to whichever controller is active."""
+
+    def __init__(self, cluster: ControllerCluster) -> None:
+        self._cluster = cluster
+
+    def version_of(self, name: str) -> int:
+        """The newest version of an API that this client speaks."""
+        return BY_NAME[name].versions[1]
+
+    async def request(self, request: Any, version: int | None = None) -> Any:
+        """The response of the active controller."""
+        del version  # negotiated with the controller that is asked
+        return self._cluster.ask(request)
+
+
 def cluster_id(cluster: BlockingCluster) -> str:
     """The id of the cluster that was reached, one way or the other."""
     kind = CONTROLLERS if isinstance(cluster, ControllerCluster) else BROKERS
     answer = cluster.ask(DescribeClusterRequest(endpoint_type=kind))
-    check(answer.error_code, answer.error_message)
+    raise_for(answer.error_code, answer.error_message)
     return str(answer.cluster_id)

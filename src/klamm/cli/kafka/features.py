@@ -59,9 +59,9 @@ def _complaint(reason: str) -> ToolFailed:
 
 
 def _describe(cluster: BlockingCluster) -> int:
-    from klamm.cli.queries.features import describe, level_name
+    from klamm.cli.queries.features import describe_features, level_name
 
-    features, epoch = describe(cluster)
+    features, epoch = describe_features(cluster)
     for feature in features:
         lowest, highest, level = (
             level_name(feature.name, number) for number in (feature.lowest, feature.highest, feature.level)
@@ -104,14 +104,15 @@ def _show_dependencies(parsed: Parsed) -> int:
 
 
 def _change(cluster: BlockingCluster, command: str, parsed: Parsed) -> int:
-    from klamm.cli.queries.features import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE, update
+    from klamm.cli.queries.features import update_features
+    from klamm.client.admin.cluster_types import UpgradeType
 
     levels = _wanted(command, parsed)
-    kind = UPGRADE
+    kind = UpgradeType.UPGRADE
     if command != "upgrade":
-        kind = UNSAFE_DOWNGRADE if parsed.has("unsafe") else SAFE_DOWNGRADE
+        kind = UpgradeType.UNSAFE_DOWNGRADE if parsed.has("unsafe") else UpgradeType.SAFE_DOWNGRADE
     dry_run = parsed.has("dry-run")
-    results = update(cluster, levels, kind, validate_only=dry_run)
+    results = update_features(cluster, levels, kind, validate_only=dry_run)
     failed = 0
     for name, (code, said) in sorted(results.items()):
         to = "" if command == "disable" else f" to {levels[name]}"

@@ -9,7 +9,7 @@ from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Pars
 from klamm.cli.kafka.script import ToolFailed, checked, connect, read_flags
 
 if TYPE_CHECKING:
-    from klamm.cli.queries.topics import Topic
+    from klamm.client.admin.topic_types import TopicDescription
 
 TIMES: Final = {
     "latest": -1,
@@ -47,8 +47,8 @@ def main(args: list[str]) -> int:
     moment = _moment(parsed.text("time", "latest"))
     if parsed.has("topic-partitions") and (parsed.has("topic") or parsed.has("partitions")):
         raise _failed("--topic-partitions cannot be used with --topic or --partitions")
+    from klamm.cli.queries.offsets import list_offsets
     from klamm.cli.queries.topics import list_topics
-    from klamm.client.groups import list_offsets
 
     with connect(parsed) as cluster:
         places = _places(list_topics(cluster), parsed)
@@ -75,10 +75,10 @@ def _moment(text: str) -> int:
     return moment
 
 
-def _places(topics: list[Topic], parsed: Parsed) -> list[tuple[str, int]]:
+def _places(topics: list[TopicDescription], parsed: Parsed) -> list[tuple[str, int]]:
     if parsed.has("exclude-internal-topics"):
         topics = [topic for topic in topics if not topic.internal]
-    everything = [(topic.name, p.index) for topic in topics for p in topic.partitions]
+    everything = [(topic.name, p.partition) for topic in topics for p in topic.partitions]
     patterns = parsed.get("topic-partitions")
     if patterns is not None:
         tests = [_pattern(each) for each in patterns.split(",")]

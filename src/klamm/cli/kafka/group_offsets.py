@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from klamm.cli.kafka.options import Parsed, Usage, java_integer
-from klamm.client.groups import EARLIEST, LATEST, Place, list_offsets
+from klamm.cli.queries.offsets import EARLIEST, LATEST, Place, list_offsets
 from klamm.model.errors import ErrorCode, KlammError
 
 if TYPE_CHECKING:
@@ -20,16 +20,18 @@ _DURATION = re.compile(r"(-)?P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\
 
 def new_offsets(cluster: BlockingCluster, parsed: Parsed, name: str) -> dict[Place, int] | None:
     """The new offset of each partition in scope; None when the group's state forbids it, which was said."""
-    from klamm.cli.queries.groups import describe_or_none
+    from klamm.cli.queries.groups import committed_offsets, find_group
 
-    group = describe_or_none(cluster, name)
+    group = find_group(cluster, name)
     if group is not None and group.state not in ("Empty", "Dead"):
         print(
             f"\nError: Assignments can only be reset if the group '{name}' is inactive, but the current state is"
             f" {group.state}."
         )
         return None
-    committed = {} if group is None else {place: offset for place, (offset, _) in group.committed.items()}
+    committed: dict[Place, int] = {}
+    if group is not None:
+        committed.update({place: position.offset for place, position in committed_offsets(cluster, name).items()})
     if parsed.has("from-file"):
         goals = _from_file(parsed.text("from-file"), name)
         _check_exist(cluster, list(goals))
@@ -68,7 +70,7 @@ def _check_exist(cluster: BlockingCluster, places: list[Place]) -> None:
     """Usage with Kafka's sentence when there are partitions among them that nobody has."""
     from klamm.cli.queries.topics import list_topics
 
-    known = {(topic.name, each.index) for topic in list_topics(cluster) for each in topic.partitions}
+    known = {(topic.name, each.partition) for topic in list_topics(cluster) for each in topic.partitions}
     missing = ",".join(f"{topic}-{partition}" for topic, partition in places if (topic, partition) not in known)
     if missing:
         raise Usage(f'The partitions "{missing}" do not exist', flags=False)
@@ -94,7 +96,7 @@ def partitions(cluster: BlockingCluster, texts: list[str], *, missing_ok: bool =
             found += [(name, number) for number in numbers if number is not None]
             continue
         try:
-            found += [(name, p.index) for p in find_topics(cluster, [name])[0].partitions]
+            found += [(name, p.partition) for p in find_topics(cluster, [name])[0].partitions]
         except KlammError as error:
             if not missing_ok or error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise

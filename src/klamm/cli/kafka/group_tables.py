@@ -7,19 +7,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from klamm.cli.queries.groups import Group, Member
+    from klamm.cli.queries.groups import Offsets
+    from klamm.client.admin.group_types import GroupDescription, MemberDescription
     from klamm.client.blocking_cluster import BlockingCluster
 
 
-def print_state_notice(group: Group) -> None:
+def print_state_notice(group: GroupDescription) -> None:
     """What Kafka says on standard error about a group that has no members, or none that have settled."""
     notices = {
-        "Empty": f"Consumer group '{group.name}' has no active members.",
-        "Dead": f"Consumer group '{group.name}' does not exist.",
-        "PreparingRebalance": f"Warning: Consumer group '{group.name}' is rebalancing.",
-        "CompletingRebalance": f"Warning: Consumer group '{group.name}' is rebalancing.",
-        "Assigning": f"Warning: Consumer group '{group.name}' is rebalancing.",
-        "Reconciling": f"Warning: Consumer group '{group.name}' is rebalancing.",
+        "Empty": f"Consumer group '{group.group_id}' has no active members.",
+        "Dead": f"Consumer group '{group.group_id}' does not exist.",
+        "PreparingRebalance": f"Warning: Consumer group '{group.group_id}' is rebalancing.",
+        "CompletingRebalance": f"Warning: Consumer group '{group.group_id}' is rebalancing.",
+        "Assigning": f"Warning: Consumer group '{group.group_id}' is rebalancing.",
+        "Reconciling": f"Warning: Consumer group '{group.group_id}' is rebalancing.",
     }
     if group.state in notices:
         print(f"\n{notices[group.state]}", file=sys.stderr)
@@ -29,29 +30,31 @@ def _width(title: int, values: Sequence[str]) -> int:
     return max([title, *map(len, values)])
 
 
-def offsets(cluster: BlockingCluster, group: Group, *, verbose: bool) -> str:
+def offsets(cluster: BlockingCluster, group: GroupDescription, committed: Offsets, *, verbose: bool) -> str:
     """One line per partition: where the group is, where the end is, who reads it."""
-    from klamm.client.groups import LATEST, list_offsets
+    from klamm.cli.queries.offsets import LATEST, list_offsets
 
-    owners: dict[tuple[str, int], Member] = {place: m for m in group.members for place in m.assigned}
-    places = sorted({*group.committed, *owners})
+    owners = {place: member for member in group.members for place in member.assignment}
+    places = sorted({*committed, *owners})
     ends = list_offsets(cluster, places, LATEST)
     lines: list[list[str]] = []
     for place in places:
-        offset, epoch = group.committed.get(place, (None, -1))
+        position = committed.get(place)
+        offset = None if position is None else position.offset
+        epoch = -1 if position is None else position.leader_epoch
         owner = owners.get(place)
         end = ends.get(place)
         lag = "-" if offset is None or end is None else str(end - offset)
-        row = [group.name, place[0], str(place[1])]
+        row = [group.group_id, place[0], str(place[1])]
         if verbose:
             row.append("-" if epoch < 0 else str(epoch))
         row += ["-" if offset is None else str(offset), "-" if end is None else str(end), lag]
-        row += [owner.id, owner.host, owner.client_id] if owner else ["-", "-", "-"]
+        row += [owner.member_id, _host(owner), owner.client_id] if owner else ["-", "-", "-"]
         lines.append(row)
     for member in group.members:
-        if not member.assigned:
+        if not member.assignment:
             dashes = ["-"] * (6 if verbose else 5)
-            lines.append([group.name, dashes[0], *dashes[1:], member.id, member.host, member.client_id])
+            lines.append([group.group_id, dashes[0], *dashes[1:], member.member_id, _host(member), member.client_id])
     heads = [
         "GROUP",
         "TOPIC",
@@ -74,11 +77,15 @@ def offsets(cluster: BlockingCluster, group: Group, *, verbose: bool) -> str:
     return "\n" + "\n".join(_line(line, widths) for line in (heads, *lines))
 
 
+def _host(member: MemberDescription) -> str:
+    return f"/{member.host}"  # as Java prints an InetAddress
+
+
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return " ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
 
 
-def members(group: Group, *, verbose: bool) -> str:
+def members(group: GroupDescription, *, verbose: bool) -> str:
     """One line per member."""
     heads = ["GROUP", "CONSUMER-ID"]
     static = any(member.instance_id for member in group.members)
@@ -95,18 +102,18 @@ def members(group: Group, *, verbose: bool) -> str:
     return "\n" + "\n".join(_line(line, widths) + " " for line in (heads, *lines))
 
 
-def _member(group: Group, member: Member, heads: Sequence[str]) -> list[str]:
+def _member(group: GroupDescription, member: MemberDescription, heads: Sequence[str]) -> list[str]:
     cells = {
-        "GROUP": group.name,
-        "CONSUMER-ID": member.id,
+        "GROUP": group.group_id,
+        "CONSUMER-ID": member.member_id,
         "GROUP-INSTANCE-ID": member.instance_id or "-",
-        "HOST": member.host,
+        "HOST": _host(member),
         "CLIENT-ID": member.client_id,
-        "#PARTITIONS": str(len(member.assigned)),
-        "CURRENT-EPOCH": "-" if member.epoch is None else str(member.epoch),
-        "CURRENT-ASSIGNMENT": assignment(member.assigned),
-        "TARGET-EPOCH": "-" if group.target_epoch is None else str(group.target_epoch),
-        "TARGET-ASSIGNMENT": "-" if member.target is None else assignment(member.target),
+        "#PARTITIONS": str(len(member.assignment)),
+        "CURRENT-EPOCH": "-" if member.member_epoch is None else str(member.member_epoch),
+        "CURRENT-ASSIGNMENT": assignment(member.assignment),
+        "TARGET-EPOCH": "-" if group.assignment_epoch is None else str(group.assignment_epoch),
+        "TARGET-ASSIGNMENT": "-" if member.target_assignment is None else assignment(member.target_assignment),
         "UPGRADED": "-" if member.upgraded is None else str(member.upgraded).lower(),
     }
     return [cells[head] for head in heads]
@@ -120,15 +127,15 @@ def assignment(places: Sequence[tuple[str, int]]) -> str:
     return ";".join(f"{topic}:{','.join(map(str, each))}" for topic, each in by_topic.items()) or "-"
 
 
-def state(group: Group, *, verbose: bool) -> str:
+def state(group: GroupDescription, *, verbose: bool) -> str:
     """The group itself."""
-    coordinator = f"{group.coordinator_host}:{group.coordinator_port}  ({group.coordinator_id})"
+    coordinator = f"{group.coordinator.host}:{group.coordinator.port}  ({group.coordinator.id})"
     heads = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE"]
-    row = [group.name, coordinator, group.assignor or "-", group.state]
-    widths = [_width(15, [group.name]), _width(25, [coordinator]), 20, 20]
+    row = [group.group_id, coordinator, group.assignor or "-", group.state]
+    widths = [_width(15, [group.group_id]), _width(25, [coordinator]), 20, 20]
     if verbose:
         heads += ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"]
-        row += ["-" if each is None else str(each) for each in (group.epoch, group.target_epoch)]
+        row += ["-" if each is None else str(each) for each in (group.group_epoch, group.assignment_epoch)]
         widths += [15, 25]
     heads.append("#MEMBERS")
     row.append(str(len(group.members)))

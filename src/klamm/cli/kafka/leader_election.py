@@ -33,12 +33,15 @@ def main(args: list[str]) -> int:
     kind = parsed.text("election-type").upper()
     if kind not in ("PREFERRED", "UNCLEAN"):
         raise Usage(f"Cannot parse argument '{parsed.text('election-type')}' of option election-type", flags=False)
-    from klamm.cli.queries.replicas import PREFERRED, UNCLEAN, elect
+    from klamm.cli.queries.replicas import elect_leaders
+    from klamm.client.admin.replica_types import ElectionType
 
     places = _places(parsed)
     with connect(parsed, "admin.config") as cluster:
-        results = elect(cluster, PREFERRED if kind == "PREFERRED" else UNCLEAN, places)
-    done, needless, failed = [], [], []
+        results = elect_leaders(cluster, ElectionType[kind], places)
+    done: list[tuple[str, int]] = []
+    needless: list[tuple[str, int]] = []
+    failed = []
     for place, (code, said) in results.items():
         if not code:
             done.append(place)

@@ -7,6 +7,7 @@ from typing import Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, require
 from klamm.cli.kafka.script import ToolFailed, checked, connect, error_text, integers, read_flags
+from klamm.model.errors import ErrorCode
 
 FLAGS: Final = Flags(
     "kafka-log-dirs",
@@ -24,7 +25,7 @@ def main(args: list[str]) -> int:
     if parsed is None:
         return 0
     checked(FLAGS, lambda: require(parsed, "bootstrap-server", "describe"))
-    from klamm.cli.queries.cluster import log_dirs
+    from klamm.cli.queries.cluster import describe_log_dirs
 
     topics = {name for name in parsed.text("topic-list").split(",") if name}
     with connect(parsed) as cluster:
@@ -37,7 +38,7 @@ def main(args: list[str]) -> int:
                 f" Current existent brokers: {','.join(map(str, known))}"
             )
         print("Querying brokers for log directories information")
-        found = log_dirs(cluster, sorted(set(asked)))
+        held = describe_log_dirs(cluster, sorted(set(asked)))
     print(f"Received log directory information from brokers {','.join(map(str, sorted(set(asked))))}")
     brokers = [
         {
@@ -46,19 +47,19 @@ def main(args: list[str]) -> int:
                 {
                     "partitions": [
                         {
-                            "partition": f"{replica.topic}-{replica.partition}",
-                            "size": replica.size_bytes,
+                            "partition": str(partition),
+                            "size": replica.size,
                             "offsetLag": replica.offset_lag,
                             "isFuture": replica.is_future,
                         }
-                        for replica in folder.replicas
-                        if not topics or replica.topic in topics
+                        for partition, replica in log_dir.replicas.items()
+                        if not topics or partition.topic in topics
                     ],
-                    "error": error_text(folder.error) if folder.error else None,
-                    "logDir": folder.path,
+                    "error": error_text(ErrorCode(log_dir.error_code)) if log_dir.error_code else None,
+                    "logDir": log_dir.path,
                 }
-                for folder in found
-                if folder.broker == broker
+                for broker_id, log_dir in held
+                if broker_id == broker
             ],
         }
         for broker in sorted(set(asked))

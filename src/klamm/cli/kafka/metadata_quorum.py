@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage
@@ -12,7 +13,7 @@ from klamm.cli.kafka.script import ToolFailed, columns, connect, read_flags
 from klamm.model.ids import uuid_to_str
 
 if TYPE_CHECKING:
-    from klamm.cli.queries.cluster import Quorum, QuorumNode
+    from klamm.client.admin.cluster_types import QuorumDescription, QuorumReplica
 
 FLAGS: Final = Flags(
     "kafka-metadata-quorum",
@@ -62,10 +63,10 @@ def _describe(parsed: Parsed) -> int:
     if not (parsed.has("status") or parsed.has("replication")):
         raise ToolFailed("One of --status or --replication must be specified with describe sub-command")
     from klamm.cli.kafka.controllers import cluster_id
-    from klamm.cli.queries.cluster import quorum
+    from klamm.cli.queries.cluster import describe_quorum
 
     with connect(parsed) as cluster:
-        found = quorum(cluster)
+        found = describe_quorum(cluster)
         if parsed.has("replication"):
             print(_replication(found, human=parsed.has("human-readable")))
         else:
@@ -73,47 +74,50 @@ def _describe(parsed: Parsed) -> int:
     return 0
 
 
-def _replication(found: Quorum, *, human: bool) -> str:
-    leader = next(voter for voter in found.voters if voter.id == found.leader)
+def _replication(found: QuorumDescription, *, human: bool) -> str:
+    leader = next(voter for voter in found.voters if voter.replica_id == found.leader_id)
     now = int(time.time() * 1000)
 
-    def when(moment: int) -> str:
-        return f"{max(now - moment, 0)} ms ago" if human and moment >= 0 else str(moment)
+    def when(moment: int | None) -> str:
+        if moment is None:
+            return "-1"
+        return f"{max(now - moment, 0)} ms ago" if human else str(moment)
 
-    def row(each: QuorumNode, status: str) -> list[str]:
+    def row(each: QuorumReplica, status: str) -> list[str]:
         return [
-            str(each.id),
+            str(each.replica_id),
             uuid_to_str(each.directory_id),
             str(each.log_end_offset),
             str(leader.log_end_offset - each.log_end_offset),
-            when(each.last_fetch_ms),
-            when(each.last_caught_up_ms),
+            when(each.last_fetch_timestamp),
+            when(each.last_caught_up_timestamp),
             status,
         ]
 
     heads = ["NodeId", "DirectoryId", "LogEndOffset", "Lag", "LastFetchTimestamp", "LastCaughtUpTimestamp", "Status"]
     rows = [row(leader, "Leader")]
-    rows += [row(voter, "Follower") for voter in found.voters if voter.id != found.leader]
+    rows += [row(voter, "Follower") for voter in found.voters if voter.replica_id != found.leader_id]
     rows += [row(observer, "Observer") for observer in found.observers]
     return columns(heads, rows)
 
 
-def _status(found: Quorum, cluster_id: str) -> str:
-    leader = next(voter for voter in found.voters if voter.id == found.leader)
-    followers = [voter for voter in found.voters if voter.id != found.leader]
+def _status(found: QuorumDescription, cluster_id: str) -> str:
+    leader = next(voter for voter in found.voters if voter.replica_id == found.leader_id)
+    followers = [voter for voter in found.voters if voter.replica_id != found.leader_id]
     behind = min(followers, key=lambda each: each.log_end_offset, default=leader)
     lag_time: object = 0
     if behind is not leader and behind.log_end_offset != leader.log_end_offset:
-        caught_up = behind.last_caught_up_ms
-        lag_time = max(leader.last_caught_up_ms - caught_up, 0) if caught_up != -1 else -1
+        caught_up = behind.last_caught_up_timestamp
+        newest = leader.last_caught_up_timestamp
+        lag_time = -1 if caught_up is None else max((-1 if newest is None else newest) - caught_up, 0)
 
-    def members(nodes: list[QuorumNode]) -> str:
+    def members(nodes: Sequence[QuorumReplica]) -> str:
         entries: list[dict[str, Any]] = []
         for node in nodes:
-            entry: dict[str, Any] = {"id": node.id}
+            entry: dict[str, Any] = {"id": node.replica_id}
             if any(node.directory_id):
                 entry["directoryId"] = uuid_to_str(node.directory_id)
-            addresses = [f"{name}://{host}:{port}" for name, host, port in found.endpoints.get(node.id, [])]
+            addresses = [f"{name}://{host}:{port}" for name, host, port in found.nodes.get(node.replica_id, ())]
             if addresses:
                 entry["endpoints"] = addresses
             entries.append(entry)
@@ -121,8 +125,8 @@ def _status(found: Quorum, cluster_id: str) -> str:
 
     lines = {
         "ClusterId": cluster_id,
-        "LeaderId": found.leader,
-        "LeaderEpoch": found.epoch,
+        "LeaderId": found.leader_id,
+        "LeaderEpoch": found.leader_epoch,
         "HighWatermark": found.high_watermark,
         "MaxFollowerLag": leader.log_end_offset - behind.log_end_offset,
         "MaxFollowerLagTimeMs": lag_time,
@@ -142,7 +146,7 @@ def _change(command: str, parsed: Parsed) -> int:
             print(f"DRY RUN of removing  KRaft controller {identity} with directory id {directory}")
             return 0
         from klamm.cli.kafka.controllers import cluster_id
-        from klamm.cli.queries.topics import check
+        from klamm.client.errors import raise_for
         from klamm.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 
         with connect(parsed) as cluster:
@@ -151,7 +155,7 @@ def _change(command: str, parsed: Parsed) -> int:
                     cluster_id=cluster_id(cluster), voter_id=identity, voter_directory_id=voter_directory
                 )
             )
-        check(answer.error_code, answer.error_message)
+        raise_for(answer.error_code, answer.error_message)
         print(f"Removed KRaft controller {identity} with directory id {directory}")
         return 0
     return _add(parsed)
@@ -173,7 +177,7 @@ def _directory_id(text: str) -> bytes:
 
 
 def _add(parsed: Parsed) -> int:
-    from klamm.cli.queries.topics import check
+    from klamm.client.errors import raise_for
     from klamm.model.ids import uuid_from_str, uuid_to_str
     from klamm.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
     from klamm.server.boot.config import load_config
@@ -208,6 +212,6 @@ def _add(parsed: Parsed) -> int:
             listeners=listeners,
         )
         answer = cluster.ask(request)
-    check(answer.error_code, answer.error_message)
+    raise_for(answer.error_code, answer.error_message)
     print(f"Added {sentence}")
     return 0

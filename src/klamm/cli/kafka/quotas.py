@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from klamm.cli.kafka.script import ToolFailed
-from klamm.cli.queries.topics import check
+from klamm.client.errors import raise_for
 
 if TYPE_CHECKING:
     from klamm.client.blocking_cluster import BlockingCluster
@@ -57,7 +57,7 @@ def _describe(
             ComponentData(entity_type=_TYPES[kind], match_type=match_type, match=name if match_type == 0 else None)
         )
     answer = cluster.ask(DescribeClientQuotasRequest(components=components, strict=False))
-    check(answer.error_code, answer.error_message)
+    raise_for(answer.error_code, answer.error_message)
     return [
         (
             [(part.entity_type, part.entity_name) for part in entry.entity],
@@ -83,4 +83,4 @@ def _alter(
     entity = [EntityData(entity_type=_TYPES[kind], entity_name=name) for kind, name in entities]
     answer = cluster.ask(AlterClientQuotasRequest(entries=[EntryData(entity=entity, ops=ops)], validate_only=False))
     for entry in answer.entries:
-        check(entry.error_code, entry.error_message)
+        raise_for(entry.error_code, entry.error_message)

@@ -122,14 +122,21 @@ def _current(cluster: BlockingCluster, topics: list[str]) -> dict[tuple[str, int
     from klamm.cli.queries.topics import find_topics
 
     return {
-        (topic.name, p.index): p.replicas for topic in find_topics(cluster, sorted(topics)) for p in topic.partitions
+        (topic.name, p.partition): list(p.replicas)
+        for topic in find_topics(cluster, sorted(topics))
+        for p in topic.partitions
     }
 
 
 def _folders(cluster: BlockingCluster) -> dict[tuple[int, str, int], str]:
-    from klamm.cli.queries.cluster import log_dirs
+    from klamm.cli.queries.cluster import describe_log_dirs
 
-    return {(d.broker, r.topic, r.partition): d.path for d in log_dirs(cluster) for r in d.replicas if not r.is_future}
+    return {
+        (broker_id, *partition): log_dir.path
+        for broker_id, log_dir in describe_log_dirs(cluster)
+        for partition, replica in log_dir.replicas.items()
+        if not replica.is_future
+    }
 
 
 def _json(plan: Plan, folders: dict[tuple[int, str, int], str] | None) -> str:
@@ -146,14 +153,14 @@ def _json(plan: Plan, folders: dict[tuple[int, str, int], str] | None) -> str:
 
 
 def _generate(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.cli.queries.cluster import overview
+    from klamm.cli.queries.cluster import describe_cluster
 
     try:
         topics = [str(each["topic"]) for each in _read(parsed.text("topics-to-move-json-file"), "topics")]
     except KeyError:
         raise ToolFailed('Error: No such field exists: "topic"') from None
     current = _current(cluster, topics)
-    alive = {broker.id for broker in overview(cluster).brokers}
+    alive = {broker.id for broker in describe_cluster(cluster).brokers}
     wanted = integers(parsed.text("broker-list"), "Error: ")
     if len(set(wanted)) != len(wanted):
         raise ToolFailed(f"Error: Broker list contains duplicate entries: {parsed.text('broker-list')}")
@@ -170,10 +177,10 @@ def _generate(cluster: BlockingCluster, parsed: Parsed) -> None:
 
 
 def _execute(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.cli.queries.replicas import list_moves, move
+    from klamm.cli.queries.replicas import list_reassignments, reassign
 
     plan = _plan(parsed)
-    moves = list_moves(cluster)
+    moves = list_reassignments(cluster)
     if moves and not parsed.has("additional"):
         raise ToolFailed(_BUSY)
     current = _current(cluster, sorted({topic for topic, _ in plan}))
@@ -195,7 +202,7 @@ def _execute(cluster: BlockingCluster, parsed: Parsed) -> None:
             " removed."
         )
         print(f"The inter-broker throttle limit was set to {throttle} B/s")
-    failed = {place: result for place, result in move(cluster, plan).items() if result[0]}
+    failed = {place: result for place, result in reassign(cluster, plan).items() if result[0]}
     if failed:
         lines = [f"{topic}-{index}: {error_text(code, said)}" for (topic, index), (code, said) in failed.items()]
         raise ToolFailed("Error reassigning partition(s):\n" + "\n".join(lines))
@@ -206,10 +213,11 @@ def _execute(cluster: BlockingCluster, parsed: Parsed) -> None:
 
 def _throttle(cluster: BlockingCluster, plan: Plan, current: Plan, rate: int) -> None:
     from klamm.cli.queries import configs
+    from klamm.client.admin.config_types import AlterOp
 
     brokers = sorted({b for place in plan for b in (*plan[place], *current[place])})
     for broker in brokers:
-        operations: list[tuple[int, str, str | None]] = [(configs.SET, name, str(rate)) for name in _RATES[:2]]
+        operations: list[configs.ConfigOperation] = [(AlterOp.SET, name, str(rate)) for name in _RATES[:2]]
         configs.alter(cluster, configs.BROKER, str(broker), operations)
     for topic in sorted({name for name, _ in plan}):
         leaders = [f"{i}:{b}" for (name, i) in sorted(plan) if name == topic for b in current[name, i]]
@@ -220,30 +228,31 @@ def _throttle(cluster: BlockingCluster, plan: Plan, current: Plan, rate: int) ->
             for b in plan[name, i]
             if b not in current[name, i]
         ]
-        lists: list[tuple[int, str, str | None]] = [
-            (configs.SET, key, ",".join(each)) for key, each in zip(_LISTS, (leaders, followers), strict=True)
+        lists: list[configs.ConfigOperation] = [
+            (AlterOp.SET, key, ",".join(each)) for key, each in zip(_LISTS, (leaders, followers), strict=True)
         ]
         configs.alter(cluster, configs.TOPIC, topic, lists)
 
 
 def _clear(cluster: BlockingCluster, plan: Plan) -> None:
     from klamm.cli.queries import configs
+    from klamm.client.admin.config_types import AlterOp
 
     brokers = [str(broker) for broker in cluster.broker_ids]
     print(f"Clearing broker-level throttles on broker{'s' if len(brokers) > 1 else ''} {','.join(brokers)}")
     for broker in brokers:
-        configs.alter(cluster, configs.BROKER, broker, [(configs.DELETE, name, None) for name in _RATES])
+        configs.alter(cluster, configs.BROKER, broker, [(AlterOp.DELETE, name, None) for name in _RATES])
     topics = sorted({name for name, _ in plan})
     print(f"Clearing topic-level throttles on topic{'s' if len(topics) > 1 else ''} {','.join(topics)}")
     for topic in topics:
-        configs.alter(cluster, configs.TOPIC, topic, [(configs.DELETE, name, None) for name in _LISTS])
+        configs.alter(cluster, configs.TOPIC, topic, [(AlterOp.DELETE, name, None) for name in _LISTS])
 
 
 def _verify(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.cli.queries.replicas import list_moves
+    from klamm.cli.queries.replicas import list_reassignments
 
     plan = _plan(parsed)
-    moves = list_moves(cluster, plan)
+    moves = list_reassignments(cluster, plan)
     current = _current(cluster, sorted({topic for topic, _ in plan}))
     print("Status of partition reassignment:")
     for (topic, index), replicas in sorted(plan.items()):
@@ -264,12 +273,12 @@ def _verify(cluster: BlockingCluster, parsed: Parsed) -> None:
 
 
 def _cancel(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.cli.queries.replicas import list_moves, move
+    from klamm.cli.queries.replicas import list_reassignments, reassign
 
     plan = _plan(parsed)
-    active = [place for place in sorted(plan) if place in list_moves(cluster, plan)]
+    active = [place for place in sorted(plan) if place in list_reassignments(cluster, plan)]
     if active:
-        failed = {place: result for place, result in move(cluster, dict.fromkeys(active)).items() if result[0]}
+        failed = {place: result for place, result in reassign(cluster, dict.fromkeys(active)).items() if result[0]}
         if failed:
             place, (code, said) = next(iter(failed.items()))
             raise ToolFailed(
@@ -286,9 +295,9 @@ def _cancel(cluster: BlockingCluster, parsed: Parsed) -> None:
 
 
 def _list(cluster: BlockingCluster, _: Parsed) -> None:
-    from klamm.cli.queries.replicas import list_moves
+    from klamm.cli.queries.replicas import list_reassignments
 
-    moves = list_moves(cluster)
+    moves = list_reassignments(cluster)
     if not moves:
         print("No partition reassignments found.")
         return

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from klamm.cli.command_errors import error_detail
 from klamm.cli.kafka.options import VERSION, Flags, Parsed, Usage, java_integer
 from klamm.model.errors import ConfigError, ErrorCode, KlammError, ProtocolError
 
@@ -127,7 +128,7 @@ def settings(parsed: Parsed, role: str, *files: str, pairs: tuple[str, ...] = ()
 
 def connect(parsed: Parsed, *files: str, pairs: tuple[str, ...] = ()) -> BlockingCluster:
     """The cluster a script speaks to: where its flags say, with the settings of --command-config and of `pairs`."""
-    from klamm.cli.kafka.looking import LookingCluster
+    from klamm.client.blocking_cluster import BlockingCluster
 
     own = settings(parsed, "admin", *files, pairs=pairs)
     if parsed.has("bootstrap-controller") and not parsed.has("bootstrap-server"):
@@ -135,7 +136,7 @@ def connect(parsed: Parsed, *files: str, pairs: tuple[str, ...] = ()) -> Blockin
 
         return ControllerCluster(parsed.text("bootstrap-controller"), TIMEOUT_S, own)
     address = next((parsed.text(name) for name in ADDRESSES if parsed.has(name)), "")
-    return LookingCluster(address, TIMEOUT_S, own)
+    return BlockingCluster(address, TIMEOUT_S, own)
 
 
 def integers(text: str, before: str = "") -> list[int]:
@@ -157,7 +158,7 @@ def java_name(code: ErrorCode) -> str:
 
 def java_error(error: KlammError, said: str | None = None) -> str:
     """An error as Kafka's tools print it."""
-    return f"{java_name(error.code)}: {said or error.message or error.code.text}"
+    return f"{java_name(error.code)}: {said or error_detail(error)}"
 
 
 def error_text(code: ErrorCode, said: str | None = None) -> str:

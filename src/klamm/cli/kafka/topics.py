@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from klamm.cli.command_errors import error_detail
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, java_integer, one_action
 from klamm.cli.kafka.script import ToolFailed, checked, connect, read_flags
 from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import TopicPartition, uuid_to_str
 
 if TYPE_CHECKING:
-    from klamm.cli.queries.configs import Setting
-    from klamm.cli.queries.topics import Partition, Topic
+    from klamm.client.admin.config_types import ConfigEntry
+    from klamm.client.admin.replica_types import Reassignment
+    from klamm.client.admin.topic_types import PartitionDescription, TopicDescription
     from klamm.client.blocking_cluster import BlockingCluster
 
 ACTIONS: Final = ("create", "list", "alter", "describe", "delete")
@@ -79,7 +83,7 @@ def main(args: list[str]) -> int:
         try:
             _ACTIONS[action](cluster, parsed)
         except (KlammError, Usage) as error:
-            said = error.message or error.code.text if isinstance(error, KlammError) else str(error)
+            said = error_detail(error) if isinstance(error, KlammError) else str(error)
             raise ToolFailed(f"Error while executing topic command : {said}", out=True) from None
     return 0
 
@@ -153,7 +157,7 @@ def _assignment(parsed: Parsed) -> dict[int, list[int]] | None:
     return dict(enumerate(lists))
 
 
-def _matching(cluster: BlockingCluster, parsed: Parsed) -> list[Topic]:
+def _matching(cluster: BlockingCluster, parsed: Parsed) -> list[TopicDescription]:
     from klamm.cli.queries.topics import list_topics
 
     found = list_topics(cluster)
@@ -169,7 +173,7 @@ def _matching(cluster: BlockingCluster, parsed: Parsed) -> list[Topic]:
     return [topic for topic in found if wanted.fullmatch(topic.name)]
 
 
-def _ensure(topics: list[Topic], parsed: Parsed) -> None:
+def _ensure(topics: list[TopicDescription], parsed: Parsed) -> None:
     name = parsed.get("topic")
     if name and not topics and not parsed.has("if-exists"):
         raise _failed(f"Topic '{name}' does not exist as expected")
@@ -204,18 +208,18 @@ def _delete(cluster: BlockingCluster, parsed: Parsed) -> None:
 
 def _describe(cluster: BlockingCluster, parsed: Parsed) -> None:
     from klamm.cli.queries import configs
-    from klamm.cli.queries.topics import PAGE, describe_topics
+    from klamm.cli.queries.topics import describe_topics
 
     wanted = parsed.get("topic-id")
     if wanted is not None:
-        listed = [topic for topic in _matching(cluster, Parsed()) if topic.id == wanted]
+        listed = [topic for topic in _matching(cluster, Parsed()) if uuid_to_str(topic.topic_id) == wanted]
         if not listed and not parsed.has("if-exists"):
             raise _failed(f"TopicId '{wanted}' does not exist as expected")
     else:
         listed = _matching(cluster, parsed)
         _ensure(listed, parsed)
     names = [topic.name for topic in listed]
-    topics = describe_topics(cluster, names, parsed.integer("partition-size-limit-per-response", PAGE) or PAGE)
+    topics = describe_topics(cluster, names, parsed.integer("partition-size-limit-per-response"))
     settings = configs.describe_all(cluster, configs.TOPIC, names) if names else {}
     moves = _reassignments(cluster) if names else {}
     alive = set(cluster.broker_ids)
@@ -224,38 +228,39 @@ def _describe(cluster: BlockingCluster, parsed: Parsed) -> None:
 
 
 def _print_topic(
-    topic: Topic,
-    settings: list[Setting],
-    moves: dict[tuple[str, int], tuple[list[int], list[int], list[int]]],
+    topic: TopicDescription,
+    settings: list[ConfigEntry],
+    moves: Mapping[TopicPartition, Reassignment],
     alive: set[int],
     parsed: Parsed,
 ) -> None:
+
     own = [setting for setting in settings if not setting.is_default]
     reports = [name for name in _REPORTS if parsed.has(name)]
     if not reports and (own or not parsed.has("topics-with-overrides")):
         words = ",".join(f"{each.name}={each.value}" for each in own)
-        factor = _factor(topic.partitions[0], moves.get((topic.name, topic.partitions[0].index)))
+        factor = _factor(topic.partitions[0], moves.get(TopicPartition(topic.name, topic.partitions[0].partition)))
         print(
-            f"Topic: {topic.name}\tTopicId: {topic.id}\tPartitionCount: {len(topic.partitions)}"
+            f"Topic: {topic.name}\tTopicId: {uuid_to_str(topic.topic_id)}\tPartitionCount: {len(topic.partitions)}"
             f"\tReplicationFactor: {factor}\tConfigs: {words}"
         )
     if parsed.has("topics-with-overrides"):
         return
     min_isr = int(next((setting.value for setting in settings if setting.name == "min.insync.replicas"), "1") or 1)
     for partition in topic.partitions:
-        move = moves.get((topic.name, partition.index))
+        move = moves.get(TopicPartition(topic.name, partition.partition))
         if not reports or any(_reported(name, partition, move, min_isr, alive) for name in reports):
             print(_partition_line(topic.name, partition, move))
 
 
-def _factor(partition: Partition, move: tuple[list[int], list[int], list[int]] | None) -> int:
-    return len(move[0]) - len(move[1]) if move else len(partition.replicas)
+def _factor(partition: PartitionDescription, move: Reassignment | None) -> int:
+    return len(move.replicas) - len(move.adding) if move else len(partition.replicas)
 
 
 def _reported(
     name: str,
-    partition: Partition,
-    move: tuple[list[int], list[int], list[int]] | None,
+    partition: PartitionDescription,
+    move: Reassignment | None,
     min_isr: int,
     alive: set[int],
 ) -> bool:
@@ -268,30 +273,29 @@ def _reported(
     return len(partition.isr) == min_isr
 
 
-def _partition_line(name: str, partition: Partition, move: tuple[list[int], list[int], list[int]] | None) -> str:
-    def ids(brokers: list[int]) -> str:
+def _partition_line(name: str, partition: PartitionDescription, move: Reassignment | None) -> str:
+    def ids(brokers: Sequence[int]) -> str:
         return ",".join(map(str, brokers))
 
-    moving = f"\tAdding Replicas: {ids(move[1])}\tRemoving Replicas: {ids(move[2])}" if move else ""
+    moving = f"\tAdding Replicas: {ids(move.adding)}\tRemoving Replicas: {ids(move.removing)}" if move else ""
     elr = "N/A" if partition.elr is None else ids(partition.elr)
     last = "N/A" if partition.last_known_elr is None else ids(partition.last_known_elr)
     leader = partition.leader if partition.leader >= 0 else "none"
     return (
-        f"\tTopic: {name}\tPartition: {partition.index}\tLeader: {leader}\tReplicas: {ids(partition.replicas)}"
+        f"\tTopic: {name}\tPartition: {partition.partition}\tLeader: {leader}\tReplicas: {ids(partition.replicas)}"
         f"\tIsr: {ids(partition.isr)}{moving}\tElr: {elr}\tLastKnownElr: {last}"
     )
 
 
-def _reassignments(cluster: BlockingCluster) -> dict[tuple[str, int], tuple[list[int], list[int], list[int]]]:
-    from klamm.cli.queries.replicas import list_moves
+def _reassignments(cluster: BlockingCluster) -> Mapping[TopicPartition, Reassignment]:
+    from klamm.cli.queries.replicas import list_reassignments
 
     try:
-        moves = list_moves(cluster)
+        return list_reassignments(cluster)
     except KlammError as error:
         if error.code in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
             return {}
         raise
-    return {place: (move.replicas, move.adding, move.removing) for place, move in moves.items()}
 
 
 _ACTIONS: Final = {"create": _create, "list": _list, "alter": _alter, "describe": _describe, "delete": _delete}

@@ -58,7 +58,7 @@ def _needs(parsed: Parsed, *names: str) -> None:
 
 
 def _list(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.cli.queries.topics import check
+    from klamm.client.errors import raise_for
     from klamm.protocol.messages.list_transactions import ListTransactionsRequest
 
     request = ListTransactionsRequest(
@@ -68,7 +68,7 @@ def _list(cluster: BlockingCluster, parsed: Parsed) -> None:
     rows = []
     for broker in cluster.broker_ids:
         answer = cluster.broker(broker).ask(request)
-        check(answer.error_code)
+        raise_for(answer.error_code)
         rows += [
             [state.transactional_id, str(broker), str(state.producer_id), state.transaction_state]
             for state in answer.transaction_states
@@ -106,13 +106,13 @@ def _describe(cluster: BlockingCluster, parsed: Parsed) -> None:
 
 
 def _producers(cluster: BlockingCluster, topic: str, partition: int, broker: int | None) -> list[Any]:
-    from klamm.cli.queries.topics import check
+    from klamm.client.errors import raise_for
     from klamm.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 
     asked = cluster.leader(topic, partition) if broker is None else cluster.broker(broker)
     request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[partition])])
     found = asked.ask(request).topics[0].partitions[0]
-    check(found.error_code, found.error_message)
+    raise_for(found.error_code, found.error_message)
     return list(found.active_producers)
 
 
@@ -158,20 +158,20 @@ def _find_hanging(cluster: BlockingCluster, parsed: Parsed) -> None:
         if parsed.has("topic") and topic.name != parsed.text("topic"):
             continue
         for p in topic.partitions:
-            if parsed.has("partition") and p.index != parsed.integer("partition"):
+            if parsed.has("partition") and p.partition != parsed.integer("partition"):
                 continue
             if p.leader < 0 or (parsed.has("broker-id") and p.leader != parsed.integer("broker-id")):
                 continue
-            for producer in _producers(cluster, topic.name, p.index, None):
+            for producer in _producers(cluster, topic.name, p.partition, None):
                 open_ms = now - producer.last_timestamp
                 if producer.current_txn_start_offset < 0 or open_ms <= limit_ms:
                     continue
-                if (topic.name, p.index) in known.get(producer.producer_id, set()):
+                if (topic.name, p.partition) in known.get(producer.producer_id, set()):
                     continue
                 rows.append(
                     [
                         topic.name,
-                        str(p.index),
+                        str(p.partition),
                         str(producer.producer_id),
                         str(producer.producer_epoch),
                         str(producer.coordinator_epoch),
@@ -201,7 +201,7 @@ def _known_producers(cluster: BlockingCluster) -> dict[int, set[tuple[str, int]]
 
 
 def _abort(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.cli.queries.topics import check
+    from klamm.client.errors import raise_for
     from klamm.protocol.messages.write_txn_markers import (
         WritableTxnMarker,
         WritableTxnMarkerTopic,
@@ -240,14 +240,14 @@ def _abort(cluster: BlockingCluster, parsed: Parsed) -> None:
     )
     try:
         answer = cluster.leader(topic, partition).ask(WriteTxnMarkersRequest(markers=[marker]))
-        check(answer.markers[0].topics[0].partitions[0].error_code)
+        raise_for(answer.markers[0].topics[0].partitions[0].error_code)
     except KlammError as error:
         raise ToolFailed(f"Failed to abort transaction of producer {producer}: {java_error(error)}") from None
 
 
 def _force(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.cli.queries.topics import check
     from klamm.client.blocking_cluster import TRANSACTION
+    from klamm.client.errors import raise_for
     from klamm.protocol.messages.init_producer_id import InitProducerIdRequest
 
     _needs(parsed, "transactionalId")
@@ -258,7 +258,7 @@ def _force(cluster: BlockingCluster, parsed: Parsed) -> None:
         if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
             break
         time.sleep(0.02)
-    check(answer.error_code)
+    raise_for(answer.error_code)
 
 
 _COMMANDS: Final = {

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from klamm.cli.queries.outcomes import ItemOutcome, item_outcomes
+from klamm.client.admin.cluster import ClusterAdmin
+from klamm.client.admin.cluster_types import UpgradeType
 from klamm.client.blocking_cluster import BlockingCluster
-from klamm.model.errors import ErrorCode
-from klamm.protocol.messages.api_versions import ApiVersionsRequest
-from klamm.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from klamm.client.errors import KafkaError
 
 METADATA: Final = "metadata.version"
-UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 _FIRST_LEVEL: Final = 7
 METADATA_VERSIONS: Final = (
     "3.3-IV3", "3.4-IV0", "3.5-IV0", "3.5-IV1", "3.5-IV2", "3.6-IV0", "3.6-IV1", "3.6-IV2", "3.7-IV0", "3.7-IV1",
@@ -50,34 +50,25 @@ class UnknownRelease(ValueError):
     """A release or metadata.version that Kafka does not have; says which there are."""
 
 
-def describe(cluster: BlockingCluster) -> tuple[list[Feature], int]:
+def describe_features(cluster: BlockingCluster) -> tuple[list[Feature], int]:
     """All features by name, and the epoch of their levels."""
-    answer = cluster.ask(ApiVersionsRequest(client_software_name="klamm", client_software_version="0"))
-    levels = {
-        finalized_feature.name: finalized_feature.max_version_level for finalized_feature in answer.finalized_features
-    }
+    description = cluster.run(ClusterAdmin(cluster).describe_features())
     features = [
-        Feature(
-            supported_feature.name,
-            supported_feature.min_version,
-            supported_feature.max_version,
-            levels.get(supported_feature.name, 0),
-        )
-        for supported_feature in answer.supported_features
+        Feature(name, lowest, highest, description.finalized.get(name, 0))
+        for name, (lowest, highest) in sorted(description.supported.items())
     ]
-    return sorted(features, key=lambda feature: feature.name), answer.finalized_features_epoch
+    return features, description.epoch
 
 
-def update(
-    cluster: BlockingCluster, levels: Mapping[str, int], kind: int, *, validate_only: bool
-) -> dict[str, tuple[ErrorCode, str | None]]:
-    """Change levels; what became of each. From version 2 of the request on all of them change, or none does."""
-    updates = [FeatureUpdateKey(feature=name, max_version_level=to, upgrade_type=kind) for name, to in levels.items()]
-    answer = cluster.ask(UpdateFeaturesRequest(feature_updates=updates, validate_only=validate_only))
-    if answer.error_code:
-        return dict.fromkeys(levels, (ErrorCode(answer.error_code), answer.error_message))
-    single = {result.feature: (ErrorCode(result.error_code), result.error_message) for result in answer.results}
-    return {name: single.get(name, (ErrorCode.NONE, None)) for name in levels}
+def update_features(
+    cluster: BlockingCluster, levels: Mapping[str, int], upgrade: UpgradeType, *, validate_only: bool
+) -> dict[str, ItemOutcome]:
+    """Change levels; the outcome of each. From version 2 of the request on all of them change, or none does."""
+    work = ClusterAdmin(cluster).update_features(levels, upgrade=upgrade, validate_only=validate_only)
+    try:
+        return item_outcomes(cluster, work, levels)
+    except KafkaError as error:
+        return dict.fromkeys(levels, (error.code, error.detail or error.message))
 
 
 def metadata_level(release: str) -> int:

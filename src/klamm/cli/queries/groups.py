@@ -1,182 +1,135 @@
-"""Groups as Kafka's tools show them: members with what they have and shall have, epochs, offsets."""
+"""Consumer groups: listing and describing them, their committed offsets and lag, deleting them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from typing import Any
 
-from klamm.cli.queries.topics import check
-from klamm.client.blocking_cluster import GROUP, BlockingCluster, BlockingConnection
-from klamm.client.groups import OFFSET_COMMIT_VERSION, OFFSET_FETCH_VERSION, Place, _assigned
+from klamm.cli.queries.offsets import EARLIEST, LATEST, Place, list_offsets
+from klamm.cli.queries.outcomes import item_outcomes
+from klamm.client.admin.group_types import GroupDescription, GroupListing
+from klamm.client.admin.groups import GroupsAdmin
+from klamm.client.blocking_cluster import BlockingCluster
+from klamm.client.errors import KafkaError
+from klamm.client.types import OffsetAndMetadata, TopicPartition
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from klamm.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+
+Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One member; epochs and targets are None in a classic group."""
-
-    id: str
-    instance_id: str | None
-    host: str
-    client_id: str
-    assigned: list[Place]
-    epoch: int | None = None
-    target: list[Place] | None = None
-    upgraded: bool | None = None
+def list_groups(cluster: BlockingCluster, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
+    """All groups, by name."""
+    return cluster.run(GroupsAdmin(cluster).list_groups(states=states, types=types))
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """One group; `committed` is offset and leader epoch by partition."""
-
-    name: str
-    state: str
-    assignor: str
-    coordinator_id: int
-    coordinator_host: str
-    coordinator_port: int
-    members: list[Member]
-    epoch: int | None = None
-    target_epoch: int | None = None
-    committed: dict[Place, tuple[int, int]] = field(default_factory=dict)
+def describe_group(cluster: BlockingCluster, name: str) -> GroupDescription:
+    """A group of either protocol; KlammError when there is none."""
+    return cluster.run(GroupsAdmin(cluster).describe_groups([name]))[name]
 
 
-def describe_or_none(cluster: BlockingCluster, name: str) -> Group | None:
-    """The group, or None when there is none."""
+def find_group(cluster: BlockingCluster, name: str) -> GroupDescription | None:
+    """A group, or None when there is none of that name."""
     try:
-        return describe(cluster, name)
+        return describe_group(cluster, name)
     except KlammError as error:
         if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
             return None
         raise
 
 
-def describe(cluster: BlockingCluster, name: str) -> Group:
-    """Everything about a group, of either protocol; KlammError when there is none."""
-    from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
-
-    coordinator = cluster.coordinator(GROUP, name)
-    asked = cluster.ask(FindCoordinatorRequest(key=name, key_type=GROUP, coordinator_keys=[name]))
-    found = asked.coordinators[0] if asked.coordinators else asked
-    where = found.node_id, found.host, found.port
-    group = _consumer(coordinator, name, where)
-    if not isinstance(group, Group):
-        group = _classic(coordinator, name, where, group)
-    group.committed.update(_committed(coordinator, name))
-    return group
+def committed_offsets(cluster: BlockingCluster, name: str) -> Offsets:
+    """Every offset a group has committed."""
+    return cluster.run(GroupsAdmin(cluster).list_group_offsets(name))
 
 
-def _consumer(coordinator: BlockingConnection, name: str, where: tuple[int, str, int]) -> Group | str | None:
-    """The group, or what was said of one that is not there."""
-    from klamm.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-
-    try:
-        answer = coordinator.ask(ConsumerGroupDescribeRequest(group_ids=[name])).groups[0]
-    except KlammError as error:
-        if error.code == ErrorCode.UNSUPPORTED_VERSION:
-            return None
-        raise
-    if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-        return str(answer.error_message or "")
-    check(answer.error_code, answer.error_message)
-    members = []
-    for member in answer.members:
-        owned = [(t.topic_name, i) for t in member.assignment.topic_partitions for i in t.partitions]
-        target = [(t.topic_name, i) for t in member.target_assignment.topic_partitions for i in t.partitions]
-        kind = getattr(member, "member_type", -1)
-        members.append(
-            Member(
-                member.member_id,
-                member.instance_id,
-                member.client_host,
-                member.client_id,
-                owned,
-                member.member_epoch,
-                target,
-                None if kind == -1 else kind == 1,
-            )
+def describe_lag(cluster: BlockingCluster, name: str) -> dict[str, Any]:
+    """A group as `klamm group show` shows it: members, committed offsets and how far they are behind."""
+    group = find_group(cluster, name)
+    if group is None:
+        raise KlammError(
+            ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {name}; `klamm group ls` lists those there are"
         )
-    return Group(
-        name, answer.group_state, answer.assignor_name, *where, members, answer.group_epoch, answer.assignment_epoch
-    )
-
-
-def _classic(coordinator: BlockingConnection, name: str, where: tuple[int, str, int], said: str | None) -> Group:
-    from klamm.protocol.messages.describe_groups import DescribeGroupsRequest
-
-    answer = coordinator.ask(DescribeGroupsRequest(groups=[name])).groups[0]
-    if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND or answer.group_state == "Dead":
-        raise KlammError(ErrorCode.GROUP_ID_NOT_FOUND, said or answer.error_message or f"Group {name} not found.")
-    check(answer.error_code, answer.error_message)
+    owners = {partition: member.member_id for member in group.members for partition in member.assignment}
+    committed = committed_offsets(cluster, name)
+    # Partitions without a committed offset lag too: all their records are still to be read.
+    partitions = sorted({*committed, *owners, *sibling_partitions(cluster, {*committed, *owners})})
+    ends = list_offsets(cluster, partitions, LATEST)
+    starts = list_offsets(cluster, [partition for partition in partitions if partition not in committed], EARLIEST)
+    rows = []
+    for partition in partitions:
+        position = committed.get(partition)
+        end = ends.get(partition)
+        begin = starts.get(partition) if position is None else position.offset
+        rows.append(
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "offset": None if position is None else position.offset,
+                "end": end,
+                "lag": max(end - begin, 0) if end is not None and begin is not None else None,
+                "member": owners.get(partition, ""),
+                "metadata": "" if position is None else position.metadata,
+            }
+        )
     members = [
-        Member(
-            member.member_id,
-            member.group_instance_id,
-            member.client_host,
-            member.client_id,
-            _assigned(member.member_assignment) if answer.protocol_type == "consumer" else [],
-        )
-        for member in answer.members
+        {
+            "member": member.member_id,
+            "instance": member.instance_id,
+            "client": member.client_id,
+            "host": member.host,
+            "partitions": len(member.assignment),
+        }
+        for member in group.members
     ]
-    return Group(name, answer.group_state, answer.protocol_data, *where, members)
-
-
-def _committed(coordinator: BlockingConnection, name: str) -> dict[Place, tuple[int, int]]:
-    group = OffsetFetchRequestGroup(group_id=name, topics=None)
-    answer = coordinator.ask(OffsetFetchRequest(groups=[group]), OFFSET_FETCH_VERSION).groups[0]
-    check(answer.error_code)
     return {
-        (topic.name, partition.partition_index): (partition.committed_offset, partition.committed_leader_epoch)
-        for topic in answer.topics
-        for partition in topic.partitions
-        if partition.committed_offset >= 0
+        "group": name,
+        "type": group.type,
+        "state": group.state,
+        "assignor": group.assignor,
+        "members": members,
+        "coordinator": f"{group.coordinator.host}:{group.coordinator.port}",
+        "offsets": rows,
     }
 
 
-def commit(cluster: BlockingCluster, name: str, goals: Mapping[Place, int]) -> None:
-    """Give a group without members new offsets."""
-    topics: dict[str, OffsetCommitRequestTopic] = {}
-    for (topic, partition), offset in goals.items():
-        topics.setdefault(topic, OffsetCommitRequestTopic(name=topic)).partitions.append(
-            OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset, committed_metadata="")
-        )
+def sibling_partitions(cluster: BlockingCluster, partitions: Iterable[Place]) -> list[TopicPartition]:
+    """All partitions of the topics of these; none of a topic that was deleted."""
+    topics = {topic for topic, _ in partitions}
     if not topics:
-        return
-    request = OffsetCommitRequest(group_id=name, topics=list(topics.values()))
-    answer = cluster.coordinator(GROUP, name).ask(request, OFFSET_COMMIT_VERSION)
-    for each in answer.topics:
-        for part in each.partitions:
-            check(part.error_code)
+        return []
+    cluster.run(cluster.refresh(topics))
+    known = cluster.table.topics
+    return [TopicPartition(topic, index) for topic in topics if topic in known for index in known[topic].partitions]
+
+
+def commit_offsets(cluster: BlockingCluster, name: str, offsets: Mapping[Place, int]) -> None:
+    """Commit offsets for a group without members."""
+    if offsets:
+        wanted = {TopicPartition(*place): offset for place, offset in offsets.items()}
+        cluster.run(GroupsAdmin(cluster).alter_group_offsets(name, wanted))
 
 
 def delete_offsets(
-    cluster: BlockingCluster, name: str, places: Iterable[Place]
+    cluster: BlockingCluster, name: str, partitions: Iterable[Place]
 ) -> tuple[ErrorCode, dict[Place, ErrorCode]]:
-    """Forget committed offsets; the group's error, and what became of each."""
-    from klamm.protocol.messages.offset_delete import (
-        OffsetDeleteRequest,
-        OffsetDeleteRequestPartition,
-        OffsetDeleteRequestTopic,
-    )
-
-    topics: dict[str, OffsetDeleteRequestTopic] = {}
+    """Delete committed offsets; the group's error, and the outcome of each partition."""
     results: dict[Place, ErrorCode] = {}
-    for topic, partition in places:
-        if partition < 0:
+    wanted = []
+    for topic, partition in partitions:
+        if partition < 0:  # a topic that does not exist stands for its unknown partitions
             results[topic, partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            continue
-        topics.setdefault(topic, OffsetDeleteRequestTopic(name=topic)).partitions.append(
-            OffsetDeleteRequestPartition(partition_index=partition)
-        )
-    request = OffsetDeleteRequest(group_id=name, topics=list(topics.values()))
-    answer = cluster.coordinator(GROUP, name).ask(request)
-    for each in answer.topics:
-        for part in each.partitions:
-            results[each.name, part.partition_index] = ErrorCode(part.error_code)
-    return ErrorCode(answer.error_code), results
+        else:
+            wanted.append(TopicPartition(topic, partition))
+    try:
+        outcomes = item_outcomes(cluster, GroupsAdmin(cluster).delete_group_offsets(name, wanted), wanted)
+    except KafkaError as error:
+        return error.code, results
+    results.update({partition: code for partition, (code, _) in outcomes.items()})
+    return ErrorCode.NONE, results
+
+
+def delete_groups(cluster: BlockingCluster, names: Iterable[str]) -> dict[str, ErrorCode]:
+    """Delete groups; the outcome of each."""
+    wanted = list(dict.fromkeys(names))
+    outcomes = item_outcomes(cluster, GroupsAdmin(cluster).delete_groups(wanted), wanted)
+    return {name: code for name, (code, _) in outcomes.items()}

@@ -6,12 +6,17 @@ import time
 from collections.abc import Iterable, Mapping
 
 from klamm.cli.units import parse_time_ms
+from klamm.client.admin.offsets import OffsetsAdmin
+from klamm.client.admin.topic_types import OffsetSpec
 from klamm.client.blocking_cluster import BlockingCluster
-from klamm.client.groups import EARLIEST, LATEST, Place, list_offsets
-from klamm.model.errors import ErrorCode, KlammError
+from klamm.client.errors import SomeFailed
+from klamm.client.types import TopicPartition
 
-READ_COMMITTED = 1
-_TIMEOUT_MS = 30_000
+Place = tuple[str, int]
+"""A topic and a partition."""
+
+EARLIEST = OffsetSpec.EARLIEST
+LATEST = OffsetSpec.LATEST
 _FIRST = ("earliest", "beginning", "start")
 _LAST = ("latest", "end")
 
@@ -64,22 +69,27 @@ def is_offset(text: str) -> bool:
 
 def end_offsets(cluster: BlockingCluster, places: Iterable[Place], *, committed: bool = False) -> dict[Place, int]:
     """Where each partition ends for a reader: at its last stable offset when only what is committed is read."""
-    return list_offsets(cluster, places, LATEST, READ_COMMITTED if committed else 0)
+    return list_offsets(cluster, places, LATEST, committed=committed)
 
 
-def delete_records(cluster: BlockingCluster, goals: Mapping[Place, int]) -> dict[Place, int]:
-    """Forget what lies before an offset of each partition; where each begins now."""
-    from klamm.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+def list_offsets(
+    cluster: BlockingCluster, places: Iterable[Place], timestamp: int, *, committed: bool = False
+) -> dict[Place, int]:
+    """The offset at a time (or EARLIEST, LATEST) of each partition; those without a leader are left out.
 
-    found = {}
-    for (topic, partition), goal in goals.items():
-        asked = DeleteRecordsTopic(
-            name=topic, partitions=[DeleteRecordsPartition(partition_index=partition, offset=goal)]
-        )
-        leader = cluster.leader(topic, partition)
-        result = leader.ask(DeleteRecordsRequest(topics=[asked], timeout_ms=_TIMEOUT_MS)).topics[0].partitions[0]
-        if result.error_code:
-            code = ErrorCode(result.error_code)
-            raise KlammError(code, f"{topic}-{partition} was not trimmed: {code.text}")
-        found[topic, partition] = result.low_watermark
-    return found
+    With `committed` a partition ends at its last stable offset.
+    """
+    specs = dict.fromkeys((TopicPartition(*place) for place in places), timestamp)
+    isolation = "read_committed" if committed else "read_uncommitted"
+    offsets = cluster.run(OffsetsAdmin(cluster).list_available_offsets(specs, isolation=isolation))
+    return {partition: found.offset for partition, found in offsets.items()}
+
+
+def delete_records(cluster: BlockingCluster, before: Mapping[Place, int]) -> dict[Place, int]:
+    """Delete the records before an offset of each partition; where each begins now."""
+    offsets = {TopicPartition(*place): offset for place, offset in before.items()}
+    try:
+        starts = cluster.run(OffsetsAdmin(cluster).delete_records(offsets))
+    except SomeFailed as error:
+        raise next(iter(error.failures.values())) from None
+    return {partition: start for partition, start in starts.items()}  # noqa: C416 - widens the key's type

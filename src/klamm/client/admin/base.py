@@ -232,6 +232,7 @@ class Outcomes:
             return
         error = error_for(code, f"{key}: {message}" if message else str(key))
         error.detail = message or error.code.text
+        error.item = key
         if error.code in _PASSING:
             raise error
         self.failures[key] = error

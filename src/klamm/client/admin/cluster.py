@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from klamm.client.admin.acl_types import operations
-from klamm.client.admin.base import AdminBase
+from klamm.client.admin.base import AdminBase, Outcomes
 from klamm.client.admin.cluster_types import (
     ClusterDescription,
     FeatureDescription,
@@ -130,21 +131,26 @@ class ClusterAdmin(AdminBase):
         validate_only: bool = False,
     ) -> None:
         """Raise or lower feature levels; 0 switches one off."""
-        await self._ask(
-            UpdateFeaturesRequest(
-                timeout_ms=self._request_timeout_ms,
-                feature_updates=[
-                    FeatureUpdateKey(
-                        feature=name,
-                        max_version_level=level,
-                        allow_downgrade=upgrade is not UpgradeType.UPGRADE,
-                        upgrade_type=upgrade.value,
-                    )
-                    for name, level in levels.items()
-                ],
-                validate_only=validate_only,
-            )
+        request = UpdateFeaturesRequest(
+            timeout_ms=self._request_timeout_ms,
+            feature_updates=[
+                FeatureUpdateKey(
+                    feature=name,
+                    max_version_level=level,
+                    allow_downgrade=upgrade is not UpgradeType.UPGRADE,
+                    upgrade_type=upgrade.value,
+                )
+                for name, level in levels.items()
+            ],
+            validate_only=validate_only,
         )
+
+        def read(answer: Any, outcomes: Outcomes) -> None:
+            raise_for(answer.error_code, answer.error_message)
+            for result in answer.results:  # empty from version 2 on: all levels change, or none
+                outcomes.add(result.feature, result.error_code, result.error_message)
+
+        await self._settle(request, read)
 
 
 def _replica(found: ReplicaState) -> QuorumReplica:

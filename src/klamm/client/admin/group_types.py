@@ -32,6 +32,8 @@ class MemberDescription:
     member_epoch: int | None = None
     target_assignment: tuple[TopicPartition, ...] | None = None
     subscription: tuple[str, ...] = ()
+    upgraded: bool | None = None
+    """Whether it speaks the consumer protocol in a group that is being upgraded; None where the broker does not say."""
 
 
 @dataclass(frozen=True, slots=True)

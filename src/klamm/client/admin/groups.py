@@ -80,6 +80,7 @@ class GroupsAdmin(AdminBase):
         results: dict[str, Any] = {}
         for name, answer in zip(wanted, answers, strict=True):
             if isinstance(answer, KafkaError):
+                answer.item = name
                 failures[name] = answer
             elif isinstance(answer, BaseException):
                 raise answer
@@ -93,18 +94,22 @@ class GroupsAdmin(AdminBase):
             found = await self.cluster.find_coordinator(GROUP_COORDINATOR, name)
             connection = await self.cluster.connect(found.host, found.port, ADMIN)
             node = Node(found.node_id, found.host, found.port)
+            missing = None
             try:
                 request = ConsumerGroupDescribeRequest(group_ids=[name], include_authorized_operations=authorized)
                 new = (await connection.request(request)).groups[0]
                 raise_for(new.error_code, new.error_message or name)
                 return _described_new(new, node)
-            except (GroupNotFoundError, UnsupportedVersionError):
+            except GroupNotFoundError as error:
+                missing = error.detail
+            except UnsupportedVersionError:
                 pass
             classic = DescribeGroupsRequest(groups=[name], include_authorized_operations=authorized)
             old = (await connection.request(classic)).groups[0]
-            raise_for(old.error_code, old.error_message or name)
+            # Either response may be the one that says in words that there is no such group.
+            raise_for(old.error_code, missing or old.error_message or name)
             if old.group_state == "Dead":
-                raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {name}")
+                raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, missing or f"there is no group {name}")
             return _described_classic(old, node)
 
         return await self._retrying(once)
@@ -279,6 +284,7 @@ def _described_new(found: Any, node: Node) -> GroupDescription:
             member.member_epoch,
             places(member.target_assignment),
             tuple(member.subscribed_topic_names),
+            None if member.member_type == -1 else member.member_type == 1,
         )
         for member in found.members
     )

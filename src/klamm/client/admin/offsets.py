@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from klamm.client.admin.base import AdminBase, Outcomes
+from klamm.client.admin.base import AdminBase, Outcomes, by_topic
 from klamm.client.arguments import by_place
 from klamm.client.types import OffsetAndTimestamp, TopicPartition
 from klamm.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -52,31 +53,59 @@ class OffsetsAdmin(AdminBase):
         if not places:
             return {}
 
-        def request(mine: dict[str, list[int]]) -> ListOffsetsRequest:
-            topics = [
-                ListOffsetsTopic(
-                    name=topic,
-                    partitions=[
-                        ListOffsetsPartition(
-                            partition_index=partition, timestamp=places[TopicPartition(topic, partition)]
-                        )
-                        for partition in partitions
-                    ],
-                )
-                for topic, partitions in mine.items()
-            ]
-            return ListOffsetsRequest(
-                replica_id=-1,
-                isolation_level=1 if isolation == "read_committed" else 0,
-                topics=topics,
-                timeout_ms=self._request_timeout_ms,
-            )
-
         def read(answer: Any, outcomes: Outcomes) -> None:
-            for topic in answer.topics:
-                for partition in topic.partitions:
-                    where = TopicPartition(topic.name, partition.partition_index)
-                    found = OffsetAndTimestamp(partition.offset, partition.timestamp, partition.leader_epoch)
-                    outcomes.add(where, partition.error_code, None, found)
+            for where, code, found in _offsets_of(answer):
+                outcomes.add(where, code, None, found)
 
+        request = functools.partial(_list_offsets_request, places, isolation, self._request_timeout_ms)
         return await self._settle_by_leader(places, request, read)
+
+    async def list_available_offsets(
+        self, specs: Mapping[TopicPartition, int], *, isolation: str = "read_uncommitted"
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """As `list_offsets`, leaving out partitions that do not exist, have no leader, or whose leader refuses."""
+        places = {where: int(spec) for where, spec in by_place(specs, "list_available_offsets").items()}
+        if not places:
+            return {}
+        await self.cluster.refresh({where.topic for where in places})
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for where in places:
+            by_leader.setdefault(self.cluster.table.leader(where), []).append(where)
+        by_leader.pop(-1, None)
+        offsets: dict[TopicPartition, OffsetAndTimestamp] = {}
+        for leader, mine in by_leader.items():
+            request = _list_offsets_request(places, isolation, self._request_timeout_ms, by_topic(mine))
+            answer = await self.request(request, broker=leader)
+            offsets.update({where: found for where, code, found in _offsets_of(answer) if not code})
+        return offsets
+
+
+def _list_offsets_request(
+    specs: Mapping[TopicPartition, int], isolation: str, timeout_ms: int, partitions: Mapping[str, list[int]]
+) -> ListOffsetsRequest:
+    return ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=1 if isolation == "read_committed" else 0,
+        topics=[
+            ListOffsetsTopic(
+                name=topic,
+                partitions=[
+                    ListOffsetsPartition(partition_index=index, timestamp=specs[TopicPartition(topic, index)])
+                    for index in indexes
+                ],
+            )
+            for topic, indexes in partitions.items()
+        ],
+        timeout_ms=timeout_ms,
+    )
+
+
+def _offsets_of(answer: Any) -> Iterator[tuple[TopicPartition, int, OffsetAndTimestamp]]:
+    """Each partition of a response with its error code and offset."""
+    for topic in answer.topics:
+        for partition in topic.partitions:
+            yield (
+                TopicPartition(topic.name, partition.partition_index),
+                partition.error_code,
+                OffsetAndTimestamp(partition.offset, partition.timestamp, partition.leader_epoch),
+            )

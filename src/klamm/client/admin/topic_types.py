@@ -40,6 +40,11 @@ class TopicDescription:
     partitions: tuple[PartitionDescription, ...]
     authorized_operations: frozenset[AclOperation] | None = None
 
+    @property
+    def replication_factor(self) -> int:
+        """Replicas of the first partition."""
+        return len(self.partitions[0].replicas) if self.partitions else 0
+
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:

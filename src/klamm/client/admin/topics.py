@@ -14,7 +14,8 @@ from klamm.client.types import TopicPartition
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-_PAGE = 2000
+PARTITION_LIMIT = 2000
+"""Partitions of one DescribeTopicPartitions response, Kafka's own limit."""
 
 
 class TopicsAdmin(AdminBase):
@@ -31,18 +32,25 @@ class TopicsAdmin(AdminBase):
         return sorted(found)
 
     async def describe_topics(
-        self, names: Iterable[str] | None = None, *, authorized_operations: bool = False
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        authorized_operations: bool = False,
+        response_partition_limit: int = PARTITION_LIMIT,
     ) -> dict[str, TopicDescription]:
-        """Topics and their partitions, all of them without names; an unknown one is UnknownTopicOrPartitionError."""
+        """Topics and their partitions, all of them without names; an unknown one is UnknownTopicOrPartitionError.
+
+        Brokers describe at most `response_partition_limit` partitions in a response; the rest is asked for again.
+        """
         wanted = None if names is None else texts(names, "describe_topics")
         if wanted == []:
             return {}
         try:
-            return await self._describe_by_pages(wanted)
+            return await self._describe_by_pages(wanted, response_partition_limit)
         except UnsupportedVersionError:
             return await self.describe_topics_by_metadata(wanted, authorized_operations=authorized_operations)
 
-    async def _describe_by_pages(self, names: list[str] | None) -> dict[str, TopicDescription]:
+    async def _describe_by_pages(self, names: list[str] | None, limit: int) -> dict[str, TopicDescription]:
         from klamm.protocol.messages.describe_topic_partitions import (  # noqa: PLC0415 - listing topics needs none
             DescribeTopicPartitionsRequest,
             TopicRequest,
@@ -54,7 +62,7 @@ class TopicsAdmin(AdminBase):
         while True:
             request = DescribeTopicPartitionsRequest(
                 topics=[TopicRequest(name=name) for name in sorted(names or ())],
-                response_partition_limit=_PAGE,
+                response_partition_limit=limit,
                 cursor=cursor,
             )
             answer = await self._ask(request)
