@@ -8,6 +8,7 @@ never suspend, so `run` drives them without an event loop. Importing asyncio wou
 of its work. `ask` sends a single message of `klamm.protocol`, in the newest version that both sides speak.
 """
 
+import functools
 import socket
 import struct
 import time
@@ -15,7 +16,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from klamm.client.core.metadata import Broker, ClusterTable
 from klamm.client.core.routing import ADMIN
 from klamm.client.errors import CoordinatorError, KafkaError, error_for
 from klamm.model.errors import ErrorCode, KlammError, RemoteProtocolError
@@ -29,7 +29,8 @@ from klamm.protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 if TYPE_CHECKING:
     import ssl
 
-    from klamm.client.admin.base import AdminConnection
+    from klamm.client.admin.transport import AdminConnection
+    from klamm.client.core.metadata import Broker, ClusterTable
 
 T = TypeVar("T")
 
@@ -160,7 +161,6 @@ class BlockingCluster:
         self._connections: dict[tuple[str, int], BlockingConnection] = {}
         self._addresses = [address.strip() for address in bootstrap.split(",")]
         self._brokers: dict[int, tuple[str, int]] = {}
-        self.table = ClusterTable()
         self._first = self._reach(self._addresses)
 
     def __enter__(self) -> Self:
@@ -281,6 +281,13 @@ class BlockingCluster:
         del purpose
         return self._connect(host, port)
 
+    @functools.cached_property
+    def table(self) -> "ClusterTable":
+        """The metadata of the last `refresh`."""
+        from klamm.client.core.metadata import ClusterTable  # noqa: PLC0415 - listing topics needs no leaders
+
+        return ClusterTable()
+
     async def refresh(self, topics: Iterable[str] = ()) -> None:
         """Update the metadata of the brokers and of `topics`."""
         names = sorted(set(topics))
@@ -289,8 +296,10 @@ class BlockingCluster:
         self.table.update(answer, names)
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
 
-    async def find_coordinator(self, kind: int, key: str) -> Broker:
+    async def find_coordinator(self, kind: int, key: str) -> "Broker":
         """The coordinator of a group or transactional id."""
+        from klamm.client.core.metadata import Broker  # noqa: PLC0415
+
         answer = self._any().ask(FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key]))
         coordinator = answer.coordinators[0] if answer.coordinators else answer
         if coordinator.error_code:

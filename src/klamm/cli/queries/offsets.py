@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable, Mapping
 
 from klamm.cli.units import parse_time_ms
+from klamm.client.admin.offset_types import OffsetSpec
 from klamm.client.admin.offsets import OffsetsAdmin
-from klamm.client.admin.topic_types import OffsetSpec
 from klamm.client.blocking_cluster import BlockingCluster
 from klamm.client.errors import SomeFailed
 from klamm.client.types import TopicPartition

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
-from klamm.cli.queries.outcomes import ItemOutcome, item_outcomes
-from klamm.client.admin.topic_types import TopicDescription
 from klamm.client.admin.topics import PARTITION_LIMIT, TopicsAdmin
 from klamm.client.blocking_cluster import BlockingCluster
 from klamm.client.errors import KafkaError, SomeFailed
 from klamm.model.errors import ErrorCode, KlammError
+
+if TYPE_CHECKING:
+    from klamm.cli.queries.outcomes import ItemOutcome
+    from klamm.client.admin.topic_types import TopicDescription
 
 
 def list_topics(cluster: BlockingCluster) -> list[TopicDescription]:
@@ -86,6 +89,7 @@ def create_topic(
 
 def delete_topics(cluster: BlockingCluster, names: Iterable[str]) -> dict[str, ItemOutcome]:
     """Delete topics; the outcome of each."""
+    from klamm.cli.queries.outcomes import item_outcomes
     from klamm.client.admin.topic_changes import TopicChangesAdmin
 
     wanted = list(dict.fromkeys(names))

@@ -46,10 +46,3 @@ class ScramCredential(NamedTuple):
 
     mechanism: ScramMechanism
     iterations: int
-
-
-def operations(bits: int) -> frozenset[AclOperation] | None:
-    """Authorized operations as the wire packs them; None when they were not asked for."""
-    if bits == -(2**31):
-        return None
-    return frozenset(each for each in AclOperation if each > 2 and bits & (1 << each))

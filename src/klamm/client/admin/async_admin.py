@@ -14,7 +14,7 @@ from klamm.client.admin.replicas import ReplicasAdmin
 from klamm.client.admin.topic_changes import TopicChangesAdmin
 from klamm.client.admin.topics import TopicsAdmin
 from klamm.client.admin.transactions import TransactionsAdmin
-from klamm.client.arguments import checked
+from klamm.client.argument_checks import checked
 from klamm.client.cluster import Cluster
 from klamm.client.config import admin_settings
 from klamm.client.errors import IllegalStateError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from klamm.client.admin.acl_types import operations
+from klamm.client.admin.authorized_operations import operations
 from klamm.client.admin.base import AdminBase, Outcomes
 from klamm.client.admin.cluster_types import (
     ClusterDescription,

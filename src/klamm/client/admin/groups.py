@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from klamm.client.admin.acl_types import operations
+from klamm.client.admin.authorized_operations import operations
 from klamm.client.admin.base import AdminBase, Outcomes, by_topic
 from klamm.client.admin.cluster_types import Node
 from klamm.client.admin.group_types import GroupDescription, GroupListing, MemberDescription

@@ -1,11 +1,13 @@
-"""Values about topics, their partitions and offsets."""
+"""Values about topics and their partitions."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from klamm.model.acls import AclOperation
+if TYPE_CHECKING:
+    from klamm.model.acls import AclOperation
 
 
 class TopicListing(NamedTuple):
@@ -55,14 +57,3 @@ class CreatedTopic:
     num_partitions: int = -1
     replication_factor: int = -1
     configs: Mapping[str, str | None] = field(default_factory=dict)
-
-
-class OffsetSpec(IntEnum):
-    """Places to look an offset up by; any other whole number is a timestamp in milliseconds."""
-
-    LATEST = -1
-    EARLIEST = -2
-    MAX_TIMESTAMP = -3
-    EARLIEST_LOCAL = -4
-    LATEST_TIERED = -5
-    EARLIEST_PENDING_UPLOAD = -6

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from operator import attrgetter
 
-from klamm.client.admin.acl_types import operations
+from klamm.client.admin.authorized_operations import operations
 from klamm.client.admin.base import AdminBase, Outcomes
 from klamm.client.admin.topic_types import PartitionDescription, TopicDescription, TopicListing
 from klamm.client.arguments import texts
 from klamm.client.errors import UnsupportedVersionError, raise_for
-from klamm.client.types import TopicPartition
 from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
 from klamm.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 PARTITION_LIMIT = 2000

@@ -6,7 +6,6 @@ from klamm.client.admin.acl_types import (
     QuotaEntity,
     ScramCredential,
     ScramMechanism,
-    operations,
 )
 from klamm.client.admin.cluster_types import (
     ClusterDescription,
@@ -27,6 +26,7 @@ from klamm.client.admin.group_types import (
     GroupListing,
     MemberDescription,
 )
+from klamm.client.admin.offset_types import OffsetSpec
 from klamm.client.admin.replica_types import (
     ElectionType,
     LogDir,
@@ -35,7 +35,6 @@ from klamm.client.admin.replica_types import (
 )
 from klamm.client.admin.topic_types import (
     CreatedTopic,
-    OffsetSpec,
     PartitionDescription,
     TopicDescription,
     TopicListing,
@@ -85,5 +84,4 @@ __all__ = [
     "TransactionDescription",
     "TransactionListing",
     "UpgradeType",
-    "operations",
 ]

@@ -8,7 +8,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
-from klamm.client.arguments import checked
+from klamm.client.argument_checks import checked
 from klamm.client.cluster import Cluster
 from klamm.client.config import consumer_settings
 from klamm.client.consumer.assignment import Holdings

@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from klamm.client.arguments import checked, function, text, whole
+from klamm.client.argument_checks import checked
+from klamm.client.arguments import function, text, whole
 from klamm.client.at_exit import report_unsent
 from klamm.client.cluster import Cluster
 from klamm.client.config import producer_settings

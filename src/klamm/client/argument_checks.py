@@ -1,0 +1,165 @@
+"""`checked`: every public method of a class checks its arguments by their annotations.
+
+A wrong argument is then a TypeError or ValueError that names the method and the argument, not one from inside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+from klamm.client.arguments import (
+    Check,
+    binary,
+    function,
+    mapping,
+    place,
+    places,
+    seconds,
+    text,
+    whole,
+    yes_or_no,
+)
+
+_CHECKS: Final[dict[str, Check]] = {
+    "str": text,
+    "int": whole,
+    "float": seconds,
+    "bool": yes_or_no,
+    "bytes": binary,
+    "Callback": function,
+    "Place": place,
+    "TopicPartition": place,
+    "Iterable[Place]": places,
+}
+"""How an annotation is looked at; what is not here is for the method itself."""
+
+_Class = TypeVar("_Class", bound=type)
+
+
+def checked(cls: _Class) -> _Class:
+    """Have every public method of a class, also inherited ones, look at what it is given."""
+    for name, method in inspect.getmembers(cls, inspect.isfunction):
+        checks = {} if name.startswith("_") or name in _UNCHECKED else _checks_of(method)
+        if checks:
+            setattr(cls, name, _checking(method, name, checks))
+    return cls
+
+
+_UNCHECKED: Final = frozenset({"send", "send_and_wait", "append", "send_arrow"})
+"""Called for every record, or with checks of their own."""
+
+
+def _checks_of(method: Callable[..., Any]) -> dict[str, tuple[Check, bool]]:
+    """For each argument that can be looked at: how, and whether it may be None."""
+    checks = {}
+    for argument in inspect.signature(method).parameters.values():
+        words = str(argument.annotation)
+        kind = words.removesuffix(" | None")
+        check = _check_of(kind, method.__globals__)
+        if check is not None:
+            checks[argument.name] = (check, kind != words)
+    return checks
+
+
+def _check_of(kind: str, names: Mapping[str, Any]) -> Check | None:
+    """How an annotation is looked at; None leaves it to the method."""
+    if kind in _CHECKS:
+        return _CHECKS[kind]
+    if kind.startswith("Mapping[") and kind.endswith("]"):
+        key, value = _split(kind.removeprefix("Mapping[")[:-1])
+        return functools.partial(_mapping_of, key=_check_inside(key, names), value=_check_inside(value, names))
+    named = names.get(kind)
+    if isinstance(named, type) and named is not Any:
+        return functools.partial(_instance, kind=named)
+    return None
+
+
+def _check_inside(kind: str, names: Mapping[str, Any]) -> Check | None:
+    """The same for what is in a mapping: of what has words of its own in the methods, only the outside."""
+    if kind.endswith(" | None"):
+        check = _check_inside(kind.removesuffix(" | None"), names)
+        return None if check is None else functools.partial(_optional, check=check)
+    if isinstance(names.get(kind), type) and kind not in _CHECKS:
+        return None
+    if kind.startswith("tuple[") or kind == "QuotaEntity":
+        return functools.partial(_instance, kind=tuple)
+    if kind.startswith(("Iterable[", "Sequence[")):
+        return functools.partial(_instance, kind=Iterable)
+    return mapping if kind.startswith("Mapping[") and kind != "Mapping[str, Change]" else _CHECKS.get(kind)
+
+
+def _split(inside: str) -> tuple[str, str]:
+    """Kind of keys and kind of values of `Mapping[keys, values]`."""
+    depth = 0
+    for at, letter in enumerate(inside):
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and not depth:
+            return inside[:at], inside[at + 1 :].strip()
+    return inside, ""
+
+
+def _mapping_of(given: Any, what: str, key: Check | None, value: Check | None) -> Any:
+    for name, content in mapping(given, what).items():
+        if key is not None:
+            key(name, what if key in (place, places) else f"a name in the mapping that {what} takes")
+        if value is not None:
+            value(content, f"the value of {name!r} that {what} takes")
+    return given
+
+
+def _optional(given: Any, what: str, check: Check) -> Any:
+    return given if given is None else check(given, what)
+
+
+def _instance(given: Any, what: str, kind: type) -> Any:
+    if isinstance(given, kind):
+        return given
+    if issubclass(kind, enum.Enum):
+        with contextlib.suppress(ValueError):
+            return kind(given)
+        members = ", ".join(f"{kind.__name__}.{member.name}" for member in kind)
+        raise TypeError(f"{what} is one of {members}, not {given!r}")
+    raise TypeError(f"{what} is of type {kind.__name__}, not {given!r}")
+
+
+def _is_mapping(check: Check) -> bool:
+    return isinstance(check, functools.partial) and check.func is _mapping_of
+
+
+def _checking(method: Callable[..., Any], name: str, checks: dict[str, tuple[Check, bool]]) -> Callable[..., Any]:
+    signature = inspect.signature(method)
+    variadic = {
+        parameter.name for parameter in signature.parameters.values() if parameter.kind is parameter.VAR_POSITIONAL
+    }
+
+    def look(args: tuple[Any, ...], keywords: dict[str, Any]) -> inspect.BoundArguments | None:
+        try:
+            bound = signature.bind(*args, **keywords)
+        except TypeError:
+            return None  # the method itself says best which argument it lacks
+        for argument, (check, optional) in checks.items():
+            if argument not in bound.arguments:
+                continue
+            value = bound.arguments[argument]
+            words = f"{argument} of {name}" if check not in (place, places) and not _is_mapping(check) else name
+            if argument in variadic:
+                bound.arguments[argument] = tuple(check(item, words) for item in value)
+            elif value is not None or not optional:
+                bound.arguments[argument] = check(value, words)
+        return bound
+
+    @functools.wraps(method)
+    def call(*args: Any, **keywords: Any) -> Any:
+        bound = look(args, keywords)
+        return method(*args, **keywords) if bound is None else method(*bound.args, **bound.kwargs)
+
+    @functools.wraps(method)
+    async def call_async(*args: Any, **keywords: Any) -> Any:
+        return await call(*args, **keywords)
+
+    return call_async if inspect.iscoroutinefunction(method) else call  # mocks and frameworks ask which it is
