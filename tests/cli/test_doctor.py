@@ -31,7 +31,7 @@ def no_contexts(monkeypatch, tmp_path):
 
 def run(bootstrap, *args, exits=0):
     result = CliRunner().invoke(cli, [*args, "-b", bootstrap], prog_name="klamm")
-    assert result.exit_code == exit_codes, result.output
+    assert result.exit_code == exits, result.output
     return result
 
 

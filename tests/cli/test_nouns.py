@@ -23,7 +23,7 @@ def run(klamm):
     def call(*args, exits=0, stdin=None, where=True):
         words = [*args, *(["-b", klamm.bootstrap] if where else [])]
         result = CliRunner().invoke(cli, words, input=stdin, prog_name="klamm")
-        assert result.exit_code == exit_codes, result.output
+        assert result.exit_code == exits, result.output
         return result
 
     return call

@@ -82,7 +82,7 @@ def no_contexts(monkeypatch, tmp_path):
 def run(klamm):
     def call(*args, exits=0, stdin=None, bootstrap=klamm.bootstrap):
         result = CliRunner().invoke(cli, [*map(str, args), "-b", bootstrap], input=stdin, prog_name="klamm")
-        assert result.exit_code == exit_codes, result.output
+        assert result.exit_code == exits, result.output
         return result
 
     return call

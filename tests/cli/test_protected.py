@@ -21,7 +21,7 @@ def kept(monkeypatch, tmp_path):
 
 def run(*args, exits=0, stdin=None):
     result = CliRunner().invoke(cli, list(args), input=stdin, prog_name="klamm")
-    assert result.exit_code == exit_codes, result.output
+    assert result.exit_code == exits, result.output
     return result
 
 
