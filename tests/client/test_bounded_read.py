@@ -9,7 +9,7 @@ import pytest
 import klamm
 from client.lying_broker import TOPIC_ID, LyingBroker
 from harness.client_stories import PATIENCE_S
-from klamm.client.core.offset_specs import read_moment
+from klamm.client.core.offset_specs import parse_read_bound
 from klamm.client.errors import KafkaTimeoutError, TopicAuthorizationError
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
@@ -51,7 +51,7 @@ MAY_MS = 1_777_593_600_000
     ids=repr,
 )
 def test_moments(given, wanted):
-    assert read_moment(given, "start", NOW_MS) == wanted
+    assert parse_read_bound(given, "start", NOW_MS) == wanted
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_moments(given, wanted):
 )
 def test_what_is_no_moment(given, error, words):
     with pytest.raises(error, match=words):
-        read_moment(given, "start", NOW_MS)
+        parse_read_bound(given, "start", NOW_MS)
     with pytest.raises(error, match=words.replace("start", "end")):
         klamm.read_topic("t", bootstrap="127.0.0.1:1", end=given)  # before anybody is asked
 

@@ -117,4 +117,4 @@ def test_a_consumer_reads_from_the_replica_of_its_rack(tmp_path):
             consumer.assign([(name, 0)])
             found: list = []
             until(lambda: found.extend(consumer.poll(0.5)) or len(found) == 100, "all records come")
-            assert consumer._inner._subscription.state(TopicPartition(name, 0)).preferred == near
+            assert consumer._inner.subscription_state.state(TopicPartition(name, 0)).preferred == near

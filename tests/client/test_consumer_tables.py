@@ -10,7 +10,7 @@ import pytest
 
 from klamm.client.config import consumer_settings
 from klamm.client.consumer import tables
-from klamm.client.consumer.core.fetch_buffer import Shelf
+from klamm.client.consumer.core.fetch_buffer import FetchBuffer
 from klamm.client.consumer.core.subscription import Subscription
 from klamm.client.consumer.fetcher import Fetcher
 from klamm.client.consumer.tables import Tables
@@ -35,8 +35,10 @@ class Desk:
         self.subscription.assign_manually([A, B])
         for state in self.subscription.assigned.values():
             state.seek(0)
-        self.shelf = Shelf(self.subscription, consumer_settings({"bootstrap.servers": "x:1", **settings}, {}))
-        self.tables = Tables(self.shelf)
+        self.fetch_buffer = FetchBuffer(
+            self.subscription, consumer_settings({"bootstrap.servers": "x:1", **settings}, {})
+        )
+        self.tables = Tables(self.fetch_buffer)
         self.gate = threading.Event()
         self.gate.set()
         self.decoding = threading.Event()
@@ -123,8 +125,8 @@ def test_positions_move_when_a_table_is_handed_out_and_not_before(desk):
         assert (desk.state(A).position, desk.state(A).buffered) == (0, 0)
         desk.put(A, 4 * ROWS, packed=True)  # comes meanwhile, and is not for another poll: it would be before its time
         assert desk.tables.take(None) is None
-        assert desk.shelf.collect() == []
-        assert desk.shelf.chunk() is None
+        assert desk.fetch_buffer.collect() == []
+        assert desk.fetch_buffer.chunk() is None
         desk.gate.set()
         assert (await polled).num_rows == 8 * ROWS
         assert desk.state(A).position == desk.state(B).position == 4 * ROWS
@@ -303,7 +305,7 @@ def test_memory_is_used_again_only_when_a_table_is_gone(desk, packed):
                 kept.pop(chance.randrange(len(kept)))
             for table, expected in kept:
                 assert begin_with(table, expected), seed
-        assert 2 <= len(desk.tables._spares._buffers) <= 4
+        assert 2 <= len(desk.tables._buffer_pool._buffers) <= 4
         assert (desk.threads[-1] is threading.main_thread()) != packed
 
     asyncio.run(story())

@@ -262,7 +262,7 @@ def test_prefetch_is_bounded():
         while broker.asked.count("Fetch") != asked:
             asked = broker.asked.count("Fetch")
             time.sleep(0.3)
-        assert consumer._inner._subscription.buffered <= 500 * 1024 + len(batch)
+        assert consumer._inner.subscription_state.buffered <= 500 * 1024 + len(batch)
 
 
 def test_a_full_buffer_makes_send_wait_and_then_fail():

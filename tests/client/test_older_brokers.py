@@ -38,7 +38,7 @@ def test_partitions_are_announced(old_transactions):
                 for partition in range(3):
                     producer.send(name, b"x", partition=partition)
             epochs.append(producer._inner._identity.epoch)
-        assert not producer._inner._transactions.implicit
+        assert not producer._inner.transactions.implicit
         assert epochs[0] == epochs[1]
 
 

@@ -9,7 +9,7 @@ from client.lying_broker import LyingBroker
 from client.test_faults import produced, some_id
 from harness.client_stories import PATIENCE_S
 from klamm.client import Producer
-from klamm.client.core.buffer_pool import Spares
+from klamm.client.core.buffer_pool import BufferPool
 from klamm.client.errors import BufferFullError, KafkaError, SerializationError
 from klamm.client.producer.batch import Batch
 from klamm.client.producer.tables import TablePart, _parts
@@ -42,9 +42,9 @@ def test_every_row_is_in_one_part_and_none_is_too_large():
         start = chance.randrange(5)
         table = some_rows(chance, chance.randrange(start + 1, 200)).slice(start)
         limit = chance.choice([0, 200, 1000, 5000, 1 << 20])
-        spares = Spares(2)
+        buffer_pool = BufferPool(2)
         found = []
-        for part in _parts(ArrowRows(table, 7), limit, spares):
+        for part in _parts(ArrowRows(table, 7), limit, buffer_pool):
             data = part.encode()
             assert len(data) <= 61 + part.size
             assert len(data) <= limit or part.count == 1
@@ -61,38 +61,38 @@ def test_every_row_is_in_one_part_and_none_is_too_large():
 
 def test_rows_of_one_size_are_cut_where_they_would_be_without_a_guess():
     rows = ArrowRows(pa.RecordBatch.from_pydict({"value": pa.array([b"x" * 79] * 1000)}), 7)
-    assert [part.count for part in _parts(rows, 61 + 30 * 100, Spares(1))] == [30] * 33 + [10]
+    assert [part.count for part in _parts(rows, 61 + 30 * 100, BufferPool(1))] == [30] * 33 + [10]
 
 
 def test_a_buffer_that_somebody_looks_at_is_left_alone():
-    spares = Spares(2)
+    buffer_pool = BufferPool(2)
     first, second = bytearray(100), bytearray(200)
-    spares.give(first)
-    spares.give(second)
+    buffer_pool.give(first)
+    buffer_pool.give(second)
     view = memoryview(second)
-    assert spares.take(50) is first
-    assert spares.take(50) is None
+    assert buffer_pool.take(50) is first
+    assert buffer_pool.take(50) is None
     view.release()
-    assert spares.take(201) is None
-    assert spares.take() is second
+    assert buffer_pool.take(201) is None
+    assert buffer_pool.take() is second
     for size in (1, 3, 2):
-        spares.give(bytearray(size))
-    assert [len(spares.take()), len(spares.take()), spares.take()] == [2, 3, None]
+        buffer_pool.give(bytearray(size))
+    assert [len(buffer_pool.take()), len(buffer_pool.take()), buffer_pool.take()] == [2, 3, None]
 
 
 def test_a_part_is_built_where_the_last_one_was():
-    spares = Spares(1)
+    buffer_pool = BufferPool(1)
     rows = ArrowRows(pa.RecordBatch.from_pydict({"value": pa.array([b"x" * 1000] * 20)}), 7)
-    part = TablePart(rows, 0, 10, spares)
+    part = TablePart(rows, 0, 10, buffer_pool)
     data = part.encode()
     part.done(data)
-    assert TablePart(rows, 10, 20, spares).encode() is data
+    assert TablePart(rows, 10, 20, buffer_pool).encode() is data
 
 
 def test_what_was_handed_over_is_made_again_when_it_is_needed():
-    spares = Spares(2)
+    buffer_pool = BufferPool(2)
     rows = ArrowRows(some_rows(random.Random(5), 40), 7)
-    batch, other = (Batch.of_part(TopicPartition("t", 0), 0.0, TablePart(rows, 0, 40, spares)) for _ in range(2))
+    batch, other = (Batch.of_part(TopicPartition("t", 0), 0.0, TablePart(rows, 0, 40, buffer_pool)) for _ in range(2))
     batch.producer_id, batch.producer_epoch, batch.base_sequence = 9, 1, 100
     batch.seal(0, None, transactional=True)
     first = bytes(batch.data)

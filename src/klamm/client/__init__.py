@@ -1,19 +1,20 @@
-"""Speaking to a cluster as its client: producing, consuming and administering any cluster that speaks Kafka's protocol.
+"""The client: producing to, consuming from and administering any cluster that speaks Kafka's protocol.
 
-`AsyncProducer`, `AsyncConsumer` and `AsyncAdmin` live on the caller's event loop; `Producer`, `Consumer` and `Admin`
-are the same for code without one, over a single thread. Nothing here knows how a broker works inside.
+`AsyncProducer`, `AsyncConsumer` and `AsyncAdmin` run on the caller's event loop; `Producer`, `Consumer` and `Admin` are
+the same for code without one, over a single thread. Nothing here imports a broker.
 
-    config, kafka_settings, durations                       settings by Kafka's names; those of Java's that are not ours
-    errors, types                                           what crosses the border
-    frames, connection, metadata, cluster                   bytes, one broker, what is known, all brokers
-    producer/     partitioners, accumulator, idempotence, transactions: pure; sender, tables, producer: the shell
-    consumer/     assignors, subscription, sessions, shelf: pure; fetcher, groups, consumer: the shell
-    admin/        one file per family of questions
-    columns       Arrow tables out (in: producer/tables)     bounded, moments   a topic read to its end
-    spares        buffers used again
-    blocking_*    the blocking face                         wire, groups       the small one the command line began with
+    config, unsupported_settings     settings by Kafka's names; those of Java's clients that this one does not have
+    errors, types, arguments         what callers pass in and get back
+    connection, cluster              one broker; all brokers, their metadata and retries
+    core/                            pure parts all clients share: frames, metadata, routing, buffer pool
+    producer/, producer/core/        sender, session, tables; pure: accumulator, partitioners, idempotence, transactions
+    consumer/, consumer/core/        fetcher, membership, commits; pure: subscription, assignors, sessions, fetch buffer
+    admin/                           one class per family of requests, over any transport
+    columns, bounded_read            Arrow tables out: a topic read to its end (in: producer/tables)
+    blocking_producer, _consumer, _admin   the same classes over the thread of `loop_thread`
+    blocking_cluster                 the transport of admin families for the command line: sockets without an event loop
 
-Names are imported when they are first used: asking for a topic list should not wait for the rest.
+Names are imported when they are first used: listing topics should not wait for the rest.
 """
 
 from importlib import import_module

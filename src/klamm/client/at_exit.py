@@ -12,6 +12,7 @@ import atexit
 import contextlib
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.client.errors import KafkaError, KafkaTimeoutError
@@ -19,6 +20,7 @@ from klamm.client.errors import KafkaError, KafkaTimeoutError
 if TYPE_CHECKING:
     from klamm.client.blocking_consumer import Consumer
     from klamm.client.blocking_producer import Producer
+    from klamm.client.producer import AsyncProducer
     from klamm.client.producer.core.accumulator import Accumulator
 
 PATIENCE_S: Final = 1.0
@@ -27,30 +29,30 @@ PATIENCE_S: Final = 1.0
 LEAVE_S: Final = 3.0
 """How long a program that ends waits for all its consumers to leave their groups."""
 
-_open: set[Producer] = set()
+_open: dict[Producer, AsyncProducer] = {}
 """Producers that were not closed. They are kept: one that goes out of scope with its function still has its records."""
-_members: set[Consumer[Any, Any]] = set()
+_members: dict[Consumer[Any, Any], Callable[[float], None]] = {}
 """Consumers that were not closed. Their heartbeats go on in the client's thread, in whichever scope they were made."""
 
 
-def remember(producer: Producer) -> None:
-    """Close it at exit, unless it is forgotten before."""
-    _open.add(producer)
+def remember(producer: Producer, inner: AsyncProducer) -> None:
+    """Close a producer at exit, unless it is forgotten before."""
+    _open[producer] = inner
 
 
 def forget(producer: Producer) -> None:
     """It is closed, or another process's."""
-    _open.discard(producer)
+    _open.pop(producer, None)
 
 
-def remember_member(consumer: Consumer[Any, Any]) -> None:
-    """Have it leave its group at exit, unless it is forgotten before."""
-    _members.add(consumer)
+def remember_member(consumer: Consumer[Any, Any], leave: Callable[[float], None]) -> None:
+    """Call `leave` with a limit in seconds at exit, unless the consumer is forgotten before."""
+    _members[consumer] = leave
 
 
 def forget_member(consumer: Consumer[Any, Any]) -> None:
     """It is closed, or another process's."""
-    _members.discard(consumer)
+    _members.pop(consumer, None)
 
 
 def say(words: str) -> None:
@@ -76,23 +78,22 @@ def records(count: int) -> str:
 def _end_clients() -> None:
     # Members first: they take seconds at most, and delivering may take minutes.
     deadline = time.monotonic() + LEAVE_S
-    for consumer in list(_members):
+    for leave in list(_members.values()):
         with contextlib.suppress(KafkaError, TimeoutError, KeyboardInterrupt):
-            consumer._leave_group(max(deadline - time.monotonic(), 0.0))
-    for producer in list(_open):
-        _close(producer)
+            leave(max(deadline - time.monotonic(), 0.0))
+    for producer, inner in list(_open.items()):
+        _close(producer, inner)
 
 
-def _close(producer: Producer) -> None:
-    """Deliver what one producer has, and say what was lost."""
-    inner = producer._inner
-    with producer._lock:
-        waiting = inner._accumulator.unfinished()
-    transaction = inner._session is not None and inner._session.open
+def _close(producer: Producer, inner: AsyncProducer) -> None:
+    """Deliver what one producer has, and report what was lost."""
+    with inner.guard:
+        waiting = inner.accumulator.unfinished()
+    transaction = inner.session is not None and inner.session.open
     reason = ""
     try:
         if waiting and not transaction:
-            _wait(producer, sum(waiting.values()))
+            _wait(producer, sum(waiting.values()), inner.settings.seconds("delivery.timeout.ms"))
         producer.close()
     except KafkaError as error:
         reason = str(error)
@@ -109,9 +110,8 @@ def _close(producer: Producer) -> None:
         say(f"{records(count)} not delivered when the program ended, of {total} that waited: {reason}")
 
 
-def _wait(producer: Producer, count: int) -> None:
+def _wait(producer: Producer, count: int, limit_s: float) -> None:
     try:
         producer.flush(PATIENCE_S)
     except KafkaTimeoutError:
-        limit_s = producer._inner.settings.seconds("delivery.timeout.ms")
         say(f"waiting up to {limit_s:g} s (delivery.timeout.ms) for {count} records to be delivered; Ctrl-C gives up")

@@ -98,7 +98,7 @@ class Consumer(BlockingFace, Generic[K, V]):
         if callable(self._inner.on_error):
             self._inner.on_error = self._in_caller(self._inner.on_error)
         super().__init__(self._inner, "consumer")
-        at_exit.remember_member(self)
+        at_exit.remember_member(self, self._leave_group)
 
     def close(self) -> None:
         """Commit (with enable.auto.commit), leave the group and the cluster; callbacks are called once more."""

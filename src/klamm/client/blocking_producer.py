@@ -18,6 +18,7 @@ from klamm.client.errors import IllegalStateError
 from klamm.client.loop_thread import BlockingFace
 from klamm.client.metrics import Metrics
 from klamm.client.producer import AsyncProducer, Delivery, GroupMetadata
+from klamm.client.producer.waiting_send import send_when_possible
 from klamm.client.types import Headers, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -38,17 +39,17 @@ class Producer(BlockingFace):
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Unpack[ProducerSettings]) -> None:
         inner = AsyncProducer(config, **settings)
         self._lock = threading.RLock()  # a delivery callback may send
-        inner._guard = self._lock
+        inner.guard = self._lock
         self._inner = inner
         self._append: Callable[..., Delivery | None] = inner.append
-        self._accumulator = inner._accumulator
+        self._accumulator = inner.accumulator
         self._woken = False
         super().__init__(inner, "producer")
-        assert inner._sender is not None
-        self._sender = inner._sender
-        inner._wake_at = self._wake_at
-        inner._unclosed.detach()
-        at_exit.remember(self)
+        assert inner.sender is not None
+        self._sender = inner.sender
+        inner.wake_at = self._wake_at
+        inner.unclosed.detach()
+        at_exit.remember(self, inner)
 
     def _wake_at(self, when: float) -> None:
         """A batch began: have the sender look when it has lingered. Called under the lock."""
@@ -104,10 +105,10 @@ class Producer(BlockingFace):
         if on_delivery is not None:
             function(on_delivery, "on_delivery of send")
         inner = self._inner
-        if inner._key_serializer is not None:
-            key = inner._key_serializer(topic, key)
-        if inner._value_serializer is not None:
-            value = inner._value_serializer(topic, value)
+        if inner.key_serializer is not None:
+            key = inner.key_serializer(topic, key)
+        if inner.value_serializer is not None:
+            value = inner.value_serializer(topic, value)
         with self._lock:
             delivery = self._append(topic, value, key, partition, timestamp, headers)
         if delivery is None:
@@ -133,7 +134,7 @@ class Producer(BlockingFace):
             with self._lock:
                 return self._append(*args)
 
-        return self._run(self._inner._send_slowly(topic, value, key, partition, timestamp, headers, append))
+        return self._run(send_when_possible(self._inner, append, topic, value, key, partition, timestamp, headers))
 
     def send_arrow(
         self,

@@ -79,7 +79,7 @@ class BoundedRead:
     def _progress(self) -> str:
         if not self._ends:
             return f"it waited for {self._waits_for}"
-        state = self._consumer._subscription.state
+        state = self._consumer.subscription_state.state
         told = [
             f"{where} is at {state(where).position or self._reached[where]} of {end}"
             for where, end in list(self._ends.items())[:_TOLD]
@@ -151,7 +151,7 @@ class BoundedRead:
                 await self._look_again()
                 heard = clock()
             for where in list(self._ends):
-                if consumer._subscription.state(where).position_reached(self._ends[where]):
+                if consumer.subscription_state.state(where).position_reached(self._ends[where]):
                     del self._ends[where]
                     consumer.pause(where)
         return parts

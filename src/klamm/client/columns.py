@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from klamm.client.arguments import seconds, several, text
-from klamm.client.core.offset_specs import Moment, read_moment
+from klamm.client.core.offset_specs import ReadBound, parse_read_bound
 from klamm.client.extras import require_pyarrow
 from klamm.client.json_columns import FORMS, read_values
 from klamm.records.arrow import schema
@@ -48,8 +48,8 @@ def read_topic(
     topic: str,
     *,
     bootstrap: str,
-    start: Moment = "earliest",
-    end: Moment = "latest",
+    start: ReadBound = "earliest",
+    end: ReadBound = "latest",
     isolation: str = "read_committed",
     partitions: Iterable[int] | None = None,
     timeout_s: float | None = None,
@@ -109,8 +109,8 @@ async def read_topic_async(
     topic: str,
     *,
     bootstrap: str,
-    start: Moment = "earliest",
-    end: Moment = "latest",
+    start: ReadBound = "earliest",
+    end: ReadBound = "latest",
     isolation: str = "read_committed",
     partitions: Iterable[int] | None = None,
     timeout_s: float | None = None,
@@ -131,8 +131,8 @@ async def read_topic_async(
         seconds(timeout_s, "timeout_s of read_topic")
     read = BoundedRead(
         topic,
-        read_moment(start, "start", now_ms),
-        read_moment(end, "end", now_ms),
+        parse_read_bound(start, "start", now_ms),
+        parse_read_bound(end, "end", now_ms),
         None if partitions is None else several(partitions, int, "partitions of read_topic"),
         {"bootstrap.servers": bootstrap, "isolation.level": isolation},
         _usually(timeout_s) | settings,

@@ -334,22 +334,22 @@ class Settings(Mapping[str, Any]):
     ) -> None:
         if not isinstance(given, Mapping | None):
             raise TypeError(f'settings are a mapping, e.g. {{"bootstrap.servers": "localhost:9092"}}, not {given!r}')
-        self._values: dict[str, Any] = {}
+        self.by_name: dict[str, Any] = {}
         self.given: set[str] = set()
         for name, value in (given or {}).items():
             self._set(definition, name, value)
         for keyword, value in (keywords or {}).items():
             name = keyword.replace("_", ".")
-            before = self._values.get(name)
+            before = self.by_name.get(name)
             self._set(definition, name, value)
-            if before is not None and self._values[name] != before:
+            if before is not None and self.by_name[name] != before:
                 raise ConfigError(f"{name} is given twice with different values, as {name} and as {keyword}: keep one")
         for key in definition:
-            if key.name not in self._values:
+            if key.name not in self.by_name:
                 if isinstance(key.default, Required):
                     raise ConfigError(f"{key.name} is missing: write host:port, e.g. localhost:9092")
-                self._values[key.name] = key.default
-        callback = self._values["statistics.callback"]
+                self.by_name[key.name] = key.default
+        callback = self.by_name["statistics.callback"]
         _agree(callback is None or callable(callback), f"statistics.callback={callback!r} is no function")
 
     def _set(self, definition: ClientConfigDef, name: str, value: Any) -> None:
@@ -373,35 +373,35 @@ class Settings(Mapping[str, Any]):
             parsed = key.parse(str(value))
         else:
             raise ConfigError(f"{name}={value!r} is a {type(value).__name__}; write a number or text")
-        self._values[name] = parsed
+        self.by_name[name] = parsed
         self.given.add(name)
 
     def __getitem__(self, name: str) -> Any:
-        return self._values[name]
+        return self.by_name[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
+        return iter(self.by_name)
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self.by_name)
 
     def seconds(self, name: str) -> float:
         """A setting in milliseconds, as asyncio wants it."""
-        return float(self._values[name]) / 1000
+        return float(self.by_name[name]) / 1000
 
     def number(self, name: str) -> int:
         """A whole number."""
-        return int(self._values[name])
+        return int(self.by_name[name])
 
     def text(self, name: str) -> str:
         """A text; empty when it has no value."""
-        return str(self._values[name] or "")
+        return str(self.by_name[name] or "")
 
 
 def producer_settings(given: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> Settings:
     """Read a producer's settings and check what must agree."""
     settings = Settings(PRODUCER_CONFIGS, given, keywords)
-    values = settings._values
+    values = settings.by_name
     values["acks"] = -1 if values["acks"] in ("all", "-1") else int(values["acks"])
     if values["transactional.id"] is not None and "enable.idempotence" in settings.given:
         _agree(values["enable.idempotence"], "transactional.id needs enable.idempotence=true")
@@ -433,7 +433,7 @@ def producer_settings(given: Mapping[str, Any] | None, keywords: Mapping[str, An
 def consumer_settings(given: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> Settings:
     """Read a consumer's settings and check what must agree."""
     settings = Settings(CONSUMER_CONFIGS, given, keywords)
-    values = settings._values
+    values = settings.by_name
     values["group.protocol"] = values["group.protocol"].lower()
     _agree(
         values["on.error"] in ("raise", "skip") or callable(values["on.error"]),

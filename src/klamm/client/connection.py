@@ -15,7 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klamm.client.config import Settings
-from klamm.client.core.buffer_pool import Spares
+from klamm.client.core.buffer_pool import BufferPool
 from klamm.client.errors import DisconnectedError, KafkaTimeoutError, error_for
 from klamm.client.metrics import Traffic
 from klamm.model.errors import ErrorCode, ProtocolError, RemoteProtocolError
@@ -84,8 +84,8 @@ class Connection:
         self._client_id = settings.text("client.id")
         self._timeout_s = settings.seconds("request.timeout.ms")
         self._loop = asyncio.get_running_loop()
-        self._frames = OwnedFrames(
-            _RESPONSE_BYTES_MIN, settings.number("receive.message.max.bytes"), Spares(_BUFFERS_KEPT)
+        self.frames = OwnedFrames(
+            _RESPONSE_BYTES_MIN, settings.number("receive.message.max.bytes"), BufferPool(_BUFFERS_KEPT)
         )
         self._received_any = False
         self._pending: deque[Pending] = deque()
@@ -93,7 +93,7 @@ class Connection:
         self._out: deque[Any] = deque()
         self._out_bytes = 0
         self._socket: socket.socket | None = None
-        self._transport: asyncio.Transport | None = None
+        self.transport: asyncio.Transport | None = None
         self._writing = False
         self._gathers = 1
         self._flows = False
@@ -113,11 +113,11 @@ class Connection:
                     await self._open_plain()
                 await self._handshake()
         except (OSError, TimeoutError, DisconnectedError) as error:
-            self._fail(error)
+            self.fail(error)
             reason = str(error) or f"no answer within {limit_s:g} s"
             raise DisconnectedError(f"{self.address} was not reached: {reason}") from error
         except BaseException as error:
-            self._fail(error)
+            self.fail(error)
             raise
 
     async def _open_plain(self) -> None:
@@ -172,14 +172,15 @@ class Connection:
 
     def close(self) -> None:
         """Leave; what was under way fails."""
-        self._fail(DisconnectedError(f"the connection to {self.address} was closed"))
+        self.fail(DisconnectedError(f"the connection to {self.address} was closed"))
 
     @property
     def in_flight(self) -> int:
         """Requests without an answer."""
         return len(self._pending)
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """Close the socket and fail every request without a response."""
         if self.closed is not None:
             return
         self.closed = error
@@ -190,8 +191,8 @@ class Connection:
             if self._writing:
                 self._loop.remove_writer(self._socket)
             self._socket.close()
-        if self._transport is not None:
-            self._transport.abort()
+        if self.transport is not None:
+            self.transport.abort()
         self._out.clear()
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
@@ -276,15 +277,15 @@ class Connection:
                         KafkaTimeoutError(f"{self.address} did not answer {each.api.name} in time")
                     )
                     each.future.exception()
-            self._fail(KafkaTimeoutError(words))
+            self.fail(KafkaTimeoutError(words))
             return
         self._expiry = self._loop.call_at(late, self._expire)
 
     # Bytes
 
     def _write(self, pieces: list[Any]) -> None:
-        if self._transport is not None:
-            self._transport.write(b"".join(pieces))
+        if self.transport is not None:
+            self.transport.write(b"".join(pieces))
             return
         small: list[Any] = []
         for piece in pieces:
@@ -311,7 +312,7 @@ class Connection:
             except (BlockingIOError, InterruptedError):
                 break
             except OSError as error:
-                self._fail(error)
+                self.fail(error)
                 return
             self._out_bytes -= sent
             while sent:
@@ -336,21 +337,21 @@ class Connection:
         for _ in range(_READS_PER_TURN):
             if sock is None or self.closed is not None:
                 return
-            room = self._frames.room()
+            room = self.frames.room()
             try:
                 count = sock.recv_into(room)
             except (BlockingIOError, InterruptedError):
                 break
             except OSError as error:
-                self._fail(error)
+                self.fail(error)
                 return
             if not count:
-                self._fail(DisconnectedError(f"{self.address} closed the connection"))
+                self.fail(DisconnectedError(f"{self.address} closed the connection"))
                 return
             if not self._received_any:
                 self._received_any = True
                 if room[:2] == _TLS_ALERT:
-                    self._fail(RemoteProtocolError("it speaks TLS: security.protocol=SSL is needed here"))
+                    self.fail(RemoteProtocolError("it speaks TLS: security.protocol=SSL is needed here"))
                     return
             self.took(count)
             if count < len(room):
@@ -361,7 +362,7 @@ class Connection:
     @property
     def _lacking(self) -> int:
         """Bytes to wait for: those of a large answer under way, else any."""
-        return max(min(self._frames.lacking, _PIECE_BYTES), 1)
+        return max(min(self.frames.lacking, _PIECE_BYTES), 1)
 
     def _gather(self, sock: socket.socket, count: int) -> None:
         """Have the kernel tell of new bytes when there are `count` of them, or the connection ends.
@@ -393,10 +394,10 @@ class Connection:
     def took(self, count: int) -> None:
         """So many bytes were put into the reader's room."""
         try:
-            for answer in self._frames.receive(count):
+            for answer in self.frames.receive(count):
                 self._answered(answer)
         except ProtocolError as error:
-            self._fail(error)
+            self.fail(error)
 
     def _answered(self, answer: memoryview) -> None:
         if not self._pending:
@@ -436,13 +437,13 @@ class _TlsProtocol(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        self._connection._transport = transport
+        self._connection.transport = transport
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
-        return self._connection._frames.room()
+        return self._connection.frames.room()
 
     def buffer_updated(self, nbytes: int) -> None:
         self._connection.took(nbytes)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._connection._fail(exc or DisconnectedError(f"{self._connection.address} closed the connection"))
+        self._connection.fail(exc or DisconnectedError(f"{self._connection.address} closed the connection"))

@@ -138,7 +138,7 @@ class BlockingFace:
         self._leaving = False
         self._gone = f"the {name} is closed"
         self._thread: LoopThread | None = acquire()
-        _faces.add(self)
+        _fork_hooks[self] = weakref.WeakMethod(self._orphan)
         try:
             self._run(lived.start())
         except BaseException as error:
@@ -191,15 +191,18 @@ class BlockingFace:
         self._gone = f"the {self._name} was made before the process forked: make one in the child"
 
 
-_faces: weakref.WeakSet[BlockingFace] = weakref.WeakSet()
+_fork_hooks: weakref.WeakKeyDictionary[BlockingFace, weakref.WeakMethod[Callable[[], None]]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def _after_fork() -> None:
     """Only the thread that forked lives on in the child: nobody runs the loop, or gives a lock back."""
     global _lock, _shared
     _lock, _shared = threading.Lock(), None
-    for face in list(_faces):
-        face._orphan()
+    for hook in list(_fork_hooks.values()):
+        if (orphan := hook()) is not None:
+            orphan()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -1,4 +1,4 @@
-"""One thing to be done on the loop, soon or at a time; asking for it again before it was done changes nothing."""
+"""A callback on the event loop, in its next iteration or at a time; scheduling it twice runs it once."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable
 
 
-class Alarm:
-    """Calls `ring` in the loop's next turn or at the earliest time asked for. Only on the loop's thread."""
+class LoopTimer:
+    """Calls `callback` in the loop's next iteration or at the earliest time scheduled. Only on the loop's thread."""
 
-    __slots__ = ("_loop", "_ring", "_soon", "_stopped", "_timer")
+    __slots__ = ("_callback", "_loop", "_soon", "_stopped", "_timer")
 
-    def __init__(self, ring: Callable[[], None]) -> None:
-        self._ring = ring
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._callback = callback
         self._loop = asyncio.get_running_loop()
         self._soon = False
         self._stopped = False
@@ -20,36 +20,37 @@ class Alarm:
 
     @property
     def stopped(self) -> bool:
-        """Whether it rings no more."""
+        """Whether `stop` was called."""
         return self._stopped
 
     def soon(self) -> None:
-        """Ring in the next turn."""
+        """Call back in the next iteration."""
         if not self._soon and not self._stopped:
             self._soon = True
-            self._loop.call_soon(self._now)
+            self._loop.call_soon(self._run)
 
     def at(self, when: float) -> None:
-        """Ring at a time of the loop's clock, or earlier."""
+        """Call back at a time of the loop's clock, or earlier."""
         if self._stopped:
             return
         if self._timer is not None:
             if self._timer.when() <= when:
                 return
             self._timer.cancel()
-        self._timer = self._loop.call_at(when, self._timed)
+        self._timer = self._loop.call_at(when, self._expire)
 
     def stop(self) -> None:
-        """Never ring again."""
+        """Never call back again."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
 
-    def _timed(self) -> None:
+    def _expire(self) -> None:
+        # Not called back at once: what is due in the same iteration is collected into one call.
         self._timer = None
         self.soon()
 
-    def _now(self) -> None:
+    def _run(self) -> None:
         self._soon = False
         if not self._stopped:
-            self._ring()
+            self._callback()

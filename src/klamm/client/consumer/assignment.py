@@ -6,20 +6,20 @@ import inspect
 from collections.abc import Callable, Iterable
 
 from klamm.client.consumer.commits import Commits
-from klamm.client.consumer.core.fetch_buffer import Shelf
+from klamm.client.consumer.core.fetch_buffer import FetchBuffer
 from klamm.client.consumer.core.subscription import Subscription
 from klamm.client.consumer.group import Callback
 from klamm.client.metrics import CoordinatorWork
 from klamm.model.ids import TopicPartition
 
 
-class Holdings:
+class Assignment:
     """What a group sees of its consumer (`group.Host`); `fetch` is called after partitions came, `wake` for a poll."""
 
     def __init__(
         self,
         subscription: Subscription,
-        shelf: Shelf,
+        fetch_buffer: FetchBuffer,
         commits: Commits,
         fetch: Callable[[], None],
         wake: Callable[[], None],
@@ -31,7 +31,7 @@ class Holdings:
         self.wake = wake
         self.work = work
         self._subscription = subscription
-        self._shelf = shelf
+        self._fetch_buffer = fetch_buffer
         self._commits = commits
         self._fetch = fetch
 
@@ -57,7 +57,7 @@ class Holdings:
         gone = list(partitions)
         if not gone:
             return
-        self._shelf.settle()
+        self._fetch_buffer.settle()
         await self._commits.before_leaving()
         await _call(self.on_revoke, gone)
         self._drop(gone)
@@ -70,7 +70,7 @@ class Holdings:
             self._drop(gone)
 
     def _drop(self, gone: list[TopicPartition]) -> None:
-        self._shelf.forget(gone)
+        self._fetch_buffer.forget(gone)
         dropped = set(gone)
         self._subscription.take([each for each in self._subscription.assigned if each not in dropped])
 

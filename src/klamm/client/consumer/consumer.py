@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 from klamm.client.argument_checks import checked
 from klamm.client.cluster import Cluster
 from klamm.client.config import consumer_settings
-from klamm.client.consumer.assignment import Holdings
+from klamm.client.consumer.assignment import Assignment
 from klamm.client.consumer.classic_protocol import ClassicGroup
 from klamm.client.consumer.commits import Commits
 from klamm.client.consumer.consumer_protocol import ModernGroup
-from klamm.client.consumer.core.fetch_buffer import Shelf
+from klamm.client.consumer.core.fetch_buffer import FetchBuffer
 from klamm.client.consumer.core.subscription import Mode, Subscription
 from klamm.client.consumer.cursor import Cursor, Place
 from klamm.client.consumer.fetch_positions import Positions
@@ -102,8 +102,8 @@ class AsyncConsumer(Cursor, Generic[K, V]):
     def __init__(self, config: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
         self.settings = consumer_settings(config, keywords)
         settings = self.settings
-        self._subscription = Subscription()
-        self._shelf = Shelf(self._subscription, settings)
+        self.subscription_state = Subscription()
+        self._fetch_buffer = FetchBuffer(self.subscription_state, settings)
         self._tables: Tables | None = None
         self._work = CoordinatorWork()
         self.on_error: Any = settings["on.error"]
@@ -117,7 +117,7 @@ class AsyncConsumer(Cursor, Generic[K, V]):
         self._positions: Positions | None = None
         self._coordinator: GroupCoordinator | None = None
         self._commits: Commits | None = None
-        self._holdings: Holdings | None = None
+        self._assignment: Assignment | None = None
         self._group: ClassicGroup | ModernGroup | None = None
         self._news = asyncio.Event()
         self._joining = False
@@ -140,7 +140,7 @@ class AsyncConsumer(Cursor, Generic[K, V]):
         cluster = Cluster(self.settings)
         cluster.auto_create = self.settings["allow.auto.create.topics"]
         cluster.wanted |= self._wanted_topics()
-        cluster.all_topics = self._subscription.mode is Mode.PATTERN
+        cluster.all_topics = self.subscription_state.mode is Mode.PATTERN
         await cluster.start()
         self._cluster = cluster
         self._be_ready(cluster)
@@ -156,10 +156,10 @@ class AsyncConsumer(Cursor, Generic[K, V]):
 
     def _count(self) -> Metrics:
         assert self._cluster is not None
-        lags = [self.lag(where) for where in self._subscription.assigned]
+        lags = [self.lag(where) for where in self.subscription_state.assigned]
         return {
             **self._cluster.count_traffic(),
-            **self._shelf.fetched.metrics(),
+            **self._fetch_buffer.fetched.metrics(),
             **self._work.metrics(),
             "assigned-partitions": len(lags),
             "records-lag-max": max((lag for lag in lags if lag is not None), default=0),
@@ -167,16 +167,18 @@ class AsyncConsumer(Cursor, Generic[K, V]):
 
     def _be_ready(self, cluster: Cluster) -> None:
         """Everything that needs a cluster to be there."""
-        subscription, wake = self._subscription, self._news.set
+        subscription, wake = self.subscription_state, self._news.set
         if self._group_id is not None:
             self._coordinator = GroupCoordinator(cluster, self._group_id)
         self._positions = Positions(cluster, subscription, self._coordinator, wake)
-        self._fetcher = Fetcher(cluster, subscription, wake, self._positions.out_of_range, self._shelf.fetched)
+        self._fetcher = Fetcher(cluster, subscription, wake, self._positions.out_of_range, self._fetch_buffer.fetched)
         if self._coordinator is not None:
             member, work = self.group_metadata, self._work
             self._commits = Commits(self._coordinator, subscription, self.settings, member, work)
-            self._holdings = Holdings(subscription, self._shelf, self._commits, self._fetcher.wake, wake, work)
-            self._holdings.on_assign, self._holdings.on_revoke, self._holdings.on_lost = self._callbacks
+            self._assignment = Assignment(
+                subscription, self._fetch_buffer, self._commits, self._fetcher.wake, wake, work
+            )
+            self._assignment.on_assign, self._assignment.on_revoke, self._assignment.on_lost = self._callbacks
 
     async def close(self) -> None:
         """Commit (with enable.auto.commit), leave the group and the cluster."""
@@ -222,9 +224,9 @@ class AsyncConsumer(Cursor, Generic[K, V]):
         await self._cluster.close()
 
     async def _leave(self, group: ClassicGroup | ModernGroup) -> None:
-        assert self._holdings is not None
+        assert self._assignment is not None
         try:
-            await self._holdings.revoke(self._holdings.owned)
+            await self._assignment.revoke(self._assignment.owned)
         finally:
             await group.leave()
 
@@ -236,13 +238,13 @@ class AsyncConsumer(Cursor, Generic[K, V]):
         return self._cluster
 
     def _wanted_topics(self) -> set[str]:
-        return set(self._subscription.topics) | {each.topic for each in self._subscription.assigned}
+        return set(self.subscription_state.topics) | {each.topic for each in self.subscription_state.assigned}
 
     def _learn(self) -> None:
         """Metadata has changed."""
         if self._cluster is None:
             return
-        subscription = self._subscription
+        subscription = self.subscription_state
         if subscription.mode is Mode.PATTERN and self._cluster.table.topics:
             hidden = self.settings["exclude.internal.topics"]
             names = [topic.name for topic in self._cluster.table.topics.values() if not (hidden and topic.internal)]
@@ -270,23 +272,23 @@ class AsyncConsumer(Cursor, Generic[K, V]):
         if self._group_id is None:
             raise IllegalStateError("subscribing needs a group.id; assign() reads partitions without a group")
         if isinstance(topics, re.Pattern):
-            self._subscription.subscribe_pattern(topics)
+            self.subscription_state.subscribe_pattern(topics)
         else:
-            self._subscription.subscribe(topics)
+            self.subscription_state.subscribe(topics)
         self._callbacks = (on_assign, on_revoke, on_lost)
-        if self._holdings is not None:
-            self._holdings.on_assign, self._holdings.on_revoke, self._holdings.on_lost = self._callbacks
+        if self._assignment is not None:
+            self._assignment.on_assign, self._assignment.on_revoke, self._assignment.on_lost = self._callbacks
         if self._cluster is not None:
-            self._cluster.all_topics = self._subscription.mode is Mode.PATTERN
-            self._cluster.wanted |= self._subscription.topics
+            self._cluster.all_topics = self.subscription_state.mode is Mode.PATTERN
+            self._cluster.wanted |= self.subscription_state.topics
             self._cluster.request_update()
         if self._group is not None:
             self._group.rejoin()
 
     def assign(self, partitions: Iterable[Place]) -> None:
         """Read exactly these partitions, without a group's say; offsets may still be committed for group.id."""
-        self._subscription.assign_manually(TopicPartition(*partition) for partition in partitions)
-        self._shelf.forget()
+        self.subscription_state.assign_manually(TopicPartition(*partition) for partition in partitions)
+        self._fetch_buffer.forget()
         if self._cluster is not None:
             self._cluster.wanted |= self._wanted_topics()
             self._cluster.request_update()
@@ -298,16 +300,16 @@ class AsyncConsumer(Cursor, Generic[K, V]):
         group, self._group = self._group, None
         if group is not None:
             await self._leave(group)
-        self._shelf.forget()
-        self._subscription.unsubscribe()
+        self._fetch_buffer.forget()
+        self.subscription_state.unsubscribe()
 
     def subscription(self) -> frozenset[str]:
         """The topics subscribed to, those a pattern matches now included."""
-        return self._subscription.topics
+        return self.subscription_state.topics
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions this consumer reads now."""
-        return set(self._subscription.assigned)
+        return set(self.subscription_state.assigned)
 
     # Reading
 
@@ -316,7 +318,7 @@ class AsyncConsumer(Cursor, Generic[K, V]):
 
         Keeps the membership of the group alive and commits what was returned before (with enable.auto.commit).
         """
-        return await self._until(lambda: self._shelf.collect(max_records) or None, timeout_s) or []
+        return await self._until(lambda: self._fetch_buffer.collect(max_records) or None, timeout_s) or []
 
     async def poll_arrow(self, timeout_s: float = 1.0, max_records: int | None = None) -> pa.RecordBatch:
         """As `poll`, in columns: a pyarrow.RecordBatch decoded without an object per record; empty after `timeout_s`.
@@ -327,7 +329,7 @@ class AsyncConsumer(Cursor, Generic[K, V]):
         from klamm.client.consumer.tables import Tables  # noqa: PLC0415
 
         if self._tables is None:
-            self._tables = Tables(self._shelf)
+            self._tables = Tables(self._fetch_buffer)
         tables = self._tables
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
@@ -359,7 +361,7 @@ class AsyncConsumer(Cursor, Generic[K, V]):
     async def chunk(self) -> Iterator[Record[K, V]]:
         """Some records of one partition, waited for; those left in the iterator at the next call are given back."""
         while True:
-            found = await self._until(self._shelf.chunk, _ITERATE_S)
+            found = await self._until(self._fetch_buffer.chunk, _ITERATE_S)
             if found is not None:
                 return found
             if self._closed:
@@ -403,12 +405,12 @@ class AsyncConsumer(Cursor, Generic[K, V]):
         """Do with a record that cannot be read as on.error says; returns when it was skipped."""
         if self.on_error == "raise" or error.topic_partition is None:
             raise error
-        ticket = self._shelf.ticket(error)
+        ticket = self._fetch_buffer.ticket(error)
         if self.on_error != "skip":
             outcome = self.on_error(error)
             if inspect.isawaitable(outcome):
                 await outcome
-        self._shelf.skip(error, ticket)
+        self._fetch_buffer.skip(error, ticket)
 
     async def _wait(self, left: float) -> None:
         """For news, but look again now and then: commits and membership have their times too."""
@@ -421,8 +423,8 @@ class AsyncConsumer(Cursor, Generic[K, V]):
     async def _ready(self, deadline: float) -> bool:
         """Membership, commits and positions, as far as they get before `deadline`."""
         cluster = self.cluster
-        self._shelf.settle()
-        subscription = self._subscription
+        self._fetch_buffer.settle()
+        subscription = self.subscription_state
         if subscription.mode is Mode.NONE:
             raise IllegalStateError("subscribe or assign before polling")
         if self._commits is not None:
@@ -446,10 +448,10 @@ class AsyncConsumer(Cursor, Generic[K, V]):
 
     def _join_group(self, cluster: Cluster) -> ClassicGroup | ModernGroup:
         assert self._coordinator is not None
-        assert self._holdings is not None
+        assert self._assignment is not None
         if self.settings["group.protocol"] == "consumer":
-            return ModernGroup(cluster, self._coordinator, self._holdings)
-        return ClassicGroup(cluster, self._coordinator, self._holdings)
+            return ModernGroup(cluster, self._coordinator, self._assignment)
+        return ClassicGroup(cluster, self._coordinator, self._assignment)
 
     def group_metadata(self) -> GroupMetadata:
         """This member's place in its group, for `send_offsets_to_transaction`."""

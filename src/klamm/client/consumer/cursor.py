@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from klamm.client.arguments import by_place, whole
 from klamm.client.cluster import Cluster
 from klamm.client.consumer.commits import Commits
-from klamm.client.consumer.core.fetch_buffer import Shelf
+from klamm.client.consumer.core.fetch_buffer import FetchBuffer
 from klamm.client.consumer.core.subscription import Subscription
 from klamm.client.consumer.fetch_positions import Positions
 from klamm.client.consumer.offsets import EARLIEST, LATEST, list_offsets
@@ -22,8 +22,8 @@ Place = TopicPartition | tuple[str, int]
 class Cursor(ABC):
     """What a consumer is asked about offsets; `AsyncConsumer` fills in the rest."""
 
-    _subscription: Subscription
-    _shelf: Shelf
+    subscription_state: Subscription
+    _fetch_buffer: FetchBuffer
     _positions: Positions | None
     _commits: Commits | None
     _news: asyncio.Event
@@ -43,8 +43,8 @@ class Cursor(ABC):
             raise TypeError(f"an offset is a whole number, not {offset!r}")
         if offset < 0:
             raise ValueError(f"{offset} is no offset; seek_to_beginning and seek_to_end go to the ends")
-        self._shelf.settle()
-        self._subscription.state(TopicPartition(*partition)).seek(offset, leader_epoch)
+        self._fetch_buffer.settle()
+        self.subscription_state.state(TopicPartition(*partition)).seek(offset, leader_epoch)
         self._news.set()
 
     def seek_to_beginning(self, *partitions: Place) -> None:
@@ -56,15 +56,15 @@ class Cursor(ABC):
         self._seek_to(partitions, LATEST)
 
     def _seek_to(self, partitions: Iterable[Place], timestamp: int) -> None:
-        self._shelf.settle()
-        for where in [TopicPartition(*partition) for partition in partitions] or list(self._subscription.assigned):
-            self._subscription.state(where).need_reset(timestamp)
+        self._fetch_buffer.settle()
+        for where in [TopicPartition(*partition) for partition in partitions] or list(self.subscription_state.assigned):
+            self.subscription_state.state(where).need_reset(timestamp)
         self._news.set()
 
     async def position(self, partition: Place, timeout_s: float | None = None) -> int:
         """The offset of the next record of a partition."""
-        self._shelf.settle()
-        state = self._subscription.state(TopicPartition(*partition))
+        self._fetch_buffer.settle()
+        state = self.subscription_state.state(TopicPartition(*partition))
         if state.position is not None:
             return state.position
         self.cluster  # noqa: B018 - says so when there is none
@@ -74,21 +74,21 @@ class Cursor(ABC):
     def pause(self, *partitions: Place) -> None:
         """Hand out nothing of these partitions until they are resumed; membership is not affected."""
         for partition in partitions:
-            self._subscription.state(TopicPartition(*partition)).paused = True
+            self.subscription_state.state(TopicPartition(*partition)).paused = True
 
     def resume(self, *partitions: Place) -> None:
         """Hand out records of these partitions again."""
         for partition in partitions:
-            self._subscription.state(TopicPartition(*partition)).paused = False
+            self.subscription_state.state(TopicPartition(*partition)).paused = False
         self._news.set()
 
     def paused(self) -> set[TopicPartition]:
         """The partitions that are paused."""
-        return {where for where, state in self._subscription.assigned.items() if state.paused}
+        return {where for where, state in self.subscription_state.assigned.items() if state.paused}
 
     def lag(self, partition: Place) -> int | None:
         """How far the position is behind the end as the last fetch saw it; None before the first."""
-        state = self._subscription.state(TopicPartition(*partition))
+        state = self.subscription_state.state(TopicPartition(*partition))
         end = state.last_stable_offset if self._committed_only else state.high_watermark
         return None if state.position is None or end < 0 else max(end - state.position, 0)
 
@@ -101,7 +101,7 @@ class Cursor(ABC):
         """
         if self._commits is None:
             raise IllegalStateError("committing needs a group.id")
-        self._shelf.settle()
+        self._fetch_buffer.settle()
         await self._commits.commit(offsets)
 
     async def committed(self, partitions: Iterable[Place]) -> dict[TopicPartition, OffsetAndMetadata | None]:

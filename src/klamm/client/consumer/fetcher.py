@@ -17,7 +17,7 @@ from klamm.client.consumer.core.sessions import FetchSession, Want
 from klamm.client.consumer.core.subscription import Assigned, Subscription
 from klamm.client.core.routing import DATA
 from klamm.client.errors import CorruptRecordError, KafkaError, error_for
-from klamm.client.loop_timer import Alarm
+from klamm.client.loop_timer import LoopTimer
 from klamm.client.metrics import FetchedRecords
 from klamm.model.errors import CorruptBatch, ErrorCode
 from klamm.model.ids import ZERO_UUID, TopicPartition
@@ -67,8 +67,8 @@ class Fetcher:
         self._sessions: dict[int, FetchSession] = {}
         self._busy: dict[int, Connection | None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._alarm = Alarm(self._pump)
-        self.wake = self._alarm.soon
+        self._timer = LoopTimer(self._pump)
+        self.wake = self._timer.soon
         """Look soon whether something should be fetched."""
         self._backoff_until: dict[TopicPartition, float] = {}
         self._backoff_s = settings.seconds("retry.backoff.ms")
@@ -84,12 +84,12 @@ class Fetcher:
 
     def ask(self) -> None:
         """Look now: before something is decoded, so that brokers and this client work at the same time."""
-        if not self._alarm.stopped:
+        if not self._timer.stopped:
             self._pump()
 
     async def stop(self) -> None:
         """Fetch no more."""
-        self._alarm.stop()
+        self._timer.stop()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -107,7 +107,7 @@ class Fetcher:
                 continue
             waits = self._backoff_until.get(where, 0.0)
             if waits > now:
-                self._alarm.at(waits)
+                self._timer.at(waits)
                 continue
             known = table.partition(where)
             if known is None or known.leader < 0:
@@ -127,7 +127,7 @@ class Fetcher:
             by_node.setdefault(node, {})[where] = want
         if missing:
             self._cluster.request_update()
-            self._alarm.at(now + self._backoff_s)
+            self._timer.at(now + self._backoff_s)
         for node, wanted in by_node.items():
             self._fetch(node, wanted, min(self._max_bytes, max(room, 1)))
 
@@ -140,7 +140,7 @@ class Fetcher:
             task.add_done_callback(self._tasks.discard)
             return
         if connection.throttled_until > self._loop.time():
-            self._alarm.at(connection.throttled_until)
+            self._timer.at(connection.throttled_until)
             return
         session = self._sessions.setdefault(node, FetchSession())
         version = connection.version_of("Fetch")
@@ -184,7 +184,7 @@ class Fetcher:
         self, node: int, session: FetchSession, tickets: dict[TopicPartition, int], future: asyncio.Future[Any]
     ) -> None:
         self._busy.pop(node, None)
-        if self._alarm.stopped or future.cancelled():
+        if self._timer.stopped or future.cancelled():
             return
         error = future.exception()
         if error is not None:

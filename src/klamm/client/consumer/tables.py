@@ -15,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from klamm.client.consumer.core.fetch_buffer import Shelf, unreadable_batch
+from klamm.client.consumer.core.fetch_buffer import FetchBuffer, unreadable_batch
 from klamm.client.consumer.core.subscription import Assigned
-from klamm.client.core.buffer_pool import Spares
+from klamm.client.core.buffer_pool import BufferPool
 from klamm.model.errors import CorruptBatch, KlammError
 from klamm.records.arrow import to_arrow_of
 from klamm.records.batch import BatchView
@@ -74,9 +74,9 @@ class Take(NamedTuple):
 class Tables:
     """Takes what lies ready on a consumer's shelf, and makes tables of it."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
-        self._spares = Spares(_KEPT)
+    def __init__(self, fetch_buffer: FetchBuffer) -> None:
+        self._fetch_buffer = fetch_buffer
+        self._buffer_pool = BufferPool(_KEPT)
         self._lock = threading.Lock()
         self._thread: ThreadPoolExecutor | None = None
 
@@ -89,7 +89,7 @@ class Tables:
         """What lies ready, whole batches, partition after partition; None when there is nothing."""
         takes: list[Take] = []
         rows = size = 0
-        for state in self._shelf.turns():
+        for state in self._fetch_buffer.turns():
             state.undecode()
             if not takes and not state.batches:
                 state.raise_error()
@@ -131,8 +131,8 @@ class Tables:
             if len(wanted) == len(takes):
                 for take in takes:
                     take.handed_out()
-                    self._shelf.had_turn(take.state)
-                self._shelf.fetched.records += found.num_rows
+                    self._fetch_buffer.had_turn(take.state)
+                self._fetch_buffer.fetched.records += found.num_rows
                 return found if found.num_rows else None
             takes = wanted
         return None
@@ -140,27 +140,27 @@ class Tables:
     async def _decoded(self, takes: list[Take]) -> pa.RecordBatch:
         batches = [batch for take in takes for batch in take.batches]
         size = sum(batch.size for batch in batches)
-        work = partial(_arrow, takes, takes[0].state.position, check_crcs=self._shelf.check_crcs)
+        work = partial(_arrow, takes, takes[0].state.position, check_crcs=self._fetch_buffer.check_crcs)
         if size < _THREAD_BYTES or not any(batch.codec for batch in batches):
-            return work(None) if size < _SPARES_BYTES else self._with_spares(work)
+            return work(None) if size < _SPARES_BYTES else self._with_pooled_buffers(work)
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "klamm-tables")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._with_spares, work)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._with_pooled_buffers, work)
 
-    def _with_spares(self, work: Callable[[Room], pa.RecordBatch]) -> pa.RecordBatch:
+    def _with_pooled_buffers(self, work: Callable[[Room], pa.RecordBatch]) -> pa.RecordBatch:
         """Do it in memory of tables that are gone; in any thread."""
         used: list[bytearray] = []
 
         def room(size: int) -> bytearray:
             with self._lock:
-                spare = self._spares.take(size)
+                spare = self._buffer_pool.take(size)
             used.append(blank(size) if spare is None else spare)
             return used[-1]
 
         table = work(room)
         with self._lock:
             for each in used:
-                self._spares.give(each)  # and not before: until the table is there, they look as if nobody used them
+                self._buffer_pool.give(each)  # only now: before, nothing shows that they are in use
         return table
 
 

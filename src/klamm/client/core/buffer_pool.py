@@ -1,10 +1,10 @@
-"""Large buffers that were used and may be used again: fresh memory costs more than the bytes put into it. Pure."""
+"""Large buffers kept for reuse: allocating fresh pages costs more than copying the bytes into them. Pure."""
 
 from __future__ import annotations
 
 
-class Spares:
-    """Remembers a few buffers; those that somebody still looks at are left alone."""
+class BufferPool:
+    """Keeps a few buffers; one that still has a view is not handed out."""
 
     __slots__ = ("_buffers", "_most")
 
@@ -13,25 +13,26 @@ class Spares:
         self._most = most
 
     def give(self, buffer: bytearray) -> None:
-        """Remember a buffer; of too many, the smallest is forgotten."""
+        """Keep a buffer; of too many, the smallest is dropped."""
         self._buffers.append(buffer)
         if len(self._buffers) > self._most:
             self._buffers.remove(min(self._buffers, key=len))
 
     def take(self, size: int = 0) -> bytearray | None:
-        """A buffer of at least `size` bytes that nobody looks at, the one used last if it may be; None for none."""
+        """Return a buffer of at least `size` bytes without views, the one used last if possible; None for none."""
+        # The last one used is the likeliest to be in the CPU's caches.
         for index in range(len(self._buffers) - 1, -1, -1):
             buffer = self._buffers[index]
-            if len(buffer) >= size and _free(buffer):
+            if len(buffer) >= size and _is_free(buffer):
                 return self._buffers.pop(index)
         return None
 
 
-def _free(buffer: bytearray) -> bool:
-    """Whether no view of it is left: a bytearray refuses to change its size while there is one."""
+def _is_free(buffer: bytearray) -> bool:
+    """Whether no view of the buffer is left: a bytearray refuses to change its size while there is one."""
     try:
         last = buffer.pop()
-    except (BufferError, IndexError):  # an empty one is of no use
+    except (BufferError, IndexError):  # an empty buffer cannot be tested, and is of no use
         return False
-    buffer.append(last)  # into the room that the other just left: nothing is moved
+    buffer.append(last)  # into the byte that pop() freed: nothing is moved
     return True

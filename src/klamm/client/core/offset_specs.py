@@ -7,7 +7,7 @@ import operator
 from collections.abc import Mapping
 from contextlib import suppress
 
-Moment = str | int | dt.datetime | dt.timedelta | Mapping[int, int]
+ReadBound = str | int | dt.datetime | dt.timedelta | Mapping[int, int]
 """What `read_topic` takes for `start` and `end`."""
 
 WORDS = ("earliest", "latest")
@@ -20,7 +20,7 @@ _ALLOWED = (
 )
 
 
-def read_moment(given: object, what: str, now_ms: int) -> str | int | dict[int, int]:
+def parse_read_bound(given: object, what: str, now_ms: int) -> str | int | dict[int, int]:
     """A word, a time in milliseconds or offsets by partition; `what` is the argument that is complained about."""
     if isinstance(given, str):
         if given in WORDS:

@@ -10,7 +10,7 @@ from klamm.client.errors import BufferFullError
 from klamm.client.producer.core.accumulator import Accumulator
 
 
-class Room:
+class Backpressure:
     """Those who wait for memory, each until so little of it is used."""
 
     def __init__(self, accumulator: Accumulator) -> None:

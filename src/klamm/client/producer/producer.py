@@ -11,21 +11,20 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext,
 from typing import TYPE_CHECKING, Any, Self
 
 from klamm.client.argument_checks import checked
-from klamm.client.arguments import function, text, whole
+from klamm.client.arguments import function
 from klamm.client.at_exit import report_unsent
 from klamm.client.cluster import Cluster
 from klamm.client.config import producer_settings
-from klamm.client.core.buffer_pool import Spares
+from klamm.client.core.buffer_pool import BufferPool
 from klamm.client.errors import (
     IllegalStateError,
     KafkaError,
     KafkaTimeoutError,
     RecordTooLargeError,
     TransactionAbortableError,
-    UnknownTopicOrPartitionError,
 )
 from klamm.client.metrics import Metrics
-from klamm.client.producer.backpressure import Room
+from klamm.client.producer.backpressure import Backpressure
 from klamm.client.producer.batch import Batch, Delivery
 from klamm.client.producer.coordinator import Coordinator, GroupMetadata
 from klamm.client.producer.core.accumulator import Accumulator, PartitionQueue
@@ -37,6 +36,7 @@ from klamm.client.producer.core.transactions import Transactions, TransactionSta
 from klamm.client.producer.prepared_transaction import PreparedTransaction
 from klamm.client.producer.sender import Sender
 from klamm.client.producer.session import Session
+from klamm.client.producer.waiting_send import send_when_possible
 from klamm.client.serde import serializer
 from klamm.client.types import Headers, OffsetAndMetadata, RecordMetadata, TopicPartition
 from klamm.model.errors import ErrorCode
@@ -50,10 +50,14 @@ if TYPE_CHECKING:
 
 
 _LATEST_MS = (1 << 63) - 1
-_SPARES = 6
+_POOLED_BUFFERS = 6
 """Buffers of parts of tables kept for the next ones; those that a socket has not taken yet are among them."""
 _BURST_BYTES, _BURST_BATCHES = 1 << 16, 16
 """So much may be filled by a loop of sends before the sender has its turn, when it waits for answers anyway."""
+
+
+def _wake_nothing(when: float) -> None:
+    """Stand in for the sender until there is one."""
 
 
 @checked
@@ -71,34 +75,35 @@ class AsyncProducer:
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Unpack[ProducerSettings]) -> None:
         self.settings = values = producer_settings(config, settings)
         chance = random.Random()  # noqa: S311 - no secret
-        self._key_serializer = serializer(values["key.serializer"], "key.serializer")
-        self._value_serializer = serializer(values["value.serializer"], "value.serializer")
-        self._partitioner = partitioner(values["partitioner"], chance, ignore_keys=values["partitioner.ignore.keys"])
-        self._request_size = values.number("max.request.size")
-        self._largest = min(self._request_size, values.number("buffer.memory"))
-        self._block_s = values.seconds("max.block.ms")
-        self._accumulator = Accumulator(
+        # Attributes without an underscore are for the client's own modules (tables, the blocking face), not for users.
+        self.key_serializer = serializer(values["key.serializer"], "key.serializer")
+        self.value_serializer = serializer(values["value.serializer"], "value.serializer")
+        self.partitioner = partitioner(values["partitioner"], chance, ignore_keys=values["partitioner.ignore.keys"])
+        self.request_size = values.number("max.request.size")
+        self._largest = min(self.request_size, values.number("buffer.memory"))
+        self.block_s = values.seconds("max.block.ms")
+        self.accumulator = Accumulator(
             values.number("batch.size"), values.seconds("linger.ms"), values.number("buffer.memory")
         )
         transactional_id = values["transactional.id"]
-        self._transactions = None if transactional_id is None else Transactions(transactional_id)
+        self.transactions = None if transactional_id is None else Transactions(transactional_id)
         self._identity = Identity() if values["enable.idempotence"] or transactional_id is not None else None
-        self._topics = Topics(self._accumulator, values, chance)
-        self._known = self._topics.known
-        self._room = Room(self._accumulator)
-        self._spares = Spares(_SPARES)
+        self.topics = Topics(self.accumulator, values, chance)
+        self.known_topics = self.topics.known
+        self.backpressure = Backpressure(self.accumulator)
+        self.buffer_pool = BufferPool(_POOLED_BUFFERS)
         self._cluster: Cluster | None = None
-        self._sender: Sender | None = None
-        self._session: Session | None = None
-        self._guard: AbstractContextManager[Any] = nullcontext()
+        self.sender: Sender | None = None
+        self.session: Session | None = None
+        self.guard: AbstractContextManager[Any] = nullcontext()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._wake_at: Callable[[float], None] = lambda _when: None
+        self.wake_at: Callable[[float], None] = _wake_nothing
         """Has the sender look at a time; the blocking face calls it from other threads."""
-        self._closed = False
-        self._burst = min(max(_BURST_BYTES // max(self._accumulator.batch_size, 1), 1), _BURST_BATCHES)
+        self.closed = False
+        self._burst = min(max(_BURST_BYTES // max(self.accumulator.batch_size, 1), 1), _BURST_BATCHES)
         self._unseen = 0
         """Batches filled since the sender last had its turn."""
-        self._unclosed = weakref.finalize(self, report_unsent, self._accumulator)
+        self.unclosed = weakref.finalize(self, report_unsent, self.accumulator)
 
     # Life
 
@@ -118,54 +123,54 @@ class AsyncProducer:
         await cluster.start()
         self._loop = asyncio.get_running_loop()
         self._cluster = cluster
-        self._topics.follow(cluster.table, self._loop.time)
-        let_in = self._room.let_in
+        self.topics.follow(cluster.table, self._loop.time)
+        let_in = self.backpressure.let_in
         if self._identity is not None:
-            coordinator = Coordinator(cluster, self._identity, self._transactions)
-            self._session = Session(
+            coordinator = Coordinator(cluster, self._identity, self.transactions)
+            self.session = Session(
                 self._identity,
-                self._transactions,
+                self.transactions,
                 coordinator,
-                self._accumulator,
-                self._guard,
+                self.accumulator,
+                self.guard,
                 self.flush,
                 let_in,
-                self._block_s,
+                self.block_s,
             )
-        self._sender = Sender(
-            cluster, self._accumulator, self._identity, self._transactions, self._guard, self._session, let_in
+        self.sender = Sender(
+            cluster, self.accumulator, self._identity, self.transactions, self.guard, self.session, let_in
         )
-        self._wake_at = self._sender.wake_at
-        cluster.listeners.append(self._topics.learn_all)
+        self.wake_at = self.sender.wake_at
+        cluster.listeners.append(self.topics.learn_all)
         cluster.report("producer", self._count)
 
     def metrics(self) -> Metrics:
         """What this producer has done so far, by Kafka's names of metrics."""
-        if self._cluster is None or self._sender is None:
+        if self._cluster is None or self.sender is None:
             raise IllegalStateError("the producer is not started")
         return self._cluster.metrics()
 
     def _count(self) -> Metrics:
         assert self._cluster is not None
-        assert self._sender is not None
-        accumulator = self._accumulator
+        assert self.sender is not None
+        accumulator = self.accumulator
         return {
             **self._cluster.count_traffic(),
-            **self._sender.sent.metrics(),
-            "requests-in-flight": self._sender.in_flight,
+            **self.sender.sent.metrics(),
+            "requests-in-flight": self.sender.in_flight,
             "buffer-total-bytes": accumulator.memory_bytes,
             "buffer-available-bytes": max(accumulator.memory_bytes - accumulator.used, 0),
         }
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Deliver what was sent, for at most `timeout_s`, and leave; what is left fails. An open transaction aborts."""
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
-        self._unclosed.detach()
+        self.closed = True
+        self.unclosed.detach()
         if self._cluster is None:
             return
-        sender, session = self._sender, self._session
+        sender, session = self.sender, self.session
         assert sender is not None
         try:
             if session is not None and session.open:
@@ -178,16 +183,16 @@ class AsyncProducer:
             if session is not None:
                 await session.stop()
             left = IllegalStateError("the producer was closed before the record was delivered")
-            for batch in list(self._accumulator.incomplete):
-                self._accumulator.release(batch)
+            for batch in list(self.accumulator.incomplete):
+                self.accumulator.release(batch)
                 batch.fail(left)
-            self._room.let_all_in()
+            self.backpressure.let_all_in()
             await self._cluster.close()
 
     @property
     def cluster(self) -> Cluster:
         """What is known of the cluster."""
-        if self._cluster is None or self._closed:
+        if self._cluster is None or self.closed:
             raise IllegalStateError("the producer is not started or already closed")
         return self._cluster
 
@@ -210,17 +215,17 @@ class AsyncProducer:
         """
         if on_delivery is not None:
             function(on_delivery, "on_delivery of send")
-        if self._key_serializer is not None:
-            key = self._key_serializer(topic, key)
-        if self._value_serializer is not None:
-            value = self._value_serializer(topic, value)
+        if self.key_serializer is not None:
+            key = self.key_serializer(topic, key)
+        if self.value_serializer is not None:
+            value = self.value_serializer(topic, value)
         delivery = self.append(topic, value, key, partition, timestamp, headers)
         if delivery is None:
-            delivery = await self._send_slowly(topic, value, key, partition, timestamp, headers)
+            delivery = await send_when_possible(self, self.append, topic, value, key, partition, timestamp, headers)
         if on_delivery is not None:
             delivery.add_done_callback(on_delivery)
-        if self._accumulator.filled:
-            self._accumulator.filled = False
+        if self.accumulator.filled:
+            self.accumulator.filled = False
             await self._let_send()
         return delivery
 
@@ -229,10 +234,10 @@ class AsyncProducer:
 
         While it waits for answers anyway, it is not asked for every small batch: several go into one request.
         """
-        assert self._sender is not None
-        self._sender.wake()
+        assert self.sender is not None
+        self.sender.wake()
         self._unseen += 1
-        if self._unseen >= self._burst or not self._sender.in_flight:
+        if self._unseen >= self._burst or not self.sender.in_flight:
             self._unseen = 0
             await asyncio.sleep(0)
 
@@ -251,13 +256,13 @@ class AsyncProducer:
     ) -> Delivery | None:
         """Put bytes into the accumulator if that can be done now; None when it means waiting."""
         try:
-            found = self._known.get(topic)
+            found = self.known_topics.get(topic)
         except TypeError:  # not even hashable: the slow way says what is wrong
             return None
-        if found is None or self._closed:
+        if found is None or self.closed:
             return None
-        if self._transactions is not None:
-            self._transactions.require(TransactionStatus.IN_TRANSACTION)
+        if self.transactions is not None:
+            self.transactions.require(TransactionStatus.IN_TRANSACTION)
         size = RECORD_OVERHEAD
         if value is not None:
             if type(value) is not bytes:
@@ -271,16 +276,16 @@ class AsyncProducer:
         if headers:
             pairs, more = header_pairs(headers)
             size += more
-        accumulator = self._accumulator
+        accumulator = self.accumulator
         if size > self._largest:
             self._too_large(size)
         if accumulator.used + size > accumulator.memory_bytes and accumulator.used:
             return None
         queues = found.queues
         if partition is None:
-            index = self._partitioner(topic, key, len(queues))
+            index = self.partitioner(topic, key, len(queues))
             if index < 0:
-                index = self._topics.sticky(found, size)
+                index = self.topics.sticky(found, size)
         elif type(partition) is int and 0 <= partition < len(queues):
             index = partition
         else:
@@ -302,58 +307,16 @@ class AsyncProducer:
         return Delivery(batch, len(rows) - 1, now)
 
     def _too_large(self, size: int) -> None:
-        name = "max.request.size" if size > self._request_size else "buffer.memory"
+        name = "max.request.size" if size > self.request_size else "buffer.memory"
         raise RecordTooLargeError(
             ErrorCode.MESSAGE_TOO_LARGE, f"a record of {size} bytes is larger than {name}={self.settings[name]}"
         )
 
     def _roll(self, queue: PartitionQueue) -> Batch:
         assert self._loop is not None
-        batch = self._accumulator.roll(queue, self._loop.time())
-        self._wake_at(batch.created + self._accumulator.linger_s)
+        batch = self.accumulator.roll(queue, self._loop.time())
+        self.wake_at(batch.created + self.accumulator.linger_s)
         return batch
-
-    async def _send_slowly(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int | None,
-        timestamp: int | None,
-        headers: Headers | None,
-        append: Callable[..., Delivery | None] | None = None,
-    ) -> Delivery:
-        """The record needs metadata or room first."""
-        append = append or self.append
-        text(topic, "topic of send")
-        partition = None if partition is None else whole(partition, "partition of send")
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._block_s
-        while True:
-            cluster = self.cluster
-            if topic not in self._known:
-                await cluster.topic(topic, max(deadline - loop.time(), 0))
-                self._topics.learn(topic)
-            if partition is not None and not 0 <= partition < len(self._known[topic].queues):
-                await self._more_partitions(topic, partition)
-            delivery = append(topic, value, key, partition, timestamp, headers)
-            if delivery is not None:
-                return delivery
-            await self._wait_for_room(self._accumulator.memory_bytes, deadline)
-
-    async def _more_partitions(self, topic: str, partition: int) -> None:
-        """A partition nobody knows yet may have been added a moment ago."""
-        await self.cluster.refresh([topic])
-        count = len(self._topics.learn(topic).queues)
-        if not 0 <= partition < count:
-            raise UnknownTopicOrPartitionError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has {count} partitions, none of number {partition}"
-            )
-
-    async def _wait_for_room(self, below: int, deadline: float) -> None:
-        """Until memory was freed and at most `below` bytes are used."""
-        assert self._sender is not None
-        await self._room.wait(below, self._block_s, deadline, self._sender.wake)
 
     async def send_arrow(
         self,
@@ -384,15 +347,15 @@ class AsyncProducer:
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send everything now and wait until it is known what became of it; failures are told by the deliveries."""
-        if self._sender is None:
+        if self.sender is None:
             self.cluster  # noqa: B018 - says that there is none
-        assert self._sender is not None
-        with self._guard:
-            waiting = list(self._accumulator.incomplete)
+        assert self.sender is not None
+        with self.guard:
+            waiting = list(self.accumulator.incomplete)
         if not waiting:
             return
-        self._accumulator.flushing += 1
-        self._sender.wake()
+        self.accumulator.flushing += 1
+        self.sender.wake()
         try:
             async with asyncio.timeout(timeout_s):
                 for batch in waiting:
@@ -400,21 +363,21 @@ class AsyncProducer:
         except TimeoutError:
             raise KafkaTimeoutError(f"not everything was delivered within {timeout_s:g} s") from None
         finally:
-            self._accumulator.flushing -= 1
+            self.accumulator.flushing -= 1
 
     async def partitions_for(self, topic: str) -> list[int]:
         """The partitions of a topic, waiting for metadata if need be."""
-        await self.cluster.topic(topic, self._block_s)
+        await self.cluster.topic(topic, self.block_s)
         return sorted(self.cluster.table.topics[topic].partitions)
 
     # Transactions
 
     def _transactional(self) -> Session:
-        if self._transactions is None:
+        if self.transactions is None:
             raise IllegalStateError("transactions need a transactional.id")
         self.cluster  # noqa: B018 - says so when there is none
-        assert self._session is not None
-        return self._session
+        assert self.session is not None
+        return self.session
 
     async def init_transactions(self, timeout_s: float | None = None) -> None:
         """Take over the transactional id: older producers of it are fenced, what they left open is ended."""
@@ -452,7 +415,7 @@ class AsyncProducer:
         try:
             yield self
         except BaseException:
-            if self._session is not None and self._session.open:
+            if self.session is not None and self.session.open:
                 await self.abort_transaction()
             raise
         try:

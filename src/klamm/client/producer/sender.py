@@ -26,7 +26,7 @@ from klamm.client.errors import (
     TransactionAbortableError,
     error_for,
 )
-from klamm.client.loop_timer import Alarm
+from klamm.client.loop_timer import LoopTimer
 from klamm.client.metrics import SentRecords
 from klamm.client.producer.batch import Batch
 from klamm.client.producer.core.accumulator import Accumulator, PartitionQueue
@@ -68,10 +68,10 @@ class Sender:
         self._session = session
         self._released = released
         self._loop = asyncio.get_running_loop()
-        self._alarm = Alarm(self._pump)
-        self.wake = self._alarm.soon
+        self._timer = LoopTimer(self._pump)
+        self.wake = self._timer.soon
         """Look soon; only on the loop's thread."""
-        self.wake_at = self._alarm.at
+        self.wake_at = self._timer.at
         """Look at a time of the loop's clock, or earlier."""
         self.sent = SentRecords()
         self._in_flight: dict[int, int] = {}
@@ -104,12 +104,12 @@ class Sender:
 
         Otherwise the next answer has it sent. Only on the loop's thread.
         """
-        if not self._alarm.stopped and self._in_flight.get(self._cluster.table.leader(where), 0) < self._max_in_flight:
+        if not self._timer.stopped and self._in_flight.get(self._cluster.table.leader(where), 0) < self._max_in_flight:
             self._pump()
 
     async def stop(self) -> None:
         """End; what is in flight is left to the connections."""
-        self._alarm.stop()
+        self._timer.stop()
         for task in list(self._connecting.values()):
             task.cancel()
         await asyncio.gather(*self._connecting.values(), return_exceptions=True)

@@ -18,12 +18,13 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klamm.client.arguments import text
-from klamm.client.core.buffer_pool import Spares
+from klamm.client.core.buffer_pool import BufferPool
 from klamm.client.errors import IllegalStateError, RecordTooLargeError, error_for
 from klamm.client.producer.batch import Batch, Delivery
 from klamm.client.producer.core.table_columns import Chosen, as_table, chosen_columns, plain, plain_bytes, unfolded
 from klamm.client.producer.core.transactions import TransactionStatus
 from klamm.client.producer.table_json import is_wanted, with_json
+from klamm.client.producer.waiting_send import wait_for_memory
 from klamm.model.errors import ErrorCode
 from klamm.records.arrow import ArrowRows, binary_buffers
 from klamm.records.batch import HEADER_SIZE, RECORD_OVERHEAD
@@ -40,22 +41,22 @@ _BURST = 16
 class TablePart:
     """Some rows of a table, on their way into one batch (`batch.Part`)."""
 
-    __slots__ = ("_first", "_rows", "_spares", "count", "size")
+    __slots__ = ("_buffer_pool", "_first", "_rows", "count", "size")
 
-    def __init__(self, rows: ArrowRows, first: int, end: int, spares: Spares) -> None:
+    def __init__(self, rows: ArrowRows, first: int, end: int, buffer_pool: BufferPool) -> None:
         self._rows = rows
         self._first = first
-        self._spares = spares
+        self._buffer_pool = buffer_pool
         self.count = end - first
         self.size = rows.size(first, end)
 
     def encode(self, **header: Any) -> bytearray:
         """The whole batch, in a buffer used before where there is one."""
-        return self._rows.encode(self._first, self.count, spare=self._spares.take(), **header)
+        return self._rows.encode(self._first, self.count, spare=self._buffer_pool.take(), **header)
 
     def done(self, data: bytearray) -> None:
         """The buffer may be used again."""
-        self._spares.give(data)
+        self._buffer_pool.give(data)
 
 
 class _Chunk(NamedTuple):
@@ -92,9 +93,9 @@ async def send_table(
     if is_wanted(source.schema, value):
         source = await with_json(source, {**named, "partition": partition})
     chosen = chosen_columns(source.schema, named | ({"partition": partition} if number is None else {}))
-    if producer._transactions is not None:
-        producer._transactions.require(TransactionStatus.IN_TRANSACTION)
-    await producer.cluster.topic(topic, producer._block_s)
+    if producer.transactions is not None:
+        producer.transactions.require(TransactionStatus.IN_TRANSACTION)
+    await producer.cluster.topic(topic, producer.block_s)
     count = await _partitions(producer, topic, _extremes(source, chosen.name("partition"), number))
     chunks = deque(await _looked_at(producer, topic, source, chosen, count, placed=number is not None))
     deliveries: list[Delivery] = []
@@ -119,11 +120,11 @@ async def _send_chunk(
     now_ms: int,
     deliveries: list[Delivery],
 ) -> None:
-    found = producer._known[topic]
-    limit = min(producer._accumulator.batch_size, producer._request_size)
+    found = producer.known_topics[topic]
+    limit = min(producer.accumulator.batch_size, producer.request_size)
     for index, group in _by_partition(producer, topic, chunk, number, count):
-        for part in _parts(ArrowRows(group, now_ms), limit, producer._spares):
-            where = producer._topics.switch(found) if index is None else index
+        for part in _parts(ArrowRows(group, now_ms), limit, producer.buffer_pool):
+            where = producer.topics.switch(found) if index is None else index
             batch = await _enqueue(producer, topic, where, part)
             deliveries.append(Delivery(batch, part.count - 1, now_ms))
             if not len(deliveries) % _BURST:
@@ -133,27 +134,27 @@ async def _send_chunk(
 async def _enqueue(producer: AsyncProducer, topic: str, index: int, part: TablePart) -> Batch:
     """Hand a part to the sender; when buffers are full, wait until they are half empty."""
     loop = asyncio.get_running_loop()
-    accumulator = producer._accumulator
+    accumulator = producer.accumulator
     if accumulator.used and accumulator.used + part.size > accumulator.memory_bytes:
-        deadline = loop.time() + producer._block_s
+        deadline = loop.time() + producer.block_s
         while accumulator.used and accumulator.used + part.size > accumulator.memory_bytes:
-            await producer._wait_for_room(accumulator.memory_bytes // 2, deadline)
-    if producer._closed:
+            await wait_for_memory(producer, accumulator.memory_bytes // 2, deadline)
+    if producer.closed:
         raise IllegalStateError("the producer is closed")
-    assert producer._sender is not None
-    with producer._guard:
-        queue = producer._known[topic].queues[index]
+    assert producer.sender is not None
+    with producer.guard:
+        queue = producer.known_topics[topic].queues[index]
         batch = Batch.of_part(queue.where, loop.time(), part)
         accumulator.add(queue, batch)
         accumulator.filled = False
-    producer._sender.push(queue.where)
+    producer.sender.push(queue.where)
     return batch
 
 
-def _parts(rows: ArrowRows, limit: int, spares: Spares) -> Iterator[TablePart]:
+def _parts(rows: ArrowRows, limit: int, buffer_pool: BufferPool) -> Iterator[TablePart]:
     """All rows in parts of at most `limit` bytes, and at least one row each."""
     for first, end in _cuts(rows, limit):
-        yield TablePart(rows, first, end, spares)
+        yield TablePart(rows, first, end, buffer_pool)
 
 
 def _cuts(rows: ArrowRows, limit: int) -> Iterator[tuple[int, int]]:
@@ -189,7 +190,7 @@ async def _looked_at(
         if chunks:
             await asyncio.sleep(0)
         rows = plain(batch, chosen)
-        _check_sizes(rows, producer._request_size, before)
+        _check_sizes(rows, producer.request_size, before)
         chunks.append(_Chunk(rows, _asked(producer, topic, rows, count) if asked else None, chosen.folded))
         before += batch.num_rows
     return chunks
@@ -218,11 +219,11 @@ def _extremes(source: pa.Table, name: str | None, number: int | None) -> tuple[i
 
 async def _partitions(producer: AsyncProducer, topic: str, wanted: tuple[int, int] | None) -> int:
     """How many partitions there are, all those wanted among them; one nobody knows may have been added just now."""
-    count = len(producer._topics.learn(topic).queues)
+    count = len(producer.topics.learn(topic).queues)
     if wanted is None or (wanted[0] >= 0 and wanted[1] < count):
         return count
     await producer.cluster.refresh([topic])
-    count = len(producer._topics.learn(topic).queues)
+    count = len(producer.topics.learn(topic).queues)
     if wanted[0] >= 0 and wanted[1] < count:
         return count
     wrong = wanted[0] if wanted[0] < 0 else wanted[1]
@@ -306,7 +307,7 @@ def _told(column: pa.Array) -> bytearray:
 
 def _asked(producer: AsyncProducer, topic: str, rows: pa.RecordBatch, count: int) -> bytearray:
     """The places that a partitioner other than the default one chooses; it is asked for every row, as `send` does."""
-    choose = producer._partitioner
+    choose = producer.partitioner
     return bytearray(array("i", [choose(topic, key, count) for key in _keys(rows)]).tobytes())
 
 
@@ -349,9 +350,9 @@ def _all_placed(
     import pyarrow.compute as pc  # type: ignore[import-untyped] # noqa: PLC0415
 
     row_size = RECORD_OVERHEAD + rows.nbytes // rows.num_rows
-    run = max(producer._accumulator.batch_size // row_size, 1)
-    found = producer._known[topic]
-    choices = pa.array([producer._topics.switch(found) for _ in range(0, without, run)], pa.int32())
+    run = max(producer.accumulator.batch_size // row_size, 1)
+    found = producer.known_topics[topic]
+    choices = pa.array([producer.topics.switch(found) for _ in range(0, without, run)], pa.int32())
     numbers = _numbers(places)
     lacking = pc.less(numbers, 0)
     ranks = pc.subtract(pc.cumulative_sum(lacking.cast(pa.int64())), 1)

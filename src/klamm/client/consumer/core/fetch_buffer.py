@@ -21,7 +21,7 @@ from klamm.records.batch import BatchView
 from klamm.records.kernels.decode import decode_client_records
 
 
-class Shelf:
+class FetchBuffer:
     """Hands out what the fetcher put into the subscription's partitions."""
 
     def __init__(self, subscription: Subscription, settings: Settings) -> None:
