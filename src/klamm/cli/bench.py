@@ -65,7 +65,7 @@ def bench(
         raise click.UsageError(f"--size: {error}") from None
     with target.cluster() as cluster:
         plan = Plan()
-        is_new = topic not in {each.name for each in list_topics(cluster)}
+        is_new = topic not in {known.name for known in list_topics(cluster)}
         if is_new:
             plan.adds(f"topic {topic} partitions={partitions}")
         plan.adds(f"{records} records of {size_bytes} bytes in {topic}")

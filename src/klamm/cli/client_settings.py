@@ -58,19 +58,19 @@ def from_java(role: str | None, given: Mapping[str, str]) -> dict[str, str]:
     if protocol.startswith("SASL"):
         raise ConfigError(f"security.protocol={protocol} needs a password, which this client cannot give yet; use SSL")
     known = [definition for kind, definition in _definitions().items() if role in (None, kind)]
-    found = {
+    settings = {
         name: value
         for name, value in given.items()
         if name not in _CLASSES and any(name in definition for definition in known)
     }
     if protocol == "SSL":
         for store, names in _STORES.items():
-            found.update(dict.fromkeys(names, _pem(store, given)) if f"{store}.location" in given else {})
-    if "partition.assignment.strategy" in found:
-        words = found["partition.assignment.strategy"].split(",")
+            settings.update(dict.fromkeys(names, _pem(store, given)) if f"{store}.location" in given else {})
+    if "partition.assignment.strategy" in settings:
+        words = settings["partition.assignment.strategy"].split(",")
         short = (word.strip().rpartition(".")[2] for word in words)
-        found["partition.assignment.strategy"] = ",".join(_ASSIGNORS.get(word, word) for word in short)
-    return found
+        settings["partition.assignment.strategy"] = ",".join(_ASSIGNORS.get(word, word) for word in short)
+    return settings
 
 
 def _pem(store: str, given: Mapping[str, str]) -> str:

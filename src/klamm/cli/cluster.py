@@ -50,7 +50,7 @@ def show_(*, target: Target, output: str) -> None:
         topics = list_topics(asked)
         behind = [t.name for t in topics if any(len(p.isr) < len(p.replicas) for p in t.partitions)]
         settings = describe_all(asked, TOPIC, behind, ["min.insync.replicas"]) if behind else {}
-    needed = {name: int(found[0].value or 1) for name, found in settings.items() if found}
+    needed = {name: int(entries[0].value or 1) for name, entries in settings.items() if entries}
     partitions = [(topic.name, p) for topic in topics for p in topic.partitions]
     brokers = [
         {

@@ -108,7 +108,7 @@ def drain(
                 f"broker {unknown[0]} is not there and holds nothing; `klamm cluster show` lists them",
                 code=exit_codes.NOT_FOUND,
             )
-        racks = {each.id: each.rack for each in alive.values() if each.id not in broker_ids}
+        racks = {broker.id: broker.rack for broker in alive.values() if broker.id not in broker_ids}
         touched = [placement for placement in placements if set(broker_ids) & set(placement.replicas)]
         moves = _plan(touched, racks, None, balance=False)
         _carry_out(cluster, moves, alive, target, consent, throttle=throttle, wait=not no_wait)
@@ -127,10 +127,10 @@ def elect(*, topics: tuple[str, ...], unclean: bool, target: Target, consent: Co
     from klamm.model.errors import ErrorCode
 
     with target.cluster() as cluster:
-        found = _topics(cluster, topics)
+        described = _topics(cluster, topics)
         plan = Plan(destructive=unclean)
         places = []
-        for topic in found:
+        for topic in described:
             for partition in topic.partitions:
                 if unclean and partition.leader < 0:
                     plan.changes(f"{topic.name}-{partition.partition}", "no leader", "any replica that is alive")
@@ -235,18 +235,18 @@ def _carry_out(
     from klamm.cli.units import format_size
 
     plan = Plan()
-    for each in moves:
-        size = f" ({format_size(each.copied_bytes)} to copy)" if each.copied_bytes else ""
-        plan.changes(each.name, _list(each.before), _list(each.after) + size)
+    for move in moves:
+        size = f" ({format_size(move.copied_bytes)} to copy)" if move.copied_bytes else ""
+        plan.changes(move.name, _list(move.before), _list(move.after) + size)
     if not consent.to(plan, target):
         return
-    total = sum(each.copied_bytes for each in moves)
+    total = sum(move.copied_bytes for move in moves)
     click.echo(f"moving {len(moves)} partitions, {format_size(total)} to copy", err=True)
-    places = [(each.topic, each.partition) for each in moves]
+    places = [(move.topic, move.partition) for move in moves]
     if throttle is not None:
         _set_throttle(cluster, moves, alive, throttle)
     try:
-        answers = start_reassignment(cluster, {(each.topic, each.partition): each.after for each in moves})
+        answers = start_reassignment(cluster, {(move.topic, move.partition): move.after for move in moves})
         refused = [(place, code, said) for place, (code, said) in answers.items() if code]
         if refused:
             (topic, index), code, said = refused[0]
@@ -297,11 +297,15 @@ def _cancel(cluster: BlockingCluster, names: Sequence[str], target: Target, cons
     from klamm.cli.queries.replicas import list_reassignments
     from klamm.cli.queries.replicas import reassign as start_reassignment
 
-    under_way = {place: each for place, each in list_reassignments(cluster).items() if not names or place[0] in names}
+    under_way = {
+        place: reassignment
+        for place, reassignment in list_reassignments(cluster).items()
+        if not names or place[0] in names
+    }
     plan = Plan()
-    for (topic, index), each in sorted(under_way.items()):
-        kept = [broker for broker in each.replicas if broker not in each.adding]
-        plan.changes(f"{topic}-{index}", f"moving to {_list(each.replicas)}", f"stays on {_list(kept)}")
+    for (topic, index), reassignment in sorted(under_way.items()):
+        kept = [broker for broker in reassignment.replicas if broker not in reassignment.adding]
+        plan.changes(f"{topic}-{index}", f"moving to {_list(reassignment.replicas)}", f"stays on {_list(kept)}")
     if consent.to(plan, target):
         answers = start_reassignment(cluster, dict.fromkeys(under_way))
         refused = [(place, code) for place, (code, _) in answers.items() if code]

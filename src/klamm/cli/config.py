@@ -47,16 +47,16 @@ def ls(*, kind: str, name: str, everything: bool, docs: bool, raw: bool, target:
     from klamm.cli.setting_syntax import to_person
 
     with target.cluster() as cluster:
-        found = configs.describe(cluster, configs.KINDS[kind], resource_name(kind, name), documentation=docs)
+        entries = configs.describe(cluster, configs.KINDS[kind], resource_name(kind, name), documentation=docs)
     rows = []
-    for each in found:
-        if not everything and (each.is_default or each.source.name == "STATIC_BROKER_CONFIG"):
+    for entry in entries:
+        if not everything and (entry.is_default or entry.source.name == "STATIC_BROKER_CONFIG"):
             continue
         human = output == "table" and not raw
-        value = "[hidden]" if each.sensitive else to_person(each.name, each.value) if human else each.value
-        row = {"setting": each.name, "value": value, "from": each.source.name, "read_only": each.read_only}
+        value = "[hidden]" if entry.sensitive else to_person(entry.name, entry.value) if human else entry.value
+        row = {"setting": entry.name, "value": value, "from": entry.source.name, "read_only": entry.read_only}
         if docs:
-            row["meaning"] = each.documentation
+            row["meaning"] = entry.documentation
         rows.append(row)
     columns = ("setting", "value", "from", "read_only", *(("meaning",) if docs else ()))
     show(rows, output, "nothing was set here; --all shows the defaults", columns)
@@ -118,7 +118,7 @@ def change_settings(
     from klamm.cli.setting_syntax import parse_settings, setting_name, to_person, true_name
     from klamm.client.admin.config_types import AlterOp
 
-    before = {each.name: each for each in configs.describe(cluster, kind, name)}
+    before = {entry.name: entry for entry in configs.describe(cluster, kind, name)}
     known = _known(cluster, kind, name, before)
     word = next(word for word, number in configs.KINDS.items() if number == kind)
 
@@ -135,7 +135,7 @@ def change_settings(
     for key in (key if key in before else named(setting_name(key)) for key in keys):
         old = before.get(key)
         if old is not None and not old.is_default:
-            default = next((each.value for each in old.synonyms if each.source.name == "DEFAULT_CONFIG"), None)
+            default = next((synonym.value for synonym in old.synonyms if synonym.source.name == "DEFAULT_CONFIG"), None)
             plan.changes(key, to_person(key, old.value), to_person(key, default))
             operations.append((AlterOp.DELETE, key, None))
     if operations:
@@ -150,5 +150,5 @@ def _known(cluster: BlockingCluster, kind: ResourceType, name: str, before: dict
     if kind not in (configs.TOPIC, configs.BROKER, configs.GROUP):
         return None
     if kind == configs.BROKER and not name:  # what all brokers share lists only what was set: any broker lists all
-        return {each.name for each in configs.describe(cluster, kind, str(cluster.broker_ids[0]))} | set(before)
+        return {entry.name for entry in configs.describe(cluster, kind, str(cluster.broker_ids[0]))} | set(before)
     return set(before)

@@ -8,6 +8,7 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -93,7 +94,7 @@ def consume(
     klamm consume orders -p 3 --from 1200 -n 10 -f '%o %k %v\\n'
     klamm consume orders --key customer-7 --last 5
     """  # noqa: D301 - click wants the character itself
-    if sum(each is not None for each in (start, since, last)) > 1:
+    if sum(option is not None for option in (start, since, last)) > 1:
         raise click.UsageError("--from, --since and --last exclude each other; write one of them")
     view = _View(look, target, follow=follow)
     if group is not None:
@@ -313,7 +314,7 @@ def _tell_beyond(start: str, begin: dict[Place, int]) -> None:
     from klamm.cli.queries.offsets import is_offset
 
     if is_offset(start) and begin and all(int(start) > offset for offset in begin.values()):
-        (topic, partition), end = max(begin.items(), key=lambda each: each[1])
+        (topic, partition), end = max(begin.items(), key=itemgetter(1))
         others = f", the other {len(begin) - 1} no later" if len(begin) > 1 else ""
         note(f"there is no offset {start} yet: {topic}-{partition} ends at {end}{others}")
 
@@ -339,12 +340,12 @@ def _last(cluster: BlockingCluster, spans: dict[Place, Span], last: int, view: _
         if view.filter is not None:
             view.filter.forget_unjudged()
         steps = {place: Span(max(begins[place], ends[place] - reach), ends[place]) for place in spans}
-        found = [record for record in _reader(cluster, steps, view).read() if view.passes(record)]
-        if len(found) >= last or all(ends[place] - reach <= begins[place] for place in spans):
+        records = [record for record in _reader(cluster, steps, view).read() if view.passes(record)]
+        if len(records) >= last or all(ends[place] - reach <= begins[place] for place in spans):
             break
         reach *= 8
-    found.sort(key=lambda record: (record.timestamp, record.topic, record.partition, record.offset))
-    return found[-last:]
+    records.sort(key=attrgetter("timestamp", "topic", "partition", "offset"))
+    return records[-last:]
 
 
 def _as_member(topics: tuple[str, ...], group: str, target: Target, view: _View) -> Generator[Record, None, None]:

@@ -78,9 +78,9 @@ def learn(name: str, bootstrap: str, cluster: BlockingCluster, *, again: bool = 
         _keep_id(held, name, cluster_id(cluster))
 
 
-def _keep_id(held: Contexts, name: str, found: str | None) -> None:
-    if found is not None and held.contexts[name].cluster_id != found:
-        held.contexts[name] = replace(held.contexts[name], cluster_id=found)
+def _keep_id(held: Contexts, name: str, cluster_id: str | None) -> None:
+    if cluster_id is not None and held.contexts[name].cluster_id != cluster_id:
+        held.contexts[name] = replace(held.contexts[name], cluster_id=cluster_id)
         with contextlib.suppress(OSError):  # it is a help for later, not what was asked for
             save(held)
 
@@ -120,10 +120,10 @@ def cluster_id(cluster: BlockingCluster) -> str | None:
     from klamm.protocol.messages.metadata import MetadataRequest
 
     try:
-        found = cluster.ask(MetadataRequest(topics=[])).cluster_id
+        identifier = cluster.ask(MetadataRequest(topics=[])).cluster_id
     except (OSError, KlammError, ProtocolError):
         return None
-    return None if found is None else str(found)
+    return None if identifier is None else str(identifier)
 
 
 def path() -> str:
@@ -143,12 +143,12 @@ def load() -> Contexts:
         kept: dict[str, Any] = json.loads(text) if text.strip() else {}
         made = {
             name: Context(
-                bootstrap=str(each["bootstrap"]),
-                protected=bool(each.get("protected", False)),
-                settings={str(key): str(value) for key, value in dict(each.get("settings", {})).items()},
-                cluster_id=None if each.get("cluster_id") is None else str(each["cluster_id"]),
+                bootstrap=str(fields["bootstrap"]),
+                protected=bool(fields.get("protected", False)),
+                settings={str(key): str(value) for key, value in dict(fields.get("settings", {})).items()},
+                cluster_id=None if fields.get("cluster_id") is None else str(fields["cluster_id"]),
             )
-            for name, each in dict(kept.get("contexts", {})).items()
+            for name, fields in dict(kept.get("contexts", {})).items()
         }
         return Contexts(kept.get("current"), made)
     except FileNotFoundError:

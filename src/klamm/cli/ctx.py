@@ -36,11 +36,11 @@ def ls(*, output: str) -> None:
         {
             "context": name,
             "in_use": name == held.current,
-            "bootstrap": each.bootstrap,
-            "protected": each.protected,
-            "cluster_id": each.cluster_id,
+            "bootstrap": context.bootstrap,
+            "protected": context.protected,
+            "cluster_id": context.cluster_id,
         }
-        for name, each in sorted(held.contexts.items())
+        for name, context in sorted(held.contexts.items())
     ]
     show(rows, output, "no contexts; `klamm ctx add NAME -b HOST:PORT` makes one", _COLUMNS)
 
@@ -55,13 +55,13 @@ def show_(*, name: str | None, output: str) -> None:
     chosen = name or held.current
     if chosen is None:
         raise click.UsageError("no context is in use; name one")
-    found = held.get(chosen)
-    settings = [f"{key}={value}" for key, value in kept.shown_settings(found.settings).items()]
+    context = held.get(chosen)
+    settings = [f"{key}={value}" for key, value in kept.shown_settings(context.settings).items()]
     row = {
         "context": chosen,
-        "bootstrap": found.bootstrap,
-        "protected": found.protected,
-        "cluster_id": found.cluster_id,
+        "bootstrap": context.bootstrap,
+        "protected": context.protected,
+        "cluster_id": context.cluster_id,
         "settings": settings,
     }
     show_one(row, output)
@@ -151,9 +151,9 @@ def use(*, name: str, consent: Consent) -> None:
 def rm(*, name: str, consent: Consent) -> None:
     """Forget a context; the cluster is not touched. The mark of a protected one goes only by its name."""
     held = kept.load()
-    found = held.get(name)
-    plan = Plan([("-", f"context {name} {_words(found)}")])
-    if consent.to(plan, _target(found, name)):
+    context = held.get(name)
+    plan = Plan([("-", f"context {name} {_words(context)}")])
+    if consent.to(plan, _target(context, name)):
         del held.contexts[name]
         held.current = None if held.current == name else held.current
         kept.save(held)
@@ -168,11 +168,11 @@ def rm(*, name: str, consent: Consent) -> None:
 def protect(*, name: str, off: bool, consent: Consent) -> None:
     """Mark a context: every change there needs its name, and so does taking the mark away."""
     held = kept.load()
-    found = held.get(name)
+    context = held.get(name)
     plan = Plan()
-    if found.protected is off:
-        plan.changes(f"context {name}", f"protected={_yes(found.protected)}", f"protected={_yes(not off)}")
-    if consent.to(plan, _target(found, name)):
-        held.contexts[name] = dataclasses.replace(found, protected=not off)
+    if context.protected is off:
+        plan.changes(f"context {name}", f"protected={_yes(context.protected)}", f"protected={_yes(not off)}")
+    if consent.to(plan, _target(context, name)):
+        held.contexts[name] = dataclasses.replace(context, protected=not off)
         kept.save(held)
         click.echo(f"{name} is {'no longer ' if off else ''}protected.")

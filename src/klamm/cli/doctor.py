@@ -91,8 +91,8 @@ class Doctor:
                     self._write(confirm)
         except (Unreachable, KlammError, OSError, ProtocolError) as error:
             said = not_kafka(str(error))
-            found = f"the port is open, but what listens there does not answer as Kafka: {error}"
-            self.add("cluster", "wrong", said or found)
+            complaint = f"the port is open, but what listens there does not answer as Kafka: {error}"
+            self.add("cluster", "wrong", said or complaint)
 
     def _write(self, confirm: str | None) -> None:
         """The round trip, unless it is not wanted here or cannot end well."""
@@ -115,7 +115,7 @@ class Doctor:
     def _address(self, host: str, port: int) -> bool:
         try:
             began = time.perf_counter()
-            found = self._look_up(host, port)
+            addresses = self._look_up(host, port)
             took = (time.perf_counter() - began) * 1000
         except TimeoutError:
             self.add("DNS", "wrong", f"nobody tells the address of {host} in time; check the name, or the name server")
@@ -124,20 +124,20 @@ class Doctor:
             self.add("DNS", "wrong", f"{host} has no address: {error.strerror}; check the name, or /etc/hosts")
             return False
         state = "ok" if took < 1000 else "warning"
-        self.add("DNS", state, f"{host} is {', '.join(found)} ({took:.0f} ms)")
+        self.add("DNS", state, f"{host} is {', '.join(addresses)} ({took:.0f} ms)")
         reached, said = self._tcp(host, port)
         self.add("TCP", "ok" if reached else "wrong", said)
         return reached
 
     def _look_up(self, host: str, port: int) -> list[str]:
         """The addresses of a name. The system has a patience of its own there, so a thread waits for it."""
-        found: list[str] = []
+        addresses: list[str] = []
         failed: list[OSError] = []
 
         def ask() -> None:
             try:
                 infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-                found.extend(sorted({str(info[4][0]) for info in infos}))
+                addresses.extend(sorted({str(info[4][0]) for info in infos}))
             except OSError as error:
                 failed.append(error)
 
@@ -146,9 +146,9 @@ class Doctor:
         asker.join(self.target.timeout_s)
         if failed:
             raise failed[0]
-        if not found:
+        if not addresses:
             raise TimeoutError
-        return found
+        return addresses
 
     def _tcp(self, host: str, port: int) -> tuple[bool, str]:
         """Whether a port takes connections, and what to say of it."""
@@ -333,7 +333,7 @@ def doctor(*, no_round_trip: bool, confirm: str | None, target: Target, output: 
         told.end()
     wrong = [finding for finding in examined.findings if finding.state == "wrong"]
     if wrong:
-        unreachable = all(each.check in ("DNS", "TCP") for each in wrong)
+        unreachable = all(finding.check in ("DNS", "TCP") for finding in wrong)
         raise SystemExit(exit_codes.NO_ANSWER if unreachable else exit_codes.REFUSED)
 
 

@@ -309,7 +309,11 @@ def _contained(view: View, item: Any, owner: Any) -> Any:
 
 
 def _negated(test: Callable[[View, Any, Any], Any]) -> Callable[[View, Any, Any], Any]:
-    return lambda view, one, other: UNKNOWN if (found := test(view, one, other)) is UNKNOWN else not found
+    def negated(view: View, one: Any, other: Any) -> Any:
+        outcome = test(view, one, other)
+        return UNKNOWN if outcome is UNKNOWN else not outcome
+
+    return negated
 
 
 def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[View, Any, Any], Any]:
@@ -323,6 +327,14 @@ def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[View, Any, Any], 
     return test
 
 
+def _are_null(_view: View, one: Any, other: Any) -> bool:
+    return one is None and other is None
+
+
+def _is_one_null(_view: View, one: Any, other: Any) -> bool:
+    return (one is None) != (other is None)
+
+
 _COMPARISONS: Final[dict[type, Callable[[View, Any, Any], Any]]] = {
     ast.Eq: _equals,
     ast.NotEq: _negated(_equals),
@@ -332,8 +344,8 @@ _COMPARISONS: Final[dict[type, Callable[[View, Any, Any], Any]]] = {
     ast.GtE: _ordered(operator.ge),
     ast.In: _contained,
     ast.NotIn: _negated(_contained),
-    ast.Is: lambda _view, a, b: a is None and b is None,
-    ast.IsNot: lambda _view, a, b: (a is None) != (b is None),
+    ast.Is: _are_null,
+    ast.IsNot: _is_one_null,
 }
 
 
@@ -351,7 +363,7 @@ def _compare(node: ast.Compare, depth: int) -> Part:
             sides[i], sides[i + 1] = _with_time(one, other), _with_time(other, one)
         _must_compare(sides[i], op, sides[i + 1])
     acts = [_COMPARISONS[type(op)] for op in node.ops]
-    parts = [_build(each, depth) for each in sides]
+    parts = [_build(side, depth) for side in sides]
     if any(_is_null(side) for side in sides):
         parts = [_with_absence_meant(part) for part in parts]
 
@@ -359,10 +371,10 @@ def _compare(node: ast.Compare, depth: int) -> Part:
         values = [part(view) for part in parts]
         unknown = False
         for act, one, other in zip(acts, values, values[1:], strict=False):
-            found = UNKNOWN if one is UNKNOWN or other is UNKNOWN else act(view, one, other)
-            if found is UNKNOWN:
+            outcome = UNKNOWN if one is UNKNOWN or other is UNKNOWN else act(view, one, other)
+            if outcome is UNKNOWN:
                 unknown = True
-            elif not found:
+            elif not outcome:
                 return False
         return UNKNOWN if unknown else True
 
@@ -393,23 +405,45 @@ def _number(value: Any) -> Any:
 
 
 def _both(test: Callable[[str, str], bool]) -> Callable[[Any, Any], Any]:
-    return lambda one, other: test(one, other) if isinstance(one, str) and isinstance(other, str) else UNKNOWN
+    def test_texts(one: Any, other: Any) -> Any:
+        return test(one, other) if isinstance(one, str) and isinstance(other, str) else UNKNOWN
+
+    return test_texts
 
 
 def _of_text(act: Callable[[str], str]) -> Callable[[Any], Any]:
-    return lambda value: act(value) if isinstance(value, str) else UNKNOWN
+    def act_on_text(value: Any) -> Any:
+        return act(value) if isinstance(value, str) else UNKNOWN
+
+    return act_on_text
+
+
+def _length(value: Any) -> Any:
+    return len(value) if isinstance(value, str | list | Mapping) else UNKNOWN
+
+
+def _as_text(value: Any) -> Any:
+    return value if value is None or isinstance(value, str) else json.dumps(value)
+
+
+def _exists(value: Any) -> bool:
+    return value is not None
+
+
+def _holds_item(owner: Any, item: Any) -> Any:
+    return UNKNOWN if owner is None else _contains(owner, item)
 
 
 _FUNCTIONS: Final[dict[str, tuple[int, Callable[..., Any]]]] = {
-    "len": (1, lambda value: len(value) if isinstance(value, str | list | Mapping) else UNKNOWN),
+    "len": (1, _length),
     "lower": (1, _of_text(str.lower)),
     "upper": (1, _of_text(str.upper)),
     "number": (1, _number),
-    "text": (1, lambda value: value if value is None or isinstance(value, str) else json.dumps(value)),
-    "exists": (1, lambda value: value is not None),
+    "text": (1, _as_text),
+    "exists": (1, _exists),
     "startswith": (2, _both(str.startswith)),
     "endswith": (2, _both(str.endswith)),
-    "contains": (2, lambda owner, item: UNKNOWN if owner is None else _contains(owner, item)),
+    "contains": (2, _holds_item),
     "like": (2, _both(fnmatch.fnmatchcase)),
 }
 
@@ -431,10 +465,10 @@ def _call(node: ast.Call, depth: int) -> Part:
         values = [part(view) for part in parts]
         if any(value is UNKNOWN for value in values):
             return False if asks else UNKNOWN
-        found = act(*values)
-        if found is UNKNOWN and None not in values:
+        outcome = act(*values)
+        if outcome is UNKNOWN and None not in values:
             return view.unknown(f"{words} cannot be computed of {_kind(values[0])}")
-        return found
+        return outcome
 
     return called
 

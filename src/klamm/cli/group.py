@@ -75,12 +75,12 @@ def _measure(cluster: BlockingCluster, name: str) -> dict[str, int | None]:
     from klamm.model.errors import ErrorCode, KlammError
 
     try:
-        found = describe_lag(cluster, name)
+        description = describe_lag(cluster, name)
     except KlammError as error:
         if error.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.GROUP_AUTHORIZATION_FAILED):
             raise
         return {"members": None, "lag": None}
-    return {"members": len(found["members"]), "lag": sum(row["lag"] or 0 for row in found["offsets"])}
+    return {"members": len(description["members"]), "lag": sum(row["lag"] or 0 for row in description["offsets"])}
 
 
 @group.command("show")
@@ -93,22 +93,22 @@ def show_(*, name: str, target: Target, output: str) -> None:
     from klamm.cli.queries.groups import describe_lag
 
     with target.cluster() as cluster:
-        found = describe_lag(cluster, name)
+        description = describe_lag(cluster, name)
 
     def table() -> None:
         facts = ("type", "state", "assignor", "coordinator")
-        lag = sum(row["lag"] or 0 for row in found["offsets"])
-        click.echo(f"{name}: " + ", ".join(f"{fact} {found[fact] or '-'}" for fact in facts) + f", lag {lag}")
-        for title, rows in (("member", found["members"]), ("offset", found["offsets"])):
+        lag = sum(row["lag"] or 0 for row in description["offsets"])
+        click.echo(f"{name}: " + ", ".join(f"{fact} {description[fact] or '-'}" for fact in facts) + f", lag {lag}")
+        for title, rows in (("member", description["members"]), ("offset", description["offsets"])):
             click.echo(f"\n{counted(len(rows), title)}" if rows else f"\nno {title}s")
             for line in table_lines(rows):
                 click.echo(line)
 
     if output == "csv":
         columns = ("topic", "partition", "offset", "end", "lag", "member", "metadata")
-        show(found["offsets"], output, columns=columns)
+        show(description["offsets"], output, columns=columns)
     else:
-        show_one(found, output, table)
+        show_one(description, output, table)
 
 
 @group.command("seek")
@@ -153,10 +153,12 @@ def seek(*, name: str, place: str, topics: tuple[str, ...], consent: Consent, ta
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     with target.cluster() as cluster:
-        found = find_group(cluster, name)
-        if found is not None and found.members:
+        description = find_group(cluster, name)
+        if description is not None and description.members:
             code = ErrorCode.NON_EMPTY_GROUP
-            raise broker_refusal(code, f"{name} has {_named(found.members)}; stop them first, nothing was changed")
+            raise broker_refusal(
+                code, f"{name} has {_named(description.members)}; stop them first, nothing was changed"
+            )
         rows = seek_group(cluster, name, goal, wanted, dry_run=True)
         if not rows:
             describe_lag(cluster, name)  # says so when there is no such group
@@ -200,11 +202,11 @@ def delete(*, names: tuple[str, ...], consent: Consent, target: Target) -> None:
     with target.cluster() as cluster:
         plan = Plan()
         for name in dict.fromkeys(names):
-            found = describe_lag(cluster, name)
-            if found["members"]:
+            description = describe_lag(cluster, name)
+            if description["members"]:
                 code = ErrorCode.NON_EMPTY_GROUP
                 raise broker_refusal(code, f"{name} was not deleted: {reasons[code]}")
-            plan.removes(f"group {name} offsets={len(found['offsets'])}")
+            plan.removes(f"group {name} offsets={len(description['offsets'])}")
         if not consent.to(plan, target):
             return
         codes = delete_groups(cluster, names)

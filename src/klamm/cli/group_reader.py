@@ -33,14 +33,14 @@ class Silence:
         self._since = time.monotonic()
         self._told = False
 
-    def look(self, found: bool) -> None:
+    def look(self, has_records: bool) -> None:
         """Called after every look for records."""
         now = time.monotonic()
-        if not found and now - self._since < PATIENCE_S:
+        if not has_records and now - self._since < PATIENCE_S:
             return
         self._since = now
         try:
-            if not found:
+            if not has_records:
                 self._ask()
         except OSError as error:
             if not self._told:
@@ -64,12 +64,12 @@ def read_what_is_there(
     began: float | None = time.monotonic()
     looked = 0.0
 
-    def is_over(found: bool) -> bool:
+    def is_over(has_records: bool) -> bool:
         nonlocal began, looked
         if follow is not None:
-            follow.look(found)
+            follow.look(has_records)
         if member.goals:
-            if follow is not None or (found and time.monotonic() - looked < LOOK_S):
+            if follow is not None or (has_records and time.monotonic() - looked < LOOK_S):
                 return False
             looked = time.monotonic()
             return member.has_come_to_the_ends()
@@ -112,7 +112,7 @@ class _Member:
                 over = False
                 while not over:
                     records = consumer.poll(POLL_S)
-                    self._unread -= {each.topic_partition for each in records}
+                    self._unread -= {record.topic_partition for record in records}
                     for record in records:
                         try:
                             yield record

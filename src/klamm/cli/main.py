@@ -88,14 +88,14 @@ class LazyGroup(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Nouns; Kafka's names once their beginning is written, which is more than a noun's."""
-        found = super().shell_complete(ctx, incomplete)
+        completions = super().shell_complete(ctx, incomplete)
         if len(incomplete) > 1 and not ctx.invoked_subcommand:
             from click.shell_completion import CompletionItem
 
             from klamm.cli.kafka import SCRIPTS
 
-            found += [CompletionItem(name) for name in sorted(SCRIPTS) if name.startswith(incomplete)]
-        return found
+            completions += [CompletionItem(name) for name in sorted(SCRIPTS) if name.startswith(incomplete)]
+        return completions
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The nouns, and one line about Kafka's names."""

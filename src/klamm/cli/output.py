@@ -124,7 +124,7 @@ def _csv_cell(value: Any) -> str:
     if isinstance(value, dict):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, list | tuple):
-        return _CSV_SEPARATOR.join(_csv_cell(each) for each in value)
+        return _CSV_SEPARATOR.join(_csv_cell(item) for item in value)
     return str(value)
 
 
@@ -171,11 +171,11 @@ def table_lines(rows: Sequence[Row], width: int | None = None) -> list[str]:
     room = _room(width)
     indent = sum(widths[:-1]) + 2 * len(widths[:-1])
     if room is None or indent + widths[-1] <= room or right[-1] or room - indent < _LAST_MIN:
-        return [head, *(line(each) for each in cells)]
+        return [head, *(line(cell) for cell in cells)]
     wrapped = []
-    for each in cells:
-        first, *more = textwrap.wrap(each[-1], room - indent) or [""]
-        wrapped += [line([*each[:-1], first]), *(" " * indent + rest for rest in more)]
+    for cell in cells:
+        first, *more = textwrap.wrap(cell[-1], room - indent) or [""]
+        wrapped += [line([*cell[:-1], first]), *(" " * indent + rest for rest in more)]
     return [head, *wrapped]
 
 
@@ -208,7 +208,7 @@ def cell(head: str, value: Any) -> str:
     if isinstance(value, int | float) and head.endswith("_ms"):
         return format_duration(value)
     if isinstance(value, list):
-        return ",".join(printable(str(each)) for each in value)
+        return ",".join(printable(str(item)) for item in value)
     return printable(str(value))
 
 

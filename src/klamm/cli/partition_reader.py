@@ -68,13 +68,13 @@ class Reader:
     def poll(self, wait_ms: int = 500) -> list[Record]:
         """What came next of all partitions; empty when nothing came in time."""
         wanted = {place: span for place, span in self.spans.items() if not span.done}
-        found: list[Record] = []
+        records: list[Record] = []
         by_leader = self._by_leader(wanted)
         for leader, places in by_leader.items():
             # With several leaders none may keep the others waiting.
             patience = wait_ms if len(by_leader) == 1 else min(wait_ms, 50)
-            found += self._ask(leader, places, 0 if found else patience)
-        return found
+            records += self._ask(leader, places, 0 if records else patience)
+        return records
 
     def read(self, wait_ms: int = 500) -> Generator[Record, None, None]:
         """All records of the spans, one by one."""
@@ -181,7 +181,7 @@ def _records(place: Place, span: Span, part: Any, *, committed: bool) -> list[Re
             aborted.setdefault(transaction.producer_id, []).append(transaction.first_offset)
         for offsets in aborted.values():
             offsets.sort()
-    found: list[Record] = []
+    records: list[Record] = []
     ends: set[int] = set()
     for batch in iter_batches(part.records, allow_incomplete_tail=True):
         if _skipped(batch, aborted, ends):
@@ -191,9 +191,9 @@ def _records(place: Place, span: Span, part: Any, *, committed: bool) -> list[Re
         for row in batch.decode():
             if row.offset < span.next or (span.end is not None and row.offset >= span.end):
                 continue
-            found.append(Record(*place, row.offset, row.timestamp, row.key, row.value, row.headers, kind))
+            records.append(Record(*place, row.offset, row.timestamp, row.key, row.value, row.headers, kind))
         span.next = max(span.next, batch.next_offset)
-    return found
+    return records
 
 
 def _skipped(batch: BatchView, aborted: dict[int, list[int]], ends: set[int]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Iterable
@@ -76,12 +77,12 @@ def load(file: str, pairs: tuple[str, ...], home: str = HOME, target: Target | N
             text = handle.read()
     except UnicodeDecodeError as error:
         raise Refusal(f"{file} is no text in UTF-8: {error}") from None
-    found = compile_text(text, file, overrides)
-    if "checkpoint" not in found.settings and home != HOME:
+    compiled = compile_text(text, file, overrides)
+    if "checkpoint" not in compiled.settings and home != HOME:
         from klamm.pipeline.sql.runner import name_of
 
-        found = compile_text(text, file, {**overrides, "checkpoint": os.path.join(home, name_of(found))})
-    return found
+        compiled = compile_text(text, file, {**overrides, "checkpoint": os.path.join(home, name_of(compiled))})
+    return compiled
 
 
 @pipeline.command("check")
@@ -98,22 +99,22 @@ def check(*, file: str, pairs: tuple[str, ...], topics: bool, target: Target, ou
     from klamm.pipeline.sql.topics import ClusterTopics
 
     try:
-        found = resolve(load(file, pairs, target=target), declared=topics)
+        compiled = resolve(load(file, pairs, target=target), declared=topics)
     except SqlError as error:
         if output == "table":
             raise
         show(_rows(error.source, error.problems), output)
         raise click.exceptions.Exit(exit_codes.REFUSED) from None
     if topics:
-        absent = ClusterTopics(found, target.client("admin")).absent()
+        absent = ClusterTopics(compiled, target.client("admin")).absent()
         if absent:
-            raise SqlError(found.source, [Problem(offset, words) for offset, words in absent])
+            raise SqlError(compiled.source, [Problem(offset, words) for offset, words in absent])
     if output != "table":
-        show(_rows(found.source, found.warnings), output)
+        show(_rows(compiled.source, compiled.warnings), output)
         return
-    for warning in found.warnings:
-        click.echo(found.source.show(warning), err=True)
-    click.echo(f"{file}: fine, {counted(len(found.nodes), 'statement')}")
+    for warning in compiled.warnings:
+        click.echo(compiled.source.show(warning), err=True)
+    click.echo(f"{file}: fine, {counted(len(compiled.nodes), 'statement')}")
 
 
 def _rows(source: Source, problems: Iterable[Problem]) -> list[dict[str, Any]]:
@@ -137,11 +138,11 @@ def plan(*, file: str, pairs: tuple[str, ...], home: str, output: str) -> None:
     from klamm.pipeline.sql.core.identity import compare
     from klamm.pipeline.sql.runner import home_of
 
-    found = load(file, pairs, home)
-    stored = home_of(found).identity()
-    changes = compare(stored, found) if stored else []
+    compiled = load(file, pairs, home)
+    stored = home_of(compiled).identity()
+    changes = compare(stored, compiled) if stored else []
     if output == "table":
-        for line in render_graph(found, changes):
+        for line in render_graph(compiled, changes):
             click.echo(line)
         return
     verdicts = {change.name: change for change in changes}
@@ -155,7 +156,7 @@ def plan(*, file: str, pairs: tuple[str, ...], home: str, output: str) -> None:
             "change": verdicts[node.name].verdict if node.name in verdicts else None,
             "reason": verdicts[node.name].reason if node.name in verdicts else None,
         }
-        for node in found.nodes
+        for node in compiled.nodes
     ]
     show(rows, output)
 
@@ -195,9 +196,9 @@ def run(
     from klamm.pipeline.sql.runner import run_pipeline
 
     _log_to_stderr()
-    found = load(file, pairs, home, target)
+    compiled = load(file, pairs, home, target)
     run_pipeline(
-        found,
+        compiled,
         client=target.client("admin"),
         master=master,
         once=once,
@@ -205,7 +206,7 @@ def run(
         progress=progress,
         log_batches=log_batches,
         metrics=metrics,
-        say=lambda words: click.echo(words, err=True),
+        say=functools.partial(click.echo, err=True),
     )
 
 
@@ -218,8 +219,8 @@ def ls(*, home: str, output: str) -> None:
     from klamm.pipeline.sql.status import homes
 
     rows = []
-    for name, each in homes(home).items():
-        status = each.status()
+    for name, folder in homes(home).items():
+        status = folder.status()
         told = status["queries"].values()
         rows.append(
             {
@@ -292,12 +293,12 @@ def stop(*, name: str, wait_s: float, home: str) -> None:
 
     from klamm.pipeline.sql.status import home as find
 
-    found = find(name, home)
-    if not found.running():
+    pipeline_run = find(name, home)
+    if not pipeline_run.running():
         raise Refusal(f"{name} does not run")
-    found.request_stop()
+    pipeline_run.request_stop()
     deadline = time.monotonic() + wait_s
-    while found.running():
+    while pipeline_run.running():
         if time.monotonic() > deadline:
             raise Refusal(f"{name} was asked to stop and still runs after {wait_s:.0f} s")
         time.sleep(0.1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import click
 
 from klamm.cli.command_errors import refuses
@@ -56,10 +58,10 @@ def backfill(
     from klamm.pipeline.sql.backfill import plan_backfill, run_backfill
 
     check_requirements()
-    found = load(file, pairs, home or HOME, target)
+    compiled = load(file, pairs, home or HOME, target)
     client = target.client("admin")
     job = plan_backfill(
-        found, name, _moment(start, "--from"), _moment(end, "--to"), client=client, replace=replace, again=again
+        compiled, name, _moment(start, "--from"), _moment(end, "--to"), client=client, replace=replace, again=again
     )
     plan = Plan()
     for range_ in job.ranges:
@@ -71,7 +73,7 @@ def backfill(
         plan.adds(f"write rows of {job.node.name} to {job.target}")
     if not consent.to(plan, target):
         return
-    if run_backfill(found, job, client=client, master=master, say=lambda words: click.echo(words, err=True)):
+    if run_backfill(compiled, job, client=client, master=master, say=functools.partial(click.echo, err=True)):
         click.echo(f"Filled {job.node.name} from {counted(job.records, 'offset')}.")
     else:
         click.echo(f"{job.node.name} was filled with this range before: nothing was written.")

@@ -47,23 +47,23 @@ def compact(
     if name is not None and name not in tables:
         raise Refusal(f"there is no sink {name} with files{suggest(name, tables)}")
     chosen = {
-        each: open_sink(table)
-        for each, table in tables.items()
-        if (each == name or (name is None and table.format in MERGED)) and _there(table)
+        sink_name: open_sink(table)
+        for sink_name, table in tables.items()
+        if (sink_name == name or (name is None and table.format in MERGED)) and _there(table)
     }
     plan = Plan()
     files: dict[str, int] = {}
-    for each, sink in chosen.items():
+    for sink_name, sink in chosen.items():
         for merge in sink.merges(size):
-            where = f"{each} {merge.partition}".rstrip()
+            where = f"{sink_name} {merge.partition}".rstrip()
             plan.changes(where, counted(merge.files, "file"), f"{merge.into}, {format_size(merge.size)} in all")
-            files[each] = files.get(each, 0) + merge.files
+            files[sink_name] = files.get(sink_name, 0) + merge.files
     if not consent.to(plan, target):
         return
-    for each, count in files.items():
-        with progress(f"compacting {each}", count, "files") as advance:
-            done = chosen[each].compact(size, advance)
-        click.echo(f"{each}: {counted(done, 'file')} merged")
+    for sink_name, count in files.items():
+        with progress(f"compacting {sink_name}", count, "files") as advance:
+            done = chosen[sink_name].compact(size, advance)
+        click.echo(f"{sink_name}: {counted(done, 'file')} merged")
 
 
 def _there(table: LakeTable) -> bool:

@@ -32,12 +32,12 @@ def ls(*, file: str, pairs: tuple[str, ...], target: Target, output: str) -> Non
     from klamm.pipeline.sql.dead_letters import DeadLetters
     from klamm.pipeline.sql.topics import ClusterTopics
 
-    found = load(file, pairs, target=target)
-    with ClusterTopics(found, target.client("admin")).admin() as admin:
-        there = {each.name for each in admin.list_topics()}
+    compiled = load(file, pairs, target=target)
+    with ClusterTopics(compiled, target.client("admin")).admin() as admin:
+        there = {listing.name for listing in admin.list_topics()}
     rows = [
-        DeadLetters(found, name, target.client("consumer")).counts()
-        for name, topic in found.dead_letters.items()
+        DeadLetters(compiled, name, target.client("consumer")).counts()
+        for name, topic in compiled.dead_letters.items()
         if topic in there
     ]
     show(rows, output, "no dead letters")

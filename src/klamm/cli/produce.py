@@ -169,8 +169,8 @@ class _Partitions:
         from klamm.model.errors import ErrorCode, KlammError
 
         with self._target.cluster() as cluster:
-            found = describe(cluster, BROKER, str(cluster.broker_ids[0]), ["auto.create.topics.enable"])
-        if found and found[0].value == "false":
+            entries = describe(cluster, BROKER, str(cluster.broker_ids[0]), ["auto.create.topics.enable"])
+        if entries and entries[0].value == "false":
             said = f"there is no topic {self._topic}, and the cluster makes none by itself"
             raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{said}; `klamm topic create {self._topic}` does")
         return True
@@ -283,8 +283,8 @@ def _drafts(files: tuple[str, ...], form: str, key_separator: str | None, *, tom
             key: bytes | None = None
             value: bytes | None = line
             if separator is not None:
-                key, found, rest = line.partition(separator)
-                if not found:
+                key, separated, rest = line.partition(separator)
+                if not separated:
                     raise click.UsageError(f"{name}, line {number}: there is no {key_separator} to end the key")
                 value = rest
             yield {"key": key, "value": None if tombstone and not value else value}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from klamm.cli.units import counted
 
@@ -57,15 +58,15 @@ def plan_moves(
     """
     plan = [_Plan(placement, racks, copies or len(placement.replicas)) for placement in placements]
     load = Counter(dict.fromkeys(racks, 0))
-    for each in plan:
-        each.keep()
-        load.update(each.replicas)
-    for each in plan:
-        each.fill(load)
+    for move in plan:
+        move.keep()
+        load.update(move.replicas)
+    for move in plan:
+        move.fill(load)
     if balance:
         _even_out(plan, load)
     _spread_leaders(plan, racks)
-    return [each.move() for each in plan if tuple(each.replicas) != each.placement.replicas]
+    return [move.move() for move in plan if tuple(move.replicas) != move.placement.replicas]
 
 
 class _Plan:
@@ -99,10 +100,8 @@ class _Plan:
     def fill(self, load: Counter[int]) -> None:
         """Add copies where they are missing, on brokers of new racks and with little to do."""
         while len(self.replicas) < self._copies:
-            broker = min(
-                (rack for rack in self._racks if rack not in self.replicas),
-                key=lambda each: (self._rack_taken(each), load[each], each),
-            )
+            free = (broker for broker in self._racks if broker not in self.replicas)
+            _, _, broker = min((self._rack_taken(broker), load[broker], broker) for broker in free)
             self.replicas.append(broker)
             load[broker] += 1
 
@@ -139,7 +138,7 @@ def _even_out(plan: Sequence[_Plan], load: Counter[int]) -> None:
             return
         _, full, empty = pairs[0]
         # The smallest partition first: the same evenness for fewer bytes; one that moves anyway costs nothing.
-        candidates = [each for each in plan if each.may_swap(full, empty)]
+        candidates = [move for move in plan if move.may_swap(full, empty)]
         if not candidates:
             stuck.add((full, empty))
             continue
@@ -156,14 +155,14 @@ def _even_out(plan: Sequence[_Plan], load: Counter[int]) -> None:
 def _spread_leaders(plan: Sequence[_Plan], brokers: Collection[int]) -> None:
     """Let each broker be first in about as many lists as the others."""
     leads = Counter(dict.fromkeys(brokers, 0))
-    leads.update(each.replicas[0] for each in plan if each.replicas)
-    for each in sorted(plan, key=lambda one: (one.placement.topic, one.placement.partition)):
-        if not each.replicas:
+    leads.update(move.replicas[0] for move in plan if move.replicas)
+    for move in sorted(plan, key=attrgetter("placement.topic", "placement.partition")):
+        if not move.replicas:
             continue
-        first = each.replicas[0]
-        best = min(each.replicas, key=lambda broker: (leads[broker], each.replicas.index(broker)))
+        first = move.replicas[0]
+        best = min(move.replicas, key=lambda broker: (leads[broker], move.replicas.index(broker)))
         if leads[first] - leads[best] > 1:
-            each.replicas.remove(best)
-            each.replicas.insert(0, best)
+            move.replicas.remove(best)
+            move.replicas.insert(0, best)
             leads[first] -= 1
             leads[best] += 1

@@ -34,18 +34,54 @@ def _headers(record: RecordLike) -> bytes:
     return b",".join(name.encode() + b"=" + _bytes(value) for name, value in record.headers or ())
 
 
+def _topic(record: RecordLike) -> bytes:
+    return record.topic.encode()
+
+
+def _partition(record: RecordLike) -> bytes:
+    return str(record.partition).encode()
+
+
+def _offset(record: RecordLike) -> bytes:
+    return str(record.offset).encode()
+
+
+def _key(record: RecordLike) -> bytes:
+    return _bytes(record.key)
+
+
+def _value(record: RecordLike) -> bytes:
+    return _bytes(record.value)
+
+
+def _timestamp(record: RecordLike) -> bytes:
+    return str(record.timestamp).encode()
+
+
+def _date(record: RecordLike) -> bytes:
+    return format_time(record.timestamp).encode()
+
+
+def _key_size(record: RecordLike) -> bytes:
+    return _size(record.key)
+
+
+def _value_size(record: RecordLike) -> bytes:
+    return _size(record.value)
+
+
 _FIELDS: Final[dict[str, Callable[[RecordLike], bytes]]] = {
-    "t": lambda record: record.topic.encode(),
-    "p": lambda record: str(record.partition).encode(),
-    "o": lambda record: str(record.offset).encode(),
-    "k": lambda record: _bytes(record.key),
-    "v": lambda record: _bytes(record.value),
-    "s": lambda record: _bytes(record.value),
+    "t": _topic,
+    "p": _partition,
+    "o": _offset,
+    "k": _key,
+    "v": _value,
+    "s": _value,  # kcat has both letters
     "h": _headers,
-    "T": lambda record: str(record.timestamp).encode(),
-    "d": lambda record: format_time(record.timestamp).encode(),
-    "K": lambda record: _size(record.key),
-    "S": lambda record: _size(record.value),
+    "T": _timestamp,
+    "d": _date,
+    "K": _key_size,
+    "S": _value_size,
 }
 
 
@@ -58,7 +94,11 @@ def unescape(text: str) -> bytes:
 def compile_format(text: str) -> Callable[[RecordLike], bytes]:
     """A function from a record to the bytes to write; ValueError names a letter it does not know."""
     pieces = _pieces(text, percent=True)
-    return lambda record: b"".join(piece if isinstance(piece, bytes) else piece(record) for piece in pieces)
+
+    def format_record(record: RecordLike) -> bytes:
+        return b"".join(piece if isinstance(piece, bytes) else piece(record) for piece in pieces)
+
+    return format_record
 
 
 def _pieces(text: str, *, percent: bool) -> Sequence[Piece]:

@@ -26,7 +26,7 @@ def _stop(number: int) -> NoReturn:
 def end_on_sigterm() -> None:
     """Let SIGTERM be raised where the process is, as Ctrl-C is, unless somebody else wants it."""
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, lambda number, _: _stop(number))
+        signal.signal(signal.SIGTERM, _stop_on_signal)
 
 
 def leave_full_pipe() -> None:
@@ -73,3 +73,7 @@ class WholeRecords:
             signal.setitimer(signal.ITIMER_REAL, GRACE_S)
             return
         _stop(self._asked or number)
+
+
+def _stop_on_signal(number: int, _frame: object) -> None:
+    _stop(number)

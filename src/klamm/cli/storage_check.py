@@ -42,20 +42,20 @@ def check(*, folders: tuple[str, ...], output: str, workers: int | None) -> None
         if is_held(path):
             click.echo(f"klamm: a node is running on {path}; what it is writing now may look torn", err=True)
     with Bar() as bar:
-        found = check_folders(paths, workers=workers, on_progress=bar.show)
-    _print(found, output, time.monotonic() - started)
-    if found.problems:
+        findings = check_folders(paths, workers=workers, on_progress=bar.show)
+    _print(findings, output, time.monotonic() - started)
+    if findings.problems:
         raise SystemExit(1)
 
 
-def _summary(found: Findings, seconds: float) -> str:
-    rate = found.size_bytes / 1e6 / max(seconds, 0.001)
+def _summary(findings: Findings, seconds: float) -> str:
+    rate = findings.size_bytes / 1e6 / max(seconds, 0.001)
     looked = (
-        f"{counted(found.partitions, 'partition')}, {counted(found.segments, 'segment')}, "
-        f"{counted(found.batches, 'batch', 'batches')}, "
-        f"{found.size_bytes / 1e6:.1f} MB in {seconds:.1f} s ({rate:.0f} MB/s)"
+        f"{counted(findings.partitions, 'partition')}, {counted(findings.segments, 'segment')}, "
+        f"{counted(findings.batches, 'batch', 'batches')}, "
+        f"{findings.size_bytes / 1e6:.1f} MB in {seconds:.1f} s ({rate:.0f} MB/s)"
     )
-    verdict = counted(len(found.problems), "problem") if found.problems else "clean"
+    verdict = counted(len(findings.problems), "problem") if findings.problems else "clean"
     return f"{verdict}: {looked}"
 
 
@@ -64,28 +64,28 @@ def counted(count: int, one: str, many: str | None = None) -> str:
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
-def _print(found: Findings, output: str, seconds: float) -> None:
+def _print(findings: Findings, output: str, seconds: float) -> None:
     problems = [
         {"file": problem.path, "position": problem.position, "what": problem.what, "repair": problem.fix.value}
-        for problem in found.problems
+        for problem in findings.problems
     ]
-    sizes = {name: getattr(found, name) for name in ("partitions", "segments", "batches", "size_bytes")}
+    sizes = {name: getattr(findings, name) for name in ("partitions", "segments", "batches", "size_bytes")}
 
     def table() -> None:
-        for problem in found.problems:
+        for problem in findings.problems:
             click.echo(str(problem))
-        for note in found.notes:
+        for note in findings.notes:
             click.echo(f"note: {note}")
-        click.echo(_summary(found, seconds))
+        click.echo(_summary(findings, seconds))
 
     if output == "csv":
         show(problems, output)
     elif output == "jsonl":
-        show([{"problem": each} for each in problems], output)
-        show([{"note": each} for each in found.notes], output)
+        show([{"problem": problem} for problem in problems], output)
+        show([{"note": note} for note in findings.notes], output)
         show([{"checked": sizes, "problems": len(problems)}], output)
     else:
-        show_one({"checked": sizes, "problems": problems, "notes": list(found.notes)}, output, table)
+        show_one({"checked": sizes, "problems": problems, "notes": list(findings.notes)}, output, table)
 
 
 class Bar:

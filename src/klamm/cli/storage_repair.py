@@ -56,5 +56,5 @@ def repair(*, folders: tuple[str, ...], dry_run: bool, yes: bool) -> None:
         if left:
             raise SystemExit(1)
     finally:
-        for each in held:
-            each.release()
+        for lock in held:
+            lock.release()

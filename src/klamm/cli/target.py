@@ -38,10 +38,10 @@ class Target:
         """A connection for a few questions; the first one in a context learns which cluster it is."""
         from klamm.client.blocking_cluster import BlockingCluster
 
-        found = BlockingCluster(self.bootstrap, self.timeout_s, self._taken_by("admin"))
+        connected = BlockingCluster(self.bootstrap, self.timeout_s, self._taken_by("admin"))
         if self.context is not None:
-            kept.learn(self.context, self.bootstrap, found)
-        return found
+            kept.learn(self.context, self.bootstrap, connected)
+        return connected
 
     def guarded(self) -> Target:
         """This target with the mark of the protected context that is the same cluster, whatever address it has."""
@@ -89,8 +89,12 @@ def resolve(
     if bootstrap is not None and context is not None:
         raise click.UsageError("-b and --ctx exclude each other; write one of them")
     if context is not None:
-        found = contexts.get(context)
-        address, settings, is_protected = found.bootstrap, {**found.settings, **settings}, found.protected
+        named_context = contexts.get(context)
+        address, settings, is_protected = (
+            named_context.bootstrap,
+            {**named_context.settings, **settings},
+            named_context.protected,
+        )
     else:
         address = bootstrap or DEFAULT_BOOTSTRAP
         context = contexts.is_protected(address)
@@ -102,13 +106,13 @@ def resolve(
 
 def parse_addresses(bootstrap: str) -> list[tuple[str, int]]:
     """HOST:PORT,... as pairs; a mistake is one of the command line."""
-    found = []
+    addresses = []
     for address in bootstrap.split(","):
         host, _, port = address.strip().rpartition(":")
         if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65_536:
             raise click.UsageError(f"{address.strip()!r} is no address; write HOST:PORT")
-        found.append((host.strip("[]"), int(port)))
-    return found
+        addresses.append((host.strip("[]"), int(port)))
+    return addresses
 
 
 def _from_file(file: str | None) -> dict[str, str]:

@@ -134,9 +134,9 @@ def _measure(
     from klamm.cli.queries.cluster import describe_log_dirs
     from klamm.cli.queries.offsets import EARLIEST, LATEST, list_offsets
 
-    places = [(each.name, p.partition) for each in topics for p in each.partitions]
+    places = [(description.name, p.partition) for description in topics for p in description.partitions]
     first, last = list_offsets(cluster, places, EARLIEST), list_offsets(cluster, places, LATEST)
-    sizes: dict[str, dict[str, Any]] = {each.name: {"offsets": 0, "size_bytes": 0} for each in topics}
+    sizes: dict[str, dict[str, Any]] = {description.name: {"offsets": 0, "size_bytes": 0} for description in topics}
     if rates is not None:
         for topic in topics:
             end = sum(last.get((topic.name, p.partition), 0) for p in topic.partitions)
@@ -166,12 +166,12 @@ def show_(*, name: str, everything: bool, target: Target, output: str) -> None:
     from klamm.model.ids import uuid_to_str
 
     with target.cluster() as cluster:
-        found = describe_topics(cluster, [name])[0]
+        description = describe_topics(cluster, [name])[0]
         settings = configs.describe(cluster, configs.TOPIC, name)
-        places = [(name, p.partition) for p in found.partitions]
+        places = [(name, p.partition) for p in description.partitions]
         first, last = list_offsets(cluster, places, EARLIEST), list_offsets(cluster, places, LATEST)
         sizes = _partition_sizes(cluster, name)
-    topic_id = uuid_to_str(found.topic_id)
+    topic_id = uuid_to_str(description.topic_id)
     partitions = [
         {
             "partition": p.partition,
@@ -183,25 +183,25 @@ def show_(*, name: str, everything: bool, target: Target, output: str) -> None:
             "next": last.get((name, p.partition)),
             "size_bytes": sizes.get((p.leader, p.partition)),
         }
-        for p in found.partitions
+        for p in description.partitions
     ]
     chosen = [setting for setting in settings if everything or not setting.is_default]
     whole: dict[str, Any] = {
         "topic": name,
         "id": topic_id,
-        "internal": found.internal,
+        "internal": description.internal,
         "partitions": partitions,
-        "settings": {each.name: each.value for each in chosen},
+        "settings": {entry.name: entry.value for entry in chosen},
     }
 
     def table() -> None:
-        counts = f"{counted(len(partitions), 'partition')}, {counted(found.replication_factor, 'replica')}"
+        counts = f"{counted(len(partitions), 'partition')}, {counted(description.replication_factor, 'replica')}"
         click.echo(f"{name}: {counts}, id {topic_id}\n")
         for line in table_lines(partitions):
             click.echo(line)
         words = [
-            {"setting": each.name, "value": to_person(each.name, each.value), "from": each.source.name}
-            for each in chosen
+            {"setting": entry.name, "value": to_person(entry.name, entry.value), "from": entry.source.name}
+            for entry in chosen
         ]
         click.echo("\nno settings of its own" if not words else "")
         for line in table_lines(words):
@@ -344,7 +344,7 @@ def delete(*, names: tuple[str, ...], if_exists: bool, consent: Consent, target:
     from klamm.cli.queries.topics import delete_topics, list_topics, missing_topic
 
     with target.cluster() as cluster:
-        known = {each.name: each for each in list_topics(cluster)}
+        known = {description.name: description for description in list_topics(cluster)}
         missing = [name for name in names if name not in known]
         if missing and not if_exists:
             refusal = missing_topic(cluster, missing[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -68,7 +69,7 @@ def ls(*, target: Target, output: str, states: tuple[str, ...], older_than: str 
                 for state in answer.transaction_states
             ]
     columns = ("transactional_id", "state", "producer_id", "coordinator")
-    show(sorted(rows, key=lambda row: row["transactional_id"]), output, "no transactional ids", columns)
+    show(sorted(rows, key=itemgetter("transactional_id")), output, "no transactional ids", columns)
 
 
 @txn.command("show")
@@ -129,24 +130,24 @@ def _describe(cluster: BlockingCluster, transactional_id: str) -> dict[str, Any]
     from klamm.protocol.messages.describe_transactions import DescribeTransactionsRequest
 
     coordinator = cluster.coordinator(TRANSACTION, transactional_id)
-    found = coordinator.ask(DescribeTransactionsRequest(transactional_ids=[transactional_id])).transaction_states[0]
-    if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+    described = coordinator.ask(DescribeTransactionsRequest(transactional_ids=[transactional_id])).transaction_states[0]
+    if described.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
         raise broker_refusal(
             ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
             f"nobody has used the transactional id {transactional_id}; `klamm txn ls` lists those in use",
         )
-    if found.error_code:
-        raise broker_refusal(ErrorCode(found.error_code), f"{transactional_id} cannot be shown")
-    began_ms = found.transaction_start_time_ms
-    is_open = found.transaction_state in OPEN_STATES
+    if described.error_code:
+        raise broker_refusal(ErrorCode(described.error_code), f"{transactional_id} cannot be shown")
+    began_ms = described.transaction_start_time_ms
+    is_open = described.described in OPEN_STATES
     return {
         "transactional_id": transactional_id,
-        "state": found.transaction_state,
-        "producer_id": found.producer_id,
-        "producer_epoch": found.producer_epoch,
-        "timeout_ms": found.transaction_timeout_ms,
+        "state": described.transaction_state,
+        "producer_id": described.producer_id,
+        "producer_epoch": described.producer_epoch,
+        "timeout_ms": described.transaction_timeout_ms,
         "open_for_ms": max(int(time.time() * 1000) - began_ms, 0) if is_open and began_ms >= 0 else None,
-        "partitions": [f"{topic.topic}-{index}" for topic in found.topics for index in topic.partitions],
+        "partitions": [f"{topic.topic}-{index}" for topic in described.topics for index in topic.partitions],
     }
 
 
@@ -181,18 +182,20 @@ def _marker(cluster: BlockingCluster, topic: str, partition: int, start_offset: 
     leader = cluster.leader(topic, partition)
     asked = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[partition])])
     producers = leader.ask(asked).topics[0].partitions[0].active_producers
-    found = next((producer for producer in producers if producer.current_txn_start_offset == start_offset), None)
-    if found is None:
+    open_producer = next(
+        (producer for producer in producers if producer.current_txn_start_offset == start_offset), None
+    )
+    if open_producer is None:
         begun = ", ".join(str(e.current_txn_start_offset) for e in producers if e.current_txn_start_offset >= 0)
         raise Refusal(
             f"no transaction began at offset {start_offset} of {topic}-{partition};"
             + (f" open ones began at {begun}" if begun else " none is open there")
         )
     return WritableTxnMarker(
-        producer_id=found.producer_id,
-        producer_epoch=found.producer_epoch,
+        producer_id=open_producer.producer_id,
+        producer_epoch=open_producer.producer_epoch,
         transaction_result=False,
-        coordinator_epoch=max(found.coordinator_epoch, 0),
+        coordinator_epoch=max(open_producer.coordinator_epoch, 0),
         topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],
     )
 

@@ -81,11 +81,11 @@ def several(given: Iterable[T], kind: type[T], what: str, example: str | None = 
         raise TypeError(f"{what} takes several: write [{example or repr(given)}], not {example or repr(given)}")
     if not isinstance(given, Iterable):
         raise TypeError(f"{what} takes a list, not {given!r}")
-    found = list(given)
-    for each in found:
-        if not isinstance(each, kind):
-            raise TypeError(f"{what} takes a list of {example or kind.__name__}; {each!r} is none")
-    return found
+    items = list(given)
+    for item in items:
+        if not isinstance(item, kind):
+            raise TypeError(f"{what} takes a list of {example or kind.__name__}; {item!r} is none")
+    return items
 
 
 def places(given: Any, what: str) -> list[TopicPartition]:
@@ -95,7 +95,7 @@ def places(given: Any, what: str) -> list[TopicPartition]:
     if isinstance(given, tuple) and _is_place(given):
         topic, partition = given
         raise TypeError(f"{what} takes several: write [({topic!r}, {partition!r})]")
-    return [place(each, what) for each in given]
+    return [place(item, what) for item in given]
 
 
 def place(given: Any, what: str) -> TopicPartition:

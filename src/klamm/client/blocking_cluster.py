@@ -245,7 +245,9 @@ class BlockingCluster:
         The first request of a kind makes a cluster create the internal topic behind it, and a coordinator that has just
         moved still loads: both are waited for, at most as long as for a response.
         """
-        return self.run(self.retrying(lambda: self._ready_coordinator(kind, key), self._options["timeout_s"]))
+        return self.run(
+            self.retrying(functools.partial(self._ready_coordinator, kind, key), self._options["timeout_s"])
+        )
 
     async def _ready_coordinator(self, kind: int, key: str) -> BlockingConnection:
         broker = await self.find_coordinator(kind, key)

@@ -7,11 +7,12 @@ called in the caller's thread, inside `poll`, and may use the consumer. Use one 
 from __future__ import annotations
 
 import asyncio
+import functools
 import queue
 import re
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from klamm.client import at_exit
 from klamm.client.consumer import AsyncConsumer
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from klamm.client.serde import Deserializer
     from klamm.client.settings import ConsumerSettings
 
+P = ParamSpec("P")
 R = TypeVar("R")
 K1 = TypeVar("K1")
 V1 = TypeVar("V1")
@@ -109,7 +111,7 @@ class Consumer(BlockingFace, Generic[K, V]):
 
     def _leave_group(self, timeout_s: float) -> None:
         """Leave the group and the cluster without a commit and without callbacks; TimeoutError after `timeout_s`."""
-        self._leave(lambda: self._inner.leave_group(timeout_s))
+        self._leave(functools.partial(self._inner.leave_group, timeout_s))
 
     def _orphan(self) -> None:
         super()._orphan()
@@ -132,11 +134,11 @@ class Consumer(BlockingFace, Generic[K, V]):
             future.cancel()
             raise
 
-    def _now(self, function: Callable[[], R]) -> R:
-        """Something that does not wait, on the client's thread."""
+    def _now(self, function: Callable[P, R], *args: P.args, **keywords: P.kwargs) -> R:
+        """Call a function that does not wait, on the client's thread."""
 
         async def call() -> R:
-            return function()
+            return function(*args, **keywords)
 
         return self._run(call())
 
@@ -182,17 +184,16 @@ class Consumer(BlockingFace, Generic[K, V]):
         they are gone already (`on_revoke` unless `on_lost` is given).
         """
         self._now(
-            lambda: self._inner.subscribe(
-                topics,
-                on_assign=self._in_caller(on_assign),
-                on_revoke=self._in_caller(on_revoke),
-                on_lost=self._in_caller(on_lost),
-            )
+            self._inner.subscribe,
+            topics,
+            on_assign=self._in_caller(on_assign),
+            on_revoke=self._in_caller(on_revoke),
+            on_lost=self._in_caller(on_lost),
         )
 
     def assign(self, partitions: Iterable[Place]) -> None:
         """Read exactly these partitions, without a group's say."""
-        self._now(lambda: self._inner.assign(partitions))
+        self._now(self._inner.assign, partitions)
 
     def unsubscribe(self) -> None:
         """Read nothing any more; leaves the group."""
@@ -222,15 +223,15 @@ class Consumer(BlockingFace, Generic[K, V]):
 
     def seek(self, partition: Place, offset: int, leader_epoch: int = -1) -> None:
         """Go on at an offset with the next poll."""
-        self._now(lambda: self._inner.seek(partition, offset, leader_epoch))
+        self._now(self._inner.seek, partition, offset, leader_epoch)
 
     def seek_to_beginning(self, *partitions: Place) -> None:
         """Go on at the first record, of all partitions without any."""
-        self._now(lambda: self._inner.seek_to_beginning(*partitions))
+        self._now(self._inner.seek_to_beginning, *partitions)
 
     def seek_to_end(self, *partitions: Place) -> None:
         """Go on behind the last record, of all partitions without any."""
-        self._now(lambda: self._inner.seek_to_end(*partitions))
+        self._now(self._inner.seek_to_end, *partitions)
 
     def position(self, partition: Place, timeout_s: float | None = None) -> int:
         """The offset of the next record of a partition."""
@@ -238,11 +239,11 @@ class Consumer(BlockingFace, Generic[K, V]):
 
     def pause(self, *partitions: Place) -> None:
         """Hand out nothing of these partitions until they are resumed."""
-        self._now(lambda: self._inner.pause(*partitions))
+        self._now(self._inner.pause, *partitions)
 
     def resume(self, *partitions: Place) -> None:
         """Hand out records of these partitions again."""
-        self._now(lambda: self._inner.resume(*partitions))
+        self._now(self._inner.resume, *partitions)
 
     def paused(self) -> set[TopicPartition]:
         """The partitions that are paused."""
@@ -250,7 +251,7 @@ class Consumer(BlockingFace, Generic[K, V]):
 
     def lag(self, partition: Place) -> int | None:
         """How far the position is behind the end as the last fetch saw it."""
-        return self._now(lambda: self._inner.lag(partition))
+        return self._now(self._inner.lag, partition)
 
     # Committing
 

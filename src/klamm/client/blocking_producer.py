@@ -7,6 +7,7 @@ records at exit (`at_exit`).
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -74,7 +75,7 @@ class Producer(BlockingFace):
         if timeout_s is not None:
             seconds(timeout_s, "timeout_s of close")
         try:
-            self._leave(lambda: self._inner.close(timeout_s))
+            self._leave(functools.partial(self._inner.close, timeout_s))
         finally:
             at_exit.forget(self)
 

@@ -106,7 +106,7 @@ class BoundedRead:
         """The partitions to read; all that are named must be there."""
         known = await self._consumer.partitions_for(self._topic)
         chosen = known if self._partitions is None else self._partitions
-        missing = [each for each in chosen if each not in known]
+        missing = [partition for partition in chosen if partition not in known]
         if missing:
             raise error_for(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -131,8 +131,8 @@ class BoundedRead:
             edges = ends if otherwise == "latest" else await self._consumer.beginning_offsets(places)
             return {where: min(moment.get(where.partition, edges[where]), ends[where]) for where in places}
         assert isinstance(moment, int)
-        found = await self._consumer.offsets_for_times(dict.fromkeys(places, moment))
-        return {where: ends[where] if each is None else each.offset for where, each in found.items()}
+        offsets = await self._consumer.offsets_for_times(dict.fromkeys(places, moment))
+        return {where: ends[where] if position is None else position.offset for where, position in offsets.items()}
 
     # Reading
 
@@ -175,8 +175,8 @@ class BoundedRead:
         committed = self._consumer.settings["isolation.level"] == "read_committed"
         with contextlib.suppress(KafkaError):  # whoever does not answer now is asked again, and by fetches anyway
             wanted = dict.fromkeys(self._ends, LATEST)
-            found = await list_offsets(self._consumer.cluster, wanted, _SILENCE_S, committed=committed)
-            for where, last in found.items():
+            offsets = await list_offsets(self._consumer.cluster, wanted, _SILENCE_S, committed=committed)
+            for where, last in offsets.items():
                 self._ends[where] = min(self._ends[where], last.offset)
 
 
@@ -206,19 +206,19 @@ class _Watch:
     def _look(self) -> None:
         if self._cluster.failure is not None or self._error is not None:
             return
-        found = self._cluster.table.topics.get(self._topic)
-        if found is None or found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        topic_metadata = self._cluster.table.topics.get(self._topic)
+        if topic_metadata is None or topic_metadata.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self._unknown()
             return
         self._unknown_since = None
-        if found.error_code:
-            refusal = error_for(found.error_code, f"topic {self._topic}")
+        if topic_metadata.error_code:
+            refusal = error_for(topic_metadata.error_code, f"topic {self._topic}")
             if not refusal.retriable:
                 self._end(refusal)
             return
-        if ZERO_UUID not in (self._id, found.topic_id) and found.topic_id != self._id:
+        if ZERO_UUID not in (self._id, topic_metadata.topic_id) and topic_metadata.topic_id != self._id:
             self._gone(f"{self._topic} was deleted and created again while it was read")
-        self._id, self._seen = found.topic_id, True
+        self._id, self._seen = topic_metadata.topic_id, True
 
     def _unknown(self) -> None:
         now = self._loop.time()

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import random
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from klamm.client.backoff import Backoff
@@ -117,7 +119,7 @@ class Cluster:
             self._reporter.stop()
         if self._rates is not None:
             self._rates.stop()
-        tasks = [each for each in (self._keeper, self._refreshing, *self._opening.values()) if each is not None]
+        tasks = [task for task in (self._keeper, self._refreshing, *self._opening.values()) if task is not None]
         for task in tasks:
             task.cancel()
         for task in tasks:
@@ -173,21 +175,21 @@ class Cluster:
         broker = self.table.brokers.get(node_id)
         if broker is None:
             return None
-        found = self._connections.get((broker.host, broker.port, purpose))
-        return found if found is not None and found.closed is None else None
+        connection = self._connections.get((broker.host, broker.port, purpose))
+        return connection if connection is not None and connection.closed is None else None
 
     async def connect(self, host: str, port: int, purpose: str = DATA) -> Connection:
         """The connection to an address; at most one is being opened at a time, and not too often."""
         if self._closed:
             raise IllegalStateError("the client is closed")
         key = (host, port, purpose)
-        found = self._connections.get(key)
-        if found is not None and found.closed is None:
-            return found
+        connection = self._connections.get(key)
+        if connection is not None and connection.closed is None:
+            return connection
         task = self._opening.get(key)
         if task is None:
             task = self._opening[key] = asyncio.create_task(self._open(key), name=f"klamm connect {host}:{port}")
-            task.add_done_callback(lambda done: self._opened(key, done))
+            task.add_done_callback(functools.partial(self._opened, key))
         return await asyncio.shield(task)
 
     def _opened(self, key: tuple[str, int, str], task: asyncio.Task[Connection]) -> None:
@@ -221,16 +223,16 @@ class Cluster:
 
     async def any_connection(self, purpose: str = ADMIN) -> Connection:
         """Some broker that answers: an open connection, a known broker, a bootstrap server, in this order."""
-        ready = [(key[2], each) for key, each in self._connections.items() if each.closed is None]
-        free = [each for used_for, each in ready if used_for == purpose or not each.in_flight]
+        ready = [(key[2], connection) for key, connection in self._connections.items() if connection.closed is None]
+        free = [connection for used_for, connection in ready if used_for == purpose or not connection.in_flight]
         if free:  # never one that is waiting for a fetch or a rebalance
-            return min(free, key=lambda each: each.in_flight)
+            return min(free, key=attrgetter("in_flight"))
         brokers = list(self.table.brokers.values())
         self._random.shuffle(brokers)
         tried: list[KafkaError] = []
         addresses = [(broker.host, broker.port) for broker in brokers]
         if not addresses or self._may_rebootstrap():
-            addresses += [each for each in self._bootstrap if each not in addresses]
+            addresses += [address for address in self._bootstrap if address not in addresses]
         for host, port in addresses:
             try:
                 connection = await self.connect(host, port, purpose)
@@ -289,7 +291,7 @@ class Cluster:
         asked = None if self.all_topics else sorted(self.wanted)
         connection = await self.any_connection()
         version = connection.version_of("Metadata")
-        wanted = None if asked is None else [MetadataRequestTopic(name=each) for each in asked]
+        wanted = None if asked is None else [MetadataRequestTopic(name=name) for name in asked]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=self.auto_create and bool(asked))
         answer = await connection.request(request, version)
         if answer.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
@@ -335,11 +337,11 @@ class Cluster:
                 if not error.retriable:
                     raise
                 reason = str(error)
-            found = self.table.topics.get(name)
-            if found is not None:
-                if found.partitions and not found.error_code:
-                    return len(found.partitions)
-                refusal = error_for(found.error_code, f"topic {name}") if found.error_code else None
+            metadata = self.table.topics.get(name)
+            if metadata is not None:
+                if metadata.partitions and not metadata.error_code:
+                    return len(metadata.partitions)
+                refusal = error_for(metadata.error_code, f"topic {name}") if metadata.error_code else None
                 if refusal is not None and not refusal.retriable:
                     raise refusal
                 reason = str(refusal or reason)
@@ -369,10 +371,10 @@ class Cluster:
         version = connection.version_of("FindCoordinator")
         request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
         answer = await connection.request(request, version)
-        found = answer.coordinators[0] if version >= 4 and answer.coordinators else answer
-        if found.error_code:
-            raise error_for(found.error_code, found.error_message or f"nobody looks after {key}")
-        return Broker(found.node_id, found.host, found.port)
+        coordinator = answer.coordinators[0] if version >= 4 and answer.coordinators else answer
+        if coordinator.error_code:
+            raise error_for(coordinator.error_code, coordinator.error_message or f"nobody looks after {key}")
+        return Broker(coordinator.node_id, coordinator.host, coordinator.port)
 
     async def retrying(
         self,

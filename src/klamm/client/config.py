@@ -11,6 +11,7 @@ clients know.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -56,7 +57,7 @@ def value_text(name: str, value: Any) -> str:
         return str(format_value(value if isinstance(value, bool) else float(value)))
     if hasattr(value, "__index__"):
         return str(int(value))
-    if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
         return ",".join(value)
     raise TypeError(f"{name}={value!r} has no text: write text, a number, true or false, or a list of texts")
 
@@ -183,17 +184,17 @@ class ClientConfigDef(ConfigDef):
 
     def _near(self, name: str) -> str:
         """What was meant, with a question mark: the best of our names, of other clients' and of those refused."""
-        scores = {each: score for each in self.keys if (score := likeness(name, each)) >= 0.6}
-        for each in (*(key.name for other in DEFINITIONS for key in other), *REFUSED):
-            if each not in self and (score := likeness(name, each) - 0.1) >= 0.6:
-                scores[each] = score
+        scores = {key: score for key in self.keys if (score := likeness(name, key)) >= 0.6}
+        for known in (*(key.name for other in DEFINITIONS for key in other), *REFUSED):
+            if known not in self and (score := likeness(name, known) - 0.1) >= 0.6:
+                scores[known] = score
         if not scores:
             return ""
         best = max(scores.values())
-        found = [each for each, score in scores.items() if score == best][:3]
-        if found[0] in self:
-            return " or ".join(filter(None, (", ".join(found[:-1]), found[-1]))) + "?"
-        return f"{found[0]}? {refusal(found[0]) or self.unknown(found[0])}"
+        nearest = [name for name, score in scores.items() if score == best][:3]
+        if nearest[0] in self:
+            return " or ".join(filter(None, (", ".join(nearest[:-1]), nearest[-1]))) + "?"
+        return f"{nearest[0]}? {refusal(nearest[0]) or self.unknown(nearest[0])}"
 
 
 def likeness(name: str, known: str) -> float:
@@ -366,7 +367,7 @@ class Settings(Mapping[str, Any]):
         if key.type is OBJECT:
             parsed = value
         elif key.type is LIST and isinstance(value, Iterable) and not isinstance(value, str):
-            parsed = key.parse(",".join(str(getattr(each, "name", each)) for each in value))
+            parsed = key.parse(",".join(str(getattr(item, "name", item)) for item in value))
         elif isinstance(value, bool):
             parsed = key.parse("true" if value else "false")
         elif isinstance(value, str | int | float):
@@ -472,7 +473,7 @@ def _check_assignors(names: Iterable[str]) -> None:
         try:
             assignors((name,))
         except ConfigError as error:
-            near = max(ASSIGNORS, key=lambda each: likeness(name.lower(), each))
+            near = max(ASSIGNORS, key=functools.partial(likeness, name.lower()))
             hint = f"; did you mean {near}?" if likeness(name.lower(), near) >= 0.6 else ""
             raise ConfigError(f"{error}{hint}") from None
 

@@ -197,12 +197,12 @@ class Connection:
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
         pending, self._pending = self._pending, deque()
-        for each in pending:
-            if not each.future.done():
+        for request in pending:
+            if not request.future.done():
                 lost = DisconnectedError(f"the connection to {self.address} broke: {error or type(error).__name__}")
                 lost.__cause__ = error
-                each.future.set_exception(lost)
-                each.future.exception()  # whoever waits still gets it; nobody waiting is no warning
+                request.future.set_exception(lost)
+                request.future.exception()  # whoever waits still gets it; nobody waiting is no warning
 
     # Requests
 
@@ -265,18 +265,18 @@ class Connection:
     def _expire(self) -> None:
         self._expiry = None
         now = self._loop.time()
-        late = min((each.deadline for each in self._pending if not each.future.done()), default=None)
+        late = min((request.deadline for request in self._pending if not request.future.done()), default=None)
         if late is None:
             return
         if late <= now:
-            first = next(each for each in self._pending if each.deadline <= now and not each.future.done())
+            first = next(request for request in self._pending if request.deadline <= now and not request.future.done())
             words = f"{self.address} did not answer {first.api.name} in time"
-            for each in self._pending:
-                if each.deadline <= now and not each.future.done():
-                    each.future.set_exception(
-                        KafkaTimeoutError(f"{self.address} did not answer {each.api.name} in time")
+            for request in self._pending:
+                if request.deadline <= now and not request.future.done():
+                    request.future.set_exception(
+                        KafkaTimeoutError(f"{self.address} did not answer {request.api.name} in time")
                     )
-                    each.future.exception()
+                    request.future.exception()
             self.fail(KafkaTimeoutError(words))
             return
         self._expiry = self._loop.call_at(late, self._expire)
@@ -413,14 +413,14 @@ class Connection:
             return
         try:
             _, start = decode_response_header(answer, pending.api.key, pending.version)
-            found, _ = self._decoded(pending, answer, start)
+            response, _ = self._decoded(pending, answer, start)
         except ProtocolError:
             self._pending.appendleft(pending)
             raise
-        throttle_ms = getattr(found, "throttle_time_ms", 0)
+        throttle_ms = getattr(response, "throttle_time_ms", 0)
         if throttle_ms > 0:
             self.throttled_until = self._loop.time() + min(throttle_ms, 60_000) / 1000
-        pending.future.set_result(found)
+        pending.future.set_result(response)
 
     @staticmethod
     def _decoded(pending: Pending, answer: memoryview, start: int) -> tuple[Any, int]:

@@ -49,14 +49,18 @@ def _as_bytes(value: Any) -> bytes:
     return value if isinstance(value, bytes) else bytes(memoryview(value))
 
 
+def _text_bytes(value: Any) -> bytes:
+    return str(value).encode()
+
+
 _SERIALIZERS: dict[str, Callable[[Any], bytes]] = {
     "bytes": _as_bytes,
-    "str": lambda value: str(value).encode(),
+    "str": _text_bytes,
     "json": _json_bytes,
 }
 _DESERIALIZERS: dict[str, Callable[[bytes], Any]] = {
     "bytes": bytes,
-    "str": lambda data: data.decode(),
+    "str": bytes.decode,
     "json": json.loads,
 }
 
@@ -80,12 +84,19 @@ def _wrapped(given: Any, name: str, method: str, known: dict[str, Any]) -> Calla
         if given not in known:
             raise ConfigError(f"{name}={given} is not known: write {', '.join(known)} or give a function")
         function = known[given]
-        return _guarded(lambda _topic, value: function(value), name)
+        return _guarded(_without_topic(function), name)
     if hasattr(given, method):
         return _guarded(getattr(given, method), name)
     if callable(given):
-        return _guarded(lambda _topic, value: given(value), name)
+        return _guarded(_without_topic(given), name)
     raise ConfigError(f"{name}={given!r} is neither a function nor has it a method {method}")
+
+
+def _without_topic(function: Callable[[Any], Any]) -> Callable[[str, Any], Any]:
+    def call(_topic: str, value: Any) -> Any:
+        return function(value)
+
+    return call
 
 
 def _guarded(function: Callable[[str, Any], Any], name: str) -> Callable[[str, Any], Any]:

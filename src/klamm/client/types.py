@@ -94,13 +94,15 @@ def _as_place(given: Any) -> TopicPartition:
 
 
 def _as_offset(where: TopicPartition, given: Any) -> OffsetAndMetadata:
-    found = OffsetAndMetadata(*given) if isinstance(given, tuple) and 0 < len(given) < 4 else OffsetAndMetadata(given)
-    offset, metadata, epoch = found
+    position = (
+        OffsetAndMetadata(*given) if isinstance(given, tuple) and 0 < len(given) < 4 else OffsetAndMetadata(given)
+    )
+    offset, metadata, epoch = position
     if not (_whole(offset) and (metadata is None or isinstance(metadata, str)) and _whole(epoch)):
         raise TypeError(f"the offset of {where} is a number or an OffsetAndMetadata, not {given!r}")
     if offset < 0:
         raise ValueError(f"the offset of {where} is {offset}: offsets begin at 0")
-    return found if metadata is not None else found._replace(metadata="")
+    return position if metadata is not None else position._replace(metadata="")
 
 
 def _whole(number: Any) -> bool:

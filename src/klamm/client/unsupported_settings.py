@@ -68,10 +68,10 @@ REFUSED: Final = {
 
 def refusal(name: str) -> str | None:
     """What is said of a setting that is Kafka's but not ours; None when it is not one."""
-    found = REFUSED.get(name)
-    if found is None and name.startswith("sasl."):
-        found = _SASL
-    return found and f"{name} {found}"
+    reason = REFUSED.get(name)
+    if reason is None and name.startswith("sasl."):
+        reason = _SASL
+    return reason and f"{name} {reason}"
 
 
 def says_nothing(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -85,7 +86,7 @@ def main(args: list[str]) -> int:
     parsed = read_flags(FLAGS, args, empty_is_help=True)
     if parsed is None:
         return 0
-    checked(FLAGS, lambda: _check(parsed))
+    checked(FLAGS, functools.partial(_check, parsed))
     try:
         with connect(parsed) as cluster:
             if parsed.has("list"):

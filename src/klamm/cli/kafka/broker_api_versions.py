@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flags, require
@@ -20,7 +21,7 @@ def main(args: list[str]) -> int:
     parsed = read_flags(FLAGS, args)
     if parsed is None:
         return 0
-    checked(FLAGS, lambda: require(parsed, "bootstrap-server"))
+    checked(FLAGS, functools.partial(require, parsed, "bootstrap-server"))
     from klamm.cli.queries.cluster import describe_cluster
     from klamm.protocol.messages.api_versions import ApiVersionsRequest
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, Flag, Flags, Parsed
@@ -75,7 +76,7 @@ def _list_endpoints(cluster: BlockingCluster, parsed: Parsed) -> None:
     )
     answer = cluster.ask(request)
     raise_for(answer.error_code, answer.error_message)
-    nodes = sorted(answer.brokers, key=lambda node: node.broker_id)
+    nodes = sorted(answer.brokers, key=attrgetter("broker_id"))
     width = max((len(node.host) for node in nodes), default=0)
     rows = [("ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE")]
     kind = "controller" if of_controllers else "broker"

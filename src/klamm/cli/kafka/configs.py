@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -70,7 +71,7 @@ def main(args: list[str]) -> int:
     parsed = read_flags(FLAGS, args)
     if parsed is None:
         return 0
-    checked(FLAGS, lambda: _check(parsed))
+    checked(FLAGS, functools.partial(_check, parsed))
     entities = _entities(parsed)
     if not entities:
         raise ToolFailed("At least one entity type must be specified")
@@ -148,20 +149,20 @@ def _check_names(entities: list[Entity], *, describe: bool) -> None:
 def _entities(parsed: Parsed) -> list[Entity]:
     """Types with their names in the order both were written; a short form is both at once."""
     types, names = parsed.all("entity-type"), parsed.all("entity-name")
-    found: list[Entity] = []
+    entities: list[Entity] = []
     for index, kind in enumerate(types):
         if index < len(names):
-            found.append((kind, names[index] or None))
+            entities.append((kind, names[index] or None))
         elif parsed.has("entity-default"):
-            found.append((kind, None))
+            entities.append((kind, None))
         else:
-            found.append((kind, "*"))
+            entities.append((kind, "*"))
     for flag, kind in _SHORT.items():
         if parsed.has(flag):
-            found.append((kind, parsed.text(flag)))
+            entities.append((kind, parsed.text(flag)))
         elif parsed.has(f"{flag}-defaults"):
-            found.append((kind, None))
-    return found
+            entities.append((kind, None))
+    return entities
 
 
 def _additions(parsed: Parsed) -> dict[str, str]:
@@ -169,7 +170,7 @@ def _additions(parsed: Parsed) -> dict[str, str]:
         from klamm.cli.client_settings import read_properties
 
         return read_properties(parsed.text("add-config-file"))
-    found = {}
+    additions = {}
     for text in parsed.all("add-config"):
         for pair in _PAIR.split(text):
             if not pair:
@@ -177,8 +178,8 @@ def _additions(parsed: Parsed) -> dict[str, str]:
             key, equals, value = pair.partition("=")
             if not equals:
                 raise ToolFailed('Invalid entity config: all configs to be added must be in the format "key=val".')
-            found[key.strip()] = value.strip().removeprefix("[").removesuffix("]")
-    return found
+            additions[key.strip()] = value.strip().removeprefix("[").removesuffix("]")
+    return additions
 
 
 def _deletions(parsed: Parsed) -> list[str]:
@@ -192,7 +193,7 @@ def _alter(cluster: BlockingCluster, kind: str, name: str | None, parsed: Parsed
     operations: list[configs.ConfigOperation] = [(AlterOp.SET, k, v) for k, v in _additions(parsed).items()]
     operations += [(AlterOp.DELETE, key, None) for key in _deletions(parsed)]
     if kind == "broker-loggers":
-        known = {each.name for each in configs.describe(cluster, KINDS[kind], str(name))}
+        known = {entry.name for entry in configs.describe(cluster, KINDS[kind], str(name))}
         strange = [key for _, key, _ in operations if key not in known]
         if strange:
             raise ToolFailed(f"Invalid broker logger(s): {','.join(strange)}")
@@ -213,15 +214,15 @@ def _describe(cluster: BlockingCluster, kind: str, name: str | None, *, everythi
     if name not in (None, "*") and not _exists(cluster, kind, str(name)):
         print(f"The {_singular(kind)} '{name}' doesn't exist and doesn't have dynamic config.")
         return
-    for each in _names(cluster, kind) if name == "*" else [name]:
-        settings = configs.describe(cluster, KINDS[kind], each or "")
-        if each is None:
+    for entity in _names(cluster, kind) if name == "*" else [name]:
+        settings = configs.describe(cluster, KINDS[kind], entity or "")
+        if entity is None:
             print(f"Default configs for {kind} in the cluster are:")
         else:
             word = "All" if everything else "Dynamic"
-            print(f"{word} configs for {_singular(kind)} {each} are:")
+            print(f"{word} configs for {_singular(kind)} {entity} are:")
         for setting in settings:
-            if everything or _dynamic(kind, each, setting):
+            if everything or _dynamic(kind, entity, setting):
                 print(_line(setting))
 
 

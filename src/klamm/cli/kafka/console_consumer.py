@@ -142,12 +142,12 @@ def _check(parsed: Parsed) -> None:
 
 def _properties(parsed: Parsed) -> dict[str, str]:
     """What the formatter was told: in a file, by flags of its own, and by properties, which win."""
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     if parsed.has("formatter-config"):
         from klamm.cli.client_settings import read_properties
 
-        found.update(read_properties(parsed.text("formatter-config")))
+        properties.update(read_properties(parsed.text("formatter-config")))
     for name in ("key", "value"):
         if parsed.text(f"{name}-deserializer"):
-            found[f"{name}.deserializer"] = parsed.text(f"{name}-deserializer")
-    return {**found, **parsed.pairs("property", "formatter-property")}
+            properties[f"{name}.deserializer"] = parsed.text(f"{name}-deserializer")
+    return {**properties, **parsed.pairs("property", "formatter-property")}

@@ -109,15 +109,18 @@ def _reader_file(parsed: Parsed) -> dict[str, str]:
 
 
 def _producer_settings(parsed: Parsed) -> dict[str, Any]:
-    found: dict[str, Any] = {"client.id": "console-producer", "linger.ms": "1000" if not sys.stdin.isatty() else "0"}
-    found.update({name: parsed.text(flag) for flag, name in _SETTINGS.items() if parsed.has(flag)})
+    configured: dict[str, Any] = {
+        "client.id": "console-producer",
+        "linger.ms": "1000" if not sys.stdin.isatty() else "0",
+    }
+    configured.update({name: parsed.text(flag) for flag, name in _SETTINGS.items() if parsed.has(flag)})
     if parsed.has("compression-codec"):
-        found["compression.type"] = parsed.text("compression-codec") or "gzip"
-    found.update(settings(parsed, "producer", "producer.config", pairs=("producer-property", "command-property")))
-    found["bootstrap.servers"] = parsed.text("bootstrap-server") or parsed.text("broker-list")
-    if found.get("acks") in ("0", "1"):
-        found.setdefault("enable.idempotence", "false")
-    return found
+        configured["compression.type"] = parsed.text("compression-codec") or "gzip"
+    configured.update(settings(parsed, "producer", "producer.config", pairs=("producer-property", "command-property")))
+    configured["bootstrap.servers"] = parsed.text("bootstrap-server") or parsed.text("broker-list")
+    if configured.get("acks") in ("0", "1"):
+        configured.setdefault("enable.idempotence", "false")
+    return configured
 
 
 def read_drafts(lines: Any, reader: dict[str, str], *, prompt: bool = False) -> Iterator[dict[str, Any]]:
@@ -137,8 +140,8 @@ def read_drafts(lines: Any, reader: dict[str, str], *, prompt: bool = False) -> 
     def cut(line: bytes, separator: bytes, what: str, number: int) -> tuple[bytes | None, bytes]:
         if not separator:  # Java finds nothing right at the beginning
             return b"", line
-        head, found, rest = line.partition(separator)
-        if found:
+        head, separated, rest = line.partition(separator)
+        if separated:
             return head, rest
         if lenient:
             return None, line
@@ -146,16 +149,16 @@ def read_drafts(lines: Any, reader: dict[str, str], *, prompt: bool = False) -> 
         raise ToolFailed(f"No {what} found on line number {number}: '{text}'")
 
     def header(pair: bytes, number: int) -> tuple[str, bytes | None]:
-        name, found, value = pair.partition(pair_separator)
+        name, separated, value = pair.partition(pair_separator)
         text = name.decode(errors="replace")
-        if not found and not lenient:
+        if not separated and not lenient:
             raise ToolFailed(f"No header key separator found in pair '{text}' on line number {number}")
         if null is not None and name == null:
             raise ToolFailed(
                 f"Header keys should not be equal to the null marker '{marker}' as they can't be null,"
                 f" on line number {number}"
             )
-        return text, value if found and value != null else None
+        return text, value if separated and value != null else None
 
     number = 0
     while True:
@@ -171,7 +174,7 @@ def read_drafts(lines: Any, reader: dict[str, str], *, prompt: bool = False) -> 
         if with_headers:
             text, rest = cut(rest, headers_delimiter, "headers delimiter", number)
             if text is not None and text != null:
-                headers = [header(each, number) for each in text.split(headers_separator)]
+                headers = [header(pair, number) for pair in text.split(headers_separator)]
         if with_key:
             key, rest = cut(rest, key_separator, "key separator", number)
             key = None if key == null else key

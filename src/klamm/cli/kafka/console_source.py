@@ -41,8 +41,8 @@ class Signals:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():  # nobody else may
-            for each in (signal.SIGINT, signal.SIGTERM):
-                self._before[each] = signal.signal(each, self._catch)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._catch)
         return self
 
     def __exit__(
@@ -76,7 +76,7 @@ def consumer_settings(parsed: Parsed) -> dict[str, Any]:
     groups = [parsed.get("group"), filed.get("group.id"), parsed.pairs(*PAIRS).get("group.id")]
     given = list(dict.fromkeys(group for group in groups if group is not None))
     if len(given) > 1:
-        names = ", ".join(f"'{each}'" for each in given)
+        names = ", ".join(f"'{group_id}'" for group_id in given)
         raise Usage(
             "The group ids provided in different places (directly using '--group', via '--consumer-property', or via"
             f" '--consumer.config') do not match. Detected group ids: {names}"
@@ -89,21 +89,21 @@ def consumer_settings(parsed: Parsed) -> dict[str, Any]:
             f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={reset}', please remove one option",
             flags=False,
         )
-    found: dict[str, Any] = {
+    configured: dict[str, Any] = {
         "client.id": "console-consumer",
         **own,
         "bootstrap.servers": parsed.text("bootstrap-server"),
     }
-    found["auto.offset.reset"] = reset or ("earliest" if parsed.has("from-beginning") else "latest")
+    configured["auto.offset.reset"] = reset or ("earliest" if parsed.has("from-beginning") else "latest")
     if parsed.has("isolation-level"):
-        found["isolation.level"] = parsed.text("isolation-level")
+        configured["isolation.level"] = parsed.text("isolation-level")
     if given:
-        found["group.id"] = given[0]
+        configured["group.id"] = given[0]
     elif parsed.has("include"):
-        found["group.id"] = f"console-consumer-{time.time_ns() % 100_000}"
+        configured["group.id"] = f"console-consumer-{time.time_ns() % 100_000}"
     if not given:
-        found.setdefault("enable.auto.commit", "false")
-    return found
+        configured.setdefault("enable.auto.commit", "false")
+    return configured
 
 
 class Source:
@@ -145,21 +145,21 @@ class Source:
         last = time.monotonic()
         while not self._signals.caught() and not self._over(last):
             wait_s = _POLL_S if self._idle_s is None else min(_POLL_S, self._idle_s)
-            found = consumer.poll(wait_s)
+            records = consumer.poll(wait_s)
             handed = 0
             try:
-                for record in found:
+                for record in records:
                     if self._signals.caught():
                         break
                     handed += 1
                     yield record
             finally:
                 back: dict[tuple[str, int], int] = {}
-                for record in found[handed:]:
+                for record in records[handed:]:
                     back.setdefault((record.topic, record.partition), record.offset)
                 for place, offset in back.items():
                     consumer.seek(place, offset)
-            if found:
+            if records:
                 last = time.monotonic()
 
     def _over(self, since: float) -> bool:
@@ -195,10 +195,10 @@ class Source:
         asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=create)
         began = time.monotonic()
         while not self._signals.caught() and not self._over(began):
-            found = cluster.ask(asked).topics[0]
-            if not found.error_code and found.partitions:
-                return sorted(partition.partition_index for partition in found.partitions)
-            code = ErrorCode(found.error_code)
+            topic_metadata = cluster.ask(asked).topics[0]
+            if not topic_metadata.error_code and topic_metadata.partitions:
+                return sorted(partition.partition_index for partition in topic_metadata.partitions)
+            code = ErrorCode(topic_metadata.error_code)
             if code and not code.retriable:
                 raise KlammError(code, f"{topic}: {code.text}")
             time.sleep(0.1)

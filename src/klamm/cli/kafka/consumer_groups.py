@@ -178,11 +178,14 @@ def _words(parsed: Parsed, name: str, known: Sequence[str]) -> list[str]:
     text = parsed.text(name)
     if not text:
         return []
-    found = [next((each for each in known if each.lower() == word.strip().lower()), "") for word in text.split(",")]
-    if "" in found:
+    words = [
+        next((word_known for word_known in known if word_known.lower() == word.strip().lower()), "")
+        for word in text.split(",")
+    ]
+    if "" in words:
         kind = "types" if name == "type" else name
         raise Usage(f"Invalid {kind} list '{text}'. Valid {name}s are: {', '.join(known)}")
-    return found
+    return words
 
 
 def _names(cluster: BlockingCluster, parsed: Parsed) -> list[str]:
@@ -197,15 +200,15 @@ def _describe(cluster: BlockingCluster, parsed: Parsed) -> None:
     from klamm.cli.queries.groups import committed_offsets, describe_group
 
     for name in _names(cluster, parsed):
-        found = describe_group(cluster, name)
+        group = describe_group(cluster, name)
         verbose = parsed.has("verbose")
-        group_tables.print_state_notice(found)
+        group_tables.print_state_notice(group)
         if parsed.has("members"):
-            print(group_tables.members(found, verbose=verbose))
+            print(group_tables.members(group, verbose=verbose))
         elif parsed.has("state"):
-            print(group_tables.state(found, verbose=verbose))
+            print(group_tables.state(group, verbose=verbose))
         else:
-            print(group_tables.offsets(cluster, found, committed_offsets(cluster, name), verbose=verbose))
+            print(group_tables.offsets(cluster, group, committed_offsets(cluster, name), verbose=verbose))
 
 
 def _delete(cluster: BlockingCluster, parsed: Parsed) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 from klamm.cli.kafka.message_json import NotThatJson, listed
@@ -26,7 +27,7 @@ def main(args: list[str]) -> int:
     parsed = read_flags(FLAGS, args)
     if parsed is None:
         return 0
-    checked(FLAGS, lambda: require(parsed, "bootstrap-server", "offset-json-file"))
+    checked(FLAGS, functools.partial(require, parsed, "bootstrap-server", "offset-json-file"))
     goals = read_plan(parsed.text("offset-json-file"))
     from klamm.cli.queries.offsets import delete_records
 
@@ -57,11 +58,11 @@ def read_plan(path: str) -> dict[tuple[str, int], int]:
         raise ToolFailed(str(error)) from None
     goals: dict[tuple[str, int], int] = {}
     try:
-        for each in plan:
-            place = str(each["topic"]), int(each["partition"])
+        for entry in plan:
+            place = str(entry["topic"]), int(entry["partition"])
             if place in goals:
                 raise ToolFailed(f"Offset json file contains duplicate topic partitions: {place[0]}-{place[1]}")
-            goals[place] = int(each["offset"])
+            goals[place] = int(entry["offset"])
     except (KeyError, TypeError, ValueError) as error:
         raise ToolFailed(f"A partition needs topic, partition and offset: {error}") from None
     return goals

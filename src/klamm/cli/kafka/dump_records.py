@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -144,8 +145,8 @@ def _decoder(parsed: Parsed) -> Decode:
     if parsed.has("cluster-metadata-decoder"):
         return _metadata_record
     if parsed.has("share-group-state-decoder"):
-        return lambda record: _coordinator_record(record, {}, {})
-    return lambda record: (_text(record.key), _text(record.value))
+        return functools.partial(_coordinator_record, keys={}, values={})
+    return _plain_record
 
 
 def _text(data: bytes | None) -> str | None:
@@ -162,6 +163,10 @@ def _transaction_record(record: Record) -> tuple[str | None, str | None]:
     from klamm.protocol.messages.transaction_records import TransactionLogKey, TransactionLogValue
 
     return _coordinator_record(record, {0: TransactionLogKey}, {0: TransactionLogValue})
+
+
+def _plain_record(record: Record) -> tuple[str | None, str | None]:
+    return _text(record.key), _text(record.value)
 
 
 def _coordinator_record(
@@ -214,8 +219,8 @@ def _metadata_record(record: Record) -> tuple[str | None, str | None]:
     from klamm.model.errors import RemoteProtocolError
 
     try:
-        found, version = decode_versioned_record(record.value or b"")
+        message, version = decode_versioned_record(record.value or b"")
     except RemoteProtocolError as error:
         return None, f"Error at {record.offset}, skipping. {error}"
-    data = as_json(found, version)
-    return None, compact({"type": shouted(type(found).__name__), "version": version, "data": data})
+    data = as_json(message, version)
+    return None, compact({"type": shouted(type(message).__name__), "version": version, "data": data})

@@ -60,11 +60,19 @@ def _uuid(data: bytes) -> str:
 
 def _escaped(data: bytes) -> str:
     """What is printable as it is, the rest (and the backslash) by its number."""
-    return "".join(chr(each) if 32 <= each < 127 and each != 92 else f"\\x{each:02X}" for each in data)
+    return "".join(chr(byte) if 32 <= byte < 127 and byte != 92 else f"\\x{byte:02X}" for byte in data)
+
+
+def _string(data: bytes) -> str:
+    return data.decode(errors="replace")
+
+
+def _byte_buffer(data: bytes) -> str:
+    return f"java.nio.HeapByteBuffer[pos=0 lim={len(data)} cap={len(data)}]"
 
 
 _DESERIALIZERS: Final[dict[str, Deserializer]] = {
-    "String": lambda data: data.decode(errors="replace"),
+    "String": _string,
     "Long": _number("Long", ">q"),
     "Integer": _number("Integer", ">i"),
     "Short": _number("Short", ">h"),
@@ -74,7 +82,7 @@ _DESERIALIZERS: Final[dict[str, Deserializer]] = {
     "UUID": _uuid,
     "Bytes": _escaped,
     "ByteArray": bytes,
-    "ByteBuffer": lambda data: f"java.nio.HeapByteBuffer[pos=0 lim={len(data)} cap={len(data)}]",
+    "ByteBuffer": _byte_buffer,
 }
 """By the class's name; Java prints the address of a byte array, which helps nobody: here they are the bytes."""
 
@@ -87,7 +95,7 @@ def deserializer(name: str) -> Deserializer | None:
 
 def unknown_deserializers(properties: Mapping[str, str]) -> list[str]:
     """Classes that were asked for and are not known: Kafka complains of them and prints bytes as they are."""
-    names = (properties.get(f"{each}.deserializer") for each in ("key", "value", "headers"))
+    names = (properties.get(f"{part}.deserializer") for part in ("key", "value", "headers"))
     return [name for name in names if name is not None and deserializer(name) is None]
 
 
@@ -108,7 +116,7 @@ def default_formatter(properties: Mapping[str, str]) -> Formatter:
     with_delivery, with_epoch, with_headers = on("print.delivery"), on("print.epoch"), on("print.headers")
     with_key, with_value = on("print.key"), on("print.value", default=True)
     of_key, of_value, of_headers = (
-        deserializer(properties.get(f"{each}.deserializer", "")) for each in ("key", "value", "headers")
+        deserializer(properties.get(f"{part}.deserializer", "")) for part in ("key", "value", "headers")
     )
 
     def shown(data: bytes | None, by: Deserializer | None) -> bytes:
@@ -176,19 +184,34 @@ def _group_formatter(*allowed: int) -> Formatter:
     return _coordinator_formatter(KEY_TYPES, VALUE_TYPES, allowed)
 
 
-def _transaction_formatter() -> Formatter:
+def _transaction_formatter(_properties: Mapping[str, str]) -> Formatter:
     from klamm.protocol.messages.transaction_records import TransactionLogKey, TransactionLogValue
 
     return _coordinator_formatter({0: TransactionLogKey}, {0: TransactionLogValue}, (0,))
 
 
+def _no_op_formatter(_properties: Mapping[str, str]) -> Formatter:
+    def print_nothing(_record: Any) -> bytes:
+        return b""
+
+    return print_nothing
+
+
+def _offsets_formatter(_properties: Mapping[str, str]) -> Formatter:
+    return _group_formatter(0, 1)
+
+
+def _group_metadata_formatter(_properties: Mapping[str, str]) -> Formatter:
+    return _group_formatter(2)
+
+
 _BY_NAME: Final[dict[str, Callable[[Mapping[str, str]], Formatter]]] = {
     "DefaultMessageFormatter": default_formatter,
     "LoggingMessageFormatter": default_formatter,  # what it logs besides is below the level Kafka's tools log at
-    "NoOpMessageFormatter": lambda _: lambda _: b"",
-    "OffsetsMessageFormatter": lambda _: _group_formatter(0, 1),
-    "GroupMetadataMessageFormatter": lambda _: _group_formatter(2),
-    "TransactionLogMessageFormatter": lambda _: _transaction_formatter(),
+    "NoOpMessageFormatter": _no_op_formatter,
+    "OffsetsMessageFormatter": _offsets_formatter,
+    "GroupMetadataMessageFormatter": _group_metadata_formatter,
+    "TransactionLogMessageFormatter": _transaction_formatter,
 }
 
 

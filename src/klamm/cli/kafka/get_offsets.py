@@ -54,10 +54,10 @@ def main(args: list[str]) -> int:
         places = _places(list_topics(cluster), parsed)
         if not places:
             raise _failed("Could not match any topic-partitions with the specified filters")
-        found = list_offsets(cluster, places, moment)
+        offsets = list_offsets(cluster, places, moment)
     for topic, partition in places:
-        if found.get((topic, partition), -1) >= 0:
-            print(f"{topic}:{partition}:{found[topic, partition]}")
+        if offsets.get((topic, partition), -1) >= 0:
+            print(f"{topic}:{partition}:{offsets[topic, partition]}")
     return 0
 
 
@@ -81,7 +81,7 @@ def _places(topics: list[TopicDescription], parsed: Parsed) -> list[tuple[str, i
     everything = [(topic.name, p.partition) for topic in topics for p in topic.partitions]
     patterns = parsed.get("topic-partitions")
     if patterns is not None:
-        tests = [_pattern(each) for each in patterns.split(",")]
+        tests = [_pattern(pattern) for pattern in patterns.split(",")]
         return [place for place in everything if any(_matches(test, place) for test in tests)]
     topic_test = _regex(parsed.text("topic", ".*"))
     wanted = _numbers(parsed.get("partitions"))
@@ -91,10 +91,10 @@ def _places(topics: list[TopicDescription], parsed: Parsed) -> list[tuple[str, i
 def _numbers(text: str | None) -> set[int] | None:
     if text is None:
         return None
-    found = {java_integer(each) for each in text.split(",")}
-    if None in found:
+    numbers = {java_integer(number) for number in text.split(",")}
+    if None in numbers:
         raise _failed(f"--partitions expects a comma separated list of numeric partition ids, but received: {text}")
-    return {each for each in found if each is not None}
+    return {number for number in numbers if number is not None}
 
 
 def _regex(text: str) -> re.Pattern[str]:
@@ -110,7 +110,7 @@ def _pattern(text: str) -> tuple[re.Pattern[str], int, int]:
     if match is None:
         raise _failed(f"Invalid rule specification: {text}")
     name, one, low, high = match.groups()
-    wrong = next((each for each in (one, low, high) if each and java_integer(each) is None), None)
+    wrong = next((number for number in (one, low, high) if number and java_integer(number) is None), None)
     if wrong is not None:
         raise _failed(f'For input string: "{wrong}"')
     first, end = 0, 1 << 31

@@ -70,7 +70,7 @@ def _check_exist(cluster: BlockingCluster, places: list[Place]) -> None:
     """Usage with Kafka's sentence when there are partitions among them that nobody has."""
     from klamm.cli.queries.topics import list_topics
 
-    known = {(topic.name, each.partition) for topic in list_topics(cluster) for each in topic.partitions}
+    known = {(topic.name, partition.partition) for topic in list_topics(cluster) for partition in topic.partitions}
     missing = ",".join(f"{topic}-{partition}" for topic, partition in places if (topic, partition) not in known)
     if missing:
         raise Usage(f'The partitions "{missing}" do not exist', flags=False)
@@ -85,23 +85,23 @@ def partitions(cluster: BlockingCluster, texts: list[str], *, missing_ok: bool =
     """`topic` or `topic:0,1` as partitions."""
     from klamm.cli.queries.topics import find_topics
 
-    found: list[Place] = []
+    places: list[Place] = []
     for text in texts:
         name, colon, listed = text.partition(":")
         if colon:
-            numbers = [java_integer(each) for each in listed.split(",")]
+            numbers = [java_integer(number) for number in listed.split(",")]
             if None in numbers:
                 wrong = listed.split(",")[numbers.index(None)]
                 raise Usage(f"Invalid partition '{wrong}' specified in topic arg '{text}''")
-            found += [(name, number) for number in numbers if number is not None]
+            places += [(name, number) for number in numbers if number is not None]
             continue
         try:
-            found += [(name, p.partition) for p in find_topics(cluster, [name])[0].partitions]
+            places += [(name, p.partition) for p in find_topics(cluster, [name])[0].partitions]
         except KlammError as error:
             if not missing_ok or error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-            found.append((name, -1))
-    return sorted(set(found))
+            places.append((name, -1))
+    return sorted(set(places))
 
 
 def _from_file(path: str, group: str) -> dict[Place, int]:

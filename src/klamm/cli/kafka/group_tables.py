@@ -96,7 +96,7 @@ def members(group: GroupDescription, *, verbose: bool) -> str:
         heads += ["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"]
         if any(member.upgraded is not None for member in group.members):
             heads.append("UPGRADED")
-    lines = [_member(group, each, heads) for each in group.members]
+    lines = [_member(group, member, heads) for member in group.members]
     floors = {"GROUP-INSTANCE-ID": 17, "CURRENT-ASSIGNMENT": 20, "TARGET-ASSIGNMENT": 19}
     widths = [_width(floors.get(head, 15), [line[i] for line in lines]) for i, head in enumerate(heads)]
     return "\n" + "\n".join(_line(line, widths) + " " for line in (heads, *lines))
@@ -124,7 +124,7 @@ def assignment(places: Sequence[tuple[str, int]]) -> str:
     by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(places):
         by_topic.setdefault(topic, []).append(partition)
-    return ";".join(f"{topic}:{','.join(map(str, each))}" for topic, each in by_topic.items()) or "-"
+    return ";".join(f"{topic}:{','.join(map(str, indexes))}" for topic, indexes in by_topic.items()) or "-"
 
 
 def state(group: GroupDescription, *, verbose: bool) -> str:
@@ -135,7 +135,7 @@ def state(group: GroupDescription, *, verbose: bool) -> str:
     widths = [_width(15, [group.group_id]), _width(25, [coordinator]), 20, 20]
     if verbose:
         heads += ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"]
-        row += ["-" if each is None else str(each) for each in (group.group_epoch, group.assignment_epoch)]
+        row += ["-" if epoch is None else str(epoch) for epoch in (group.group_epoch, group.assignment_epoch)]
         widths += [15, 25]
     heads.append("#MEMBERS")
     row.append(str(len(group.members)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 from klamm.cli.kafka.message_json import NotThatJson, listed
@@ -29,7 +30,7 @@ def main(args: list[str]) -> int:
     parsed = read_flags(FLAGS, args)
     if parsed is None:
         return 0
-    checked(FLAGS, lambda: _check(parsed))
+    checked(FLAGS, functools.partial(_check, parsed))
     kind = parsed.text("election-type").upper()
     if kind not in ("PREFERRED", "UNCLEAN"):
         raise Usage(f"Cannot parse argument '{parsed.text('election-type')}' of option election-type", flags=False)
@@ -81,7 +82,7 @@ def _places(parsed: Parsed) -> Places | None:
         return [(parsed.text("topic"), parsed.integer("partition") or 0)]
     with open(parsed.text("path-to-json-file"), encoding="utf-8") as file:
         try:
-            return [(str(each["topic"]), int(each["partition"])) for each in listed(file.read(), "partitions")]
+            return [(str(entry["topic"]), int(entry["partition"])) for entry in listed(file.read(), "partitions")]
         except NotThatJson as error:
             raise ToolFailed(str(error)) from None
         except (ValueError, KeyError, TypeError):

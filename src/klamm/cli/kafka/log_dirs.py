@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Final
 
@@ -24,7 +25,7 @@ def main(args: list[str]) -> int:
     parsed = read_flags(FLAGS, args)
     if parsed is None:
         return 0
-    checked(FLAGS, lambda: require(parsed, "bootstrap-server", "describe"))
+    checked(FLAGS, functools.partial(require, parsed, "bootstrap-server", "describe"))
     from klamm.cli.queries.cluster import describe_log_dirs
 
     topics = {name for name in parsed.text("topic-list").split(",") if name}

@@ -26,9 +26,9 @@ def listed(text: str, key: str) -> list[dict[str, Any]]:
         raise NotThatJson(f'No such field exists: "{key}"')
     if not isinstance(whole[key], list):
         raise NotThatJson(f"Expected JSON array, received {compact(whole[key])}")
-    for each in whole[key]:
-        if not isinstance(each, dict):
-            raise NotThatJson(f"Expected JSON object, received {compact(each)}")
+    for item in whole[key]:
+        if not isinstance(item, dict):
+            raise NotThatJson(f"Expected JSON object, received {compact(item)}")
     return list(whole[key])
 
 
@@ -56,7 +56,7 @@ def _value(value: Any, kind: Any, version: int) -> Any:
     if kind is uuid:
         return uuid_to_str(value)
     if isinstance(kind, Array):
-        return [_value(each, kind.element, version) for each in value]
+        return [_value(item, kind.element, version) for item in value]
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode()
     if hasattr(type(value), "__wire__"):

@@ -6,6 +6,7 @@ import base64
 import json
 import time
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage
@@ -66,16 +67,16 @@ def _describe(parsed: Parsed) -> int:
     from klamm.cli.queries.cluster import describe_quorum
 
     with connect(parsed) as cluster:
-        found = describe_quorum(cluster)
+        quorum = describe_quorum(cluster)
         if parsed.has("replication"):
-            print(_replication(found, human=parsed.has("human-readable")))
+            print(_replication(quorum, human=parsed.has("human-readable")))
         else:
-            print(_status(found, cluster_id(cluster)))
+            print(_status(quorum, cluster_id(cluster)))
     return 0
 
 
-def _replication(found: QuorumDescription, *, human: bool) -> str:
-    leader = next(voter for voter in found.voters if voter.replica_id == found.leader_id)
+def _replication(quorum: QuorumDescription, *, human: bool) -> str:
+    leader = next(voter for voter in quorum.voters if voter.replica_id == quorum.leader_id)
     now = int(time.time() * 1000)
 
     def when(moment: int | None) -> str:
@@ -96,15 +97,15 @@ def _replication(found: QuorumDescription, *, human: bool) -> str:
 
     heads = ["NodeId", "DirectoryId", "LogEndOffset", "Lag", "LastFetchTimestamp", "LastCaughtUpTimestamp", "Status"]
     rows = [row(leader, "Leader")]
-    rows += [row(voter, "Follower") for voter in found.voters if voter.replica_id != found.leader_id]
-    rows += [row(observer, "Observer") for observer in found.observers]
+    rows += [row(voter, "Follower") for voter in quorum.voters if voter.replica_id != quorum.leader_id]
+    rows += [row(observer, "Observer") for observer in quorum.observers]
     return columns(heads, rows)
 
 
-def _status(found: QuorumDescription, cluster_id: str) -> str:
-    leader = next(voter for voter in found.voters if voter.replica_id == found.leader_id)
-    followers = [voter for voter in found.voters if voter.replica_id != found.leader_id]
-    behind = min(followers, key=lambda each: each.log_end_offset, default=leader)
+def _status(quorum: QuorumDescription, cluster_id: str) -> str:
+    leader = next(voter for voter in quorum.voters if voter.replica_id == quorum.leader_id)
+    followers = [voter for voter in quorum.voters if voter.replica_id != quorum.leader_id]
+    behind = min(followers, key=attrgetter("log_end_offset"), default=leader)
     lag_time: object = 0
     if behind is not leader and behind.log_end_offset != leader.log_end_offset:
         caught_up = behind.last_caught_up_timestamp
@@ -117,7 +118,7 @@ def _status(found: QuorumDescription, cluster_id: str) -> str:
             entry: dict[str, Any] = {"id": node.replica_id}
             if any(node.directory_id):
                 entry["directoryId"] = uuid_to_str(node.directory_id)
-            addresses = [f"{name}://{host}:{port}" for name, host, port in found.nodes.get(node.replica_id, ())]
+            addresses = [f"{name}://{host}:{port}" for name, host, port in quorum.nodes.get(node.replica_id, ())]
             if addresses:
                 entry["endpoints"] = addresses
             entries.append(entry)
@@ -125,13 +126,13 @@ def _status(found: QuorumDescription, cluster_id: str) -> str:
 
     lines = {
         "ClusterId": cluster_id,
-        "LeaderId": found.leader_id,
-        "LeaderEpoch": found.leader_epoch,
-        "HighWatermark": found.high_watermark,
+        "LeaderId": quorum.leader_id,
+        "LeaderEpoch": quorum.leader_epoch,
+        "HighWatermark": quorum.high_watermark,
         "MaxFollowerLag": leader.log_end_offset - behind.log_end_offset,
         "MaxFollowerLagTimeMs": lag_time,
-        "CurrentVoters": members(found.voters),
-        "CurrentObservers": members(found.observers),
+        "CurrentVoters": members(quorum.voters),
+        "CurrentObservers": members(quorum.observers),
     }
     return "\n".join(f"{name + ':':<24}{value}" for name, value in lines.items())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -53,17 +54,17 @@ class Parsed:
 
     def text(self, name: str, default: str = "") -> str:
         """The value of a flag as text."""
-        found = self.get(name, default)
-        return default if found is None else found
+        value = self.get(name, default)
+        return default if value is None else value
 
     def integer(self, name: str, default: int | None = None, *, bits: int = 32) -> int | None:
         """The value of a flag as a number of Java's: an int, or a long with 64 `bits`."""
-        found = self.get(name)
-        if found is None:
+        text = self.get(name)
+        if text is None:
             return default
-        number = java_integer(found, bits)
+        number = java_integer(text, bits)
         if number is None:
-            raise Usage(f"Cannot parse argument '{found}' of option {name}", flags=False)
+            raise Usage(f"Cannot parse argument '{text}' of option {name}", flags=False)
         return number
 
     def all(self, *names: str) -> list[str]:
@@ -72,11 +73,11 @@ class Parsed:
 
     def pairs(self, *names: str) -> dict[str, str]:
         """`key=value` pairs of some flags; a bare key has an empty value."""
-        found = {}
-        for each in self.all(*names):
-            key, _, value = each.partition("=")
-            found[key] = value
-        return found
+        properties = {}
+        for pair in self.all(*names):
+            key, _, value = pair.partition("=")
+            properties[key] = value
+        return properties
 
 
 def java_integer(text: str, bits: int = 32) -> int | None:
@@ -127,7 +128,7 @@ class Flags:
     def usage(self) -> str:
         """Every flag and what it is for."""
         rows = []
-        for flag in sorted(self.flags.values(), key=lambda each: each.name):
+        for flag in sorted(self.flags.values(), key=attrgetter("name")):
             left = f"--{flag.name}" + (f" <{flag.takes}>" if flag.takes else "")
             rows.append((left, flag.help))
         width = min(max(len(left) for left, _ in rows), 44) + 2

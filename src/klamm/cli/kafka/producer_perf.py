@@ -149,16 +149,16 @@ def _settings(asked: argparse.Namespace) -> dict[str, Any]:
         if not equals:
             raise ToolFailed(f"Invalid property: {pair}")
         written[name] = value
-    found: dict[str, Any] = {"client.id": "perf-producer-client", **from_java(PRODUCER, written)}
+    settings: dict[str, Any] = {"client.id": "perf-producer-client", **from_java(PRODUCER, written)}
     if asked.bootstrap_server:
-        found["bootstrap.servers"] = asked.bootstrap_server
-    if "bootstrap.servers" not in found:
+        settings["bootstrap.servers"] = asked.bootstrap_server
+    if "bootstrap.servers" not in settings:
         raise ToolFailed("At least one of --bootstrap-server, --command-property or --command-config must name brokers")
     if asked.transactional_id or asked.transaction_duration_ms:
-        found["transactional.id"] = asked.transactional_id or f"performance-producer-{time.time_ns()}"
-    if found.get("acks") in ("0", "1"):
-        found.setdefault("enable.idempotence", "false")
-    return found
+        settings["transactional.id"] = asked.transactional_id or f"performance-producer-{time.time_ns()}"
+    if settings.get("acks") in ("0", "1"):
+        settings.setdefault("enable.idempotence", "false")
+    return settings
 
 
 def _payloads(asked: argparse.Namespace) -> list[bytes]:
@@ -166,10 +166,10 @@ def _payloads(asked: argparse.Namespace) -> list[bytes]:
         from klamm.cli.record_format import unescape
 
         with open(asked.payload_file, "rb") as file:
-            found = [each for each in file.read().split(unescape(asked.payload_delimiter)) if each]
-        if not found:
+            payloads = [payload for payload in file.read().split(unescape(asked.payload_delimiter)) if payload]
+        if not payloads:
             raise ToolFailed(f"File does not exist or empty file provided: {asked.payload_file}")
-        return found
+        return payloads
     if asked.payload_monotonic:
         return []
     chance = random.Random(0)  # noqa: S311 - letters to fill records with

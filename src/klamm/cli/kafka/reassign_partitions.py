@@ -97,14 +97,14 @@ def _read(path: str, key: str) -> list[dict[str, Any]]:
 
 
 def _plan(parsed: Parsed) -> Plan:
-    found: Plan = {}
-    for each in _read(parsed.text("reassignment-json-file"), "partitions"):
+    plan: Plan = {}
+    for entry in _read(parsed.text("reassignment-json-file"), "partitions"):
         try:
-            place = str(each["topic"]), int(each["partition"])
-            replicas = [int(broker) for broker in each["replicas"]]
+            place = str(entry["topic"]), int(entry["partition"])
+            replicas = [int(broker) for broker in entry["replicas"]]
         except (KeyError, TypeError, ValueError):
             raise ToolFailed("Error: every partition needs topic, partition and replicas") from None
-        if place in found:
+        if place in plan:
             raise ToolFailed(
                 f"Error: Partition reassignment contains duplicate topic partitions: {place[0]}-{place[1]}"
             )
@@ -112,10 +112,10 @@ def _plan(parsed: Parsed) -> Plan:
             raise ToolFailed(
                 f"Error: Partition replica lists may not contain duplicate entries or be empty: {place[0]}-{place[1]}"
             )
-        found[place] = replicas
-    if not found:
+        plan[place] = replicas
+    if not plan:
         raise ToolFailed("Error: Partition reassignment list cannot be empty")
-    return found
+    return plan
 
 
 def _current(cluster: BlockingCluster, topics: list[str]) -> dict[tuple[str, int], list[int]]:
@@ -156,7 +156,7 @@ def _generate(cluster: BlockingCluster, parsed: Parsed) -> None:
     from klamm.cli.queries.cluster import describe_cluster
 
     try:
-        topics = [str(each["topic"]) for each in _read(parsed.text("topics-to-move-json-file"), "topics")]
+        topics = [str(entry["topic"]) for entry in _read(parsed.text("topics-to-move-json-file"), "topics")]
     except KeyError:
         raise ToolFailed('Error: No such field exists: "topic"') from None
     current = _current(cluster, topics)
@@ -229,7 +229,7 @@ def _throttle(cluster: BlockingCluster, plan: Plan, current: Plan, rate: int) ->
             if b not in current[name, i]
         ]
         lists: list[configs.ConfigOperation] = [
-            (AlterOp.SET, key, ",".join(each)) for key, each in zip(_LISTS, (leaders, followers), strict=True)
+            (AlterOp.SET, key, ",".join(throttled)) for key, throttled in zip(_LISTS, (leaders, followers), strict=True)
         ]
         configs.alter(cluster, configs.TOPIC, topic, lists)
 
@@ -302,10 +302,10 @@ def _list(cluster: BlockingCluster, _: Parsed) -> None:
         print("No partition reassignments found.")
         return
     print("Current partition reassignments:")
-    for (topic, index), each in sorted(moves.items()):
-        adding = f" adding replicas: {','.join(map(str, each.adding))}." if each.adding else ""
-        removing = f" removing replicas: {','.join(map(str, each.removing))}." if each.removing else ""
-        print(f"{topic}-{index}: replicas: {','.join(map(str, each.replicas))}.{adding}{removing}")
+    for (topic, index), move in sorted(moves.items()):
+        adding = f" adding replicas: {','.join(map(str, move.adding))}." if move.adding else ""
+        removing = f" removing replicas: {','.join(map(str, move.removing))}." if move.removing else ""
+        print(f"{topic}-{index}: replicas: {','.join(map(str, move.replicas))}.{adding}{removing}")
 
 
 _ACTIONS: Final = {"generate": _generate, "execute": _execute, "verify": _verify, "cancel": _cancel, "list": _list}

@@ -117,13 +117,13 @@ def settings(parsed: Parsed, role: str, *files: str, pairs: tuple[str, ...] = ()
     """What a client of that role takes of `--command-config FILE` and `--command-property key=value`."""
     from klamm.cli.client_settings import from_java, read_properties
 
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for name in (*files, "command-config"):
         file = parsed.get(name) if parsed.has(name) else None
         if file:
-            found.update(read_properties(file))
-    found.update(parsed.pairs(*pairs))
-    return from_java(role, found)
+            properties.update(read_properties(file))
+    properties.update(parsed.pairs(*pairs))
+    return from_java(role, properties)
 
 
 def connect(parsed: Parsed, *files: str, pairs: tuple[str, ...] = ()) -> BlockingCluster:
@@ -141,13 +141,13 @@ def connect(parsed: Parsed, *files: str, pairs: tuple[str, ...] = ()) -> Blockin
 
 def integers(text: str, before: str = "") -> list[int]:
     """Numbers parted by commas; ToolFailed with Java's sentence (and what stands before it) for what is none."""
-    found = []
-    for each in text.split(","):
-        number = java_integer(each)
+    numbers = []
+    for word in text.split(","):
+        number = java_integer(word)
         if number is None:
-            raise ToolFailed(f'{before}For input string: "{each}"')
-        found.append(number)
-    return found
+            raise ToolFailed(f'{before}For input string: "{word}"')
+        numbers.append(number)
+    return numbers
 
 
 def java_name(code: ErrorCode) -> str:

@@ -123,7 +123,7 @@ def _create(cluster: BlockingCluster, parsed: Parsed) -> None:
 def _configs(parsed: Parsed) -> dict[str, str]:
     from klamm.model.topic_configs import TOPIC_CONFIGS
 
-    found = {}
+    values = {}
     known = {key.name for key in TOPIC_CONFIGS}
     for text in parsed.all("config"):
         name, equals, value = text.partition("=")
@@ -133,8 +133,8 @@ def _configs(parsed: Parsed) -> dict[str, str]:
             )
         if name.strip() not in known:
             raise _failed(f"Unknown topic config name: {name.strip()}")
-        found[name.strip()] = value.strip()
-    return found
+        values[name.strip()] = value.strip()
+    return values
 
 
 def _assignment(parsed: Parsed) -> dict[int, list[int]] | None:
@@ -142,10 +142,10 @@ def _assignment(parsed: Parsed) -> dict[int, list[int]] | None:
     if text is None:
         return None
     lists = []
-    for each in text.split(","):
-        brokers = [java_integer(broker) for broker in each.split(":")]
+    for replicas_text in text.split(","):
+        brokers = [java_integer(broker) for broker in replicas_text.split(":")]
         if None in brokers:
-            wrong = each.split(":")[brokers.index(None)]
+            wrong = replicas_text.split(":")[brokers.index(None)]
             raise _failed(f'For input string: "{wrong}"')
         lists.append([broker for broker in brokers if broker is not None])
     for index, replicas in enumerate(lists):
@@ -160,17 +160,17 @@ def _assignment(parsed: Parsed) -> dict[int, list[int]] | None:
 def _matching(cluster: BlockingCluster, parsed: Parsed) -> list[TopicDescription]:
     from klamm.cli.queries.topics import list_topics
 
-    found = list_topics(cluster)
+    topics = list_topics(cluster)
     if parsed.has("exclude-internal"):
-        found = [topic for topic in found if not topic.internal]
+        topics = [topic for topic in topics if not topic.internal]
     pattern = parsed.get("topic")
     if pattern is None:
-        return found
+        return topics
     try:
         wanted = re.compile(pattern.strip().strip("\"'").replace(",", "|").replace(" ", ""))
     except re.error:
         raise _failed(f"{pattern} is an invalid regex.") from None
-    return [topic for topic in found if wanted.fullmatch(topic.name)]
+    return [topic for topic in topics if wanted.fullmatch(topic.name)]
 
 
 def _ensure(topics: list[TopicDescription], parsed: Parsed) -> None:
@@ -238,7 +238,7 @@ def _print_topic(
     own = [setting for setting in settings if not setting.is_default]
     reports = [name for name in _REPORTS if parsed.has(name)]
     if not reports and (own or not parsed.has("topics-with-overrides")):
-        words = ",".join(f"{each.name}={each.value}" for each in own)
+        words = ",".join(f"{setting.name}={setting.value}" for setting in own)
         factor = _factor(topic.partitions[0], moves.get(TopicPartition(topic.name, topic.partitions[0].partition)))
         print(
             f"Topic: {topic.name}\tTopicId: {uuid_to_str(topic.topic_id)}\tPartitionCount: {len(topic.partitions)}"

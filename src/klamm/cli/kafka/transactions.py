@@ -83,25 +83,31 @@ def _describe(cluster: BlockingCluster, parsed: Parsed) -> None:
     _needs(parsed, "transactional-id")
     name = parsed.text("transactional-id")
     coordinator = cluster.coordinator(TRANSACTION, name)
-    found = coordinator.ask(DescribeTransactionsRequest(transactional_ids=[name])).transaction_states[0]
-    if found.error_code:
+    described = coordinator.ask(DescribeTransactionsRequest(transactional_ids=[name])).transaction_states[0]
+    if described.error_code:
         reason = (
             "the ID could not be found"
-            if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-            else ErrorCode(found.error_code).name
+            if described.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+            else ErrorCode(described.error_code).name
         )
         raise ToolFailed(
             f"Failed to describe transaction state of transactional-id `{name}`: DescribeTransactions request for"
             f" transactionalId `{name}` failed because {reason}. Enable debug logging for additional detail."
         )
-    began = found.transaction_start_time_ms
+    began = described.transaction_start_time_ms
     heads = ["CoordinatorId", "TransactionalId", "ProducerId", "ProducerEpoch", "TransactionState"]
     heads += ["TransactionTimeoutMs", "CurrentTransactionStartTimeMs", "TransactionDurationMs", "TopicPartitions"]
     owner = next((b for b in cluster.broker_ids if cluster.broker(b) is coordinator), cluster.broker_ids[0])
-    row = [str(owner), name, str(found.producer_id), str(found.producer_epoch), found.transaction_state]
-    row += [str(found.transaction_timeout_ms)]
+    row = [
+        str(owner),
+        name,
+        str(described.producer_id),
+        str(described.producer_epoch),
+        described.transaction_state,
+    ]
+    row += [str(described.transaction_timeout_ms)]
     row += ["None", "None"] if began < 0 else [str(began), str(max(int(time.time() * 1000) - began, 0))]
-    row.append(",".join(f"{topic.topic}-{index}" for topic in found.topics for index in topic.partitions))
+    row.append(",".join(f"{topic.topic}-{index}" for topic in described.topics for index in topic.partitions))
     print(columns(heads, [row]))
 
 
@@ -111,9 +117,9 @@ def _producers(cluster: BlockingCluster, topic: str, partition: int, broker: int
 
     asked = cluster.leader(topic, partition) if broker is None else cluster.broker(broker)
     request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[partition])])
-    found = asked.ask(request).topics[0].partitions[0]
-    raise_for(found.error_code, found.error_message)
-    return list(found.active_producers)
+    description = asked.ask(request).topics[0].partitions[0]
+    raise_for(description.error_code, description.error_message)
+    return list(description.active_producers)
 
 
 def _describe_producers(cluster: BlockingCluster, parsed: Parsed) -> None:
@@ -123,7 +129,7 @@ def _describe_producers(cluster: BlockingCluster, parsed: Parsed) -> None:
     heads.append("CurrentTransactionStartOffset")
     topic, broker = parsed.text("topic"), parsed.integer("broker-id")
     try:
-        found = _producers(cluster, topic, partition, broker)
+        producers = _producers(cluster, topic, partition, broker)
     except KlammError as error:
         whom = "leader" if broker is None else f"broker {broker}"
         raise ToolFailed(
@@ -131,14 +137,14 @@ def _describe_producers(cluster: BlockingCluster, parsed: Parsed) -> None:
         ) from None
     rows = [
         [
-            str(each.producer_id),
-            str(each.producer_epoch),
-            str(each.coordinator_epoch),
-            str(each.last_sequence),
-            str(each.last_timestamp),
-            "None" if each.current_txn_start_offset < 0 else str(each.current_txn_start_offset),
+            str(producer.producer_id),
+            str(producer.producer_epoch),
+            str(producer.coordinator_epoch),
+            str(producer.last_sequence),
+            str(producer.last_timestamp),
+            "None" if producer.current_txn_start_offset < 0 else str(producer.current_txn_start_offset),
         ]
-        for each in found
+        for producer in producers
     ]
     print(columns(heads, rows))
 
@@ -194,9 +200,11 @@ def _known_producers(cluster: BlockingCluster) -> dict[int, set[tuple[str, int]]
     for broker in cluster.broker_ids:
         for state in cluster.broker(broker).ask(ListTransactionsRequest(duration_filter=-1)).transaction_states:
             request = DescribeTransactionsRequest(transactional_ids=[state.transactional_id])
-            found = cluster.coordinator(TRANSACTION, state.transactional_id).ask(request).transaction_states[0]
-            for topic in found.topics:
-                known.setdefault(found.producer_id, set()).update((topic.topic, index) for index in topic.partitions)
+            described = cluster.coordinator(TRANSACTION, state.transactional_id).ask(request).transaction_states[0]
+            for topic in described.topics:
+                known.setdefault(described.producer_id, set()).update(
+                    (topic.topic, index) for index in topic.partitions
+                )
     return known
 
 
@@ -213,16 +221,20 @@ def _abort(cluster: BlockingCluster, parsed: Parsed) -> None:
     if parsed.has("start-offset"):
         start = parsed.integer("start-offset", bits=64)
         try:
-            found = [e for e in _producers(cluster, topic, partition, None) if e.current_txn_start_offset == start]
+            producers = [e for e in _producers(cluster, topic, partition, None) if e.current_txn_start_offset == start]
         except KlammError as error:
             raise ToolFailed(
                 f"Failed to validate producer state for partition {topic}-{partition}: {java_error(error)}"
             ) from None
-        if not found:
+        if not producers:
             raise ToolFailed(
                 f"Could not find any open transactions starting at offset {start} on partition {topic}-{partition}"
             )
-        producer, epoch, coordinator_epoch = found[0].producer_id, found[0].producer_epoch, found[0].coordinator_epoch
+        producer, epoch, coordinator_epoch = (
+            producers[0].producer_id,
+            producers[0].producer_epoch,
+            producers[0].coordinator_epoch,
+        )
     else:
         if not parsed.has("producer-id"):
             raise ToolFailed(

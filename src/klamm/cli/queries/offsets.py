@@ -82,7 +82,7 @@ def list_offsets(
     specs = dict.fromkeys((TopicPartition(*place) for place in places), timestamp)
     isolation = "read_committed" if committed else "read_uncommitted"
     offsets = cluster.run(OffsetsAdmin(cluster).list_available_offsets(specs, isolation=isolation))
-    return {partition: found.offset for partition, found in offsets.items()}
+    return {partition: position.offset for partition, position in offsets.items()}
 
 
 def delete_records(cluster: BlockingCluster, before: Mapping[Place, int]) -> dict[Place, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from klamm.client.admin.acl_types import AclBinding, AclFilter, QuotaEntity, ScramCredential, ScramMechanism
@@ -48,15 +49,15 @@ class AccessAdmin(AdminBase):
         request = CreateAclsRequest(
             creations=[
                 AclCreation(
-                    resource_type=each.resource_type,
-                    resource_name=each.resource_name,
-                    resource_pattern_type=each.pattern_type,
-                    principal=each.principal,
-                    host=each.host,
-                    operation=each.operation,
-                    permission_type=each.permission,
+                    resource_type=rule.resource_type,
+                    resource_name=rule.resource_name,
+                    resource_pattern_type=rule.pattern_type,
+                    principal=rule.principal,
+                    host=rule.host,
+                    operation=rule.operation,
+                    permission_type=rule.permission,
                 )
-                for each in wanted
+                for rule in wanted
             ]
         )
 
@@ -71,7 +72,7 @@ class AccessAdmin(AdminBase):
         wanted = several(filters, AclFilter, "delete_acls", "AclFilter(...)")
         if not wanted:
             return []
-        request = DeleteAclsRequest(filters=[DeleteAclsFilter(**_matching(each)) for each in wanted])
+        request = DeleteAclsRequest(filters=[DeleteAclsFilter(**_matching(rule)) for rule in wanted])
 
         def read(answer: Any, outcomes: Outcomes) -> None:
             for rule, result in zip(wanted, answer.filter_results, strict=True):
@@ -80,8 +81,8 @@ class AccessAdmin(AdminBase):
                     removed = _binding(acl.resource_type, acl.resource_name, acl.pattern_type, acl)
                     outcomes.add(removed, acl.error_code, acl.error_message, [removed])
 
-        found = await self._settle(request, read)
-        return sorted({each for removed in found.values() for each in removed})
+        removals = await self._settle(request, read)
+        return sorted({binding for removed in removals.values() for binding in removed})
 
     async def describe_client_quotas(
         self, match: Mapping[str, str | None] | None = None, *, strict: bool = False
@@ -135,15 +136,15 @@ class AccessAdmin(AdminBase):
             None if users is None else [UserName(name=text) for text in texts(users, "describe_user_scram_credentials")]
         )
         answer = await self._ask(DescribeUserScramCredentialsRequest(users=names))
-        found: dict[str, list[ScramCredential]] = {}
+        credentials: dict[str, list[ScramCredential]] = {}
         for result in answer.results:
             if result.error_code != ErrorCode.RESOURCE_NOT_FOUND:
                 raise_for(result.error_code, result.error_message)
-            found[result.user] = [
+            credentials[result.user] = [
                 ScramCredential(ScramMechanism(info.mechanism), info.iterations)
-                for info in sorted(result.credential_infos, key=lambda info: info.mechanism)  # brokers keep no order
+                for info in sorted(result.credential_infos, key=attrgetter("mechanism"))  # brokers keep no order
             ]
-        return found
+        return credentials
 
     async def alter_user_scram_credentials(
         self,
@@ -165,7 +166,7 @@ class AccessAdmin(AdminBase):
                 )
             )
         request = AlterUserScramCredentialsRequest(
-            deletions=[ScramCredentialDeletion(name=user, mechanism=int(each)) for user, each in unwanted],
+            deletions=[ScramCredentialDeletion(name=user, mechanism=int(mechanism)) for user, mechanism in unwanted],
             upsertions=upsertions,
         )
 
@@ -177,12 +178,12 @@ class AccessAdmin(AdminBase):
 
 
 def _users(given: Any) -> list[tuple[str, ScramMechanism]]:
-    found = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
-    for each in found:
-        if not isinstance(each, tuple) or len(each) != 2 or not isinstance(each[0], str):
+    users = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    for user in users:
+        if not isinstance(user, tuple) or len(user) != 2 or not isinstance(user[0], str):
             example = '[("alice", ScramMechanism.SCRAM_SHA_256)]'
-            raise TypeError(f"alter_user_scram_credentials, delete: write {example}; {each!r} is no user and mechanism")
-    return found
+            raise TypeError(f"alter_user_scram_credentials, delete: write {example}; {user!r} is no user and mechanism")
+    return users
 
 
 def _limit(name: str, value: float | None) -> float:

@@ -119,8 +119,8 @@ class AdminBase:
         """Ask whoever looks after `key`; `check` raises what the answer refuses; a moved coordinator is followed."""
 
         async def once() -> Any:
-            found = await self.cluster.find_coordinator(kind, key)
-            connection = await self.cluster.connect(found.host, found.port, ADMIN)
+            coordinator = await self.cluster.find_coordinator(kind, key)
+            connection = await self.cluster.connect(coordinator.host, coordinator.port, ADMIN)
             used = None
             if version is not None:
                 used = min(version, connection.version_of(type(request).__name__.removesuffix("Request")))
@@ -139,29 +139,29 @@ class AdminBase:
         """Partitions by who leads them; unknown ones are refused."""
         wanted = list(places)
         cluster = self.cluster
-        await cluster.refresh({each.topic for each in wanted})
-        found: dict[int, list[TopicPartition]] = {}
-        for each in wanted:
-            topic = cluster.table.topics.get(each.topic)
-            raise_for(topic.error_code if topic else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {each.topic}")
-            partition = cluster.table.partition(each)
-            if partition is None:
-                raise_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {each}")
-            elif partition.leader < 0:
-                raise_for(ErrorCode.LEADER_NOT_AVAILABLE, f"nobody leads {each}")
-            else:
-                found.setdefault(partition.leader, []).append(each)
-        return found
+        await cluster.refresh({partition.topic for partition in wanted})
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for partition in wanted:
+            topic = cluster.table.topics.get(partition.topic)
+            raise_for(topic.error_code if topic else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {partition.topic}")
+            metadata = cluster.table.partition(partition)
+            if metadata is None:
+                raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}")
+            if metadata.leader < 0:
+                raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader")
+            by_leader.setdefault(metadata.leader, []).append(partition)
+        return by_leader
 
     async def _broker_ids(self) -> list[int]:
         await self._retrying(self.cluster.refresh)
         return sorted(self.cluster.table.brokers)
 
-    async def _of_all(self, brokers: Iterable[int], ask: Callable[[int], Awaitable[T]]) -> dict[int, T]:
-        """Ask several brokers at once."""
+    async def _ask_brokers(self, brokers: Iterable[int], request: Any) -> dict[int, Any]:
+        """Send a request to several brokers at once."""
         ids = list(brokers)
-        answers: dict[int, T] = {}
-        for broker_id, answer in zip(ids, await self.cluster.gather(map(ask, ids)), strict=True):
+        answers: dict[int, Any] = {}
+        work = [self._ask(request, broker=broker_id) for broker_id in ids]
+        for broker_id, answer in zip(ids, await self.cluster.gather(work), strict=True):
             if isinstance(answer, BaseException):
                 raise answer
             answers[broker_id] = answer
@@ -170,10 +170,10 @@ class AdminBase:
 
 def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
     """Partitions under their topics, as the wire has them."""
-    found: dict[str, list[int]] = {}
+    indexes: dict[str, list[int]] = {}
     for topic, partition in places:
-        found.setdefault(topic, []).append(partition)
-    return found
+        indexes.setdefault(topic, []).append(partition)
+    return indexes
 
 
 class Outcomes:

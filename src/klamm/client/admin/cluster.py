@@ -68,14 +68,14 @@ class ClusterAdmin(AdminBase):
         async def once() -> QuorumDescription:
             answer = await self.request(request)
             raise_for(answer.error_code, answer.error_message)
-            found = answer.topics[0].partitions[0]
-            raise_for(found.error_code, found.error_message)
+            partition = answer.topics[0].partitions[0]
+            raise_for(partition.error_code, partition.error_message)
             return QuorumDescription(
-                found.leader_id,
-                found.leader_epoch,
-                found.high_watermark,
-                tuple(map(_replica, found.current_voters)),
-                tuple(map(_replica, found.observers)),
+                partition.leader_id,
+                partition.leader_epoch,
+                partition.high_watermark,
+                tuple(map(_replica, partition.current_voters)),
+                tuple(map(_replica, partition.observers)),
                 {
                     node.node_id: tuple((listener.name, listener.host, listener.port) for listener in node.listeners)
                     for node in answer.nodes
@@ -153,11 +153,11 @@ class ClusterAdmin(AdminBase):
         await self._settle(request, read)
 
 
-def _replica(found: ReplicaState) -> QuorumReplica:
+def _replica(state: ReplicaState) -> QuorumReplica:
     return QuorumReplica(
-        found.replica_id,
-        found.replica_directory_id,
-        found.log_end_offset,
-        found.last_fetch_timestamp if found.last_fetch_timestamp >= 0 else None,
-        found.last_caught_up_timestamp if found.last_caught_up_timestamp >= 0 else None,
+        state.replica_id,
+        state.replica_directory_id,
+        state.log_end_offset,
+        state.last_fetch_timestamp if state.last_fetch_timestamp >= 0 else None,
+        state.last_caught_up_timestamp if state.last_caught_up_timestamp >= 0 else None,
     )

@@ -52,9 +52,9 @@ class ConfigsAdmin(AdminBase):
                 request = DescribeConfigsRequest(
                     resources=[
                         DescribeConfigsResource(
-                            resource_type=each.type, resource_name=each.name, configuration_keys=wanted
+                            resource_type=resource.type, resource_name=resource.name, configuration_keys=wanted
                         )
-                        for each in mine
+                        for resource in mine
                     ],
                     include_synonyms=synonyms,
                     include_documentation=documentation,
@@ -126,7 +126,7 @@ class ConfigsAdmin(AdminBase):
     async def list_config_resources(self, types: Iterable[ResourceType] = ()) -> list[ConfigResource]:
         """The resources that have settings of their own."""
         wanted = several(types, int, "list_config_resources", "ResourceType.TOPIC")
-        answer = await self._ask(ListConfigResourcesRequest(resource_types=[int(each) for each in wanted]))
+        answer = await self._ask(ListConfigResourcesRequest(resource_types=[int(kind) for kind in wanted]))
         return sorted(
             ConfigResource(ResourceType(resource.resource_type), resource.resource_name)
             for resource in answer.config_resources
@@ -138,12 +138,12 @@ def _resources(given: Any, what: str) -> list[ConfigResource]:
         raise TypeError(f"{what} takes several: write [ConfigResource({given.type!s}, {given.name!r})]")
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise TypeError(f'{what} takes resources: write [ConfigResource.topic("orders")], not {given!r}')
-    found = []
-    for each in given:
-        if not isinstance(each, tuple) or len(each) != 2:
-            raise TypeError(f'{what} takes resources, e.g. ConfigResource.topic("orders"), not {each!r}')
-        found.append(ConfigResource(*each))
-    return found
+    resources = []
+    for resource in given:
+        if not isinstance(resource, tuple) or len(resource) != 2:
+            raise TypeError(f'{what} takes resources, e.g. ConfigResource.topic("orders"), not {resource!r}')
+        resources.append(ConfigResource(*resource))
+    return resources
 
 
 def _owner(resource: ConfigResource) -> int | None:
@@ -161,14 +161,14 @@ def _alter(name: str, change: Change) -> AlterableConfig:
     return AlterableConfig(name=name, config_operation=int(operation), value=text)
 
 
-def _entry(found: DescribeConfigsResourceResult) -> ConfigEntry:
+def _entry(config: DescribeConfigsResourceResult) -> ConfigEntry:
     return ConfigEntry(
-        found.name,
-        found.value,
-        source_of(found.config_source),
-        found.read_only,
-        found.is_sensitive,
-        tuple(ConfigSynonym(synonym.name, synonym.value, source_of(synonym.source)) for synonym in found.synonyms),
-        found.config_type,
-        found.documentation,
+        config.name,
+        config.value,
+        source_of(config.config_source),
+        config.read_only,
+        config.is_sensitive,
+        tuple(ConfigSynonym(synonym.name, synonym.value, source_of(synonym.source)) for synonym in config.synonyms),
+        config.config_type,
+        config.documentation,
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from typing import Any
 
 from klamm.client.admin.authorized_operations import operations
@@ -59,22 +61,22 @@ class GroupsAdmin(AdminBase):
         request = ListGroupsRequest(
             states_filter=texts(states, "list_groups, states"), types_filter=texts(types, "list_groups, types")
         )
-        answers = await self._of_all(await self._broker_ids(), lambda broker: self._ask(request, broker=broker))
-        found = [
+        answers = await self._ask_brokers(await self._broker_ids(), request)
+        groups = [
             GroupListing(group.group_id, group.group_type, group.protocol_type, group.group_state, broker)
             for broker, answer in answers.items()
             for group in answer.groups
         ]
-        return sorted(found, key=lambda each: each.group_id)
+        return sorted(groups, key=attrgetter("group_id"))
 
     async def describe_groups(
         self, group_ids: Iterable[str], *, authorized_operations: bool = False
     ) -> dict[str, GroupDescription]:
         """Groups of either protocol; GroupNotFoundError for one that does not exist."""
         wanted = texts(group_ids, "describe_groups")
-        return await self._each(wanted, lambda name: self._describe(name, authorized_operations))
+        return await self._for_each(wanted, functools.partial(self._describe, authorized=authorized_operations))
 
-    async def _each(self, wanted: list[str], ask: Any) -> dict[str, Any]:
+    async def _for_each(self, wanted: list[str], ask: Any) -> dict[str, Any]:
         answers = await self.cluster.gather(map(ask, wanted))
         failures: dict[Any, KafkaError] = {}
         results: dict[str, Any] = {}
@@ -91,9 +93,9 @@ class GroupsAdmin(AdminBase):
 
     async def _describe(self, name: str, authorized: bool) -> GroupDescription:
         async def once() -> GroupDescription:
-            found = await self.cluster.find_coordinator(GROUP_COORDINATOR, name)
-            connection = await self.cluster.connect(found.host, found.port, ADMIN)
-            node = Node(found.node_id, found.host, found.port)
+            coordinator = await self.cluster.find_coordinator(GROUP_COORDINATOR, name)
+            connection = await self.cluster.connect(coordinator.host, coordinator.port, ADMIN)
+            node = Node(coordinator.node_id, coordinator.host, coordinator.port)
             missing = None
             try:
                 request = ConsumerGroupDescribeRequest(group_ids=[name], include_authorized_operations=authorized)
@@ -119,13 +121,12 @@ class GroupsAdmin(AdminBase):
         wanted = texts(group_ids, "delete_groups")
 
         async def delete(name: str) -> None:
-            await self._ask_group(
-                name,
-                DeleteGroupsRequest(groups_names=[name]),
-                lambda answer: raise_for(answer.results[0].error_code, name),
-            )
+            def check(answer: Any) -> None:
+                raise_for(answer.results[0].error_code, name)
 
-        await self._each(wanted, delete)
+            await self._ask_group(name, DeleteGroupsRequest(groups_names=[name]), check)
+
+        await self._for_each(wanted, delete)
 
     async def list_group_offsets(
         self,
@@ -176,8 +177,8 @@ class GroupsAdmin(AdminBase):
     ) -> None:
         """Set where a group without members goes on; GroupNotEmptyError when it has any."""
         wanted = {
-            where: each if isinstance(each, OffsetAndMetadata) else OffsetAndMetadata(each)
-            for where, each in by_place(offsets, "alter_group_offsets").items()
+            where: position if isinstance(position, OffsetAndMetadata) else OffsetAndMetadata(position)
+            for where, position in by_place(offsets, "alter_group_offsets").items()
         }
         request = OffsetCommitRequest(
             group_id=group_id,
@@ -239,17 +240,17 @@ class GroupsAdmin(AdminBase):
         """Take members out of a group, static ones by their instance id; without any, all of them."""
         static = texts(instance_ids, "remove_members, instance_ids")
         dynamic = texts(member_ids, "remove_members, member_ids")
-        members = [MemberIdentity(member_id="", group_instance_id=each, reason=reason) for each in static]
-        members += [MemberIdentity(member_id=each, reason=reason) for each in dynamic]
+        members = [MemberIdentity(member_id="", group_instance_id=instance_id, reason=reason) for instance_id in static]
+        members += [MemberIdentity(member_id=member_id, reason=reason) for member_id in dynamic]
         if not members:
-            found = (await self.describe_groups([group_id]))[group_id]
+            group = (await self.describe_groups([group_id]))[group_id]
             members = [
                 MemberIdentity(
                     member_id="" if member.instance_id else member.member_id,
                     group_instance_id=member.instance_id,
                     reason=reason,
                 )
-                for member in found.members
+                for member in group.members
             ]
         outcomes = Outcomes()
 
@@ -263,7 +264,7 @@ class GroupsAdmin(AdminBase):
         outcomes.settled()
 
 
-def _described_new(found: Any, node: Node) -> GroupDescription:
+def _described_new(group: Any, node: Node) -> GroupDescription:
     def places(assignment: Any) -> tuple[TopicPartition, ...]:
         return tuple(
             sorted(
@@ -286,24 +287,24 @@ def _described_new(found: Any, node: Node) -> GroupDescription:
             tuple(member.subscribed_topic_names),
             None if member.member_type == -1 else member.member_type == 1,
         )
-        for member in found.members
+        for member in group.members
     )
     return GroupDescription(
-        found.group_id,
+        group.group_id,
         "consumer",
         "consumer",
-        found.group_state,
-        found.assignor_name,
+        group.group_state,
+        group.assignor_name,
         node,
         members,
-        found.group_epoch,
-        found.assignment_epoch,
-        operations(found.authorized_operations),
+        group.group_epoch,
+        group.assignment_epoch,
+        operations(group.authorized_operations),
     )
 
 
-def _described_classic(found: Any, node: Node) -> GroupDescription:
-    of_consumers = found.protocol_type in ("consumer", "")
+def _described_classic(group: Any, node: Node) -> GroupDescription:
+    of_consumers = group.protocol_type in ("consumer", "")
     members = tuple(
         MemberDescription(
             member.member_id,
@@ -313,17 +314,17 @@ def _described_classic(found: Any, node: Node) -> GroupDescription:
             assigned(member.member_assignment) if of_consumers else (),
             subscription=subscribed(member.member_metadata) if of_consumers else (),
         )
-        for member in found.members
+        for member in group.members
     )
     return GroupDescription(
-        found.group_id,
+        group.group_id,
         "classic",
-        found.protocol_type,
-        found.group_state,
-        found.protocol_data,
+        group.protocol_type,
+        group.group_state,
+        group.protocol_data,
         node,
         members,
-        authorized_operations=operations(found.authorized_operations),
+        authorized_operations=operations(group.authorized_operations),
     )
 
 
@@ -332,13 +333,13 @@ def assigned(data: bytes) -> tuple[TopicPartition, ...]:
     if len(data) < 2:
         return ()
     try:
-        found, _ = decode(ConsumerProtocolAssignment, min(int.from_bytes(data[:2], "big"), 3), data, 2)
+        assignment, _ = decode(ConsumerProtocolAssignment, min(int.from_bytes(data[:2], "big"), 3), data, 2)
     except RemoteProtocolError:
         return ()
     return tuple(
         sorted(
             TopicPartition(topic.topic, partition)
-            for topic in found.assigned_partitions
+            for topic in assignment.assigned_partitions
             for partition in topic.partitions
         )
     )
@@ -349,7 +350,7 @@ def subscribed(data: bytes) -> tuple[str, ...]:
     if len(data) < 2:
         return ()
     try:
-        found, _ = decode(ConsumerProtocolSubscription, min(int.from_bytes(data[:2], "big"), 3), data, 2)
+        subscription, _ = decode(ConsumerProtocolSubscription, min(int.from_bytes(data[:2], "big"), 3), data, 2)
     except RemoteProtocolError:
         return ()
-    return tuple(found.topics)
+    return tuple(subscription.topics)

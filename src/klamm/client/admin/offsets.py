@@ -54,8 +54,8 @@ class OffsetsAdmin(AdminBase):
             return {}
 
         def read(answer: Any, outcomes: Outcomes) -> None:
-            for where, code, found in _offsets_of(answer):
-                outcomes.add(where, code, None, found)
+            for where, code, position in _offsets_of(answer):
+                outcomes.add(where, code, None, position)
 
         request = functools.partial(_list_offsets_request, places, isolation, self._request_timeout_ms)
         return await self._settle_by_leader(places, request, read)
@@ -76,7 +76,7 @@ class OffsetsAdmin(AdminBase):
         for leader, mine in by_leader.items():
             request = _list_offsets_request(places, isolation, self._request_timeout_ms, by_topic(mine))
             answer = await self.request(request, broker=leader)
-            offsets.update({where: found for where, code, found in _offsets_of(answer) if not code})
+            offsets.update({where: position for where, code, position in _offsets_of(answer) if not code})
         return offsets
 
 

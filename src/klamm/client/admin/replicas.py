@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -53,12 +54,12 @@ class ReplicasAdmin(AdminBase):
         def read(answer: Any, outcomes: Outcomes) -> None:
             raise_for(answer.error_code)
             for topic in answer.replica_election_results:
-                for each in topic.partition_result:
-                    not_needed = each.error_code == ErrorCode.ELECTION_NOT_NEEDED
+                for partition in topic.partition_result:
+                    not_needed = partition.error_code == ErrorCode.ELECTION_NOT_NEEDED
                     outcomes.add(
-                        TopicPartition(topic.topic, each.partition_id),
-                        0 if not_needed else each.error_code,
-                        each.error_message,
+                        TopicPartition(topic.topic, partition.partition_id),
+                        0 if not_needed else partition.error_code,
+                        partition.error_message,
                         not not_needed,
                     )
 
@@ -126,7 +127,7 @@ class ReplicasAdmin(AdminBase):
         wanted = None
         if topics is not None:
             names = texts(topics, "describe_log_dirs, topics")
-            await self._retrying(lambda: self.cluster.refresh(names))
+            await self._retrying(functools.partial(self.cluster.refresh, names))
             wanted = [
                 DescribableLogDirTopic(topic=name, partitions=sorted(self.cluster.table.topics[name].partitions))
                 for name in names
@@ -134,7 +135,7 @@ class ReplicasAdmin(AdminBase):
             ]
         request = DescribeLogDirsRequest(topics=wanted)
         ids = await self._broker_ids() if asked is None else asked
-        answers = await self._of_all(ids, lambda broker: self._ask(request, broker=broker))
+        answers = await self._ask_brokers(ids, request)
         return {
             broker: [
                 LogDir(

@@ -40,7 +40,11 @@ class TopicChangesAdmin(AdminBase):
         validate_only: bool = False,
     ) -> CreatedTopic:
         """One topic; counts of -1 are the broker's defaults; `configs` are text, numbers, booleans or lists of text."""
-        placed = None if replica_assignment is None else {key: list(each) for key, each in replica_assignment.items()}
+        placed = (
+            None
+            if replica_assignment is None
+            else {key: list(replicas) for key, replicas in replica_assignment.items()}
+        )
         values: Mapping[str, Any] = configs or {}
         new = NewTopic(name, num_partitions, replication_factor, values, placed)
         return (await self.create_topics([new], validate_only=validate_only))[name]
@@ -51,19 +55,19 @@ class TopicChangesAdmin(AdminBase):
         """Create topics; they can be used when this returns."""
         wanted = [
             CreatableTopic(
-                name=each.name,
-                num_partitions=-1 if each.replica_assignment else each.num_partitions,
-                replication_factor=-1 if each.replica_assignment else each.replication_factor,
+                name=topic.name,
+                num_partitions=-1 if topic.replica_assignment else topic.num_partitions,
+                replication_factor=-1 if topic.replica_assignment else topic.replication_factor,
                 assignments=[
                     CreatableReplicaAssignment(partition_index=index, broker_ids=list(replicas))
-                    for index, replicas in sorted((each.replica_assignment or {}).items())
+                    for index, replicas in sorted((topic.replica_assignment or {}).items())
                 ],
                 configs=[
                     CreatableTopicConfig(name=key, value=value)
-                    for key, value in config_texts(each.configs, f"topic {each.name}")
+                    for key, value in config_texts(topic.configs, f"topic {topic.name}")
                 ],
             )
-            for each in several(topics, NewTopic, "create_topics", 'NewTopic("orders")')
+            for topic in several(topics, NewTopic, "create_topics", 'NewTopic("orders")')
         ]
         if not wanted:
             return {}
@@ -90,7 +94,7 @@ class TopicChangesAdmin(AdminBase):
             return
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         request = DeleteTopicsRequest(
-            topics=[DeleteTopicState(name=each) for each in wanted], topic_names=wanted, timeout_ms=int(limit_s * 1000)
+            topics=[DeleteTopicState(name=name) for name in wanted], topic_names=wanted, timeout_ms=int(limit_s * 1000)
         )
 
         def read(answer: Any, outcomes: Outcomes) -> None:
@@ -115,7 +119,7 @@ class TopicChangesAdmin(AdminBase):
                     count=new.total_count,
                     assignments=None
                     if placed is None
-                    else [CreatePartitionsAssignment(broker_ids=list(each)) for each in placed],
+                    else [CreatePartitionsAssignment(broker_ids=list(brokers)) for brokers in placed],
                 )
             )
         request = CreatePartitionsRequest(

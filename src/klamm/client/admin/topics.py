@@ -24,12 +24,12 @@ class TopicsAdmin(AdminBase):
     async def list_topics(self, *, internal: bool = False) -> list[TopicListing]:
         """Every topic, by name; those the brokers keep for themselves only when asked for."""
         answer = await self._ask(MetadataRequest(topics=None, allow_auto_topic_creation=False))
-        found = [
+        topics = [
             TopicListing(topic.name, topic.topic_id, topic.is_internal)
             for topic in answer.topics
             if topic.name and (internal or not topic.is_internal)
         ]
-        return sorted(found)
+        return sorted(topics)
 
     async def describe_topics(
         self,
@@ -135,9 +135,11 @@ class TopicsAdmin(AdminBase):
 
         async def once() -> list[TopicPartition]:
             await self.cluster.refresh([topic])
-            found = self.cluster.table.topics.get(topic)
-            raise_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if found is None else found.error_code, f"topic {topic}")
-            assert found is not None
-            return [TopicPartition(topic, partition) for partition in found.partitions]
+            metadata = self.cluster.table.topics.get(topic)
+            raise_for(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if metadata is None else metadata.error_code, f"topic {topic}"
+            )
+            assert metadata is not None
+            return [TopicPartition(topic, partition) for partition in metadata.partitions]
 
         return await self._retrying(once)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any
 
 from klamm.client.admin.base import AdminBase, Outcomes
@@ -40,13 +41,13 @@ class TransactionsAdmin(AdminBase):
             duration_filter=duration_ms,
             transactional_id_pattern=pattern,
         )
-        answers = await self._of_all(await self._broker_ids(), lambda broker: self._ask(request, broker=broker))
-        found = [
+        answers = await self._ask_brokers(await self._broker_ids(), request)
+        transactions = [
             TransactionListing(state.transactional_id, state.producer_id, state.transaction_state, broker)
             for broker, answer in answers.items()
             for state in answer.transaction_states
         ]
-        return sorted(found, key=lambda each: each.transactional_id)
+        return sorted(transactions, key=attrgetter("transactional_id"))
 
     async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
         """What transactional ids are doing."""
@@ -54,12 +55,12 @@ class TransactionsAdmin(AdminBase):
         for name in texts(transactional_ids, "describe_transactions"):
 
             async def once(name: str = name) -> tuple[int, Any]:
-                found = await self.cluster.find_coordinator(TRANSACTION_COORDINATOR, name)
-                connection = await self.cluster.connect(found.host, found.port, ADMIN)
+                broker = await self.cluster.find_coordinator(TRANSACTION_COORDINATOR, name)
+                connection = await self.cluster.connect(broker.host, broker.port, ADMIN)
                 answer = await connection.request(DescribeTransactionsRequest(transactional_ids=[name]))
                 state = answer.transaction_states[0]
                 Outcomes().add(name, state.error_code)
-                return found.node_id, state
+                return broker.node_id, state
 
             coordinator, each = await self._retrying(once)
             described = TransactionDescription(
@@ -84,7 +85,7 @@ class TransactionsAdmin(AdminBase):
 
         def request(mine: dict[str, list[int]]) -> DescribeProducersRequest:
             return DescribeProducersRequest(
-                topics=[TopicRequest(name=name, partition_indexes=each) for name, each in mine.items()]
+                topics=[TopicRequest(name=name, partition_indexes=indexes) for name, indexes in mine.items()]
             )
 
         def read(answer: Any, outcomes: Outcomes) -> None:
@@ -130,11 +131,13 @@ class TransactionsAdmin(AdminBase):
 
     async def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
         """Lock out whoever uses these transactional ids now; returns their new (producer id, epoch)."""
-        found = {}
+        identities = {}
         for name in texts(transactional_ids, "fence_producers"):
             request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1)
-            answer = await self._ask_coordinator(
-                TRANSACTION_COORDINATOR, name, request, lambda each: raise_for(each.error_code), version=5
-            )
-            found[name] = (answer.producer_id, answer.producer_epoch)
-        return found
+            answer = await self._ask_coordinator(TRANSACTION_COORDINATOR, name, request, _check_error_code, version=5)
+            identities[name] = (answer.producer_id, answer.producer_epoch)
+        return identities
+
+
+def _check_error_code(answer: Any) -> None:
+    raise_for(answer.error_code)

@@ -72,7 +72,7 @@ class Assignment:
     def _drop(self, gone: list[TopicPartition]) -> None:
         self._fetch_buffer.forget(gone)
         dropped = set(gone)
-        self._subscription.take([each for each in self._subscription.assigned if each not in dropped])
+        self._subscription.take([partition for partition in self._subscription.assigned if partition not in dropped])
 
 
 async def _call(callback: Callback | None, partitions: list[TopicPartition]) -> None:

@@ -139,7 +139,7 @@ class ClassicGroup:
             await self._host.revoke(sorted(revoked))
             if self._cooperative:
                 self._rejoin = True
-        await self._host.assign([each for each in assigned if each not in owned])
+        await self._host.assign([partition for partition in assigned if partition not in owned])
 
     # Joining
 
@@ -228,14 +228,16 @@ class ClassicGroup:
 
     async def _assign_all(self, joined: Any) -> list[SyncGroupRequestAssignment]:
         members: dict[str, Member] = {}
-        for each in joined.members:
-            members[each.member_id] = decode_subscription(each.metadata, each.group_instance_id)
+        for member in joined.members:
+            members[member.member_id] = decode_subscription(member.metadata, member.group_instance_id)
         topics = {topic for member in members.values() for topic in member.topics}
         await self._cluster.refresh(topics)
         counts = {name: self._cluster.table.partition_count(name) for name in topics}
         self._counts = dict(counts)
         self._loop.call_later(_NEW_TOPIC_S, self._look_again)
-        assignor = next((each for each in self._assignors if each.name == joined.protocol_name), self._assignors[0])
+        assignor = next(
+            (assignor for assignor in self._assignors if assignor.name == joined.protocol_name), self._assignors[0]
+        )
         assignment: Mapping[str, list[TopicPartition]] = assignor.assign(
             members, {name: count for name, count in counts.items() if count}
         )
@@ -301,7 +303,7 @@ class ClassicGroup:
 
     async def leave(self) -> None:
         """Leave, unless static: a static member's partitions wait for it until its session ends."""
-        tasks = [each for each in (self._joining, self._heart) if each is not None]
+        tasks = [task for task in (self._joining, self._heart) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -340,9 +342,11 @@ def decode_assignment(data: bytes) -> list[TopicPartition]:
     """The inverse, for whatever version another client wrote; no bytes are no partitions."""
     if len(data) < 2:
         return []
-    found, _ = decode(ConsumerProtocolAssignment, min(int.from_bytes(data[:2], "big"), _NEWEST), data, 2)
+    assignment, _ = decode(ConsumerProtocolAssignment, min(int.from_bytes(data[:2], "big"), _NEWEST), data, 2)
     return [
-        TopicPartition(topic.topic, partition) for topic in found.assigned_partitions for partition in topic.partitions
+        TopicPartition(topic.topic, partition)
+        for topic in assignment.assigned_partitions
+        for partition in topic.partitions
     ]
 
 
@@ -350,11 +354,13 @@ def decode_subscription(data: bytes, instance_id: str | None) -> Member:
     """What another member said when it joined."""
     if len(data) < 2:
         return Member(frozenset(), instance_id=instance_id)
-    found, _ = decode(ConsumerProtocolSubscription, min(int.from_bytes(data[:2], "big"), _NEWEST), data, 2)
+    subscription, _ = decode(ConsumerProtocolSubscription, min(int.from_bytes(data[:2], "big"), _NEWEST), data, 2)
     owned = tuple(
-        TopicPartition(topic.topic, partition) for topic in found.owned_partitions for partition in topic.partitions
+        TopicPartition(topic.topic, partition)
+        for topic in subscription.owned_partitions
+        for partition in topic.partitions
     )
-    generation = found.generation_id
-    if generation < 0 and found.user_data and len(found.user_data) == 4:
-        generation = int.from_bytes(found.user_data, "big", signed=True)
-    return Member(frozenset(found.topics), owned, generation, instance_id, found.rack_id)
+    generation = subscription.generation_id
+    if generation < 0 and subscription.user_data and len(subscription.user_data) == 4:
+        generation = int.from_bytes(subscription.user_data, "big", signed=True)
+    return Member(frozenset(subscription.topics), owned, generation, instance_id, subscription.rack_id)

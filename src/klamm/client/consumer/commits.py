@@ -56,8 +56,8 @@ class Commits:
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed; None where nothing is."""
         wanted = list(partitions)
-        found = await fetch_committed(self._coordinator, wanted, self._api_s, stable=self._stable)
-        return {where: found.get(where) for where in wanted}
+        offsets = await fetch_committed(self._coordinator, wanted, self._api_s, stable=self._stable)
+        return {where: offsets.get(where) for where in wanted}
 
     def _consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         return {

@@ -238,7 +238,7 @@ class AsyncConsumer(Cursor, Generic[K, V]):
         return self._cluster
 
     def _wanted_topics(self) -> set[str]:
-        return set(self.subscription_state.topics) | {each.topic for each in self.subscription_state.assigned}
+        return set(self.subscription_state.topics) | {partition.topic for partition in self.subscription_state.assigned}
 
     def _learn(self) -> None:
         """Metadata has changed."""
@@ -340,14 +340,14 @@ class AsyncConsumer(Cursor, Generic[K, V]):
             assert self._fetcher is not None
             self._fetcher.ask()  # more comes while this is decoded
             try:
-                found = await tables.table(takes)
+                table = await tables.table(takes)
             except RecordError as error:
                 await self._pass_over(error)
                 continue
             finally:
                 self._news.set()  # another poll may have these partitions now
-            if found is not None:
-                return found
+            if table is not None:
+                return table
 
     def __aiter__(self) -> AsyncIterator[Record[K, V]]:
         return self._iterate()
@@ -361,9 +361,9 @@ class AsyncConsumer(Cursor, Generic[K, V]):
     async def chunk(self) -> Iterator[Record[K, V]]:
         """Some records of one partition, waited for; those left in the iterator at the next call are given back."""
         while True:
-            found = await self._until(self._fetch_buffer.chunk, _ITERATE_S)
-            if found is not None:
-                return found
+            batch = await self._until(self._fetch_buffer.chunk, _ITERATE_S)
+            if batch is not None:
+                return batch
             if self._closed:
                 return iter(())
 
@@ -387,14 +387,14 @@ class AsyncConsumer(Cursor, Generic[K, V]):
                 return None
             if ready:
                 try:
-                    found = take()
+                    value = take()
                 except RecordError as error:
                     await self._pass_over(error)
                     continue
-                if found is not None:
+                if value is not None:
                     assert self._fetcher is not None
                     self._fetcher.wake()
-                    return found
+                    return value
             left = deadline - loop.time()
             if left <= 0:
                 return None

@@ -98,22 +98,22 @@ class ModernGroup:
         target = self._target
         assert target is not None
         names = self._cluster.table.names
-        if any(each.topic_id not in names for each in target):
+        if any(partition.topic_id not in names for partition in target):
             await self._cluster.refresh(self._host.topics)
             names = self._cluster.table.names
         known = [
-            TopicPartition(names[each.topic_id], part)
-            for each in target
-            if each.topic_id in names
-            for part in each.partitions
+            TopicPartition(names[partition.topic_id], part)
+            for partition in target
+            if partition.topic_id in names
+            for part in partition.partitions
         ]
-        if self._target is target and all(each.topic_id in names for each in target):
+        if self._target is target and all(partition.topic_id in names for partition in target):
             self._target = None
         owned = set(self._host.owned)
         revoked = owned - set(known)
         if revoked:
             await self._host.revoke(sorted(revoked))
-        added = [each for each in sorted(known) if each not in owned]
+        added = [partition for partition in sorted(known) if partition not in owned]
         if added:
             await self._host.assign(added)
         if self._target is None:
@@ -149,7 +149,7 @@ class ModernGroup:
             topic_id = self._cluster.table.topic_id(topic)
             if topic_id != ZERO_UUID:
                 by_topic.setdefault(topic_id, []).append(partition)
-        return [TopicPartitions(topic_id=each, partitions=parts) for each, parts in by_topic.items()]
+        return [TopicPartitions(topic_id=indexes, partitions=parts) for indexes, parts in by_topic.items()]
 
     async def _beating(self) -> None:
         backoff = self._cluster.backoff()

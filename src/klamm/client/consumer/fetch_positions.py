@@ -48,7 +48,7 @@ class Positions:
 
     async def find(self, deadline: float) -> None:
         """Find out where to begin, for partitions that do not know, and check those whose leader changed."""
-        lacking = [each for each in self._subscription.assigned.values() if each.position is None]
+        lacking = [state for state in self._subscription.assigned.values() if state.position is None]
         loop = asyncio.get_running_loop()
         if lacking:
             limit_s = max(deadline - loop.time(), 0.05)
@@ -72,24 +72,24 @@ class Positions:
         return state.position
 
     async def _begin(self, lacking: list[Assigned], timeout_s: float) -> None:
-        tickets = {each.where: each.ticket for each in lacking}
-        asked = [each for each in lacking if each.reset is None]
+        tickets = {state.where: state.ticket for state in lacking}
+        asked = [state for state in lacking if state.reset is None]
         committed: dict[TopicPartition, OffsetAndMetadata] = {}
         if asked and self._coordinator is not None:
-            places = [each.where for each in asked]
+            places = [partition.where for partition in asked]
             committed = await fetch_committed(self._coordinator, places, timeout_s, stable=self._committed_only)
         for state in asked:
-            found = committed.get(state.where)
+            position = committed.get(state.where)
             if state.ticket != tickets[state.where] or state.position is not None:
                 continue
-            if found is not None:
-                state.seek(found.offset, found.leader_epoch)
+            if position is not None:
+                state.seek(position.offset, position.leader_epoch)
             else:
                 state.reset = self._default_reset(state)
-        resets = {each.where: each for each in lacking if each.position is None and each.reset is not None}
+        resets = {state.where: state for state in lacking if state.position is None and state.reset is not None}
         if not resets:
             return
-        wanted = {where: each.reset for where, each in resets.items() if each.reset is not None}
+        wanted = {where: timestamp.reset for where, timestamp in resets.items() if timestamp.reset is not None}
         offsets = await list_offsets(self._cluster, wanted, timeout_s, committed=self._committed_only)
         ends = {where: LATEST for where in wanted if offsets[where].offset < 0}
         if ends:  # nothing as young as that: the end
@@ -146,12 +146,12 @@ class Positions:
                 self._cluster.request_update()
                 continue
             for where, (current, _) in wanted.items():
-                found = self._subscription.assigned.get(where)
-                if found is None or found.position is None or where not in ends:
+                states = self._subscription.assigned.get(where)
+                if states is None or states.position is None or where not in ends:
                     self._cluster.request_update()
                     continue
                 epoch, end = ends[where]
-                if 0 <= end < found.position:
+                if 0 <= end < states.position:
                     _log.warning("%s was truncated to %d by a new leader; going on from there", where, end)
-                    found.seek(end, epoch)
-                found.validated_epoch = current
+                    states.seek(end, epoch)
+                states.validated_epoch = current

@@ -299,11 +299,11 @@ def _corrupt(state: Assigned, words: str, data: Any) -> CorruptRecordError:
 
 
 def _topics(wanted: dict[TopicPartition, Want]) -> list[FetchTopic]:
-    found: dict[str, FetchTopic] = {}
+    topics: dict[str, FetchTopic] = {}
     for where, want in wanted.items():
-        topic = found.get(where.topic)
+        topic = topics.get(where.topic)
         if topic is None:
-            topic = found[where.topic] = FetchTopic(topic=where.topic, topic_id=want.topic_id, partitions=[])
+            topic = topics[where.topic] = FetchTopic(topic=where.topic, topic_id=want.topic_id, partitions=[])
         topic.partitions.append(
             FetchPartition(
                 partition=where.partition,
@@ -312,14 +312,14 @@ def _topics(wanted: dict[TopicPartition, Want]) -> list[FetchTopic]:
                 partition_max_bytes=want.max_bytes,
             )
         )
-    return list(found.values())
+    return list(topics.values())
 
 
 def _forgotten(wanted: dict[TopicPartition, Want]) -> list[ForgottenTopic]:
-    found: dict[tuple[str, bytes], ForgottenTopic] = {}
+    forgotten_topics: dict[tuple[str, bytes], ForgottenTopic] = {}
     for where, want in wanted.items():
         key = (where.topic, want.topic_id)
-        if key not in found:
-            found[key] = ForgottenTopic(topic=where.topic, topic_id=want.topic_id, partitions=[])
-        found[key].partitions.append(where.partition)
-    return list(found.values())
+        if key not in forgotten_topics:
+            forgotten_topics[key] = ForgottenTopic(topic=where.topic, topic_id=want.topic_id, partitions=[])
+        forgotten_topics[key].partitions.append(where.partition)
+    return list(forgotten_topics.values())

@@ -80,10 +80,10 @@ async def list_offsets(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], timeout_s: float, *, committed: bool
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
     """Offsets at times (ms), or LATEST and EARLIEST, from the leaders; again until all have answered; as asked."""
-    found: dict[TopicPartition, OffsetAndTimestamp] = {}
+    offsets: dict[TopicPartition, OffsetAndTimestamp] = {}
 
     async def once() -> None:
-        left = {where: time for where, time in wanted.items() if where not in found}
+        left = {where: time for where, time in wanted.items() if where not in offsets}
         by_leader: dict[int, dict[str, list[ListOffsetsPartition]]] = {}
         refusal = None
         unknown = {where.topic for where in left} - set(cluster.table.topics)
@@ -112,12 +112,14 @@ async def list_offsets(
                     if partition.error_code:
                         refusal = error_for(partition.error_code, str(where))
                     else:
-                        found[where] = OffsetAndTimestamp(partition.offset, partition.timestamp, partition.leader_epoch)
+                        offsets[where] = OffsetAndTimestamp(
+                            partition.offset, partition.timestamp, partition.leader_epoch
+                        )
         if refusal is not None:
             raise refusal
 
     await cluster.retrying(once, timeout_s, lambda _: cluster.request_update())
-    return {where: found[where] for where in wanted if where in found}
+    return {where: offsets[where] for where in wanted if where in offsets}
 
 
 async def epoch_ends(
@@ -151,11 +153,13 @@ async def fetch_committed(
         by_topic.setdefault(where.topic, []).append(where.partition)
     request = OffsetFetchRequest(
         group_id=coordinator.group_id,
-        topics=[OffsetFetchRequestTopic(name=name, partition_indexes=each) for name, each in by_topic.items()],
+        topics=[OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in by_topic.items()],
         groups=[
             OffsetFetchRequestGroup(
                 group_id=coordinator.group_id,
-                topics=[OffsetFetchRequestTopics(name=name, partition_indexes=each) for name, each in by_topic.items()],
+                topics=[
+                    OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in by_topic.items()
+                ],
             )
         ],
         require_stable=stable,
@@ -166,15 +170,15 @@ async def fetch_committed(
         answer = await connection.request(request, connection.version_of("OffsetFetch", _BY_NAME))
         group = answer.groups[0] if answer.groups else answer
         raise_for(group.error_code, coordinator.group_id)
-        found = {}
+        offsets = {}
         for topic in group.topics:
             for partition in topic.partitions:
                 raise_for(partition.error_code, f"{topic.name}-{partition.partition_index}")
                 if partition.committed_offset >= 0:
-                    found[TopicPartition(topic.name, partition.partition_index)] = OffsetAndMetadata(
+                    offsets[TopicPartition(topic.name, partition.partition_index)] = OffsetAndMetadata(
                         partition.committed_offset, partition.metadata or "", partition.committed_leader_epoch
                     )
-        return found
+        return offsets
 
     return await coordinator.cluster.retrying(once, timeout_s, coordinator.look)
 
@@ -187,13 +191,13 @@ async def commit(
 ) -> None:
     """Store offsets as a member of the group (`member` tells who, at every attempt anew)."""
     by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
-    for where, each in offsets.items():
+    for where, position in offsets.items():
         by_topic.setdefault(where.topic, []).append(
             OffsetCommitRequestPartition(
                 partition_index=where.partition,
-                committed_offset=each.offset,
-                committed_leader_epoch=each.leader_epoch,
-                committed_metadata=each.metadata,
+                committed_offset=position.offset,
+                committed_leader_epoch=position.leader_epoch,
+                committed_metadata=position.metadata,
             )
         )
 

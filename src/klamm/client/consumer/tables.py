@@ -60,7 +60,7 @@ class Take(NamedTuple):
         rest = self.batches[kept:]
         del self.batches[kept:]
         self.state.batches.extendleft(reversed(rest))
-        self.state.buffered += sum(each.size for each in rest)
+        self.state.buffered += sum(take.size for take in rest)
         self.state.lent = bool(self.batches)
 
     def handed_out(self) -> None:
@@ -118,7 +118,7 @@ class Tables:
         """
         while takes:
             try:
-                found = await self._decoded(takes)
+                decoded = await self._decoded(takes)
             except (CorruptBatch, KlammError) as error:
                 takes = _fewer(_still_wanted(takes), error)
                 continue
@@ -132,8 +132,8 @@ class Tables:
                 for take in takes:
                     take.handed_out()
                     self._fetch_buffer.had_turn(take.state)
-                self._fetch_buffer.fetched.records += found.num_rows
-                return found if found.num_rows else None
+                self._fetch_buffer.fetched.records += decoded.num_rows
+                return decoded if decoded.num_rows else None
             takes = wanted
         return None
 
@@ -159,8 +159,8 @@ class Tables:
 
         table = work(room)
         with self._lock:
-            for each in used:
-                self._buffer_pool.give(each)  # only now: before, nothing shows that they are in use
+            for buffer in used:
+                self._buffer_pool.give(buffer)  # only now: before, nothing shows that they are in use
         return table
 
 

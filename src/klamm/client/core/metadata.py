@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from klamm.model.ids import ZERO_UUID, TopicPartition
@@ -55,8 +56,8 @@ class ClusterTable:
 
     def leader(self, where: TopicPartition) -> int:
         """The broker to write to, -1 when nobody leads."""
-        found = self.partition(where)
-        return -1 if found is None else found.leader
+        partition = self.partition(where)
+        return -1 if partition is None else partition.leader
 
     def partition(self, where: TopicPartition) -> PartitionMetadata | None:
         """What is known of a partition."""
@@ -65,13 +66,13 @@ class ClusterTable:
 
     def partition_count(self, topic: str) -> int:
         """How many partitions a topic has, 0 when it is not known."""
-        found = self.topics.get(topic)
-        return 0 if found is None else len(found.partitions)
+        metadata = self.topics.get(topic)
+        return 0 if metadata is None else len(metadata.partitions)
 
     def topic_id(self, topic: str) -> bytes:
         """The id of a topic, zeros when it is not known."""
-        found = self.topics.get(topic)
-        return ZERO_UUID if found is None else found.topic_id
+        metadata = self.topics.get(topic)
+        return ZERO_UUID if metadata is None else metadata.topic_id
 
     def update(self, answer: Any, asked: Iterable[str] | None) -> None:
         """Take an answer of Metadata; `asked` are the topics it was about, None for all."""
@@ -81,20 +82,20 @@ class ClusterTable:
         self.brokers = {
             broker.node_id: Broker(broker.node_id, broker.host, broker.port, broker.rack) for broker in answer.brokers
         }
-        found = {topic.name: self._topic(topic) for topic in answer.topics if topic.name}
+        topics = {topic.name: self._topic(topic) for topic in answer.topics if topic.name}
         if asked is None:
-            self.topics = found
+            self.topics = topics
         else:
             for name in asked:
                 self.topics.pop(name, None)
-            self.topics.update(found)
+            self.topics.update(topics)
         self.names = {topic.topic_id: topic.name for topic in self.topics.values() if topic.topic_id != ZERO_UUID}
 
     def _topic(self, answer: Any) -> TopicMetadata:
         known = self.topics.get(answer.name)
         same = known is not None and known.topic_id == answer.topic_id
         partitions = {}
-        for partition in sorted(answer.partitions, key=lambda part: part.partition_index):
+        for partition in sorted(answer.partitions, key=attrgetter("partition_index")):
             fresh = PartitionMetadata(
                 partition.partition_index,
                 partition.leader_id,

@@ -39,7 +39,8 @@ def parse_read_bound(given: object, what: str, now_ms: int) -> str | int | dict[
         return max(now_ms - given // _MILLISECOND, 0)
     if isinstance(given, Mapping):
         return {
-            _whole(key, f"a partition of {what}"): _whole(each, f"an offset of {what}") for key, each in given.items()
+            _whole(key, f"a partition of {what}"): _whole(offset, f"an offset of {what}")
+            for key, offset in given.items()
         }
     return _whole(given, what)
 

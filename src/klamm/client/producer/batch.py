@@ -7,6 +7,7 @@ touched by the loop that sends them; only `Delivery` may be used from other thre
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import struct
 import threading
@@ -236,13 +237,13 @@ class Batch:
         if not self.done:
             loop = asyncio.get_running_loop()
             waiter: asyncio.Future[None] = loop.create_future()
-            self.when_done(lambda: _wake(loop, waiter))
+            self.when_done(functools.partial(_wake, loop, waiter))
             await waiter
 
     def outcome(self, index: int) -> tuple[int, int, KafkaError | None]:
         """Offset, broker's timestamp (-1: keep the record's) and error of one record."""
         if self.children is not None:
-            start, child = next(each for each in reversed(self.children) if each[0] <= index)
+            start, child = next(child for child in reversed(self.children) if child[0] <= index)
             return child.outcome(index - start)
         offset = self.base_offset + index if self.base_offset >= 0 else -1
         return offset, self.log_append_time, self.error
@@ -280,7 +281,7 @@ class Delivery:
 
     def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
         """Call back with this delivery when it is done; on the producer's thread, so be quick."""
-        self._batch.when_done(lambda: _quietly(callback, self))
+        self._batch.when_done(functools.partial(_quietly, callback, self))
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         yield from self._batch.finished().__await__()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -57,10 +58,10 @@ class Coordinator:
         self._found: dict[tuple[int, str], Broker] = {}
 
     async def _connection(self, kind: int, key: str) -> Connection:
-        found = self._found.get((kind, key))
-        if found is None:
-            found = self._found[kind, key] = await self._cluster.find_coordinator(kind, key)
-        return await self._cluster.connect(found.host, found.port, ADMIN)
+        coordinator = self._found.get((kind, key))
+        if coordinator is None:
+            coordinator = self._found[kind, key] = await self._cluster.find_coordinator(kind, key)
+        return await self._cluster.connect(coordinator.host, coordinator.port, ADMIN)
 
     async def _asking(self, kind: int, key: str, ask: Callable[[Connection], Awaitable[Any]], timeout_s: float) -> Any:
         """Ask until it is answered; a coordinator that moved is found again, one that is busy is given a moment."""
@@ -182,17 +183,19 @@ class Coordinator:
                 _check((await connection.request(adding)).error_code)
 
             # Looking for the group's coordinator first makes a new cluster create the topic that offsets live in.
-            await self._cluster.retrying(lambda: self._connection(GROUP_COORDINATOR, group.group_id), timeout_s)
+            await self._cluster.retrying(
+                functools.partial(self._connection, GROUP_COORDINATOR, group.group_id), timeout_s
+            )
             await self._asking(TRANSACTION_COORDINATOR, transactions.transactional_id, add, timeout_s)
         transactions.touched = True
         by_topic: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-        for where, each in offsets.items():
+        for where, position in offsets.items():
             by_topic.setdefault(where.topic, []).append(
                 TxnOffsetCommitRequestPartition(
                     partition_index=where.partition,
-                    committed_offset=each.offset,
-                    committed_leader_epoch=each.leader_epoch,
-                    committed_metadata=each.metadata,
+                    committed_offset=position.offset,
+                    committed_leader_epoch=position.leader_epoch,
+                    committed_metadata=position.metadata,
                 )
             )
         request = TxnOffsetCommitRequest(

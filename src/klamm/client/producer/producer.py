@@ -256,10 +256,10 @@ class AsyncProducer:
     ) -> Delivery | None:
         """Put bytes into the accumulator if that can be done now; None when it means waiting."""
         try:
-            found = self.known_topics.get(topic)
+            topic_queues = self.known_topics.get(topic)
         except TypeError:  # not even hashable: the slow way says what is wrong
             return None
-        if found is None or self.closed:
+        if topic_queues is None or self.closed:
             return None
         if self.transactions is not None:
             self.transactions.require(TransactionStatus.IN_TRANSACTION)
@@ -281,11 +281,11 @@ class AsyncProducer:
             self._too_large(size)
         if accumulator.used + size > accumulator.memory_bytes and accumulator.used:
             return None
-        queues = found.queues
+        queues = topic_queues.queues
         if partition is None:
             index = self.partitioner(topic, key, len(queues))
             if index < 0:
-                index = self.topics.sticky(found, size)
+                index = self.topics.sticky(topic_queues, size)
         elif type(partition) is int and 0 <= partition < len(queues):
             index = partition
         else:

@@ -237,7 +237,7 @@ class Sender:
         transactions = self._transactions
         topics: dict[str, TopicProduceData] = {}
         version = self._version(connection, taken)
-        taken = [each for each in taken if self._sealed(*each)]
+        taken = [batch for batch in taken if self._sealed(*batch)]
         if not taken:
             return
         for _, batch in taken:

@@ -120,11 +120,11 @@ async def _send_chunk(
     now_ms: int,
     deliveries: list[Delivery],
 ) -> None:
-    found = producer.known_topics[topic]
+    topic_queues = producer.known_topics[topic]
     limit = min(producer.accumulator.batch_size, producer.request_size)
     for index, group in _by_partition(producer, topic, chunk, number, count):
         for part in _parts(ArrowRows(group, now_ms), limit, producer.buffer_pool):
-            where = producer.topics.switch(found) if index is None else index
+            where = producer.topics.switch(topic_queues) if index is None else index
             batch = await _enqueue(producer, topic, where, part)
             deliveries.append(Delivery(batch, part.count - 1, now_ms))
             if not len(deliveries) % _BURST:
@@ -213,8 +213,8 @@ def _extremes(source: pa.Table, name: str | None, number: int | None) -> tuple[i
     column = source.column(name)
     if column.null_count:
         raise ValueError(f"column {name!r} has {column.null_count} nulls: every row needs the number of a partition")
-    found = compute.min_max(column).as_py()
-    return found["min"], found["max"]
+    extremes = compute.min_max(column).as_py()
+    return extremes["min"], extremes["max"]
 
 
 async def _partitions(producer: AsyncProducer, topic: str, wanted: tuple[int, int] | None) -> int:
@@ -238,11 +238,11 @@ def _check_sizes(rows: pa.RecordBatch, limit: int, before: int) -> None:
         return
     import pyarrow as pa  # noqa: PLC0415
 
-    names = [each for each in ("key", "value", "headers") if each in rows.schema.names]
+    names = [column for column in ("key", "value", "headers") if column in rows.schema.names]
     folded = [name for name in names if pa.types.is_dictionary(rows.schema.field(name).type)]
     others = [name for name in names if name not in folded]
     if folded:  # any row may have the longest entry: when that fits, they need not be unfolded to know
-        longest = sum(_longest(rows.column(each).dictionary) for each in folded)
+        longest = sum(_longest(rows.column(column).dictionary) for column in folded)
         small = HEADER_SIZE + RECORD_OVERHEAD + longest <= limit // 2
         if small and (not others or _first_larger(rows.select(others), limit - longest) is None):
             return
@@ -331,8 +331,8 @@ def _by_key(keys: pa.Array, count: int) -> tuple[bytearray, list[int]]:
 def _counts(places: bytearray, count: int) -> list[int]:
     """How many rows go to each partition, those that go to none at the end."""
     counts = [0] * (count + 1)
-    for each in _numbers(places).value_counts().to_pylist():
-        counts[each["values"]] = each["counts"]  # -1 is the last
+    for entry in _numbers(places).value_counts().to_pylist():
+        counts[entry["values"]] = entry["counts"]  # -1 is the last
     return counts
 
 
@@ -351,8 +351,8 @@ def _all_placed(
 
     row_size = RECORD_OVERHEAD + rows.nbytes // rows.num_rows
     run = max(producer.accumulator.batch_size // row_size, 1)
-    found = producer.known_topics[topic]
-    choices = pa.array([producer.topics.switch(found) for _ in range(0, without, run)], pa.int32())
+    topic_queues = producer.known_topics[topic]
+    choices = pa.array([producer.topics.switch(topic_queues) for _ in range(0, without, run)], pa.int32())
     numbers = _numbers(places)
     lacking = pc.less(numbers, 0)
     ranks = pc.subtract(pc.cumulative_sum(lacking.cast(pa.int64())), 1)

@@ -44,13 +44,13 @@ class Assignor:
 
 def assignors(names: tuple[str, ...]) -> list[Assignor]:
     """Assignors by name, best first; Java's class names are understood."""
-    found = []
+    chosen = []
     for name in names:
         short = _JAVA.get(name.rpartition(".")[2], name)
         if short not in ASSIGNORS:
             raise ConfigError(f"partition.assignment.strategy={name} is not known: write {', '.join(ASSIGNORS)}")
-        found.append(ASSIGNORS[short])
-    return found
+        chosen.append(ASSIGNORS[short])
+    return chosen
 
 
 def _order(members: Members) -> list[str]:
@@ -65,16 +65,16 @@ def _topic_partitions(members: Members, counts: Counts) -> list[TopicPartition]:
 
 def range_assign(members: Members, counts: Counts) -> Assignment:
     """Topic by topic, neighbouring partitions to each member; topics of equal size fall to the same members."""
-    assignment: Assignment = {each: [] for each in members}
+    assignment: Assignment = {member: [] for member in members}
     ordered = _order(members)
     for topic in sorted({topic for member in members.values() for topic in member.topics}):
-        takers = [each for each in ordered if topic in members[each].topics]
+        takers = [member for member in ordered if topic in members[member].topics]
         count = counts.get(topic, 0)
         share, extra = divmod(count, len(takers))
         start = 0
         for index, member in enumerate(takers):
             size = share + (index < extra)
-            assignment[member] += [TopicPartition(topic, each) for each in range(start, start + size)]
+            assignment[member] += [TopicPartition(topic, index) for index in range(start, start + size)]
             start += size
     return assignment
 
@@ -111,14 +111,14 @@ def _held(members: Members, existing: set[TopicPartition]) -> Assignment:
         for where in member.owned:
             if where in existing and where.topic in member.topics:
                 claims[where].append((member.generation, name))
-    held: Assignment = {each: [] for each in members}
+    held: Assignment = {member: [] for member in members}
     for where, claimants in claims.items():
         newest = max(generation for generation, _ in claimants)
         owners = [name for generation, name in claimants if generation == newest]
         if len(owners) == 1:
             held[owners[0]].append(where)
-    for each in held.values():
-        each.sort()
+    for partitions in held.values():
+        partitions.sort()
     return held
 
 
@@ -130,7 +130,7 @@ def _balance_equal(everything: list[TopicPartition], held: Assignment, ordered: 
         quota = least + more
         extra -= more
         assignment[member] = held[member][:quota]
-    taken = {where for each in assignment.values() for where in each}
+    taken = {where for partitions in assignment.values() for where in partitions}
     free = [where for where in everything if where not in taken]
     free.reverse()
     for member in ordered:
@@ -145,12 +145,12 @@ def _balance_equal(everything: list[TopicPartition], held: Assignment, ordered: 
 def _balance_unequal(
     everything: list[TopicPartition], held: Assignment, ordered: list[str], members: Members
 ) -> Assignment:
-    assignment = {each: list(held[each]) for each in ordered}
+    assignment = {member: list(held[member]) for member in ordered}
     owner = {where: name for name, places in assignment.items() for where in places}
     rank = {name: index for index, name in enumerate(ordered)}
 
     def lightest(topic: str) -> str | None:
-        able = [each for each in ordered if topic in members[each].topics]
+        able = [member for member in ordered if topic in members[member].topics]
         return min(able, key=lambda each: (len(assignment[each]), rank[each])) if able else None
 
     for where in everything:

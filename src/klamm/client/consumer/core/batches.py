@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import itemgetter
 
 from klamm.model.errors import CorruptBatch
 from klamm.records.batch import BatchView, Buffer, iter_batches
@@ -21,7 +22,7 @@ def readable(data: Buffer, fetch_offset: int, aborted: Aborted | None) -> tuple[
     batches: list[BatchView] = []
     next_offset = fetch_offset
     open_aborts: set[int] = set()
-    coming = sorted(aborted or (), key=lambda each: each[1])
+    coming = sorted(aborted or (), key=itemgetter(1))
     at = 0
     for batch in iter_batches(data, allow_incomplete_tail=True):
         if batch.last_offset_delta < 0 or batch.base_offset < 0:

@@ -39,9 +39,11 @@ class FetchBuffer:
     def turns(self) -> list[Assigned]:
         """The partitions that may be read, those that had their turn last at the end."""
         assigned = self.subscription.assigned
-        self._order = list(dict.fromkeys([*(each for each in self._order if each in assigned), *assigned]))
-        found = (assigned[each] for each in self._order)
-        return [each for each in found if not each.paused and not each.lent]
+        self._order = list(
+            dict.fromkeys([*(partition for partition in self._order if partition in assigned), *assigned])
+        )
+        states = (assigned[partition] for partition in self._order)
+        return [state for state in states if not state.paused and not state.lent]
 
     def had_turn(self, state: Assigned) -> None:
         """Something of it was handed out: the others are next."""
@@ -53,23 +55,23 @@ class FetchBuffer:
     def collect(self, limit: int | None = None) -> list[Record]:
         """At most `limit` records (max.poll.records), none of the partitions in pieces smaller than need be."""
         limit = self._max_records if limit is None else limit
-        found: list[Record] = []
+        records_out: list[Record] = []
         for state in self.turns():
             try:
-                records = self._decode(state, limit - len(found))
+                records = self._decode(state, limit - len(records_out))
             except RecordError:
-                if found:
+                if records_out:
                     break  # these first: the next call comes upon the error again
                 raise
             if records:
-                found += records
+                records_out += records
                 self.had_turn(state)
-            if len(found) >= limit:
+            if len(records_out) >= limit:
                 break
-            if not found:
+            if not records_out:
                 state.raise_error()
-        self.fetched.records += len(found)
-        return found
+        self.fetched.records += len(records_out)
+        return records_out
 
     def chunk(self) -> Iterator[Record] | None:
         """Records of one partition, of which some may be given back."""
@@ -132,30 +134,30 @@ class FetchBuffer:
 
     def _decode(self, state: Assigned, limit: int) -> list[Record]:
         """At most `limit` records of one partition; its position moves behind them."""
-        found: list[Record] = []
-        while len(found) < limit:
+        records: list[Record] = []
+        while len(records) < limit:
             if not state.pending:
                 if not state.batches:
                     break
                 if not self._decode_batch(state):
                     break
                 continue
-            room = limit - len(found)
+            room = limit - len(records)
             if len(state.pending) <= room:
-                found += state.pending
+                records += state.pending
                 state.pending, state.origin = [], None
             else:
-                found += state.pending[:room]
+                records += state.pending[:room]
                 del state.pending[:room]
-        if found:
-            last = found[-1]
+        if records:
+            last = records[-1]
             state.position = last.offset + 1
             state.position_epoch = last.leader_epoch
             if not state.pending and not state.batches and state.fetch_offset > state.position:
                 state.position = state.fetch_offset
-        if found and (self._key_deserializer is not None or self._value_deserializer is not None):
-            return self._deserialized(state, found)
-        return found
+        if records and (self._key_deserializer is not None or self._value_deserializer is not None):
+            return self._deserialized(state, records)
+        return records
 
     def _decode_batch(self, state: Assigned) -> bool:
         batch = state.batches[0]

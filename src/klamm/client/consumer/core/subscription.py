@@ -160,11 +160,11 @@ class Subscription:
         if not all(isinstance(topic, str) for topic in named):
             raise TypeError(f"topics of subscribe are names or a compiled pattern, not {topics!r}")
         wanted = frozenset(named)
-        if not wanted or not all(isinstance(each, str) and each for each in wanted):
+        if not wanted or not all(isinstance(partition, str) and partition for partition in wanted):
             raise ValueError("subscribe needs names of topics")
-        for each in wanted:
-            if complaint := name_complaint(each):
-                raise ValueError(f"{complaint}; re.compile({each!r}) subscribes to a pattern")
+        for partition in wanted:
+            if complaint := name_complaint(partition):
+                raise ValueError(f"{complaint}; re.compile({partition!r}) subscribes to a pattern")
         self._enter(Mode.TOPICS)
         self.topics = wanted
 
@@ -177,9 +177,9 @@ class Subscription:
         """Look which topics the pattern matches now; True when others than before."""
         if self.pattern is None:
             return False
-        found = frozenset(name for name in names if self.pattern.fullmatch(name))
-        changed = found != self.topics
-        self.topics = found
+        names_matched = frozenset(name for name in names if self.pattern.fullmatch(name))
+        changed = names_matched != self.topics
+        self.topics = names_matched
         return changed
 
     def assign_manually(self, partitions: Iterable[TopicPartition]) -> None:
@@ -206,12 +206,12 @@ class Subscription:
 
     def state(self, where: TopicPartition) -> Assigned:
         """One partition; IllegalStateError when it is not assigned."""
-        found = self.assigned.get(TopicPartition(*where))
-        if found is None:
+        assigned_state = self.assigned.get(TopicPartition(*where))
+        if assigned_state is None:
             raise IllegalStateError(f"{TopicPartition(*where)} is not assigned to this consumer")
-        return found
+        return assigned_state
 
     @property
     def buffered(self) -> int:
         """Bytes fetched ahead."""
-        return sum(each.buffered for each in self.assigned.values())
+        return sum(state.buffered for state in self.assigned.values())

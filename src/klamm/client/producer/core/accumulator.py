@@ -88,10 +88,10 @@ class Accumulator:
 
     def queue(self, where: TopicPartition) -> PartitionQueue:
         """The queue of a partition."""
-        found = self.queues.get(where)
-        if found is None:
-            found = self.queues[where] = PartitionQueue(where)
-        return found
+        partition_queue = self.queues.get(where)
+        if partition_queue is None:
+            partition_queue = self.queues[where] = PartitionQueue(where)
+        return partition_queue
 
     def append(self, queue: PartitionQueue, row: Row, size: int, now: float) -> Batch:
         """Add a record of at most `size` bytes; the caller has seen that there is room for it."""
@@ -203,13 +203,13 @@ class Accumulator:
 
     def expired(self, before: float) -> list[Batch]:
         """Batches created at or before a time, oldest first."""
-        found = []
+        batches = []
         for batch in self.incomplete:
             if batch.created > before:
                 break
             if batch.children is None:
-                found.append(batch)
-        return found
+                batches.append(batch)
+        return batches
 
     def unfinished(self) -> dict[Batch, int]:
         """Every batch not done, with its number of records; one that was split counts as its parts."""

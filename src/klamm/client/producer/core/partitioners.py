@@ -48,19 +48,43 @@ def partitioner(given: object, chance: Chance, *, ignore_keys: bool = False) -> 
     """What the setting `partitioner` means."""
     if callable(given):
         return _checked(given)
+
+    # -1 leaves the choice to the sticky partitioner, which fills one batch before it goes on.
+    def sticky(_topic: str, _key: bytes | None, _count: int) -> int:
+        return -1
+
+    def default(_topic: str, key: bytes | None, count: int) -> int:
+        return -1 if key is None else by_murmur2(key, count)
+
+    def murmur2(_topic: str, key: bytes | None, count: int) -> int:
+        return by_murmur2(key or b"", count)
+
+    def murmur2_random(_topic: str, key: bytes | None, count: int) -> int:
+        return chance.randrange(count) if key is None else by_murmur2(key, count)
+
+    def consistent(_topic: str, key: bytes | None, count: int) -> int:
+        return by_crc32(key or b"", count)
+
+    # librdkafka treats an empty key like none here, Java does not.
+    def consistent_random(_topic: str, key: bytes | None, count: int) -> int:
+        return by_crc32(key, count) if key else chance.randrange(count)
+
+    def at_random(_topic: str, _key: bytes | None, count: int) -> int:
+        return chance.randrange(count)
+
     names: dict[str, Partitioner] = {
-        "default": lambda _t, key, n: -1 if key is None or ignore_keys else by_murmur2(key, n),
-        "murmur2": lambda _t, key, n: by_murmur2(key or b"", n),
-        "murmur2_random": lambda _t, key, n: chance.randrange(n) if key is None else by_murmur2(key, n),
-        "consistent": lambda _t, key, n: by_crc32(key or b"", n),
-        "consistent_random": lambda _t, key, n: by_crc32(key, n) if key else chance.randrange(n),
-        "random": lambda _t, _key, n: chance.randrange(n),
+        "default": sticky if ignore_keys else default,
+        "murmur2": murmur2,
+        "murmur2_random": murmur2_random,
+        "consistent": consistent,
+        "consistent_random": consistent_random,
+        "random": at_random,
         "round_robin": RoundRobin(),
     }
-    found = names.get(str(given))
-    if found is None:
+    choose = names.get(str(given))
+    if choose is None:
         raise ConfigError(f"partitioner={given} is not known: write one of {', '.join(names)} or give a function")
-    return found
+    return choose
 
 
 def _checked(function: Callable[..., object]) -> Partitioner:

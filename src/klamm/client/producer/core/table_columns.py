@@ -74,7 +74,7 @@ def chosen_columns(schema: pa.Schema, given: Mapping[str, object]) -> Chosen:
 def _chosen(schema: pa.Schema, given: tuple[tuple[str, str | None], ...]) -> Chosen:
     import pyarrow as pa  # noqa: PLC0415
 
-    found: list[tuple[str, str, int, Callable[[Any], Any] | None]] = []
+    columns: list[tuple[str, str, int, Callable[[Any], Any] | None]] = []
     folded = False
     for role, name in given:
         if name is None or (name == role and role in _DEFAULTS and name not in schema.names):
@@ -84,9 +84,9 @@ def _chosen(schema: pa.Schema, given: tuple[tuple[str, str | None], ...]) -> Cho
         if not _ACCEPTS[role](_stored(kind)):
             must = f"column {name!r} is {kind}; for {role} it must be {_ALLOWED[role]}"
             raise TypeError(f"{must}: {_advice(role, kind)}")
-        found.append((role, name, index, None if pa.types.is_binary(kind) else _PLAIN[role]))
+        columns.append((role, name, index, None if pa.types.is_binary(kind) else _PLAIN[role]))
         folded |= pa.types.is_dictionary(_stored(kind))
-    roles, names, indexes, forms = zip(*found, strict=True) if found else ((), (), (), ())
+    roles, names, indexes, forms = zip(*columns, strict=True) if columns else ((), (), (), ())
     if not {"key", "value", "headers"} & set(roles):
         raise ValueError("there is nothing to send: name a column for key, value or headers")
     return Chosen(roles, names, indexes, forms, folded)
@@ -167,7 +167,7 @@ def _is_headers(kind: pa.DataType) -> bool:
     if types.is_null(pair):
         return True
     parts = {"key", "value"}
-    if not types.is_struct(pair) or parts - {pair.field(each).name for each in range(pair.num_fields)}:
+    if not types.is_struct(pair) or parts - {pair.field(index).name for index in range(pair.num_fields)}:
         return False
     return all(_is_bytes(pair.field(part).type) for part in parts)
 

@@ -44,36 +44,36 @@ class Topics:
     def learn(self, topic: str) -> Topic:
         """Take a topic as the table has it now."""
         count = self._table.partition_count(topic)
-        found = self.known.get(topic)
-        if found is None:
-            found = self.known[topic] = Topic([], Sticky(self._batch_size, self._chance))
-        if count > len(found.queues):
-            found.queues = [self._accumulator.queue(TopicPartition(topic, index)) for index in range(count)]
-            found.seen = -1
-        return found
+        topic_queues = self.known.get(topic)
+        if topic_queues is None:
+            topic_queues = self.known[topic] = Topic([], Sticky(self._batch_size, self._chance))
+        if count > len(topic_queues.queues):
+            topic_queues.queues = [self._accumulator.queue(TopicPartition(topic, index)) for index in range(count)]
+            topic_queues.seen = -1
+        return topic_queues
 
     def learn_all(self) -> None:
         """The table has changed: topics may have grown."""
         for name in self.known:
             self.learn(name)
 
-    def sticky(self, found: Topic, size: int) -> int:
+    def sticky(self, topic: Topic, size: int) -> int:
         """The partition for a record of `size` bytes without a key."""
-        sticky = found.sticky
-        if sticky.partition < 0 or sticky.partition >= len(found.queues) or sticky.took(size):
-            self.switch(found)
+        sticky = topic.sticky
+        if sticky.partition < 0 or sticky.partition >= len(topic.queues) or sticky.took(size):
+            self.switch(topic)
         return sticky.partition
 
-    def switch(self, found: Topic) -> int:
+    def switch(self, topic: Topic) -> int:
         """Another partition, by how much waits for each."""
-        return found.sticky.switch(len(found.queues), self._loads(found) if self._adaptive else None)
+        return topic.sticky.switch(len(topic.queues), self._loads(topic) if self._adaptive else None)
 
-    def _loads(self, found: Topic) -> list[int]:
-        if found.seen != self._table.version:
-            found.seen = self._table.version
-            found.led = [self._table.leader(queue.where) >= 0 for queue in found.queues]
+    def _loads(self, topic: Topic) -> list[int]:
+        if topic.seen != self._table.version:
+            topic.seen = self._table.version
+            topic.led = [self._table.leader(queue.where) >= 0 for queue in topic.queues]
         before = self._clock() - self._slow_s if self._slow_s else None
         return [
             len(queue) if led and (before is None or not queue.stuck_since(before)) else -1
-            for queue, led in zip(found.queues, found.led, strict=True)
+            for queue, led in zip(topic.queues, topic.led, strict=True)
         ]

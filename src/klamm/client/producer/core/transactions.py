@@ -97,7 +97,7 @@ class Transactions:
                 ErrorCode.TRANSACTION_ABORTABLE, f"the transaction can only be aborted: {self.error}"
             ) from self.error
         if self.status not in allowed:
-            wanted = " or ".join(each.value for each in allowed)
+            wanted = " or ".join(status.value for status in allowed)
             raise InvalidTransactionStateError(
                 ErrorCode.INVALID_TXN_STATE, f"the producer is {self.status.value}; it has to be {wanted}"
             )
