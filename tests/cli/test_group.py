@@ -185,7 +185,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(run, group, topic):
 
 
 def test_deleting(run, group):
-    assert "nobody can be asked" in run("delete", group, code=6)
+    assert "no terminal to confirm" in run("delete", group, code=6)
     assert run("delete", group, "--yes") == f"Deleted {group}.\n"
     assert group not in run("ls")
 

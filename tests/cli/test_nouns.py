@@ -62,7 +62,7 @@ def test_a_topic_from_creation_to_deletion(run):
     assert after["settings"]["cleanup.policy"] == "compact"
     assert "retention.ms" not in after["settings"]
     assert "Nothing to change" in run("topic", "alter", name, "-p", "4", "-c", "cleanup=compact").stderr
-    assert "nobody can be asked" in run("topic", "delete", name, exits=exit_codes.NOT_AGREED).stderr
+    assert "no terminal to confirm" in run("topic", "delete", name, exits=exit_codes.NOT_AGREED).stderr
     assert run("topic", "delete", name, "--dry-run").stdout.startswith(f"- topic {name} ")
     assert run("topic", "delete", name, "-y").stdout == f"Deleted {name}.\n"
     gone = run("topic", "show", name, exits=exit_codes.NOT_FOUND)
@@ -84,7 +84,7 @@ def test_what_the_broker_refuses_is_said_in_its_words(run):
     assert "INVALID_CONFIG" in run("topic", "create", unique(), "-c", "segment.bytes=1", exits=1).stderr
     run("topic", "create", unique(), "-c", "retention=soon", exits=exit_codes.USAGE)
     nobody = run("topic", "ls", "-b", "127.0.0.1:1", exits=exit_codes.NO_ANSWER, where=False)
-    assert "nobody answers at 127.0.0.1:1" in nobody.stderr
+    assert "no broker answers at 127.0.0.1:1" in nobody.stderr
     assert "klamm doctor" in nobody.stderr
 
 

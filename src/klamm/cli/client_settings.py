@@ -1,7 +1,7 @@
 """Client settings written on a command line, kept in a context or found in a file: who takes which.
 
 A person's `-X` may name a setting of any client; one that no client has is a mistake and refused with the nearest right
-name. A properties file written for Java's clients is taken as Java takes it: names nobody knows are left out, PEM
+name. A properties file written for Java's clients is taken as Java takes it: unknown names are left out, PEM
 stores become the files they are, and what this client cannot do (passwords, Java's own key stores) is refused before
 anything is asked.
 """

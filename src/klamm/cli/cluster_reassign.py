@@ -116,7 +116,7 @@ def drain(
 
 @click.command()
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...", shell_complete=complete_topic)
-@click.option("--unclean", is_flag=True, help="Let any living replica lead where nobody does; records may be lost.")
+@click.option("--unclean", is_flag=True, help="Elect any living replica where there is no leader; records may be lost.")
 @cluster_options
 @consent_options
 @refuses

@@ -115,7 +115,7 @@ def refuses(command: Callable[P, R]) -> Callable[P, R]:
 
 
 def reader_left() -> click.exceptions.Exit:
-    """Whoever read our output has seen enough (`klamm consume t | head`): nothing is wrong, and no more can be said."""
+    """The exit for a closed output pipe (`klamm consume t | head`): no error, and nothing more can be written."""
     import os
     import sys
 

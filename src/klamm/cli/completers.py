@@ -1,4 +1,4 @@
-"""Names for the Tab key: topics and groups of the cluster in use, asked with little patience."""
+"""Names for the Tab key: topics and groups of the cluster in use, within a short timeout."""
 
 from __future__ import annotations
 

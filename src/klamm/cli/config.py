@@ -35,7 +35,7 @@ def config() -> None:
 @config.command("ls")
 @_kind
 @_name
-@click.option("--all", "everything", is_flag=True, help="Those nobody has set too.")
+@click.option("--all", "everything", is_flag=True, help="Unset ones too, with their defaults.")
 @click.option("--docs", is_flag=True, help="Say what each one means.")
 @click.option("--raw", is_flag=True, help="Numbers as the broker keeps them.")
 @cluster_options
@@ -113,7 +113,7 @@ def change_settings(
     settings: tuple[str, ...],
     keys: tuple[str, ...],
 ) -> list[ConfigOperation]:
-    """What has to be done, written into the plan; checked by the broker before anybody is asked."""
+    """Add the config operations to the plan and return them; the broker validates them before the prompt."""
     from klamm.cli.queries import configs
     from klamm.cli.setting_syntax import parse_settings, setting_name, to_person, true_name
     from klamm.client.admin.config_types import AlterOp

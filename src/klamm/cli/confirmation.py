@@ -93,7 +93,7 @@ class Consent:
         if given != name:
             raise Refusal(
                 f"the context {name} is protected and was not named; nothing was changed."
-                f" Write --confirm {name} where nobody can type it",
+                f" Write --confirm {name} where it cannot be typed",
                 code=exit_codes.NOT_AGREED,
             )
 
@@ -111,7 +111,7 @@ def _can_ask() -> bool:
 def _ask(plan: Plan) -> None:
     if not _can_ask():
         raise Refusal(
-            "this takes something away and nobody can be asked; nothing was changed."
+            "this takes something away and there is no terminal to confirm it on; nothing was changed."
             " Look with --dry-run, then write --yes",
             code=exit_codes.NOT_AGREED,
         )

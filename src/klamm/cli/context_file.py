@@ -37,7 +37,7 @@ class Context:
     protected: bool = False
     settings: dict[str, str] = field(default_factory=dict)
     cluster_id: str | None = None
-    """Which cluster it was found to be; None as long as nobody has asked it anything."""
+    """The id of its cluster; None until the first connection."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class Contexts:
     contexts: dict[str, Context] = field(default_factory=dict)
 
     def get(self, name: str) -> Context:
-        """The context of that name; refuses one nobody made."""
+        """The context of that name; refuses one that does not exist."""
         if name not in self.contexts:
             known = ", ".join(sorted(self.contexts)) or "none"
             raise Refusal(
@@ -88,7 +88,7 @@ def _keep_id(held: Contexts, name: str, cluster_id: str | None) -> None:
 def guardian(cluster: BlockingCluster) -> str | None:
     """The name of a protected context that is this cluster.
 
-    One that nobody has asked anything yet is asked now, with little patience: as the same cluster it would answer.
+    One without a known cluster id is asked now, with a short timeout: the same cluster would answer.
     """
     here = cluster_id(cluster)
     held = load()

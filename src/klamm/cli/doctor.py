@@ -74,7 +74,7 @@ class Doctor:
 
         reached = [address for address in parse_addresses(self.target.bootstrap) if self._address(*address)]
         if not reached:
-            self.add("cluster", "left out", "nobody could be asked anything")
+            self.add("cluster", "left out", "no broker could be reached")
             return
         try:
             bootstrap = ",".join(f"{host}:{port}" for host, port in reached)
@@ -118,7 +118,7 @@ class Doctor:
             addresses = self._look_up(host, port)
             took = (time.perf_counter() - began) * 1000
         except TimeoutError:
-            self.add("DNS", "wrong", f"nobody tells the address of {host} in time; check the name, or the name server")
+            self.add("DNS", "wrong", f"{host} could not be resolved in time; check the name, or the name server")
             return False
         except OSError as error:
             self.add("DNS", "wrong", f"{host} has no address: {error.strerror}; check the name, or /etc/hosts")
@@ -130,7 +130,7 @@ class Doctor:
         return reached
 
     def _look_up(self, host: str, port: int) -> list[str]:
-        """The addresses of a name. The system has a patience of its own there, so a thread waits for it."""
+        """The addresses of a name; in a thread, since the resolver's own timeout cannot be set."""
         addresses: list[str] = []
         failed: list[OSError] = []
 
@@ -296,7 +296,7 @@ class Doctor:
             self.add("round trip", "ok", f"written and acknowledged in {wrote:.1f} ms, read back in {read:.1f} ms")
             self._clock(records[0].timestamp, before, after)
         finally:
-            # Interrupted, the connection may still owe an answer to somebody else's question: a new one owes none.
+            # Interrupted, the connection may have a response outstanding; a new connection has none.
             with self.target.cluster() as cluster:
                 delete_topics(cluster, [name])
 

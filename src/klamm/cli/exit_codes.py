@@ -15,9 +15,9 @@ USAGE: Final = 2
 NOT_FOUND: Final = 3
 """There is no such topic, group, transactional id, context."""
 DENIED: Final = 4
-"""Whoever asks may not do that."""
+"""Authentication or authorization failed."""
 NO_ANSWER: Final = 5
-"""Nobody answers, or not in time."""
+"""No broker answers, or not in time."""
 NOT_AGREED: Final = 6
 """Nothing was changed: the change was not agreed to."""
 INTERRUPTED: Final = 130
@@ -31,7 +31,7 @@ MEANINGS: Final = {
     USAGE: "the command line cannot be understood",
     NOT_FOUND: "no such topic, group, transactional id or context",
     DENIED: "not allowed: authentication or authorization failed",
-    NO_ANSWER: "nobody answers, or not in time",
+    NO_ANSWER: "no broker answers, or not in time",
     NOT_AGREED: "nothing was changed, because the change was not agreed to",
     INTERRUPTED: "interrupted before it was done",
     TERMINATED: "told to end (SIGTERM) before it was done",

@@ -271,7 +271,7 @@ def _must_be_number(node: ast.expr, whole: ast.expr) -> None:
 
 
 def _must_compare(one: ast.expr, op: ast.cmpop, other: ast.expr) -> None:
-    """FilterError for two that can never be compared: nobody means that."""
+    """FilterError for two constants that can never be compared: a mistake."""
     kinds = _known_kind(one), _known_kind(other)
     if None in kinds or isinstance(op, ast.In | ast.NotIn | ast.Is | ast.IsNot):
         return

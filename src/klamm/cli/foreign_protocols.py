@@ -9,7 +9,7 @@ _FIRST_BYTES: Final = (
     re.compile(r"(\S+) answers with (-?\d+) bytes"),
     re.compile(r"the connection to (\S+) broke: a frame of (-?\d+) bytes"),
 )
-"""The first four bytes were taken for a length, which nobody answers with."""
+"""The first four bytes were taken for the length of a response, which no broker sends."""
 _HUNG_UP: Final = re.compile(
     r"(\S+?) (?:does not answer: Connection reset|closed the connection|broke: .*reset by peer)"
 )
@@ -46,19 +46,19 @@ def _tls(address: str) -> str:
 
 
 def _speaks_tls(address: str) -> bool:
-    """Whether somebody shakes hands there: a TLS port may hang up on what it does not understand without a word."""
+    """Whether a TLS handshake succeeds there: a TLS port may close the connection without an alert."""
     import socket
     import ssl
 
     host, _, port = address.rpartition(":")
     if not port.isdecimal():
         return False
-    anybody = ssl.create_default_context()
-    anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE  # nothing is said to it
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # no data is sent to it
     try:
         with (
             socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_S) as raw,
-            anybody.wrap_socket(raw),
+            context.wrap_socket(raw),
         ):
             return True
     except ssl.SSLError as error:

@@ -23,7 +23,7 @@ PATIENCE_S = 3.0
 class Silence:
     """Tells a cluster that is gone from one that has nothing to give, for a member that waits for either.
 
-    `ask` is any question to the cluster; OSError says that nobody answers. `tell` is given a sentence when that is so,
+    `ask` sends any request; OSError means that no broker answers. `tell` is given a sentence when that is so,
     and another when it is over.
     """
 
@@ -153,7 +153,7 @@ class _Member:
 
         assert self._consumer is not None
         for where in self._unread:
-            with suppress(KafkaError):  # nobody knows yet where it begins
+            with suppress(KafkaError):  # its start offset is not known yet
                 self._read[where] = OffsetAndMetadata(self._consumer.position(where, POSITION_S))
         if self._read:
             self._consumer.commit(dict(self._read))

@@ -73,7 +73,7 @@ def seek_group(
     for partition in partitions:
         topic, index = partition
         if partition not in latest:
-            raise KlammError(ErrorCode.LEADER_NOT_AVAILABLE, f"nobody leads {topic}-{index}; nothing was changed")
+            raise KlammError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{index} has no leader; nothing was changed")
         before = next((position.offset for where, position in committed.items() if where == partition), None)
         if target.step is not None:
             wanted = (earliest[partition] if before is None else before) + target.step

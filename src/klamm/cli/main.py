@@ -63,7 +63,7 @@ class LazyGroup(click.Group):
         return find_command(cmd_name)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run a command; it ends well when whoever reads its output has seen enough."""
+        """Run a command; a closed output pipe is no error."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:

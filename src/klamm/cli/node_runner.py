@@ -55,7 +55,7 @@ def serve(config: NodeConfig, *, other_port: str = "choose another port in `list
 
 
 def stop_at_eof() -> None:
-    """Stop this process as SIGTERM does once standard input ends: whoever started it is gone."""
+    """Stop this process as SIGTERM does once standard input ends: its parent is gone."""
     import os
     import signal
     import threading
@@ -73,7 +73,7 @@ def refuse_exposure(listeners: Iterable[Listener]) -> None:
     for listener in listeners:
         if not listener.loopback:
             raise Refusal(
-                f"{listener} opens the node to other machines, and it asks nobody for a password;"
+                f"{listener} opens the node to other machines, and it has no authentication;"
                 " add --allow-insecure-bind if that is meant"
             )
 

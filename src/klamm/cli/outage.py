@@ -18,7 +18,7 @@ _PAUSE_MAX_S: Final = 1.0
 class Outage:
     """A time in which partitions do not answer: how long it may last, and what is said of it.
 
-    With a patience of None it may last for ever. `tell` is given a sentence when it lasts and another at its end.
+    With a limit of None it may last for ever. `tell` is given a sentence when it lasts and another at its end.
     """
 
     def __init__(self, patience_s: float | None, tell: Callable[[str], None] | None = None) -> None:

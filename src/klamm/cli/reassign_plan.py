@@ -1,4 +1,4 @@
-"""Where replicas should lie: a plan of moves, made without asking anybody.
+"""Where replicas should be: a plan of moves, computed without requests.
 
 Pure. What stands well stays: a replica moves only off a broker it must leave, to reach the number of copies wanted, or
 to even out how many replicas brokers hold. Copies go to different racks as far as there are racks. Leaders, the first

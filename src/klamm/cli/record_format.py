@@ -137,7 +137,7 @@ def record_row(record: RecordLike, decode: str = "text") -> dict[str, Any]:
 
 
 def _header_row(headers: Sequence[tuple[str, Any]]) -> Any:
-    """An object, as everybody expects; pairs where a name is there twice, so that none is lost."""
+    """Headers as an object; as pairs when a name occurs twice, so that none is lost."""
     named = {name: shown(value, "text") for name, value in headers}
     return named if len(named) == len(headers) else [[name, shown(value, "text")] for name, value in headers]
 

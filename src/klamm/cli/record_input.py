@@ -20,7 +20,7 @@ def from_json(line: bytes, where: str) -> Draft:
     """One line of `-i jsonl`.
 
     An object with `value` is a record, and has no other fields than a record has. An object without `value` and `key`,
-    and whatever is no object, is a value itself. What is in between is a mistake: nobody means half a record.
+    and whatever is no object, is a value itself. Anything in between is an error.
     """
     try:
         given = json.loads(line)

@@ -63,7 +63,7 @@ def _yaml_lines(record: Record, decode: str) -> str:
 
 
 def _write_json(rows: Iterator[dict[str, Any]]) -> None:
-    """One list, item by item; it is closed too when somebody has seen enough of it."""
+    """One list, item by item; closed also when the reader stops early."""
     empty = True
     try:
         for row in rows:

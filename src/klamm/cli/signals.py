@@ -11,7 +11,7 @@ import threading
 from typing import Final, NoReturn, Self
 
 GRACE_S: Final = 1.0
-"""How long an end may wait once somebody has asked for it: a pipe that nobody reads takes a record never."""
+"""How long a record may delay the end after a signal: writing to a pipe that is not read blocks for ever."""
 _NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -24,7 +24,7 @@ def _stop(number: int) -> NoReturn:
 
 
 def end_on_sigterm() -> None:
-    """Let SIGTERM be raised where the process is, as Ctrl-C is, unless somebody else wants it."""
+    """Let SIGTERM be raised where the process is, as Ctrl-C is, unless it has another handler."""
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _stop_on_signal)
 
@@ -62,7 +62,7 @@ class WholeRecords:
             signal.signal(number, handler)  # type: ignore[arg-type]  # as it was given
 
     def obey(self) -> None:
-        """End here if somebody has asked for it."""
+        """End here if a signal has arrived."""
         if self._asked is not None:
             signal.setitimer(signal.ITIMER_REAL, 0)
             _stop(self._asked)

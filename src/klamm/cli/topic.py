@@ -153,7 +153,7 @@ def _measure(
 
 @topic.command("show")
 @click.argument("name", metavar="TOPIC", shell_complete=complete_topic)
-@click.option("--all", "everything", is_flag=True, help="Settings nobody has set too.")
+@click.option("--all", "everything", is_flag=True, help="Unset settings too, with their defaults.")
 @cluster_options
 @output_option
 @refuses

@@ -134,7 +134,7 @@ def _describe(cluster: BlockingCluster, transactional_id: str) -> dict[str, Any]
     if described.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
         raise broker_refusal(
             ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
-            f"nobody has used the transactional id {transactional_id}; `klamm txn ls` lists those in use",
+            f"the transactional id {transactional_id} was never used; `klamm txn ls` lists those in use",
         )
     if described.error_code:
         raise broker_refusal(ErrorCode(described.error_code), f"{transactional_id} cannot be shown")

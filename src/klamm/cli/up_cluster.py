@@ -62,12 +62,12 @@ class Supervisor:
             self._signal_all(signal.SIGKILL)
 
     async def _announce(self, watchers: Sequence[asyncio.Task[None]]) -> None:
-        everybody = asyncio.create_task(self._all_ready())
+        all_ready = asyncio.create_task(self._all_ready())
         stop = asyncio.create_task(self._stopping.wait())
-        await asyncio.wait([everybody, stop, *watchers], timeout=READY_S, return_when="FIRST_COMPLETED")
+        await asyncio.wait([all_ready, stop, *watchers], timeout=READY_S, return_when="FIRST_COMPLETED")
         stop.cancel()
-        if not everybody.done():
-            everybody.cancel()
+        if not all_ready.done():
+            all_ready.cancel()
             if self._stopping.is_set() or any(watcher.done() for watcher in watchers):
                 return
             missing = [node for node in self._nodes if not self._ready[node.node_id].is_set()]
@@ -112,7 +112,7 @@ class Supervisor:
             self._log_level,
             "--until-eof",
         )
-        with open(node.log, "ab") as log:  # noqa: ASYNC230 - a supervisor has nobody else to serve meanwhile
+        with open(node.log, "ab") as log:  # noqa: ASYNC230 - a supervisor serves nothing else meanwhile
             process = await asyncio.create_subprocess_exec(
                 *command,
                 stdin=asyncio.subprocess.PIPE,

@@ -57,7 +57,6 @@ class Admin(BlockingFace):
 
     describe_configs = _blocking(AsyncAdmin.describe_configs)
     alter_configs = _blocking(AsyncAdmin.alter_configs)
-    apply_config_operations = _blocking(AsyncAdmin.apply_config_operations)
     list_config_resources = _blocking(AsyncAdmin.list_config_resources)
 
     list_groups = _blocking(AsyncAdmin.list_groups)

@@ -65,7 +65,7 @@ class BlockingConnection:
         try:
             self._socket = socket.create_connection((host, port), timeout=timeout_s)
         except OSError as error:
-            raise Unreachable(f"nobody answers at {self.address}: {error.strerror or error}") from error
+            raise Unreachable(f"no broker answers at {self.address}: {error.strerror or error}") from error
         if tls is not None:
             self._secure(tls, host)
         self._correlation_id = 0

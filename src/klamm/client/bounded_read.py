@@ -173,7 +173,7 @@ class BoundedRead:
     async def _look_again(self) -> None:
         """A log that lost its last records (an unclean election) does not come to the end it had: take the new one."""
         committed = self._consumer.settings["isolation.level"] == "read_committed"
-        with contextlib.suppress(KafkaError):  # whoever does not answer now is asked again, and by fetches anyway
+        with contextlib.suppress(KafkaError):  # a broker that does not answer now is asked again
             wanted = dict.fromkeys(self._ends, LATEST)
             offsets = await list_offsets(self._consumer.cluster, wanted, _SILENCE_S, committed=committed)
             for where, last in offsets.items():

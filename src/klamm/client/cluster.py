@@ -146,7 +146,7 @@ class Cluster:
         return {"connection-count": open_now, **self.traffic.metrics()}
 
     async def _keep(self) -> None:
-        """Ask again when metadata is old, and close what nobody uses."""
+        """Refresh metadata when it is old, and close idle connections."""
         age_s = max(self.settings.seconds("metadata.max.age.ms"), 0.05)
         idle_s = self.settings.seconds("connections.max.idle.ms")
         while True:
@@ -373,7 +373,7 @@ class Cluster:
         answer = await connection.request(request, version)
         coordinator = answer.coordinators[0] if version >= 4 and answer.coordinators else answer
         if coordinator.error_code:
-            raise error_for(coordinator.error_code, coordinator.error_message or f"nobody looks after {key}")
+            raise error_for(coordinator.error_code, coordinator.error_message or f"{key} has no coordinator")
         return Broker(coordinator.node_id, coordinator.host, coordinator.port)
 
     async def retrying(

@@ -112,7 +112,7 @@ COMMON: Final = (
     ConfigKey("statistics.callback", OBJECT, None, "A function that is called with a dict of metrics; be quick in it."),
     ConfigKey("client.rack", S, "", "Where this client is; fetches go to a replica of the same rack."),
     ConfigKey("request.timeout.ms", INT, 30_000, "How long to wait for an answer.", rule=at_least(1)),
-    ConfigKey("connections.max.idle.ms", L, 540_000, "Close a connection nobody used for so long."),
+    ConfigKey("connections.max.idle.ms", L, 540_000, "Close a connection that was idle for so long."),
     ConfigKey("socket.connection.setup.timeout.ms", L, 10_000, "How long to wait for a connection.", rule=at_least(1)),
     ConfigKey("reconnect.backoff.ms", L, 50, "Wait before connecting again.", rule=at_least(0)),
     ConfigKey("reconnect.backoff.max.ms", L, 1_000, "The longest such wait; it doubles.", rule=at_least(0)),

@@ -202,7 +202,7 @@ class Connection:
                 lost = DisconnectedError(f"the connection to {self.address} broke: {error or type(error).__name__}")
                 lost.__cause__ = error
                 request.future.set_exception(lost)
-                request.future.exception()  # whoever waits still gets it; nobody waiting is no warning
+                request.future.exception()  # marks it as retrieved: a request that is not awaited is no warning
 
     # Requests
 
@@ -401,7 +401,7 @@ class Connection:
 
     def _answered(self, answer: memoryview) -> None:
         if not self._pending:
-            raise RemoteProtocolError(f"{self.address} answers a question nobody asked")
+            raise RemoteProtocolError(f"{self.address} sends a response without a request")
         pending = self._pending.popleft()
         self._traffic.answered(len(answer) + 4, self._loop.time() - pending.sent)
         self._flows = len(answer) >= _FLOW_BYTES

@@ -5,7 +5,7 @@ KafkaError(KlammError)                  code, message, retriable
 │  ├─ KafkaTimeoutError (TimeoutError)  the time ran out
 │  │  └─ BufferFullError                buffer.memory stayed full for max.block.ms
 │  ├─ DisconnectedError                 a connection broke
-│  │  └─ BrokersUnreachableError        nobody answers
+│  │  └─ BrokersUnreachableError        no broker answers
 │  ├─ UnknownTopicOrPartitionError
 │  └─ NotLeaderError, CoordinatorError
 ├─ AuthorizationError                   TopicAuthorizationError, GroupAuthorizationError, ClusterAuthorizationError,
@@ -322,7 +322,7 @@ _KINDS: dict[ErrorCode, type[KafkaError]] = {
 
 
 def code_of(number: int) -> ErrorCode:
-    """The code a broker sent; one that nobody knows yet is UNKNOWN_SERVER_ERROR."""
+    """The code a broker sent; one unknown to this client is UNKNOWN_SERVER_ERROR."""
     try:
         return ErrorCode(number)
     except ValueError:

@@ -1,6 +1,6 @@
 """The one thread of the blocking faces: an event loop for all blocking clients of the process.
 
-It starts with the first of them and ends with the last, and not while anybody waits for it. After a fork the child
+It starts with the first of them and ends with the last, but not while a caller waits for it. After a fork the child
 begins with a thread of its own; clients made before it are the parent's. A `BlockingFace` is what they have in common.
 """
 
@@ -138,7 +138,7 @@ class BlockingFace:
         self._leaving = False
         self._gone = f"the {name} is closed"
         self._thread: LoopThread | None = acquire()
-        _fork_hooks[self] = weakref.WeakMethod(self._orphan)
+        _fork_hooks[self] = self.__class__._orphan
         try:
             self._run(lived.start())
         except BaseException as error:
@@ -186,23 +186,21 @@ class BlockingFace:
             release(thread)
 
     def _orphan(self) -> None:
-        """This process is a child of the one whose client it is."""
+        """Called in a forked child: the client belongs to the parent process."""
         self._thread = None
         self._gone = f"the {self._name} was made before the process forked: make one in the child"
 
 
-_fork_hooks: weakref.WeakKeyDictionary[BlockingFace, weakref.WeakMethod[Callable[[], None]]] = (
-    weakref.WeakKeyDictionary()
-)
+_fork_hooks: weakref.WeakKeyDictionary[BlockingFace, Callable[[Any], None]] = weakref.WeakKeyDictionary()
+"""What to call with each face in a forked child."""
 
 
 def _after_fork() -> None:
-    """Only the thread that forked lives on in the child: nobody runs the loop, or gives a lock back."""
+    """Reset the state in a forked child: its only thread neither runs the loop nor releases locks held by others."""
     global _lock, _shared
     _lock, _shared = threading.Lock(), None
-    for hook in list(_fork_hooks.values()):
-        if (orphan := hook()) is not None:
-            orphan()
+    for face, orphan in list(_fork_hooks.items()):
+        orphan(face)
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -33,7 +33,7 @@ class CommonSettings(TypedDict, total=False):
     request_timeout_ms: int | str | None
     """How long to wait for an answer."""
     connections_max_idle_ms: int | str | None
-    """Close a connection nobody used for so long."""
+    """Close a connection that was idle for so long."""
     socket_connection_setup_timeout_ms: int | str | None
     """How long to wait for a connection."""
     reconnect_backoff_ms: int | str | None

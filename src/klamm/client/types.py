@@ -54,7 +54,7 @@ class Record(NamedTuple, Generic[K, V]):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a produced record landed; `offset` is -1 when nobody was asked (acks=0)."""
+    """Where a produced record landed; `offset` is -1 without a response (acks=0)."""
 
     topic: str
     partition: int

@@ -22,7 +22,7 @@ FLAGS: Final = Flags(
     COMMAND_CONFIG,
     Flag("describe", "Show settings."),
     Flag("alter", "Change settings."),
-    Flag("all", "With --describe: those nobody has set too."),
+    Flag("all", "With --describe: unset ones too."),
     Flag("entity-type", "topics, brokers, groups, client-metrics, broker-loggers, users, clients or ips.", "type"),
     Flag("entity-name", "Which of them.", "name"),
     Flag("entity-default", "What all of them share."),

@@ -111,7 +111,7 @@ def _print_all(parsed: Parsed, source: Source, formatter: Formatter) -> None:
 
 
 def _forget_output() -> None:
-    """Let what is left in the buffer go nowhere: there is nobody to read it, which was said."""
+    """Discard what is left in the buffer: the reader of the pipe is gone, which was reported."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -32,7 +32,7 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 class Signals:
     """SIGINT and SIGTERM end the reading and not the process, which has offsets to commit and a group to leave.
 
-    The second one ends the process as ever: whoever is impatient need not wait.
+    A second signal ends the process at once.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Signals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():  # nobody else may
+        if threading.current_thread() is threading.main_thread():  # only the main thread may set handlers
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._catch)
         return self
@@ -119,7 +119,7 @@ class Source:
         self._idle_s = None if timeout_ms is None or timeout_ms < 0 else timeout_ms / 1000
 
     def records(self) -> Generator[Record]:
-        """The records; whoever leaves in between gives the rest of what was fetched back."""
+        """The records; a caller that stops early leaves the rest of the fetched records uncommitted."""
         from klamm.client import Consumer
 
         pattern = compiled(self._parsed.text("include")) if self._parsed.has("include") else None

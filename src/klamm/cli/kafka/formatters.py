@@ -84,7 +84,7 @@ _DESERIALIZERS: Final[dict[str, Deserializer]] = {
     "ByteArray": bytes,
     "ByteBuffer": _byte_buffer,
 }
-"""By the class's name; Java prints the address of a byte array, which helps nobody: here they are the bytes."""
+"""By the class's name; Java prints the address of a byte array; here it is its bytes."""
 
 
 def deserializer(name: str) -> Deserializer | None:

@@ -67,7 +67,7 @@ def new_offsets(cluster: BlockingCluster, parsed: Parsed, name: str) -> dict[Pla
 
 
 def _check_exist(cluster: BlockingCluster, places: list[Place]) -> None:
-    """Usage with Kafka's sentence when there are partitions among them that nobody has."""
+    """Usage with Kafka's sentence when some of the partitions do not exist."""
     from klamm.cli.queries.topics import list_topics
 
     known = {(topic.name, partition.partition) for topic in list_topics(cluster) for partition in topic.partitions}

@@ -77,8 +77,15 @@ def alter(
     validate_only: bool = False,
 ) -> None:
     """Change configs of one resource, all or none."""
-    work = ConfigsAdmin(cluster).apply_config_operations(_resource(kind, name), operations, validate_only=validate_only)
+    changes: dict[str, tuple[AlterOp, str | None]] = {}
+    repeated = []
+    for operation, key, value in operations:
+        if key in changes:
+            repeated.append(key)
+        changes[key] = operation, value
+    if repeated:  # the broker would refuse such a request in the same words
+        raise KlammError(ErrorCode.INVALID_REQUEST, f"These configs are named twice: {','.join(repeated)}")
     try:
-        cluster.run(work)
+        cluster.run(ConfigsAdmin(cluster).alter_configs({_resource(kind, name): changes}, validate_only=validate_only))
     except KafkaError as error:
         raise (_lookup_error(error) if kind is ResourceType.TOPIC else error) from None

@@ -116,7 +116,7 @@ class AdminBase:
     async def _ask_coordinator(
         self, kind: int, key: str, request: Any, check: Callable[[Any], None], version: int | None = None
     ) -> Any:
-        """Ask whoever looks after `key`; `check` raises what the answer refuses; a moved coordinator is followed."""
+        """Ask the coordinator of `key`; `check` raises the errors of the response; a moved coordinator is followed."""
 
         async def once() -> Any:
             coordinator = await self.cluster.find_coordinator(kind, key)

@@ -55,7 +55,7 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody set it."""
+        """Whether it has its default value."""
         return self.source is ConfigSource.DEFAULT_CONFIG
 
 

@@ -86,25 +86,6 @@ class ConfigsAdmin(AdminBase):
             mine = [_alter(name, change) for name, change in wanted.items()]
             groups.setdefault(_owner(resource), {})[resource] = mine
 
-        await self._alter_configs(groups, validate_only)
-
-    async def apply_config_operations(
-        self,
-        resource: ConfigResource,
-        operations: Iterable[tuple[AlterOp, str, str | None]],
-        *,
-        validate_only: bool = False,
-    ) -> None:
-        """Change configs of one resource by (operation, name, value), in this order; a name may occur twice."""
-        changes = [
-            AlterableConfig(name=name, config_operation=int(operation), value=value)
-            for operation, name, value in operations
-        ]
-        await self._alter_configs({_owner(resource): {resource: changes}}, validate_only)
-
-    async def _alter_configs(
-        self, groups: Mapping[int | None, Mapping[ConfigResource, list[AlterableConfig]]], validate_only: bool
-    ) -> None:
         async def once() -> Outcomes:
             outcomes = Outcomes()
             for broker, mine in groups.items():

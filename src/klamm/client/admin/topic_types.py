@@ -20,7 +20,7 @@ class TopicListing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """One partition: leader (-1 when nobody leads), replicas, those in sync, those that could lead."""
+    """One partition: leader (-1 for none), replicas, those in sync, those that could lead."""
 
     partition: int
     leader: int

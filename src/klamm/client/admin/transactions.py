@@ -130,7 +130,7 @@ class TransactionsAdmin(AdminBase):
         await self._retrying(once)
 
     async def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """Lock out whoever uses these transactional ids now; returns their new (producer id, epoch)."""
+        """Fence the producers that use these transactional ids; returns their new (producer id, epoch)."""
         identities = {}
         for name in texts(transactional_ids, "fence_producers"):
             request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1)

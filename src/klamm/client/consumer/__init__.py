@@ -1,8 +1,8 @@
-"""Consuming: pure parts (`assignors`, `subscription`, `sessions`, `batches`, `shelf`) under a shell.
+"""The consumer: pure parts in `core` (subscription, assignors, fetch sessions, fetch buffer) under a shell.
 
-`fetcher` reads ahead, `shelf` hands out, `classic` and `modern` are the two ways to be in a group, `holdings` is what a
-group gave, `positions` says where to read on, `commits` stores it, `offsets` asks brokers for both; `consumer` is what
-users hold.
+`fetcher` reads ahead, `classic_protocol` and `consumer_protocol` are the two group protocols, `assignment` is what the
+group assigned, `fetch_positions` decides where to read on, `commits` commits it, `offsets` requests both from brokers;
+`consumer` is the public class.
 """
 
 from klamm.client.consumer.consumer import AsyncConsumer

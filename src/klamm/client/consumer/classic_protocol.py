@@ -85,7 +85,7 @@ class ClassicGroup:
             self.rejoin()
 
     def _look_again(self) -> None:
-        """A topic that was unknown when it was assigned may only be new: ask until somebody knows it."""
+        """A topic that was unknown when it was assigned may only be new: refresh until it is known."""
         if self._counts and not all(self._counts.values()):
             self._cluster.request_update()
 

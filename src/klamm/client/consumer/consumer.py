@@ -134,7 +134,7 @@ class AsyncConsumer(Cursor, Generic[K, V]):
         await self.close()
 
     async def start(self) -> None:
-        """Reach the cluster; BrokersUnreachableError when nobody answers."""
+        """Connect to the cluster; BrokersUnreachableError when no broker answers."""
         if self._cluster is not None:
             return
         cluster = Cluster(self.settings)

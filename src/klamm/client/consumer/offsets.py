@@ -92,7 +92,7 @@ async def list_offsets(
         for where, time in left.items():
             known = cluster.table.partition(where)
             if known is None or known.leader < 0:
-                refusal = error_for(ErrorCode.LEADER_NOT_AVAILABLE if known else 3, f"nobody leads {where}")
+                refusal = error_for(ErrorCode.LEADER_NOT_AVAILABLE if known else 3, f"{where} has no leader")
                 continue
             asked = ListOffsetsPartition(
                 partition_index=where.partition, current_leader_epoch=known.leader_epoch, timestamp=time

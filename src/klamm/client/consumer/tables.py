@@ -1,7 +1,7 @@
 """Fetched batches to tables; those that must be unpacked in a thread, so that the loop goes on meanwhile.
 
-What a poll takes from the shelf is lent to the thread: nobody else gets records of these partitions meanwhile, and
-their positions stay until the table is handed out. Whatever happens in between (a seek, a pause, a cancelled poll,
+What a poll takes from the fetch buffer is lent to the thread: no other poll gets records of these partitions meanwhile,
+and their positions stay until the table is handed out. Whatever happens in between (a seek, a pause, a cancelled poll,
 damaged bytes), batches are handed out once or go back. Only the decoding itself runs in the thread, over memory that
 nothing writes to.
 """

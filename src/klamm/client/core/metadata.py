@@ -55,7 +55,7 @@ class ClusterTable:
         """Counts changes, so that others can keep what they derived from it."""
 
     def leader(self, where: TopicPartition) -> int:
-        """The broker to write to, -1 when nobody leads."""
+        """The broker to write to, -1 for none."""
         partition = self.partition(where)
         return -1 if partition is None else partition.leader
 

@@ -1,8 +1,8 @@
-"""Producing: pure parts (`rows`, `topics`, `partitioners`, `accumulator`, `identity`, `transactions`) under a shell.
+"""The producer: pure parts in `core` (accumulator, partitioners, identity, transactions) under a shell.
 
-`batch` is what goes to a broker and the promises about it, `sender` gets it there, `room` is where callers wait while
-buffers are full, `session` stands for the producer with coordinators, which `coordinator` asks, `tables` makes batches
-of Arrow tables; `producer` is what users hold.
+`batch` is what goes to a broker and the deliveries of its records, `sender` sends it, `backpressure` blocks callers
+while buffer.memory is full, `session` and `coordinator` handle producer ids and transactions, `tables` makes batches of
+Arrow tables; `producer` is the public class.
 """
 
 from klamm.client.producer.batch import Delivery

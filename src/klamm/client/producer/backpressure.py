@@ -1,4 +1,4 @@
-"""Back-pressure: whoever finds buffer.memory full waits here until something was delivered."""
+"""Backpressure: callers wait here while buffer.memory is full, until batches were delivered."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Backpressure:
     async def wait(self, below: int, limit_s: float, deadline: float, wake: Callable[[], None]) -> None:
         """Until at most `below` bytes are used, or nothing is; BufferFullError at `deadline`, `limit_s` after it began.
 
-        `wake` has the sender look: nobody may linger while others cannot get in. Others may be quicker: look again.
+        `wake` wakes the sender: no batch may linger while callers wait for memory. Another caller may take it first.
         """
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (below, waiter)
@@ -49,7 +49,7 @@ class Backpressure:
                 waiter.set_result(None)
 
     def let_all_in(self) -> None:
-        """Nothing will be freed any more: nobody need wait."""
+        """Wake all waiters: no memory will be freed any more."""
         for _, waiter in list(self._waiters):
             if not waiter.done():
                 waiter.set_result(None)

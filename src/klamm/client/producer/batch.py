@@ -48,7 +48,7 @@ class Part(Protocol):
 
 
 class Batch:
-    """Records for one partition: open while `rows` grows, sealed once `data` is made, done once somebody knows.
+    """Records for one partition: open while `rows` grows, sealed once `data` is made, done once its outcome is known.
 
     Those of a table come as a `part` of it instead of rows.
     """
@@ -200,7 +200,7 @@ class Batch:
             self._finish()
 
     def fail(self, error: KafkaError) -> None:
-        """Nobody will have it, or nobody knows."""
+        """Fail every record: it was not stored, or that is unknown."""
         if not self.done:
             self.error = error
             self._finish()

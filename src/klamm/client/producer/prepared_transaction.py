@@ -1,8 +1,8 @@
 """A transaction that is written but not ended, handed from one process to another.
 
-Whoever wrote it calls `AsyncProducer.prepare_transaction` and goes; whoever decides ends it with `end_prepared`, as
-often as it takes to hear the answer. Until then it is an open transaction like any other: readers of committed data
-wait, the coordinator aborts it after its transaction.timeout.ms, and a new producer of the same id ends it too.
+The process that wrote it calls `AsyncProducer.prepare_transaction` and exits; the one that decides ends it with
+`end_prepared`, repeated until it is answered. Until then it is an open transaction like any other: readers of committed
+data wait, the coordinator aborts it after its transaction.timeout.ms, and a new producer of the same id ends it too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class PreparedTransaction(NamedTuple):
 
 
 async def end_prepared(cluster: Cluster, prepared: PreparedTransaction, timeout_s: float, *, commit: bool) -> None:
-    """Commit or abort; asking again after it was done is fine as long as nobody else has used the id since.
+    """Commit or abort; repeating it is fine as long as no other producer has used the id since.
 
     ProducerFencedError, InvalidTransactionStateError or INVALID_PRODUCER_ID_MAPPING: it was ended otherwise before.
     """

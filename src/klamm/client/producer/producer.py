@@ -115,7 +115,7 @@ class AsyncProducer:
         await self.close()
 
     async def start(self) -> None:
-        """Reach the cluster; BrokersUnreachableError when nobody answers."""
+        """Connect to the cluster; BrokersUnreachableError when no broker answers."""
         if self._cluster is not None:
             return
         cluster = Cluster(self.settings)
@@ -336,8 +336,8 @@ class AsyncProducer:
         A table, a batch, a DataFrame, or whatever else hands out Arrow. Only key, headers and timestamp may be absent,
         under these names; `partition` is a number for all rows or a column's name. Nothing is accepted before the whole
         table was looked at; what fails later has the promises of what was accepted as its `deliveries`. Returns a
-        promise per batch, that of its last record. The table's buffers are read when batches are sent: whoever writes
-        into such a buffer must wait for the promises first.
+        promise per batch, that of its last record. The table's buffers are read when batches are sent: do not
+        write into such a buffer before the promises are done.
         """
         from klamm.client.producer.tables import send_table  # noqa: PLC0415 - pyarrow is an extra
 
@@ -398,7 +398,7 @@ class AsyncProducer:
         await self._transactional().commit(timeout_s)
 
     async def prepare_transaction(self, timeout_s: float | None = None) -> PreparedTransaction:
-        """Deliver everything and leave the end to whoever is given what this returns; then only closing is left.
+        """Deliver everything and leave the end to the holder of the returned handle; then only closing is left.
 
         TransactionAbortableError when anything failed: then abort.
         """

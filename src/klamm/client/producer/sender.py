@@ -162,7 +162,7 @@ class Sender:
         )
         with self._guard:
             if self._identity is not None and any(queue.retries for queue in self._accumulator.queues.values()):
-                self._identity.bump_needed = True  # nobody knows whether a broker has these
+                self._identity.bump_needed = True  # it is unknown whether a broker has stored these
             self._accumulator.fail_waiting(reason)
         self._released()
 
@@ -409,7 +409,7 @@ class Sender:
         )
 
     def _give_up(self, queue: PartitionQueue, batch: Batch, error: KafkaError, *, stored: bool | None = False) -> None:
-        """Fail a batch; `stored` None means that nobody knows whether the broker has it."""
+        """Fail a batch; `stored` None means that it is unknown whether the broker has it."""
         if self._identity is not None and batch.base_sequence >= 0:
             if stored is None:
                 self._identity.bump_needed = True

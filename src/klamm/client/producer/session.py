@@ -185,7 +185,7 @@ class Session:
         await self._end(self._block_s if timeout_s is None else timeout_s, commit=False)
 
     async def abort_quietly(self, timeout_s: float | None) -> None:
-        """Abort what is open because the producer closes; whoever comes next would do so too."""
+        """Abort an open transaction because the producer closes; the next producer of the id would do so too."""
         with suppress(KafkaError):
             await self.abort(min(timeout_s or _CLOSING_S, self._block_s) or 1.0)
 
@@ -200,7 +200,7 @@ class Session:
                 transactions.fail(error)
                 if transactions.failed is None:
                     transactions.fatal(error)
-            else:  # nobody knows how it ended; only the next init_transactions of the id can tell
+            else:  # its outcome is unknown; only the next init_transactions of the id can tell
                 transactions.fatal(error)
             raise
         if given is not None:

@@ -218,7 +218,7 @@ def _extremes(source: pa.Table, name: str | None, number: int | None) -> tuple[i
 
 
 async def _partitions(producer: AsyncProducer, topic: str, wanted: tuple[int, int] | None) -> int:
-    """How many partitions there are, all those wanted among them; one nobody knows may have been added just now."""
+    """How many partitions there are, all those wanted among them; an unknown one may have been added just now."""
     count = len(producer.topics.learn(topic).queues)
     if wanted is None or (wanted[0] >= 0 and wanted[1] < count):
         return count

@@ -1,7 +1,7 @@
 """Who reads what in a classic group: computed by the member that leads it. Pure.
 
 Every assignor takes the members' subscriptions and the partition counts of the topics, and gives each member its
-partitions. `cooperative-sticky` takes partitions from nobody in the same round in which it gives them to another: a
+partitions. `cooperative-sticky` never revokes a partition in the round in which it assigns it to another member: a
 member first gives up what it holds, then the next round hands it out.
 """
 

@@ -64,7 +64,7 @@ class Assigned:
         self.origin: BatchView | None = None
         """The batch that `pending` was decoded from last."""
         self.lent = False
-        """Whether batches from the position on are being decoded elsewhere; nobody gets records of it meanwhile."""
+        """Whether batches from the position on are being decoded elsewhere; no records of it are returned meanwhile."""
         self.buffered = 0
         self.paused = False
         self.reset: int | None = None

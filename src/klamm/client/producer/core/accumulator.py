@@ -1,6 +1,6 @@
 """Records waiting to be sent, by partition: what goes together, what is due, how much memory they take.
 
-Pure: time is an argument, nobody waits here. Not safe across threads; the producer guards it.
+Pure: time is an argument, nothing waits here. Not safe across threads; the producer guards it.
 """
 
 from __future__ import annotations

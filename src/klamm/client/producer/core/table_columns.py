@@ -247,7 +247,7 @@ def _plain_headers(column: pa.Array) -> pa.Array:
         pairs = pa.StructArray.from_arrays([column.keys, column.items], names=["key", "value"])
         buffers = column.buffers()[:2]
         return pa.Array.from_buffers(pa.list_(pairs.type), len(column), buffers, offset=column.offset, children=[pairs])
-    if pa.types.is_null(kind.value_type):  # lists that are all empty, of what nobody knows
+    if pa.types.is_null(kind.value_type):  # lists that are all empty, of unknown type
         if len(column.flatten()):
             raise pa.ArrowInvalid("a header is a key and a value, not null")
         return pa.nulls(len(column))
