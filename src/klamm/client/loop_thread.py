@@ -138,7 +138,8 @@ class BlockingFace:
         self._leaving = False
         self._gone = f"the {name} is closed"
         self._thread: LoopThread | None = acquire()
-        _fork_hooks[self] = self.__class__._orphan
+        _fork_hooks[:] = [hook for hook in _fork_hooks if hook() is not None]
+        _fork_hooks.append(weakref.WeakMethod(self._orphan))
         try:
             self._run(lived.start())
         except BaseException as error:
@@ -191,16 +192,17 @@ class BlockingFace:
         self._gone = f"the {self._name} was made before the process forked: make one in the child"
 
 
-_fork_hooks: weakref.WeakKeyDictionary[BlockingFace, Callable[[Any], None]] = weakref.WeakKeyDictionary()
-"""What to call with each face in a forked child."""
+_fork_hooks: list[weakref.WeakMethod[Callable[[], None]]] = []
+"""What to call in a forked child, for every face that is still referenced."""
 
 
 def _after_fork() -> None:
     """Reset the state in a forked child: its only thread neither runs the loop nor releases locks held by others."""
     global _lock, _shared
     _lock, _shared = threading.Lock(), None
-    for face, orphan in list(_fork_hooks.items()):
-        orphan(face)
+    for hook in _fork_hooks:
+        if (orphan := hook()) is not None:
+            orphan()
 
 
 os.register_at_fork(after_in_child=_after_fork)
