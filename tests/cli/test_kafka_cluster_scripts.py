@@ -124,7 +124,7 @@ def test_rules_of_a_cluster_that_has_them(run, monkeypatch):
         assert isinstance(request, DeleteAclsRequest)
         return DeleteAclsResponse(filter_results=[DeleteAclsFilterResult() for _ in request.filters])
 
-    monkeypatch.setattr(blocking_cluster.Connection, "ask", answer)
+    monkeypatch.setattr(blocking_cluster.BlockingConnection, "ask", answer)
     line = "\t(principal=User:a, host=*, operation=READ, permissionType=ALLOW)\n"
     where = "ResourcePattern(resourceType=TOPIC, name=t, patternType=LITERAL)"
     assert run("kafka-acls", "--list").stdout == f"Current ACLs for resource `{where}`:\n{line}\n"
