@@ -6,7 +6,7 @@ the same for code without one, over a single thread. Nothing here imports a brok
     config, unsupported_settings     settings by Kafka's names; those of Java's clients that this one does not have
     errors, types, arguments         what callers pass in and get back
     connection, cluster              one broker; all brokers, their metadata and retries
-    core/                            pure parts all clients share: frames, metadata, routing, buffer pool
+    core/                            pure parts all clients share: metadata, routing, durations, buffer pool
     producer/, producer/core/        sender, session, tables; pure: accumulator, partitioners, idempotence, transactions
     consumer/, consumer/core/        fetcher, membership, commits; pure: subscription, assignors, sessions, fetch buffer
     admin/                           one class per family of requests, over any transport
