@@ -171,11 +171,11 @@ def table_lines(rows: Sequence[Row], width: int | None = None) -> list[str]:
     room = _room(width)
     indent = sum(widths[:-1]) + 2 * len(widths[:-1])
     if room is None or indent + widths[-1] <= room or right[-1] or room - indent < _LAST_MIN:
-        return [head, *(line(cell) for cell in cells)]
+        return [head, *(line(row) for row in cells)]
     wrapped = []
-    for cell in cells:
-        first, *more = textwrap.wrap(cell[-1], room - indent) or [""]
-        wrapped += [line([*cell[:-1], first]), *(" " * indent + rest for rest in more)]
+    for row in cells:
+        first, *more = textwrap.wrap(row[-1], room - indent) or [""]
+        wrapped += [line([*row[:-1], first]), *(" " * indent + rest for rest in more)]
     return [head, *wrapped]
 
 
