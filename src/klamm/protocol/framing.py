@@ -98,16 +98,17 @@ class BorrowedFrames:
         view, start, end = self.view, self._start, self._end
         frames: list[tuple[int, int]] = []
         self.lacking = 0
-        while end - start >= PREFIX_BYTES:
+        # This loop runs for every request of a broker, so the size of the prefix is a literal.
+        while end - start >= 4:
             size: int = _SIZE.unpack_from(view, start)[0]
             if size < self._frame_min or size > self._frame_max:
                 self.complaint = describe_size(size, self._frame_min, self._frame_max)
                 break
-            stop = start + PREFIX_BYTES + size
+            stop = start + 4 + size
             if stop > end:
                 self.lacking = stop - end
                 break
-            frames.append((start + PREFIX_BYTES, stop))
+            frames.append((start + 4, stop))
             start = stop
         self._start = start
         return frames
