@@ -1,11 +1,11 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 # ruff: noqa: F403, F405 - the names that kernels share
-"""What members do all day, kept apart because it is compiled: commits of offsets from request to answer, and syncs.
+"""The two requests that members send most, compiled: OffsetCommit from request to response, and SyncGroup.
 
-The install compiles this file with Cython; it runs as plain Python elsewhere, with equal results. Only the usual is
-done here. Whatever is unusual (a tagged field, a record of an old version, bytes that do not add up) is left untouched
-for the declared way, which says what is wrong with it or does it. Lengths are compared with the bytes that are left
-before anything is read. Types for checkers are in kernels.pyi.
+The install compiles this file with Cython; it runs as plain Python elsewhere, with equal results. Only requests of the
+usual form are handled. Anything else (a tagged field, a record of an old version, bytes that do not add up) is left to
+the declared messages, which handle or refuse it. Lengths are compared with the bytes that are left before anything is
+read. Types for checkers are in kernels.pyi.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _text(
     return pos + out[1] if out[1] > 0 else pos
 
 
-# From a request to its parts
+# Requests
 
 
 def read_commit(frame: bytes | bytearray | memoryview, version: int) -> tuple | None:
@@ -123,7 +123,7 @@ def read_commit(frame: bytes | bytearray | memoryview, version: int) -> tuple | 
     if pos < 0:
         return None
     for i in range(s[0], pos):
-        if p[i] > 127:  # whether a client's name is proper text is not for here to find out
+        if p[i] > 127:  # a client id that may not be valid UTF-8 is left to the declared messages
             return None
     if flexible:
         if pos >= end or p[pos]:
@@ -259,13 +259,13 @@ def read_sync(frame: bytes | bytearray | memoryview, version: int) -> tuple | No
     return (group, generation, member, texts[0], texts[1], texts[2]) if pos == end else None
 
 
-# From an offset to its record
+# Records of committed offsets
 
 
 @cython.cfunc
 @cython.inline
 def _pair(kind: object, key: bytes, value: bytes) -> object:
-    """A named tuple of two that the garbage collector need not look at."""
+    """A named tuple of two bytes objects, which the garbage collector need not visit."""
     if cython.compiled:
         made = PyType_GenericAlloc(cython.cast(type, kind), 2)
         Py_INCREF(key)
@@ -367,11 +367,11 @@ def add_records(
         records.append(_pair(kind, _key(head, index), value))
 
 
-# From a record to what it says
+# Replay
 
 
 def replay_offsets(places: dict, records: object, first_offset: int, kind: type) -> int:
-    """Let records count that say where groups are; returns how many did before one that is for the long way.
+    """Apply records of committed offsets; returns how many, up to one that is left to the declared messages.
 
     `places` are those of `Offsets`: by the key without its partition, a group and its offsets by partition. `kind` is
     CommittedOffset.
@@ -435,7 +435,7 @@ def _committed(
     topic_id: object,
     record_offset: object,
 ) -> object:
-    """A CommittedOffset that expires like others. Millions may live; the garbage collector need not look at them."""
+    """A CommittedOffset without an expiry of its own; millions of them need no visit of the garbage collector."""
     if cython.compiled:
         made = PyType_GenericAlloc(cython.cast(type, kind), 7)
         Py_INCREF(offset)
@@ -458,11 +458,11 @@ def _committed(
     return tuple.__new__(kind, (offset, leader_epoch, note, timestamp, -1, topic_id, record_offset))
 
 
-# From the request to its answer
+# Responses
 
 
 def write_answer(correlation_id: int, version: int, topics: list) -> bytearray:
-    """The whole reply to a commit that `read_commit` read and of which everything was stored."""
+    """The response, framed, to a commit that `read_commit` parsed and of which every offset was stored."""
     v: cython.int = version
     flexible: cython.bint = v >= 8
     pos: cython.Py_ssize_t = 0

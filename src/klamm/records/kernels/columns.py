@@ -125,7 +125,7 @@ def _put_cell(
         else:
             data[start : start + size] = p[at : at + size]
         start += size
-    if size >= 0:
+    if size >= 0:  # the bits of a new column are zero, so a null leaves its bit alone
         validity[row >> 3] |= 1 << (row & 7)
     offsets[row + 1] = start
     return True
@@ -164,6 +164,7 @@ def _fill(
     j: cython.longlong = 0
     fits: cython.bint = True
     wrong: cython.int = 0
+    # A while loop, because a call that ran out of room is continued by the next one in the middle of the batch.
     while i < n:
         after = read_record(p, pos, end, fields, header)
         if after < 0:
@@ -174,6 +175,7 @@ def _fill(
             break
         longs[0][row] = base[0] + fields[OFFSET_DELTA]
         longs[1][row] = base[3] if base[2] else base[1] + fields[TIMESTAMP_DELTA]
+        # Nothing of a record counts before all its cells fit: `done` is moved behind it only then.
         fits = next_header + fields[HEADER_COUNT] <= sizes[4]
         fits = fits and _put_cell(p, fields[KEY_AT], fields[KEY_SIZE], row, bits[0], ints[0], data[0], sizes[0])
         fits = fits and _put_cell(p, fields[VALUE_AT], fields[VALUE_SIZE], row, bits[1], ints[1], data[1], sizes[1])
@@ -276,6 +278,7 @@ def fill_columns(
     cells[1] = writable(columns[7], 0)
     cells[2] = writable(columns[11], 0)
     cells[3] = writable(columns[14], 0)
+    # Arrow's offsets are 32 bits wide, so no more of a larger buffer can be used.
     sizes[0] = min(len(columns[4]), 0x7FFFFFFF)
     sizes[1] = min(len(columns[7]), 0x7FFFFFFF)
     sizes[2] = min(len(columns[11]), 0x7FFFFFFF)

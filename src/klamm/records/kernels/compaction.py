@@ -115,7 +115,7 @@ def _hash_key(
 @cython.exceptval(check=False)
 def _slot(t: cython.p_ulonglong, slots: cython.ulonglong, key: cython.p_ulonglong) -> cython.Py_ssize_t:
     """Where a key's slot begins in the table: its own, or the free one that would be. There always is a free one."""
-    slot: cython.ulonglong = key[0] % slots
+    slot: cython.ulonglong = key[0] % slots  # linear probing; the caller keeps at least one slot free
     while t[KEY_WORDS * slot + KEY_OFFSET] != 0 and (
         t[KEY_WORDS * slot + KEY_HASH] != key[0] or t[KEY_WORDS * slot + KEY_HASH_2] != key[1]
     ):
@@ -160,6 +160,7 @@ def _note_keys(
                 t[at + KEY_HASH] = key[0]
                 t[at + KEY_HASH_2] = key[1]
                 w[SLOTS_USED] += 1
+            # One more than the offset, since 0 marks a free slot. Later records overwrite: batches come in log order.
             t[at + KEY_OFFSET] = base_offset + fields[OFFSET_DELTA] + 1
         w[RECORDS_READ] += 1
     return END if pos == end else DAMAGED
@@ -364,6 +365,7 @@ def filter_batches(
         fields, header, r, key = [0] * RECORD_FIELDS, [0] * HEADER_FIELDS, [0] * 4, [0] * 2
     pos = v[INPUT_AT]
     at = v[OUTPUT_SIZE]
+    # Checked once here, so that the loop without the lock need not: what stays is never more than what came.
     if at + end - pos > len(out):
         raise ValueError("the output must have room for the input")
     with cython.nogil:
@@ -398,6 +400,7 @@ def filter_batches(
             )
             if reason != END:
                 break
+            # Tombstones that stay need a delete horizon (KIP-534), which changes every delta: no plain copy.
             if r[1] > 0 and not attributes & DELETE_HORIZON_BIT and base_offset < known:
                 reason = SPECIAL
                 break
@@ -407,6 +410,7 @@ def filter_batches(
                 copy_bytes(q, at, p, pos, RECORDS_AT)
                 if r[0] < count:
                     if r[0] == 0:
+                        # The header stays for its producer's last sequence; without records it has no delete horizon.
                         attributes &= APPEND_TIME_BIT
                         write_int(q, at + ATTRIBUTES_AT, attributes, 2)
                         write_int(q, at + BASE_TIMESTAMP_AT, -1, 8)

@@ -40,7 +40,9 @@ def _decode_headers(p: cython.p_uchar, pos: cython.Py_ssize_t, end: cython.Py_ss
     for i in range(count):  # noqa: B007
         pos = read_header(p, pos, end, header)
         if pos < 0:
+            # Not reached by sound callers: another thread wrote into the buffer after `read_record` had passed.
             raise CorruptBatch("a record changed while it was read")
+        # surrogateescape: names that are not UTF-8 survive a round trip byte for byte.
         name = p[header[NAME_AT] : header[NAME_AT] + header[NAME_SIZE]].decode("utf-8", "surrogateescape")
         value = (
             None
@@ -58,6 +60,7 @@ def _row(kind: object, offset: object, timestamp: object, key: object, value: ob
         if kind is None:
             row = (offset, timestamp, key, value, headers)
         else:
+            # As tuple.__new__ does it, without building a tuple of arguments first. `kind` was checked by the caller.
             row = PyType_GenericAlloc(cython.cast(type, kind), 5)
             Py_INCREF(offset)
             PyTuple_SET_ITEM(row, 0, offset)
@@ -197,7 +200,7 @@ def decode_client_records(
         if not sums_fit(fields, base, first_timestamp):
             raise beyond_64_bits(i)
         position = base + fields[OFFSET_DELTA]
-        if position < wanted:
+        if position < wanted:  # a fetch returns the complete batch that contains its offset
             continue
         timestamp = append_time if stamped else first_timestamp + fields[TIMESTAMP_DELTA]
         if timestamp != shared_timestamp:

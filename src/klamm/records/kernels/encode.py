@@ -148,6 +148,7 @@ def encode_records(
     for row in rows:
         stamp, raw_key, raw_value, headers = row
         timestamp = stamp
+        # Compiled, the assignment above has raised already.
         if not cython.compiled and not -0x8000000000000000 <= timestamp <= 0x7FFFFFFFFFFFFFFF:
             raise OverflowError("a timestamp is 64 bits wide")
         if i == 0 or timestamp > largest:
@@ -174,14 +175,15 @@ def encode_records(
         size += varint_size(header_count)
         if size > 0x7FFFFFFF:
             raise OverflowError("a record is at most 2 GB")
-        if pos + size + 5 > capacity:
+        if pos + size + 5 > capacity:  # five bytes for the size itself
             if i == 0:
+                # Records of one batch are mostly of one size: the first one tells how much room all need.
                 capacity = pos + (size + 8) * len(rows)
             else:
                 capacity = pos + size + 5 + capacity // 2
             out = _resized(out, capacity)
             if cython.compiled:
-                q = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(out))
+                q = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(out))  # resizing may have moved it
         pos = write_varint(q, pos, size)
         q[pos] = 0
         pos = write_varint(q, pos + 1, delta)
@@ -364,7 +366,7 @@ def encode_columns(
                 capacity = pos + size + 5 + capacity // 2
             out = _resized(out, capacity)
             if cython.compiled:
-                q = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(out))
+                q = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(out))  # resizing may have moved it
         pos = write_varint(q, pos, size)
         q[pos] = 0
         pos = write_varint(q, pos + 1, delta)

@@ -23,7 +23,7 @@ COMPILED: bool = bool(cython.compiled)
 def blank(size: int) -> bytearray:
     """Room for `size` bytes about to be written; compiled, they have no defined value, so nothing is spent on it."""
     if size < 0:
-        raise ValueError("there is no room of less than no bytes")
+        raise ValueError(f"a size of {size} bytes is negative")
     if cython.compiled:
         return PyByteArray_FromStringAndSize(cython.NULL, size)
     else:  # noqa: RET505

@@ -108,6 +108,7 @@ def partition_rows(rows: int, keys: object, partitions: int, out: bytearray, cou
             fits = read_cell(offsets, first + i, capacity, cell)
             if not fits:
                 break
+            # Java's toPositive: the sign bit is cleared, not negated.
             chosen = (_murmur2(data, cell[CELL_AT], cell[CELL_SIZE]) & 0x7FFFFFFF) % among
             placed[i] = chosen
             count[chosen] += 1

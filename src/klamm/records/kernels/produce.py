@@ -1,6 +1,6 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 # ruff: noqa: F403, F405 - the names that kernels share
-"""Produced batches as they arrive: found in a request like one before it, the header read, the records checked.
+"""Produced batches as they arrive: located in the request, the header read, the records checked.
 
 The install compiles this file with Cython; it runs as plain Python where it was not compiled, with equal results. Types
 for checkers are in produce.pyi.
@@ -134,6 +134,7 @@ def _check_piece(
             w[FIELD] = SIZE_FIELD
         if pos == end:
             return 0
+        # At the start of a record: the fast parser takes it if it lies completely in this piece.
         if w[FIELD] == SIZE_FIELD and w[SHIFT] == 0:
             if w[DONE] == w[COUNT]:
                 return TRAILING
@@ -144,9 +145,10 @@ def _check_piece(
                     return fault
                 pos = after
                 continue
+        # Cut by the end of the piece, or broken: one byte of the varint at hand.
         b = p[pos]
         pos += 1
-        if w[FIELD] != SIZE_FIELD:
+        if w[FIELD] != SIZE_FIELD:  # the size does not count itself
             w[LEFT] -= 1
             if w[LEFT] < 0:
                 return BROKEN
@@ -238,7 +240,7 @@ def _check_whole(
 @cython.inline
 @cython.exceptval(check=False)
 def _is_plain(p: cython.p_uchar, pos: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.bint:
-    """Whether the header at `pos` is of one batch of `size` bytes without anything special."""
+    """Whether the header at `pos` is that of a plain batch of `size` bytes: not transactional, no control batch."""
     last: cython.longlong = 0
     length: cython.longlong = 0
     # A larger batch than two megabytes is no work for the loop's thread.
@@ -263,7 +265,7 @@ def _is_plain(p: cython.p_uchar, pos: cython.Py_ssize_t, size: cython.Py_ssize_t
 @cython.cfunc
 @cython.inline
 def _numbers(p: cython.p_uchar, pos: cython.Py_ssize_t, size: cython.Py_ssize_t, crc: cython.longlong) -> tuple | None:
-    """What `plain_header` tells of the batch at `pos`; None when its records, which are not packed, are not sound."""
+    """What `plain_header` returns for the batch at `pos`; None when its uncompressed records are not sound."""
     fields: cython.longlong[8]
     header: cython.longlong[4]
     sound: cython.int = 1
@@ -364,6 +366,7 @@ def known_batch(view: memoryview, start: int, end: int, lengths: list, known: di
     if not _is_plain(p, pos, size):
         return None
     crc = claimed_checksum(p, pos)
+    # A small checksum costs less here than a call from Python; a larger one is compared by the caller.
     if size <= 1024:
         if crc != checksum(p, pos + ATTRIBUTES_AT, pos + size):
             return None

@@ -48,7 +48,7 @@ def _note_producer(
             slot = 0
     at = PRODUCER_WORDS * slot
     if t[at + BATCHES_NOTED] == 0:
-        if 4 * w[PRODUCERS_NOTED] >= 3 * slots:
+        if 4 * w[PRODUCERS_NOTED] >= 3 * slots:  # fuller tables make long searches
             return FULL
         w[PRODUCERS_NOTED] += 1
         t[at + PRODUCER_ID] = producer_id
@@ -113,10 +113,12 @@ def check_batches(
             size = read_int32(p, pos + BATCH_LENGTH_AT) + LENGTH_OVERHEAD
             base_offset = read_int64(p, pos)
             last_offset = read_int32(p, pos + LAST_OFFSET_DELTA_AT)
+            # `most` keeps the sum below from overflowing, which C would not notice.
             if base_offset < v[EXPECTED_OFFSET] or base_offset > most or last_offset < 0:
                 reason = DAMAGED
                 break
             last_offset += base_offset
+            # Indexes hold offsets relative to the segment in 32 bits.
             if last_offset >= limit or last_offset - begin > 0x7FFFFFFF:
                 reason = DAMAGED
                 break
