@@ -84,7 +84,7 @@ def _check_registration(
     if (
         existing is not None
         and existing.incarnation_id != request.incarnation_id
-        and not existing.in_controlled_shutdown
+        and not existing.in_controlled_shutdown  # a restart after a clean shutdown need not wait for the session
         and heartbeats.has_session(request.broker_id, now_ms)
         and not _replaces_dead(heartbeats, request, existing)
     ):
@@ -94,6 +94,7 @@ def _check_registration(
     _check_directories(context, request)
     supported = {feature.name: feature for feature in request.features}
     for name, level in context.image.features.items():
+        # A feature that a broker does not name is one it supports at level 0 only, which means disabled.
         span = supported.get(name)
         if span is None and name == METADATA_VERSION:
             raise KlammError(ErrorCode.UNSUPPORTED_VERSION)
@@ -118,6 +119,7 @@ def _check_directories(context: Context, request: br.BrokerRegistrationRequest) 
         raise KlammError(ErrorCode.INVALID_REGISTRATION)
     if directories & {UNASSIGNED_DIR, LOST_DIR, MIGRATING_DIR}:
         raise KlammError(ErrorCode.INVALID_REGISTRATION)
+    # A directory id identifies a disk: two brokers with the same one share or have copied a folder.
     for other in context.image.cluster.brokers.values():
         if other.id != request.broker_id and directories & set(other.directories):
             raise KlammError(ErrorCode.INVALID_REGISTRATION)
@@ -216,6 +218,7 @@ def unregister_broker(context: Context, request: ub.UnregisterBrokerRequest) -> 
         message = f"Broker ID {request.broker_id} is not currently registered"
         code = ErrorCode.BROKER_ID_NOT_REGISTERED
         return Decision((), ub.UnregisterBrokerResponse(error_code=code, error_message=message))
+    # Unregistering may follow the loss of a machine: its replicas are not eligible any more.
     affected = in_sync_partitions(context, broker.id, eligible=True)
     changes = remove_from_isrs(context, broker.id, affected, unclean=True)
     record = r.UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)

@@ -148,6 +148,7 @@ def _changed_value(
         raise KlammError(ErrorCode.INVALID_CONFIG, message)
     value = current.get(name)
     if value is None:
+        # APPEND and SUBTRACT start from the inherited list, as in Kafka.
         if of_topic:
             value = format_value(context.validator.inherited_by_topics(name, context.broker_values()))
         else:

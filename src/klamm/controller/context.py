@@ -101,6 +101,7 @@ class Context:
         """The directory of a new replica: the broker's only one, or UNASSIGNED until the broker has chosen."""
         broker = self.image.cluster.get(broker_id)
         online = broker.directories if broker is not None else ()
+        # With several directories the broker chooses, and reports with AssignReplicasToDirs.
         return online[0] if len(online) == 1 else UNASSIGNED_DIR
 
     def min_insync_replicas(self, topic: str, replicas: int) -> int:

@@ -64,6 +64,7 @@ def _assign(
         acceptable=leader_rule(context, moved, never=NO_LEADER if online else broker.id),
         isr=None if online else [replica for replica in partition.isr if replica != broker.id],
     )
+    # change_partition sees no difference when only the directory changed.
     record = record or PartitionChangeRecord(topic_id=topic.id, partition_id=index)
     record.directories = list(directories)
     return record

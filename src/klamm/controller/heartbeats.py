@@ -79,6 +79,7 @@ class Heartbeats:
                 continue
             session = self._sessions.get(broker.id)
             if session is None or session.epoch != broker.epoch:
+                # No session of this broker epoch yet: it starts with this check.
                 self._sessions[broker.id] = _Session(broker.epoch, now_ms, confirmed=False)
             elif self._expired(session, now_ms):
                 stale.append((session.last_heartbeat_ms, broker.id))
@@ -96,6 +97,7 @@ class Heartbeats:
     def begin_shutdown(self, broker_id: int, offset: int) -> None:
         """Record the offset of the last record that moves leaders off the broker."""
         session = self._sessions[broker_id]
+        # Only the first time: later heartbeats must not move the goal that the other brokers have to reach.
         if session.shutdown_offset < 0:
             session.shutdown_offset = offset
 

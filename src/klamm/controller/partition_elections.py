@@ -74,6 +74,7 @@ def balance_leaders(context: Context, limit: int = 1_000) -> Decision[bool]:
         if partition.leader == partition.preferred_replica:
             continue
         if len(records) == limit:
+            # A bounded batch per call keeps the event loop responsive in clusters with many partitions.
             return Decision(tuple(records), response=True)
         record = change_partition(
             context,

@@ -16,6 +16,7 @@ def allocate_producer_ids(
     broker = context.image.cluster.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:
         return Decision((), AllocateProducerIdsResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
+    # Ids of a block that a broker loses with its process are never used: there are 2**63 of them.
     first = context.image.next_producer_id
     if first > _MAX_INT64 - BLOCK_SIZE:
         return Decision((), AllocateProducerIdsResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR))

@@ -100,6 +100,7 @@ def _cancel(context: Context, topic: TopicImage, index: int, partition: Partitio
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"{topic.name}-{index} cannot be cancelled: only new replicas are in sync, and records would be lost.",
             )
+        # An unclean choice: the old replicas may lack records that only the new ones have.
         isr, recovery = replicas[:1], RECOVERING
     return change_partition(
         context,

@@ -25,6 +25,7 @@ def create_topics(context: Context, request: ct.CreateTopicsRequest) -> Decision
     times = Counter(topic.name for topic in request.topics)
     total = sum(_partition_count(context, topic) for topic in request.topics)
     collisions = _CollisionCheck(context)
+    # A name that is repeated gets one result, as in Kafka.
     for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             if times[topic.name] > 1:
@@ -68,6 +69,7 @@ class _CollisionCheck:
         if name in self._existing:
             raise KlammError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         if "." in name or "_" in name:
+            # Built only when needed: most names have neither character, and there may be many topics.
             if self._unified is None:
                 self._unified = {_unify(n): n for n in self._existing if "." in n or "_" in n}
             other = self._unified.get(_unify(name))
@@ -193,6 +195,7 @@ def check_assignments(
 
 def _new_partition(context: Context, topic_id: Uuid, index: int, replicas: Sequence[int]) -> PartitionRecord:
     cluster = context.image.cluster
+    # A new partition is empty, so every active replica is in sync with it.
     isr = [replica for replica in replicas if cluster.is_active(replica)]
     return PartitionRecord(
         partition_id=index,

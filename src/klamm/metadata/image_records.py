@@ -28,6 +28,7 @@ def image_records(image: MetadataImage) -> Iterator[r.MetadataRecord]:
         for key, limit in quotas.items():
             parts = [r.EntityData(entity_type=kind, entity_name=name) for kind, name in entity.parts]
             yield r.ClientQuotaRecord(entity=parts, key=key, value=limit)
+    # The broker of the last block does not matter any more: only the next id is state.
     if image.next_producer_id:
         yield r.ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)
     yield from image.acls.values()

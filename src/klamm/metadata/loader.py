@@ -56,6 +56,7 @@ class MetadataLoader:
         for value in values:
             delta.replay(decode_record(value))
         image = delta.apply(offset - 1, epoch)
+        # A snapshot is taken between transactions, never inside one.
         self._transaction = None
         self._publish(MetadataDelta.between(self.image, image), image)
 
@@ -76,6 +77,7 @@ class MetadataLoader:
             else:
                 delta.replay(record)
         visible = last_offset if self._transaction is None else self._visible_offset
+        # A batch inside an open transaction changes nothing that readers may see.
         if visible > self.image.provenance.offset:
             self._publish(delta, delta.apply(visible, epoch))
 

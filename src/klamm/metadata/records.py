@@ -47,6 +47,7 @@ def decode_versioned_record(value: bytes | bytearray | memoryview) -> tuple[Meta
     if not low <= version <= high:
         raise RemoteProtocolError(f"{cls.__name__} v{version} is unknown, known are {low} to {high}")
     record, end = decode(cls, version, value, offset)
+    # Unknown trailing bytes would be lost in a snapshot.
     if end != len(value):
         raise RemoteProtocolError(f"{cls.__name__} v{version} is followed by {len(value) - end} bytes too many")
     return record, version

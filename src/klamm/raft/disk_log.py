@@ -52,6 +52,7 @@ class DiskRaftLog:
                 f"{config.folder}: the metadata log is damaged after offset {log.log_end_offset}, "
                 "see `klamm storage check`; restore its files, or let this member start without them"
             )
+        # Before the first append: a stale file would declare torn bytes durable after a crash.
         _remove_closed_at(disk, config.folder)
         log.set_topic_id(METADATA_TOPIC_ID)
         begin = _end_of_last_gap(log)
@@ -81,6 +82,7 @@ class DiskRaftLog:
 
     def flush(self) -> None:
         """Sync everything appended before this call, and the names of segments created since the last one."""
+        # Taken before the flush: a segment created while it runs is left to the next call.
         segments = self._log.segments.bases
         self._log.flush()
         if segments != self._named_segments:

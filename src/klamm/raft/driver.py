@@ -303,6 +303,7 @@ class RaftDriver:
         `durable` is a Ready whose vote has been written. A listener may call `append` from within; the outer call then
         picks that up.
         """
+        # While a vote is written, decisions stay in the core: none of them may overtake it.
         if self._failure is not None or self._vote_write is not None or self._pumping:
             return
         self._pumping = True
@@ -346,6 +347,7 @@ class RaftDriver:
                     self._apply(ready.high_watermark)
                 text = f"the leader is now {ready.leadership.leader_id}"
                 self._proposals.fail(KlammError(ErrorCode.NOT_CONTROLLER, text))
+        # Messages may leave before the sync ends: what they acknowledge was decided by `Persisted`.
         self._sync_log()
         for message in ready.messages:
             self._send(message)
@@ -409,6 +411,7 @@ class RaftDriver:
 
     def _on_synced(self, end_offset: int) -> None:
         self._log_sync = None
+        # The core has truncated meanwhile and waits to act on it: this sync proves nothing about the new log.
         if self._truncations == self.core.log.truncations:
             self._step(Persisted(end_offset))
         else:
@@ -421,6 +424,7 @@ class RaftDriver:
     def _apply(self, high_watermark: int) -> None:
         while self._applied_offset < high_watermark:
             first = self._proposals.first
+            # A leader applies its own proposals from memory; everything else is read back from the log.
             if first is not None and first.entry.base_offset == self._applied_offset:
                 entry = first.entry
                 self._applied_offset, self._applied_time_ms = entry.end_offset, entry.append_time_ms

@@ -42,6 +42,7 @@ class Proposals:
 
     def fail(self, error: KlammError) -> None:
         """Fail all batches: leadership was lost, and each of them may or may not survive."""
+        # Emptied first: a callback of a future may propose again.
         waiting, self._waiting = self._waiting, deque()
         for proposal in waiting:
             if not proposal.future.done():

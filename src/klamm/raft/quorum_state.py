@@ -65,6 +65,7 @@ def _text(fields: dict[str, Any]) -> bytes:
 
 def verify_checksum(fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields without their checksum; ValueError when it does not match."""
+    # The order of the remaining fields is that of the file, so the text is the one that was checksummed.
     rest = {name: value for name, value in fields.items() if name != CHECKSUM}
     if CHECKSUM in fields and fields[CHECKSUM] != zlib.crc32(_text(rest)):
         raise ValueError("its checksum is wrong; restore the file, or let this member start without its folder")
@@ -77,6 +78,7 @@ def _to_json(state: ElectionState, configuration: VoterConfiguration) -> dict[st
     fields: dict[str, Any] = {"leaderId": leader_id, "leaderEpoch": state.epoch, "votedId": voted.id}
     if not configuration.dynamic:
         current = [{"voterId": voter_id} for voter_id in configuration.voters.ids]
+        # The fields that Kafka requires of version 0, although it does not use them.
         return {"clusterId": "", **fields, "appliedOffset": 0, "currentVoters": current, "data_version": 0}
     return {**fields, "votedDirectoryId": uuid_to_str(voted.directory_id), "data_version": 1}
 

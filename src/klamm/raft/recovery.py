@@ -53,6 +53,7 @@ def open_storage(config: RaftConfig, disk: Disk, now_ms: int) -> RaftStorage:
         log.start_at(newest.offset)
     if log.start_offset > recovery_point:
         raise StorageFailure(f"{config.folder}: the log starts at {log.start_offset}, no valid snapshot precedes it")
+    # What was read counts as persisted from now on, so it has to be.
     log.flush()
     base = next(
         (snapshot_id for snapshot_id in ids if snapshot_id.offset == log.start_offset),
@@ -107,7 +108,7 @@ def _verified_batches(folder: str, log: DiskRaftLog) -> Iterator[BatchView]:
             for view in iter_batches(log.read(offset, SCAN_BYTES), allow_incomplete_tail=True):
                 view.check_crc()
                 if view.next_offset <= offset:
-                    continue
+                    continue  # a read starts at a batch boundary, which may lie before the log start
                 if view.base_offset > offset or (epochs and view.leader_epoch < epochs[-1][0]):
                     raise CorruptBatch(f"offset {view.base_offset} of epoch {view.leader_epoch} does not follow")
                 if not epochs or view.leader_epoch > epochs[-1][0]:

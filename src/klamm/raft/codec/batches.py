@@ -40,7 +40,7 @@ def encode_entry(entry: Entry, now_ms: int) -> bytes | bytearray:
     """Encode an entry; a replicated one is encoded already. `now_ms` is the timestamp of control records."""
     payload = entry.payload
     if isinstance(payload, bytes):
-        return payload
+        return payload  # written as received: all replicas hold the same bytes
     if isinstance(payload, LeaderChange):
         return build_control_batch(
             ControlType.LEADER_CHANGE,
@@ -84,6 +84,7 @@ def snapshot_header(timestamp: int, now_ms: int, epoch: int, configuration: Vote
 
 def _voter_change_records(change: VoterChange) -> list[tuple[int, bytes]]:
     records = []
+    # kraft.version before voters, as Kafka writes them.
     if change.kraft_version is not None:
         level = KRaftVersionRecord(version=0, k_raft_version=change.kraft_version)
         records.append((int(ControlType.KRAFT_VERSION), encode(level, 0)))

@@ -81,6 +81,7 @@ class LogPositions:
 
     def append(self, base_offset: int, end_offset: int, epoch: int) -> None:
         """Extend the log by a batch."""
+        # Gaps and decreasing epochs would break the search for the point where two logs diverge.
         if base_offset != self.end_offset or epoch < self.last_epoch:
             raise AssertionError(f"batch {base_offset}@{epoch} does not continue a log that ends at {self.end}")
         if not self._epochs or epoch > self._epochs[-1]:
@@ -114,6 +115,7 @@ class LogPositions:
         if keep >= 0:
             del self._epochs[:keep], self._starts[:keep]
             self._starts[0] = max(self._starts[0], base.offset)
+        # A snapshot at the very end leaves no record: the epoch of the log is then that of `base`.
         if self._starts and base.offset >= self.end_offset:
             self._epochs.clear()
             self._starts.clear()

@@ -129,6 +129,7 @@ class FetchResponse:
     log_start_offset: int = 0
     diverging: OffsetAndEpoch | None = None
     snapshot_id: OffsetAndEpoch | None = None
+    # Bytes are read only when the response is sent: a parked fetch may be answered with more than it waited for.
     read_from: int | None = None
     entries: tuple[Entry, ...] = field(default=(), repr=False)
     error: ErrorCode = ErrorCode.NONE

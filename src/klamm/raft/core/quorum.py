@@ -21,6 +21,7 @@ class ReplicaKey(NamedTuple):
         """Whether both may be the same replica; directories are compared only when both are known."""
         if self.id != other.id:
             return False
+        # Static voters, and votes of Kafka before KIP-853, have no directory id.
         return ZERO_UUID in (self.directory_id, other.directory_id) or self.directory_id == other.directory_id
 
     def __str__(self) -> str:
@@ -114,6 +115,7 @@ def replicated_by_majority(end_offsets: Iterable[int]) -> int:
 
     One value per voter; -1 for a voter that has not fetched yet.
     """
+    # Index n // 2 of n values in descending order: n // 2 + 1 voters, a majority, are at least there.
     ordered = sorted(end_offsets, reverse=True)
     return ordered[len(ordered) // 2]
 
@@ -125,4 +127,5 @@ def high_watermark(end_offsets: Iterable[int], epoch_start_offset: int, current:
     that epoch: older records on a majority may still be overwritten by another leader (Raft, section 5.4.2).
     """
     candidate = replicated_by_majority(end_offsets)
+    # Greater than, not equal: the first record of the epoch itself must be on a majority.
     return candidate if candidate > max(current, epoch_start_offset) else current

@@ -41,7 +41,7 @@ class Requests:
     def send(self, peer: int, body: Request, now_ms: int) -> None:
         """Send a request to `peer` unless one is in flight to it."""
         if peer in self._in_flight:
-            return
+            return  # not queued: the role may have changed by the time it could be sent
         self._last_correlation_id += 1
         self._in_flight[peer] = (self._last_correlation_id, now_ms + self._timeouts.request_timeout_ms)
         self._outbox.append(Message(self._local_id, peer, self._last_correlation_id, body))

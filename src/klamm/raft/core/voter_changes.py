@@ -55,6 +55,7 @@ class VoterChanges:
         replica = self._replica
         self._require_changeable()
         voter = replica.voters.get(key.id)
+        # Exactly this replica: a request that names the former disk of a node must not remove its new one.
         if voter is None or voter.key != key:
             raise KlammError(ErrorCode.VOTER_NOT_FOUND, f"{key} is not a voter")
         if len(replica.voters) == 1:
@@ -79,6 +80,7 @@ class VoterChanges:
         if voter == updated:
             return None
         self._require_changeable()
+        # A new address is a change like any other: the replicas must not disagree about how to reach a voter.
         voters = VoterSet(updated if voter.id == updated.id else voter for voter in replica.voters)
         return self._append(VoterChange(voters))
 

@@ -86,6 +86,7 @@ class VoterHistory:
 
     def truncate_to(self, end_offset: int) -> None:
         """Undo the changes from `end_offset` on."""
+        # The oldest entry stays: it comes from a snapshot or the format, and both are committed.
         while len(self._offsets) > 1 and self._offsets[-1] >= end_offset:
             self._offsets.pop()
             self._configurations.pop()
@@ -97,5 +98,6 @@ class VoterHistory:
 
     def start_at(self, end_offset: int, configuration: VoterConfiguration) -> None:
         """Start over from a snapshot of everything below `end_offset`."""
+        # The last offset of the snapshot, so that a change right after it is in order.
         self._offsets = [end_offset - 1]
         self._configurations = [configuration]
