@@ -163,6 +163,7 @@ def make_controller_link(
         wait_applied=wait_applied,
         on_heartbeat_lost=on_heartbeat_lost,
     )
+    # The link first: a heartbeat that the lifecycle sends on a new leader needs the link to know it.
     quorum.snapshotter.add_leader_watcher(link.on_leader_change)
     return link
 

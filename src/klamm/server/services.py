@@ -87,6 +87,7 @@ class Services:
             return context.channel.local_address
         endpoint = broker.endpoints.get(name)
         if endpoint is None:
+            # A broker without a listener of this name is still better reached on another than not at all.
             endpoint = next(iter(broker.endpoints.values()))
         return endpoint.host, endpoint.port
 

@@ -141,6 +141,7 @@ def quorum_endpoint(config: NodeConfig, addresses: dict[str, tuple[str, int]]) -
     own = next((voter for voter in config.voters if voter.node_id == config.node_id), None)
     if own is not None:
         return own.host, own.port or port
+    # A wildcard address means nothing to other machines, their name for this one does.
     return (socket.gethostname() if host in _WILDCARDS else host), port
 
 
@@ -168,6 +169,7 @@ def controller_config(config: NodeConfig, cluster_id: str) -> ControllerConfig:
 def find_cluster_id(environment: Environment, config: NodeConfig) -> str:
     """Return the id of the cluster the folders belong to; a new one for empty folders of a single-node quorum."""
     disk = environment.disk
+    # Only a quorum of one may make up a cluster id: nodes of a larger one have to agree on it (`klamm storage format`).
     may_format = config.is_controller and [voter.node_id for voter in config.voters] == [config.node_id]
     identities: dict[str, MetaProperties | None] = {}
     for path in data_folders(config):

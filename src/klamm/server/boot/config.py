@@ -209,6 +209,7 @@ def _parse_values(entries: Mapping[str, tuple[str, str]]) -> tuple[dict[str, Val
     ignored = []
     for name, (text, where) in entries.items():
         key = broker_key(name)
+        # Names that Kafka knows and Klamm has no use for are accepted; any other is an error.
         if key is None or name in DYNAMIC_ONLY:
             if not known_by_name(name):
                 raise ConfigError(f"{where}: {_explain_unknown(name)}")
@@ -232,6 +233,7 @@ def _explain_unknown(name: str) -> str:
 def _build_config(
     static: Mapping[str, str], values: dict[str, Value], ignored: tuple[str, ...], warnings: list[str]
 ) -> NodeConfig:
+    # Kafka takes broker.id for node.id and the other way round, if only one of them is configured.
     for name, text in with_node_id(static).items():
         if name in ("node.id", "broker.id"):
             values[name] = BROKER_CONFIGS.parse(name, text)
@@ -252,6 +254,7 @@ def _build_config(
     voters = tuple(parse_voter(text) for text in _read_list(values, "controller.quorum.voters"))
     bootstrap = _read_list(values, "controller.quorum.bootstrap.servers")
     check_quorum(node_id, roles, voters, bootstrap)
+    # log.dirs takes precedence over log.dir, as in Kafka.
     log_dirs = tuple(os.path.abspath(path) for path in _read_list(values, "log.dirs") or _read_list(values, "log.dir"))
     metadata_dir = values.get("metadata.log.dir")
     return NodeConfig(

@@ -150,6 +150,7 @@ def check_relations(values: Mapping[str, Value], static: Mapping[str, str]) -> N
     providers = values.get("config.providers") or ()
     for name, text in static.items():
         match = _PROVIDED.search(text)
+        # Without a provider of that name Kafka takes ${...} literally.
         if match and isinstance(providers, tuple) and match.group(1) in providers:
             raise ConfigError(
                 f"{name} takes its value from config provider {match.group(1)}, which Klamm does not have;"

@@ -24,6 +24,7 @@ from klamm.server.boot.config import NodeConfig
 from klamm.storage.disk import Disk
 from klamm.storage.meta_properties import META_PROPERTIES, MetaProperties, read_meta_properties, write_meta_properties
 
+# An IPv6 host is in brackets, as in Kafka.
 _INITIAL_CONTROLLER = re.compile(r"(?P<id>\d+)@(?P<host>\[[^\]]+\]|[^:\[\]]+):(?P<port>\d+):(?P<directory>[\w-]+)")
 
 IGNORED_IN_EMPTY = frozenset({".lock", "lost+found", "pipelines"})
@@ -45,6 +46,7 @@ def random_uuid(entropy: Callable[[int], bytes] = os.urandom) -> Uuid:
     """Return a new id as Kafka generates them: version 4, not reserved, and without a leading dash as text."""
     while True:
         raw = bytearray(entropy(16))
+        # Version 4 and the RFC 4122 variant.
         raw[6] = raw[6] & 0x0F | 0x40
         raw[8] = raw[8] & 0x3F | 0x80
         candidate = Uuid(bytes(raw))
@@ -61,6 +63,7 @@ def check_folders(paths: Sequence[str]) -> None:
     """Raise ConfigError for a folder that cannot be created or written, without creating it."""
     for path in paths:
         existing = path
+        # A folder that does not exist yet is created inside its nearest existing parent, so that one is checked.
         while not os.path.lexists(existing):
             existing = os.path.dirname(existing)
         if not os.path.isdir(existing):
@@ -99,6 +102,7 @@ def check_voters(config: NodeConfig, disk: Disk | None = None) -> None:
     folder = os.path.join(config.metadata_log_dir, METADATA_FOLDER)
     known = QuorumStateFile(folder, disk or Disk()).read_static_voters()
     configured = {voter.node_id for voter in config.voters}
+    # None: a new folder, or a dynamic quorum, whose voters are in the log.
     if known is None or not config.is_controller or known == configured:
         return
     raise ConfigError(
@@ -147,6 +151,7 @@ def format_folders(
             " add --ignore-formatted to leave it as it is and format the others"
         )
     fresh = [path for path in folders if identities[path] is None]
+    # The voters' snapshot is written before meta.properties: a crash in between leaves an unformatted folder.
     for path in () if dry_run else fresh:
         directory_id = new_uuid()
         if path == config.metadata_log_dir and voters is not None:

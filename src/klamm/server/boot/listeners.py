@@ -9,6 +9,7 @@ from typing import Final
 
 from klamm.model.errors import ConfigError
 
+# Kafka accepts an empty host, for all interfaces, and IPv6 in brackets.
 _LISTENER: Final = re.compile(r"([A-Za-z0-9_-]+)://(\[[0-9a-fA-F:.%]*\]|[^\[\]:/@\s]*):(-?[0-9]+)")
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")

@@ -46,6 +46,7 @@ class BrokerWatch:
             connection.on_close.append(partial(self._on_connection_lost, broker_id, connection))
 
     def _on_connection_lost(self, broker_id: int, connection: "ConnectionState") -> None:
+        # The broker has reconnected already; the end of its old connection means nothing.
         if self._connections.get(broker_id) is not connection:
             return
         del self._connections[broker_id]
@@ -55,6 +56,7 @@ class BrokerWatch:
             self._start_probing(broker_id, AFTER_LOSS_S)
 
     def _on_active(self, controller: Controller) -> None:
+        # Connections from an earlier activation belong to a controller that no longer counts their heartbeats.
         self._connections.clear()
         for broker in controller.image.cluster.brokers.values():
             if not broker.fenced and broker.id != self._node_id:

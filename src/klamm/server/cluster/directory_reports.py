@@ -94,6 +94,7 @@ class DirectoryReports:
     async def _report(self) -> None:
         try:
             while self._pending:
+                # Bounded requests: a broker with many replicas reports them in several.
                 sent = dict(list(self._pending.items())[:REPLICAS_PER_REQUEST])
                 try:
                     response = await self._channel.ask(self._request(sent))

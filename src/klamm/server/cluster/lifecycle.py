@@ -226,6 +226,7 @@ class BrokerLifecycle:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
+        # Without another live broker leadership cannot move, and waiting for it would only delay the stop.
         others = [broker for broker in self._metadata.image.cluster.alive() if broker.id != self._node_id]
         if not was_running or not others:
             return

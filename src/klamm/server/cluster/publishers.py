@@ -105,6 +105,7 @@ class BrokerPublisher:
             log.error("config ignored: value cannot be read", resource=kind, name=name, config=config, reason=reason)
         reconfigured: set[str] | None = set()
         for resource in delta.configs_changed:
+            # Broker configs are defaults of topic configs, so any topic may be affected; "" names all brokers.
             if resource.type == ResourceType.BROKER and resource.name in ("", str(self._node_id)):
                 reconfigured = None
                 break
@@ -117,6 +118,7 @@ class BrokerPublisher:
         self._partitions_queued += _count_partitions(self._queue[-1])
         self._wake.set()
         self._image = image
+        # `_known` is ahead of `_applied` by what the queue holds.
         self._known.reach(image.provenance.offset)
 
     async def wait_for(self, offset: int) -> None:
@@ -154,6 +156,7 @@ class BrokerPublisher:
         image = change.image
         settings = functools.partial(self._settings.resolve, image)
         if change.changed or change.deleted:
+            # Replicas first: everything after this looks at their new roles.
             with self._contain_failure(change, part="replicas"):
                 await self._replicas.apply(image, change.changed, change.deleted, settings, change.partitions)
         names = image.topics.by_name if change.reconfigured is None else change.reconfigured

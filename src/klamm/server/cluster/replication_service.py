@@ -85,6 +85,7 @@ class ReplicationService:
         replicas.isr.look_again()
         for replica in replicas:
             state = replica.state
+            # Only a leader with replicas outside its ISR can gain or lose by a change of brokers.
             if not replica.leads or len(state.replicas) == len(state.isr):
                 continue
             if state.reconsider(replica.log.log_end_offset, now_ms, replicas.isr.eligible):
@@ -100,6 +101,7 @@ class ReplicationService:
 
     async def _run(self) -> None:
         services, config = self._services, self._services.replicas.config
+        # Kafka, too, checks at half of replica.lag.time.max.ms; the bounds are for extreme values of it.
         lag_check_s = max(min(config.lag_time_max_ms / 2000, 3600.0), 0.05)
         checkpoint_s = config.checkpoint_interval_ms / 1000
         now = services.loop.time()

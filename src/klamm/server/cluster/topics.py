@@ -49,6 +49,7 @@ async def auto_create(services: Services, names: list[str]) -> None:
     """Create topics with the broker's defaults because a Metadata request named them; failures are logged."""
     if not names:
         return
+    # Checked here, too: this request goes to the controller without `forward_to_controller`.
     complaint = check_room(len(names) * services.config.num_partitions)
     if complaint:
         log.warning("topics not auto-created", topics=names, reason=complaint)

@@ -90,6 +90,7 @@ class ControllerChannel:
         deadline = self._loop.time() + timeout_ms / 1000
         reason: BaseException | str = "the quorum has no leader"
         while (left := deadline - self._loop.time()) > 0:
+            # Cleared before the attempt: a leader that is elected during it must end the pause after it.
             self._changed.clear()
             try:
                 outcome = await self._attempt(request, version, client, int(left * 1000) + 1)
@@ -99,6 +100,7 @@ class ControllerChannel:
             except PeerGone as error:
                 reason = error
             except KlammError as error:
+                # Any other error is the controller's decision on the request.
                 if error.code not in _RETRIED:
                     raise
                 reason = error
@@ -109,12 +111,14 @@ class ControllerChannel:
         self, request: Any, version: int, client: "ForwardedClient | None", timeout_ms: int
     ) -> Outcome | None:
         """Send the request once; None when no active controller is known or the node asked is not it."""
+        # The controller of this process is called directly, without envelope and connection.
         if self._runtime is not None and self._runtime.active is not None:
             return await self._ask_local(self._runtime, request, version, timeout_ms)
         peer = self._find_peer()
         if peer is None:
             return None
         timeout_ms = min(timeout_ms, ATTEMPT_MS)
+        # APIs that only controllers serve are sent as they are; admin requests go inside an Envelope.
         if _name(request) in _DIRECT:
             response = await peer.ask(request, version, timeout_ms=timeout_ms)
             return None if response.error_code == ErrorCode.NOT_CONTROLLER else Outcome(response)

@@ -157,6 +157,7 @@ class QuorumMembership:
             try:
                 done = change()
                 break
+            # Fixed voters that run send their details within LOOK_SECONDS, so this need not wait for the timeout.
             except UnknownVoterDetails as error:
                 if self._loop.time() >= min(deadline, began + INTRODUCTION_SECONDS):
                     return error
@@ -164,6 +165,7 @@ class QuorumMembership:
                 if error.code is not ErrorCode.REQUEST_TIMED_OUT or self._loop.time() >= deadline:
                     return error
             await asyncio.sleep(TRY_AGAIN_SECONDS)
+        # None: nothing had to be written.
         if done is None or not wait:
             if done is not None:
                 done.add_done_callback(_retrieve_exception)

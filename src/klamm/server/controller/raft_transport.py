@@ -158,6 +158,7 @@ class RaftTransport:
                 self._requests.add(task)
                 task.add_done_callback(self._requests.discard)
             return
+        # The handler may have been cancelled with its connection.
         waiting = self._pending.pop(message.correlation_id, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(message.body)
@@ -169,6 +170,7 @@ class RaftTransport:
             self.driver.report_lost(message)
             return
         voter = self.driver.core.voters.get(node_id)
+        # The id of a bootstrap server is not known until it answers: -1 addresses any replica.
         key = voter.key if voter is not None else ReplicaKey(max(node_id, -1))
         request = encode_request(
             message.body,  # type: ignore[arg-type]

@@ -198,6 +198,7 @@ class ControllerRuntime:
     def _append(self, controller: Controller, decision: Decision[Any]) -> "asyncio.Future[int]":
         """Append a decision's records; the future is that of the last batch, which is committed after all others."""
         values = [encode_record(record) for record in decision.records]
+        # Records that must take effect together go into one batch, which is atomic, however large.
         limit = self._raft.config.batch_bytes_max if decision.divisible else 0
         for batch in _split_batches(values, limit):
             future = self._raft.append(batch)

@@ -32,6 +32,7 @@ class Snapshotter:
 
     def on_commit(self, first_offset: int, epoch: int, values: list[bytes], append_time_ms: int) -> None:
         """Count the bytes and pass the records on."""
+        # The interval counts from the first record that is not in a snapshot.
         if not self._bytes:
             self._since_ms = self._clock.monotonic_ms()
         self._bytes += sum(map(len, values))
@@ -56,6 +57,7 @@ class Snapshotter:
         age_ms = self._clock.monotonic_ms() - self._since_ms
         due = self._bytes >= self._bytes_max or (self._bytes > 0 and 0 < self._interval_ms <= age_ms)
         if due and (self._writing is None or self._writing.done()):
+            # Records that arrive while the snapshot is being written count for the next one.
             self._bytes = 0
             self._writing = asyncio.get_running_loop().create_task(self.write(raft), name="metadata snapshot")
 

@@ -51,6 +51,7 @@ class _Refusal:
     retry_at_ms: int
 
     def is_over(self, services: "Services") -> bool:
+        # Images share unchanged parts, so identity tells whether the brokers have changed.
         changed = services.image.cluster.brokers is not self.brokers
         return changed or services.clock.monotonic_ms() >= self.retry_at_ms
 
@@ -177,6 +178,7 @@ class LocalCoordinators:
         logs.config = replace(logs.config, producer_id_expiration_ms=expiration_ms)
 
     def _load_shards(self, runtime: CoordinatorRuntime[Any], delta: MetadataDelta, image: MetadataImage) -> None:
+        # An internal topic that is deleted and created again has new partitions: no state of the old ones may remain.
         if any(topic.name == runtime.topic for topic in delta.topics_deleted.values()):
             runtime.stop()
         topic = image.topics.by_name.get(runtime.topic)

@@ -45,5 +45,6 @@ class ProducerIds:
         response = await self._controller.ask(request)
         if response.error_code:
             raise KlammError(ErrorCode(response.error_code))
+        # A block is fetched only when the previous one is used up, so nothing is lost here.
         self._next = response.producer_id_start
         self._end = response.producer_id_start + response.producer_id_len

@@ -37,6 +37,7 @@ class TransactionCoordinator:
             send_markers = functools.partial(self.markers.receive, partition)
             return TransactionShard(epoch, config, services.producer_ids.take, send_markers)
 
+        # The shards are made when partitions are loaded, long after `markers` is set below.
         self._services = services
         self.runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
             TRANSACTION_STATE_TOPIC, make_shard, open_log, loop=services.loop, clock=services.clock

@@ -61,6 +61,7 @@ class TransactionGuards:
         # A newer epoch or leader invalidates what was asked under the old guard.
         if guard is None or guard.epoch < producer.epoch or guard.leader_epoch != leader_epoch:
             guard = self._guards[key] = Guard(producer.epoch, sequence, leader_epoch)
+            # Safe: the batch of a dropped guard is refused, never written unverified.
             if len(self._guards) > GUARDS_MAX:
                 del self._guards[next(iter(self._guards))]
         elif guard.epoch == producer.epoch:

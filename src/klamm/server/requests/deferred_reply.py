@@ -42,6 +42,7 @@ class Gathering:
         self._answers: list[Any] = [None] * count
         self._missing = count
         self._finish = finish
+        # No answer will come to trigger it.
         if not count:
             finish([])
 

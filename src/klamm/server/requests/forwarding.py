@@ -50,6 +50,7 @@ async def forward_to_controller(services: Services, context: RequestContext, req
     try:
         if context.listener.kind == "controller":
             return await ask_local_controller(services, request, context.version)
+        # Checked by the broker that got the request: the controller cannot know the limits of all brokers.
         _check_descriptors(services, request)
         requested_ms = getattr(request, "timeout_ms", 0)
         timeout_ms = min(requested_ms, FORWARD_MS_MAX) if requested_ms > 0 else FORWARD_MS
@@ -100,6 +101,7 @@ async def answer_as_controller(services: Services, context: RequestContext, requ
 
 def _pack_address(host: str) -> bytes:
     try:
+        # A link-local IPv6 address has its interface behind a percent sign.
         return ipaddress.ip_address(host.partition("%")[0]).packed
     except ValueError:
         return b"\x7f\0\0\1"

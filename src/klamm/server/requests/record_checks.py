@@ -88,8 +88,10 @@ class RecordChecks:
         queue.requests.append(request)
         queue.size += request.size
         self.waiting_bytes += request.size
+        # Only the first request of a queue is in the threads; the others begin when it is staged.
         if len(queue.requests) == 1:
             self._begin(channel, queue)
+        # `_begin` may have staged everything already, and then there is nothing to wait for.
         if queue.requests and (queue.size >= CONNECTION_BYTES_MAX or self.waiting_bytes >= TOTAL_BYTES_MAX):
             channel.pause_reading()
 
@@ -104,6 +106,7 @@ class RecordChecks:
         task.add_done_callback(self._staging.discard)
 
     def _pool(self) -> Executor:
+        # Created on first use: most nodes never get a batch that is too large for the loop.
         if self._threads is None:
             self._threads = self._make_threads(THREADS, "klamm-records")
         return self._threads
@@ -130,6 +133,7 @@ class RecordChecks:
             return
         self._stage_first(channel, queue, work.result())
         self._begin(channel, queue)
+        # Reading may have been paused in `add`; resuming a connection that was not paused does nothing.
         if not channel.closed:
             channel.resume_reading()
 

@@ -49,12 +49,14 @@ class Router:
         """Handle one request; the reply is sent now or later."""
         try:
             state = channel.state
+            # The quick path of Produce knows the requests of a connection by the bytes of earlier ones.
             if state is None:
                 channel.state = ConnectionState()
             elif state.prefix_lengths and self._quick_produce(self._services.replicas, channel, view, start, end):
                 return
             api_key, version, correlation_id = _START.unpack_from(view, start)
             quick = self.quick_paths.get(api_key)
+            # Large requests are decoded in slices, which the quick paths do not do.
             if quick is not None and end - start <= SLICED_BYTES_MIN:
                 listener: ListenerContext = channel.context  # type: ignore[assignment]
                 if listener.kind == "broker" and quick(
@@ -93,6 +95,7 @@ class Router:
                 self._refuse_api_versions(context, api)
                 return
             raise RemoteProtocolError(f"{api.name} v{header.api_version} is not served")
+        # The connection is held while a task decodes: its next request must not overtake this one.
         if len(frame) > SLICED_BYTES_MIN and header.api_key != _PRODUCE:
             context.frame = memoryview(bytes(frame))  # the frame itself is valid only until the turn ends
             channel.hold()
@@ -106,6 +109,7 @@ class Router:
             self._refuse_elements(context, api, error)
             return
         result = route.handle(self._services, context, request)
+        # The first slice runs here, so that a small request is answered in this turn without a task.
         if type(result) is GeneratorType:
             try:
                 run_slice(result)
@@ -131,6 +135,7 @@ class Router:
         channel = context.channel
         while True:
             await asyncio.sleep(0)
+            # The client may have gone between two slices; the rest of the work would be for nothing.
             if channel.closed:
                 return
             try:
@@ -183,6 +188,7 @@ class Router:
 
     def _refuse_elements(self, context: RequestContext, api: Api, error: ElementLimitError) -> None:
         """Answer INVALID_REQUEST; close the connection if the response has no error field."""
+        # Some responses have a top-level error in later versions only, some in none.
         fields = {field.name for field in declaration(api.response).fields if field.lives_in(context.version)}
         if "error_code" not in fields:
             _close_refused(context.channel, api.key, context.version, error)
@@ -225,6 +231,7 @@ class Router:
         """Answer an unknown version without reading its body: a v0 response with the versions that are served."""
         entry = _api_version_entry(api)
         body = api.response(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[entry])
+        # The client retries with a version from this response, whose form never changes.
         context.version = 0
         context.channel.reply_parts(response_parts(context, body))
 

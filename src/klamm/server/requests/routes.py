@@ -12,6 +12,7 @@ from typing import Any
 
 from klamm.protocol.apis import BY_NAME, Api
 
+# In the order of the API keys, like the table in `protocol/apis`.
 SERVED = (
     "Produce",
     "Fetch",

@@ -21,6 +21,7 @@ SLICE_ELEMENTS = 250
 
 def run_slice(steps: Steps[T]) -> None:
     """Run one slice; raises StopIteration with the response when it was the last one."""
+    # Elements differ in cost; a handler yields more than 1 for those that cost more.
     spent = 0
     while spent < SLICE_ELEMENTS:
         spent += next(steps)

@@ -25,6 +25,7 @@ class TopicSettingsResolver:
         if inherited is not self._inherited:
             self._inherited = inherited
             self._defaults = topic_defaults(inherited)
+            # A changed default changes all topics that do not override it.
             self._cache.clear()
         overrides = image.topic_values(topic)
         key = frozenset(overrides.items())

@@ -27,6 +27,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 def handle(services: Services, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """List the routes and the features."""
     if context.version >= 3:
+        # KIP-511: Kafka refuses names that do not match this pattern.
         if not _SOFTWARE.fullmatch(request.client_software_name) or not _SOFTWARE.fullmatch(
             request.client_software_version
         ):

@@ -29,6 +29,7 @@ async def handle(services: Services, _context: RequestContext, request: Envelope
     try:
         header, start = decode_request_header(request.request_data)
         api = APIS.get(header.api_key)
+        # Anything else a broker could forward is not the controller's to decide.
         if api is None or api.name not in FORWARDED | QUORUM_REQUESTS or not api.serves(header.api_version):
             return ForwardedResponse(error_code=ErrorCode.INVALID_REQUEST)
         inner, _ = decode(

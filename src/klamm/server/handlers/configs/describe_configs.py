@@ -73,6 +73,7 @@ def _describe(services: Services, resource: DescribeConfigsResource) -> list[Des
                 raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
             return describe_topic(image.topic_configs(name), own, everyone, static)
         case ResourceType.BROKER:
+            # The empty name stands for the cluster-wide defaults of all brokers.
             if not name:
                 return describe_cluster_default(everyone)
             if name != str(services.node_id):

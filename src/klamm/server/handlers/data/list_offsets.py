@@ -51,6 +51,7 @@ def handle(
     for topic in request.topics:
         for partition in topic.partitions:
             key = (topic.name, partition.partition_index)
+            # Found in a first pass, because the first mention of a repeated partition is refused too.
             (repeated if key in seen else seen).add(key)
     topics = []
     for topic in request.topics:
@@ -114,6 +115,7 @@ def _look_up_partition(
     replica = leading_replica(services, topic, partition.partition_index, partition.current_leader_epoch)
     if partition.timestamp < 0 and context.version < _SINCE.get(partition.timestamp, 0):
         raise KlammError(ErrorCode.UNSUPPORTED_VERSION)
+    # A follower copies uncommitted records too, so isolation applies to clients only.
     committed_only = request.replica_id < 0 and request.isolation_level == 1
     try:
         if request.replica_id >= 0 and partition.timestamp == LATEST:

@@ -39,6 +39,7 @@ def handle(
         names = [name for name in names if name >= request.cursor.topic_name]
         if names and names[0] == request.cursor.topic_name:
             first_index = request.cursor.partition_index
+    # At least one partition per page, or a client with a limit of 0 would never come to an end.
     budget = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:

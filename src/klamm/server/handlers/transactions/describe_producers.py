@@ -20,6 +20,7 @@ def handle(
     topics = []
     for topic in request.topics:
         answer = TopicResponse(name=topic.name)
+        # Once each: a partition may have thousands of producers.
         for index in dict.fromkeys(topic.partition_indexes):
             partition = _describe(services, topic.name, index)
             answer.partitions.append(partition)

@@ -35,6 +35,7 @@ async def handle(services: Services, context: RequestContext, request: InitProdu
 
 
 async def _take_over(services: Services, transactional_id: str, request: InitProducerIdRequest) -> Producer:
+    # KIP-360: a producer that recovers from an error names the id and epoch it has, and keeps the id.
     expected = Producer(request.producer_id, request.producer_epoch) if request.producer_id != -1 else None
 
     def decide(shard: TransactionShard, now: Now, reply_to: ReplyTo) -> Decision:

@@ -26,6 +26,7 @@ def handle(services: Services, _context: RequestContext, request: ListTransactio
             pattern = Pattern(request.transactional_id_pattern)
         except InvalidPattern:
             return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+    # Unknown states are reported back, not refused, as in Kafka.
     unknown = [name for name in request.state_filters if name not in STATES_BY_NAME]
     states = {STATES_BY_NAME[name] for name in request.state_filters if name in STATES_BY_NAME}
     producers = frozenset(request.producer_id_filters)

@@ -27,6 +27,7 @@ async def handle(
 ) -> WriteTxnMarkersResponse:
     """Append every marker; answered when all are committed or have failed."""
     pace = Pace()
+    # All markers are appended before the first result is awaited, so that many share a write.
     writes = []
     for marker in request.markers:
         writes.append(await _start(services, marker, pace))
