@@ -7,13 +7,13 @@ this member of the quorum runs, because the others need its vote; no client is l
 import asyncio
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from functools import partial
 
-from klamm.metadata.image import Endpoint
+from klamm.metadata.image import Endpoint, FeatureRange
 from klamm.net import NetServer, TurnLoop
-from klamm.replication import FetchSessions
+from klamm.replication import FetchSessions, ReplicaManager
 from klamm.server.boot.component_configs import (
     SECURITY_PROTOCOL_IDS,
     TOLERATED_FEATURES,
@@ -27,6 +27,7 @@ from klamm.server.boot.descriptors import raise_limit
 from klamm.server.boot.environment import Environment
 from klamm.server.cluster.broker import Broker
 from klamm.server.cluster.directory_reports import DirectoryReports
+from klamm.server.cluster.lifecycle import BrokerLifecycle
 from klamm.server.cluster.listed_brokers import ListedBrokers
 from klamm.server.cluster.move_service import make_log_dir_moves
 from klamm.server.cluster.publishers import BrokerPublisher
@@ -38,6 +39,7 @@ from klamm.server.composition import (
     make_quorum_member,
     make_replicas,
 )
+from klamm.server.controller.link import ControllerLink
 from klamm.server.coordinators.producer_ids import ProducerIds
 from klamm.server.requests.context import ListenerContext
 from klamm.server.requests.record_checks import RecordChecks
@@ -158,9 +160,27 @@ class Node:
         )
         lifecycle = make_lifecycle(config, environment, logs, quorum, controllers, self._heartbeat_due, fail=self._fail)
         directory_reports = DirectoryReports(config.node_id, logs, controllers.isr, lifecycle.epoch)
+        self.services = self._make_services(
+            loop, rules.supported_features, replicas, settings, controllers, lifecycle, directory_reports
+        )
+        if config.is_broker:
+            self._broker = Broker(self.services, lifecycle, publisher, directory_reports)
+        self.router = Router(self.services)
+
+    def _make_services(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        supported_features: Mapping[str, FeatureRange],
+        replicas: ReplicaManager,
+        settings: BrokerSettings,
+        controllers: ControllerLink,
+        lifecycle: BrokerLifecycle,
+        directory_reports: DirectoryReports,
+    ) -> Services:
+        config, environment, logs = self.config, self.environment, self.logs
         listed_brokers = ListedBrokers(environment.clock, config.integer("broker.session.timeout.ms"))
-        quorum.loader.add_publisher(listed_brokers)
-        self.services = Services(
+        self._quorum.loader.add_publisher(listed_brokers)
+        return Services(
             loop=loop,
             node_id=config.node_id,
             cluster_id=logs.cluster_id or "",
@@ -172,21 +192,18 @@ class Node:
             logs=logs,
             replicas=replicas,
             sessions=FetchSessions(config.fetch_session_slots, environment.random),
-            metadata=quorum.loader,
+            metadata=self._quorum.loader,
             listed_brokers=listed_brokers,
-            raft=quorum.raft,
-            quorum=quorum.transport,
-            membership=quorum.membership,
+            raft=self._quorum.raft,
+            quorum=self._quorum.transport,
+            membership=self._quorum.membership,
             controllers=controllers,
             producer_ids=ProducerIds(config.node_id, controllers.isr, lifecycle.epoch),
             checks=RecordChecks(loop, environment.threads),
             moves=make_log_dir_moves(loop, config, replicas, environment.clock, directory_reports, environment.threads),
-            supported_features=rules.supported_features,
+            supported_features=supported_features,
             controller_address=self.addresses.get(config.controller_listener_names[0]),
         )
-        if config.is_broker:
-            self._broker = Broker(self.services, lifecycle, publisher, directory_reports)
-        self.router = Router(self.services)
 
     async def _join_quorum(self) -> None:
         """Take part in the quorum; returns once it has a leader, however long that takes."""
