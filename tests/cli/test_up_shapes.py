@@ -59,7 +59,7 @@ def three(tmp_path):
         with Wire(cluster.nodes[0].port) as wire:
             wire.create_topic("precious")
         for node in cluster.nodes:
-            node.request_stop()
+            node.ask_to_stop()
         for node in cluster.nodes:
             node.wait_stopped()
     return folder
