@@ -46,17 +46,17 @@ def run_demo(tmp_path):
 def left_behind(folder):
     """Processes that have to do with a folder."""
     found = []
-    for each in psutil.process_iter():
+    for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            words = [each.cwd(), *each.cmdline()]
-            if each.pid != os.getpid() and any(str(folder) in word for word in words):
+            words = [process.cwd(), *process.cmdline()]
+            if process.pid != os.getpid() and any(str(folder) in word for word in words):
                 found.append(" ".join(words))
     return found
 
 
 def nothing_is_left(tmp_path):
     assert list((tmp_path / "temporary").iterdir()) == []
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["out.txt", "temporary"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.txt", "temporary"]
     deadline = time.monotonic() + 60
     while (found := left_behind(tmp_path)) and time.monotonic() < deadline:
         time.sleep(0.1)

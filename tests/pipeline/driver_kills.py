@@ -48,7 +48,9 @@ def reached(admin, point):
     word, _, number = point.partition(" ")
     if word == "written":
         found = admin.list_transactions(states=["Ongoing"])
-        return f"done {int(number) - 1}" in states(admin) and any(".0.0" in each.transactional_id for each in found)
+        return f"done {int(number) - 1}" in states(admin) and any(
+            ".0.0" in listing.transactional_id for listing in found
+        )
     return point in states(admin)
 
 
@@ -82,8 +84,8 @@ def processes_of(session):
 def test_a_driver_killed_with_all_its_processes(node, tmp_path, point):
     source, sink = node.topic("in", partitions=2), node.topic("out")
     with node.producer() as producer:
-        for each in range(70):
-            producer.send(source, str(each).encode(), partition=each % 2)
+        for number in range(70):
+            producer.send(source, str(number).encode(), partition=number % 2)
     driver = start(node, source, sink, tmp_path)
     try:
         with node.admin() as admin:
@@ -99,4 +101,4 @@ def test_a_driver_killed_with_all_its_processes(node, tmp_path, point):
     finally:
         kill(driver)
     found = klamm.read_topic(sink, bootstrap=node.bootstrap, timeout_s=120)
-    assert sorted(int(each) for each in found["value"].to_pylist()) == list(range(70))
+    assert sorted(int(row) for row in found["value"].to_pylist()) == list(range(70))

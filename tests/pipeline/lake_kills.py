@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(1200)
 
 
 def start(kind, folder, *death):
-    names = [str(folder / each) for each in ("in", "lake", "checkpoint")]
+    names = [str(folder / name) for name in ("in", "lake", "checkpoint")]
     command = [sys.executable, str(Path(__file__).with_name("lake_driver.py")), kind, *names, *death]
     with (folder / "driver.log").open("ab") as log:
         return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)

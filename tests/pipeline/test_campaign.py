@@ -117,7 +117,7 @@ def committed(bootstrap, topic, partitions):
         }
     )
     try:
-        consumer.assign([confluent_kafka.TopicPartition(topic, each, 0) for each in range(partitions)])
+        consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(partitions)])
         values, ended = [], set()
         while len(ended) < partitions:
             message = consumer.poll(60)
@@ -139,10 +139,10 @@ def fill(node, gaps):
         producer.init_transactions()
         for turn in range(6):
             producer.begin_transaction()
-            for each in range(PARTITIONS * 6):
-                key = f"{each}" if each % 4 < 2 else f"{turn}-{each}"
-                value = f"{turn}-{each} " + "x" * 300
-                producer.send(topic, value.encode(), key=key.encode(), partition=each % PARTITIONS)
+            for number in range(PARTITIONS * 6):
+                key = f"{number}" if number % 4 < 2 else f"{turn}-{number}"
+                value = f"{turn}-{number} " + "x" * 300
+                producer.send(topic, value.encode(), key=key.encode(), partition=number % PARTITIONS)
             producer.flush()
             producer.abort_transaction() if turn in (1, 4) else producer.commit_transaction()
     deadline = time.monotonic() + 200
@@ -169,7 +169,7 @@ def _rows(bootstrap, wanted):
     client = {"bootstrap.servers": bootstrap, "isolation.level": "read_committed"}
     found = read_range(wanted, client, headers=False, fail_on_data_loss=True)
     return [
-        pa.record_batch({"value": pa.array([b"copy of " + each for each in rows.column("value").to_pylist()])})
+        pa.record_batch({"value": pa.array([b"copy of " + row for row in rows.column("value").to_pylist()])})
         for rows in found
     ]
 
@@ -184,7 +184,7 @@ class Job:
         return asyncio.run(copy(self.node.bootstrap, self.source, self.out, WriteId(self.sink, batch, task, attempt)))
 
     def tasks(self, batch, attempt=0):
-        return [self.task(batch, each, attempt) for each in range(PARTITIONS)]
+        return [self.task(batch, number, attempt) for number in range(PARTITIONS)]
 
     def commit(self, batch, handles):
         asyncio.run(commit(self.node.bootstrap, self.out, self.sink, batch, handles))
@@ -238,8 +238,8 @@ def otherwise(job, batch, point):
         job.task(batch, 0, 0)
         job.commit(batch, [job.task(batch, 0, 1), job.task(batch, 1)])
     elif point.startswith("the log of commits"):
-        for each in (0, 1, 0, 1):
-            job.run(each)
+        for number in (0, 1, 0, 1):
+            job.run(number)
     elif point.startswith("the transactions"):
         handles = job.tasks(batch)
         job.decide(batch, handles, 1)

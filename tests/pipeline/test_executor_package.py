@@ -69,11 +69,11 @@ def test_a_python_with_nothing_but_pyarrow_runs_it(unpacked, arrow):
 
 
 def test_rooms_that_clients_do_not_import_stay_at_home(unpacked):
-    rooms = {each.name for each in (unpacked / "klamm").iterdir() if each.is_dir()}
+    rooms = {path.name for path in (unpacked / "klamm").iterdir() if path.is_dir()}
     assert {"model", "records", "client", "pipeline", "carried"} <= rooms
     assert not executor_package._SERVER_PACKAGES & rooms
     assert not list(unpacked.rglob("__pycache__"))
-    assert sum(each.stat().st_size for each in unpacked.glob("*.zip")) < 20_000_000
+    assert sum(path.stat().st_size for path in unpacked.glob("*.zip")) < 20_000_000
 
 
 @pytest.mark.parametrize("missing", ["pyarrow", "crc32c"])
@@ -172,14 +172,14 @@ def test_modules_of_the_user_go_along(monkeypatch, tmp_path):
         (tmp_path / "own_package" / name).touch()
     spark = Session("yarn")
     shipped = [
-        executor_package.ship_module(spark, each)
-        for each in ("own_module", "own_package.inner", "json", "pytest", "math")
+        executor_package.ship_module(spark, word)
+        for word in ("own_module", "own_package.inner", "json", "pytest", "math")
     ]
     assert shipped == [True, True, False, False, False]
     assert spark.sparkContext.files == [str(tmp_path / "own_module.py"), str(tmp_path / "packed" / "own_package.zip")]
     with zipfile.ZipFile(tmp_path / "packed" / "own_package.zip") as archive:
         assert sorted(archive.namelist()) == [
-            f"own_package/{each}" for each in ("__init__.py", "inner.py", "table.csv")
+            f"own_package/{word}" for word in ("__init__.py", "inner.py", "table.csv")
         ]
     assert not executor_package.ship_module(Session("local[2]"), "own_module")
 

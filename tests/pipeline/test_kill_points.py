@@ -25,13 +25,13 @@ STRIDE = 1 if os.environ.get("KLAMM_CAMPAIGN") == "all" else 4
 
 def values(broker, topic):
     table = klamm.read_topic(topic, bootstrap=broker.bootstrap, timeout_s=60)
-    return sorted(each.decode() for each in table["value"].to_pylist())
+    return sorted(row.decode() for row in table["value"].to_pylist())
 
 
 def open_transactions(broker, sink):
     with Admin(bootstrap_servers=broker.bootstrap) as admin:
         found = admin.list_transactions(states=["Ongoing"])
-    return [each.transactional_id for each in found if each.transactional_id.startswith(sink)]
+    return [listing.transactional_id for listing in found if listing.transactional_id.startswith(sink)]
 
 
 def replay(broker, topic, sink, batch=0, tasks=TASKS):
@@ -72,7 +72,7 @@ def test_a_task_killed_at_any_request_and_tried_again(klamm_broker, after):
     expected = []
     for cut in range(1 + after, CUTS_MAX, STRIDE):
         sink = unique("sink")
-        rows = [f"{cut}-{each}" for each in range(5)]
+        rows = [f"{cut}-{number}" for number in range(5)]
         killed = dies(cut, after, write, *place, WriteId(sink, 3, 0, 0), rows)
         handle = asyncio.run(write(*place, WriteId(sink, 3, 0, 1), rows))
         asyncio.run(commit(*place, sink, 3, [handle]))
@@ -181,7 +181,7 @@ def test_an_old_driver_that_comes_back_commits_nothing(klamm_broker, sink, attem
     topic = klamm_broker.topic("two-drivers")
     old = written(klamm_broker, topic, sink, attempt=attempt)
     replay(klamm_broker, topic, sink)
-    asyncio.run(commit(klamm_broker.bootstrap, topic, sink, 0, [each for each in old if each is not None]))
+    asyncio.run(commit(klamm_broker.bootstrap, topic, sink, 0, [handle for handle in old if handle is not None]))
     assert values(klamm_broker, topic) == EVERYTHING
 
 
@@ -191,7 +191,7 @@ def test_two_drivers_that_commit_the_same_batch(klamm_broker, sink):
     old = written(klamm_broker, topic, sink, attempt=0)
     new = written(klamm_broker, topic, sink, attempt=1)
     asyncio.run(decide(klamm_broker.bootstrap, topic, sink, 0, old, 1))
-    asyncio.run(commit(klamm_broker.bootstrap, topic, sink, 0, [each for each in new if each is not None]))
+    asyncio.run(commit(klamm_broker.bootstrap, topic, sink, 0, [handle for handle in new if handle is not None]))
     assert values(klamm_broker, topic) == EVERYTHING
     assert not open_transactions(klamm_broker, sink)
 

@@ -102,7 +102,7 @@ def test_a_limit_is_shared_by_size_and_nobody_starves():
 def test_a_limit_always_moves_forward_and_never_past_the_end(seed):
     chance = random.Random(seed)
     print("seed", seed)
-    start = {TopicPartition("t", each): chance.randrange(100) for each in range(chance.randrange(1, 9))}
+    start = {TopicPartition("t", number): chance.randrange(100) for number in range(chance.randrange(1, 9))}
     end = {where: offset + chance.randrange(200) for where, offset in start.items()}
     for _ in range(1000):
         if start == end:
@@ -146,4 +146,4 @@ def test_ranges_of_a_few_rows_share_a_task():
     assert group_ranges([], 100) == []
     assert group_ranges(few, 100) == [few[:3], few[3:]]
     assert group_ranges([large, *few[:2], large], 100) == [[large], [*few[:2], large]]
-    assert group_ranges(few, 1) == [[each] for each in few]
+    assert group_ranges(few, 1) == [[range_] for range_ in few]

@@ -52,7 +52,7 @@ def rows(reader, pieces=None):
 
 
 def texts(found):
-    return [each["value"].decode() for each in found]
+    return [row["value"].decode() for row in found]
 
 
 def ranges(pieces):
@@ -64,7 +64,7 @@ def ranges(pieces):
 
 def test_rows_are_those_of_the_columns_api(klamm_broker, batch):
     topic = klamm_broker.topic("rows", partitions=3)
-    keys = [f"k{each}" for each in range(500)]
+    keys = [f"k{number}" for number in range(500)]
     with klamm_broker.producer() as producer:
         producer.send_arrow(topic, pa.table({"key": keys, "value": keys}), timestamp=None)
         producer.send(topic, None, key=b"gone", headers=[("trace", b"7"), ("none", None)])
@@ -84,15 +84,15 @@ def test_large_ranges_become_several_tasks(klamm_broker, batch):
     fill(klamm_broker, topic, map(str, range(100)))
     reader = batch(subscribe=topic, minPartitions="4")
     assert ranges(reader.partitions()) == [(0, 0, 25), (0, 25, 50), (0, 50, 75), (0, 75, 100)]
-    assert texts(rows(reader)) == [str(each) for each in range(100)]
+    assert texts(rows(reader)) == [str(number) for number in range(100)]
     assert len(batch(subscribe=topic, maxRecordsPerPartition="30").partitions()) == 4
 
 
 def test_between_offsets_and_times(klamm_broker, batch):
     topic = klamm_broker.topic("between")
     with klamm_broker.producer() as producer:
-        for each in range(10):
-            producer.send(topic, str(each).encode(), timestamp=1000 * each)
+        for number in range(10):
+            producer.send(topic, str(number).encode(), timestamp=1000 * number)
     assert texts(rows(batch(subscribe=topic, startingOffsets=json.dumps({topic: {"0": 7}})))) == ["7", "8", "9"]
     assert texts(rows(batch(assign=json.dumps({topic: [0]}), endingOffsets=json.dumps({topic: {"0": 2}})))) == [
         "0",
@@ -198,8 +198,8 @@ def test_a_stream_goes_from_offset_to_offset(klamm_broker, stream):
 def test_a_batch_takes_no_more_than_it_may(klamm_broker, stream):
     topic = klamm_broker.topic("limit", partitions=2)
     with klamm_broker.producer() as producer:
-        for each in range(40):
-            producer.send(topic, b"x", partition=0 if each < 30 else 1)
+        for number in range(40):
+            producer.send(topic, b"x", partition=0 if number < 30 else 1)
     reader = stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="20")
     assert reader.getDefaultReadLimit() == ReadMaxRows(20)
     end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
@@ -267,7 +267,7 @@ def test_a_topic_created_anew_between_batches(klamm_broker, klamm_admin, stream)
 
 def test_a_topic_that_is_gone(klamm_broker, klamm_admin, klamm_name, stream):
     prefix = klamm_name("gone")
-    topics = [klamm_broker.topic(f"{prefix}-{each}") for each in range(2)]
+    topics = [klamm_broker.topic(f"{prefix}-{number}") for number in range(2)]
     for topic in topics:
         fill(klamm_broker, topic, [topic])
     strict = stream(subscribe=",".join(topics), startingOffsets="earliest")
@@ -316,12 +316,12 @@ def test_ranges_that_lie_in_a_gap_are_empty(klamm_broker, batch, stream):
     topic = klamm_broker.topic("gaps")
     with klamm_broker.producer(transactional_id=topic) as producer:
         producer.init_transactions()
-        for each in range(6):
+        for number in range(6):
             producer.begin_transaction()
             for _ in range(5):
-                producer.send(topic, str(each).encode())
+                producer.send(topic, str(number).encode())
             producer.flush()
-            producer.commit_transaction() if each in (0, 4) else producer.abort_transaction()
+            producer.commit_transaction() if number in (0, 4) else producer.abort_transaction()
     reader = batch(subscribe=topic, maxRecordsPerPartition="3")
     assert texts(rows(reader)) == ["0"] * 5 + ["4"] * 5
     follower = stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="4")

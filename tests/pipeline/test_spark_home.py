@@ -10,10 +10,10 @@ from klamm.pipeline import spark_home
 def test_links_to_everything_but_the_archives(tmp_path):
     real = os.path.dirname(pyspark.__file__)
     spark_home.link_home(real, str(tmp_path))
-    assert {each.name for each in tmp_path.iterdir()} == set(os.listdir(real)) | {"python"}
+    assert {path.name for path in tmp_path.iterdir()} == set(os.listdir(real)) | {"python"}
     assert (tmp_path / "bin" / "spark-submit").samefile(os.path.join(real, "bin", "spark-submit"))
     archives = sorted(os.listdir(os.path.join(real, "python", "lib")))
-    assert sorted(each.name for each in (tmp_path / "python" / "lib").iterdir()) == archives
+    assert sorted(path.name for path in (tmp_path / "python" / "lib").iterdir()) == archives
     assert (tmp_path / "python" / "lib" / "pyspark.zip" / "pyspark" / "__init__.py").samefile(pyspark.__file__)
 
 

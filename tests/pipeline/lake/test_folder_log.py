@@ -270,6 +270,6 @@ def test_columns_that_came_later_are_kept(tmp_path):
     pq.write_table(pa.table({"n": [2], "m": ["x"]}), folder / "b.parquet")
     (folder / "notes.txt").write_text("mine")
     assert compaction.compact_folder(FolderLog(str(folder)), 1 << 20, lambda _: None) == 2
-    table = ds.dataset(sorted(str(each) for each in folder.glob("*.parquet"))).to_table()
+    table = ds.dataset(sorted(str(path) for path in folder.glob("*.parquet"))).to_table()
     assert sorted(table.to_pylist(), key=lambda row: row["n"]) == [{"n": 1, "m": None}, {"n": 2, "m": "x"}]
     assert (folder / "notes.txt").read_text() == "mine"

@@ -76,7 +76,7 @@ def test_a_task_that_fails_leaves_no_file(tmp_path):
     work = ParquetTaskWriter(str(tmp_path), "p", ("day",), keep=False)
     with pytest.raises(RuntimeError, match="away"):
         work.write(batches())
-    assert [each for each in tmp_path.rglob("*") if each.is_file()] == []
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_a_task_writes_a_file_for_each_partition(tmp_path):

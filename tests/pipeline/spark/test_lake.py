@@ -141,7 +141,7 @@ def test_other_files_are_written_once_too(spark, tmp_path):
         for batch in (0, 1, 1, 0):
             open_sink(where).write(spark.createDataFrame([(batch,)], "n bigint"), APP, batch)
         rows = spark.read.schema("n bigint").format(kind).load(where.path)
-        assert sorted(each.n for each in rows.collect()) == [0, 1]
+        assert sorted(value.n for value in rows.collect()) == [0, 1]
     with pytest.raises(ConfigError, match="compaction is for"):
         open_sink(where).merges(1 << 20)
     os.makedirs(tmp_path / "old" / "_spark_metadata")

@@ -54,7 +54,7 @@ def test_there_and_back_in_both_framings(spark, registry):
 
 def test_broken_records_go_to_a_topic_of_their_own(spark, klamm_broker, servers, registry):
     number = registry.register("broken-value", AVRO)
-    source, sink, dead = (klamm_broker.topic(each) for each in ("in", "out", "dead"))
+    source, sink, dead = (klamm_broker.topic(name) for name in ("in", "out", "dead"))
     with klamm_broker.producer() as producer:
         for each in (prefix(number) + b"\x06\2\6tea", prefix(777) + b"x", b"garbage", None, prefix(number) + b"\x08\0"):
             producer.send(source, each, key=b"k", headers=[("h", b"1")]).result(30)
@@ -68,7 +68,7 @@ def test_broken_records_go_to_a_topic_of_their_own(spark, klamm_broker, servers,
     both = good.unionByName(dead_letters(read, "order", dead))
     both.write.format("klamm").options(**servers).mode("append").save()
     table = klamm.read_topic(sink, bootstrap=klamm_broker.bootstrap, timeout_s=60)
-    values = [each and json.loads(each) for each in table["value"].to_pylist()]
+    values = [row and json.loads(row) for row in table["value"].to_pylist()]
     assert values == [{"id": 3, "drink": "tea"}, None, {"id": 4}]
     letters = klamm.read_topic(dead, bootstrap=klamm_broker.bootstrap, timeout_s=60).to_pylist()
     assert [each["value"] for each in letters] == [prefix(777) + b"x", b"garbage"]

@@ -15,14 +15,14 @@ pytestmark = pytest.mark.timeout(600)
 
 def fill(broker, topic, count, partitions=2, first=0):
     with broker.producer() as producer:
-        for each in range(first, first + count):
-            producer.send(topic, str(each).encode(), key=f"k{each}".encode(), partition=each % partitions)
+        for number in range(first, first + count):
+            producer.send(topic, str(number).encode(), key=f"k{number}".encode(), partition=number % partitions)
         producer.flush()
 
 
 def values(broker, topic):
     table = klamm.read_topic(topic, bootstrap=broker.bootstrap, timeout_s=60)
-    return sorted(int(each) for each in table["value"].to_pylist())
+    return sorted(int(row) for row in table["value"].to_pylist())
 
 
 def run(spark, broker, source, sink, checkpoint, transform=None, **options):
@@ -52,7 +52,7 @@ def test_a_batch_read_has_the_connectors_schema_and_rows(spark, klamm_broker, se
         "headers:array<struct<key:string,value:binary>>>"
     )
     found = rows.selectExpr("*", "unix_millis(timestamp) as ms").orderBy("partition").collect()
-    assert [(each.key, each.value, each.topic, each.partition, each.offset, each.ms) for each in found] == [
+    assert [(row.key, row.value, row.topic, row.partition, row.offset, row.ms) for row in found] == [
         (None, None, topic, 0, 0, 1_700_000_000_000),
         (b"k", b"v", topic, 1, 0, 1_700_000_000_123),
     ]
@@ -61,7 +61,7 @@ def test_a_batch_read_has_the_connectors_schema_and_rows(spark, klamm_broker, se
 
 
 def test_a_batch_write_follows_its_columns(spark, klamm_broker, servers):
-    topics = [klamm_broker.topic(f"write-{each}", partitions=3) for each in range(2)]
+    topics = [klamm_broker.topic(f"write-{number}", partitions=3) for number in range(2)]
     rows = spark.createDataFrame(
         [
             (topics[0], "a", "1", 2, [("h", b"x")]),
@@ -71,7 +71,7 @@ def test_a_batch_write_follows_its_columns(spark, klamm_broker, servers):
         "topic string, key string, value string, partition int, headers array<struct<key: string, value: binary>>",
     )
     rows.coalesce(1).write.format("klamm").options(**servers).mode("append").save()
-    first = {each["key"]: each for each in klamm.read_topic(topics[0], bootstrap=klamm_broker.bootstrap).to_pylist()}
+    first = {row["key"]: row for row in klamm.read_topic(topics[0], bootstrap=klamm_broker.bootstrap).to_pylist()}
     assert (first[b"a"]["value"], first[b"a"]["partition"]) == (b"1", 2)
     assert first[b"a"]["headers"] == [{"key": "h", "value": b"x"}]
     assert first[b"c"]["value"] is None
@@ -125,7 +125,7 @@ def test_a_query_goes_on_where_it_stopped(spark, patiently, klamm_broker, klamm_
     patiently(run, spark, klamm_broker, source, sink, tmp_path / "c", **options)
     assert values(klamm_broker, sink) == list(range(45))
     shown = klamm_admin.list_group_offsets(group)
-    assert sum(shown[TopicPartition(source, each)].offset for each in range(3)) == 45
+    assert sum(shown[TopicPartition(source, number)].offset for number in range(3)) == 45
     offsets = json.loads((tmp_path / "c" / "offsets" / "1").read_text().splitlines()[-1])
     assert sum(offsets[source].values()) == 30
 

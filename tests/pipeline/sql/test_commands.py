@@ -33,7 +33,7 @@ def typed(tmp_path, monkeypatch):
     return call
 
 
-@pytest.mark.parametrize("name", sorted(each.stem for each in EXAMPLES.glob("*.sql")))
+@pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.sql")))
 def test_examples_are_fine(typed, name):
     done = typed("check", str(EXAMPLES / f"{name}.sql"))
     assert done.exit_code == 0, done.output

@@ -40,7 +40,7 @@ def test_statements_come_after_what_they_read_wherever_they_are_written():
 
 def test_what_kind_of_work_each_is():
     found = compile_text(BANK)
-    balances, suspicious, owners = (found.node(each) for each in ("balances", "SUSPICIOUS", "owners"))
+    balances, suspicious, owners = (found.node(name) for name in ("balances", "SUSPICIOUS", "owners"))
     assert (balances.key, balances.stateful, balances.final, balances.recomputed) == (("account",), True, False, False)
     assert (suspicious.streams, suspicious.tables, suspicious.stateful) == (("payments",), ("customers",), False)
     assert (owners.recomputed, owners.stateful, owners.key) == (True, False, ("owner",))

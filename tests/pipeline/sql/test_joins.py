@@ -76,14 +76,14 @@ def test_a_table_with_times_of_its_own(spark):
     """
     prices = [("tea", 1, 0), ("tea", 3, 20), ("tea", 2, 10)]
     first = [{"item": item, "price": price, "since": moment(since)} for item, price, since in prices]
-    sales = [{"item": "tea", "at": moment(each)} for each in (8, 9, 18, 19, 39)]
+    sales = [{"item": "tea", "at": moment(number)} for number in (8, 9, 18, 19, 39)]
     out = run(
         EVENT_TIMES,
         [{"prices": first, "sales": sales[:2]}, {"prices": [Deleted(item="tea")], "sales": sales[2:]}],
         clock=[START_MS + 30_000, START_MS + 40_000],
         spark=spark,
     )
-    out.expect("priced", [{"item": "tea", "price": each} for each in (1, 2, 2, 3)])
+    out.expect("priced", [{"item": "tea", "price": number} for number in (1, 2, 2, 3)])
     out.expect("counted", [{"price": 2, "n": 2}])
 
 
@@ -135,7 +135,7 @@ CREATE TABLE owned WITH (topic = '{owned}') AS SELECT owner, count(*) AS n FROM 
 
 
 def test_tables_that_change_while_a_pipeline_runs(spark, klamm_broker, klamm_admin, klamm_name, tmp_path):
-    names = {each: klamm_name(each) for each in ("customers", "payments", "named", "owned")}
+    names = {word: klamm_name(word) for word in ("customers", "payments", "named", "owned")}
     klamm_admin.create_topic(names["customers"], 2, configs={"cleanup.policy": "compact"})
     klamm_admin.create_topic(names["payments"], 1)
     settings = {"bootstrap": klamm_broker.bootstrap, "checkpoint": str(tmp_path / "home"), "partitions": "1"}
@@ -150,7 +150,7 @@ def test_tables_that_change_while_a_pipeline_runs(spark, klamm_broker, klamm_adm
 
     def read(name):
         table = klamm.read_topic(names[name], bootstrap=klamm_broker.bootstrap, timeout_s=60)
-        return [(each["key"], each["value"] and json.loads(each["value"])) for each in table.to_pylist()]
+        return [(row["key"], row["value"] and json.loads(row["value"])) for row in table.to_pylist()]
 
     def until(wanted, look):
         deadline = time.monotonic() + 300

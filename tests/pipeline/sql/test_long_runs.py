@@ -22,7 +22,7 @@ CREATE STREAM sums WITH (topic = '{sums}') AS
 
 def values(broker, topic):
     found = klamm.read_topic(topic, bootstrap=broker.bootstrap, timeout_s=60)
-    return [json.loads(each) for each in found["value"].to_pylist()]
+    return [json.loads(row) for row in found["value"].to_pylist()]
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def log(tmp_path):
 
 def test_checkpoints_by_address(spark, patiently, klamm_broker, tmp_path, monkeypatch, log):
     monkeypatch.chdir(tmp_path)
-    names = {each: klamm_broker.topic(each) for each in ("numbers", "words", "sums")}
+    names = {name: klamm_broker.topic(name) for name in ("numbers", "words", "sums")}
     far = tmp_path / "far"
     settings = {"bootstrap": klamm_broker.bootstrap, "checkpoint": f"file://{far}", "partitions": "1", "metrics": "0"}
     pipeline = compile_text(TEXT.format(**names), "long.sql", settings)
@@ -64,7 +64,7 @@ def test_checkpoints_by_address(spark, patiently, klamm_broker, tmp_path, monkey
     assert home.path == ".klamm/pipelines/long"
     assert any(each.startswith("metrics on http://127.0.0.1:") for each in said)
     first = json.loads((far / "pipeline.json").read_text())
-    assert sorted(each["n"] for each in values(klamm_broker, names["sums"])) == [1, 2, 101, 102, 1000]
+    assert sorted(row["n"] for row in values(klamm_broker, names["sums"])) == [1, 2, 101, 102, 1000]
     told = home.status()["queries"]
     assert told["words.dead_letters"]["bad_records"] == {"dead_letter": 2}
     assert told["sums"]["bad_records"]["drop"] in (1, 2)  # the stream is read twice: Spark may share the count
@@ -78,6 +78,6 @@ def test_checkpoints_by_address(spark, patiently, klamm_broker, tmp_path, monkey
     run()
     assert json.loads((far / "pipeline.json").read_text()) == first
     assert home.identity().id == first["id"]
-    found = sorted(each["n"] for each in values(klamm_broker, names["sums"]))
+    found = sorted(row["n"] for row in values(klamm_broker, names["sums"]))
     assert found == [1, 2, 3, 101, 102, 103, 1000, 1000]
-    assert {each.name for each in far.iterdir()} >= {"sums.0", "words.dead_letters.0", "pipeline.json"}
+    assert {path.name for path in far.iterdir()} >= {"sums.0", "words.dead_letters.0", "pipeline.json"}

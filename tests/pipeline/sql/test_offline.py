@@ -37,7 +37,7 @@ def read(name):
         found = catalog.load_table("bank.audit").scan().to_arrow()
     else:
         found = ds.dataset(f"lake/{name}", format="parquet", partitioning="hive").to_table()
-    return sorted(int(each) for each in found["amount"].to_pylist())
+    return sorted(int(row) for row in found["amount"].to_pylist())
 
 
 @pytest.fixture
@@ -70,8 +70,8 @@ def test_a_lake_is_loaded_once(spark, klamm_broker, bank, patiently):
     patiently(run_pipeline, pipeline, spark=spark, once=True)
     for name in NAMES:
         assert read(name) == list(range(15)), name
-        for each in Path(f"state/{name}.0/commits").iterdir():
-            each.unlink()
+        for path in Path(f"state/{name}.0/commits").iterdir():
+            path.unlink()
     pay(range(15, 25))
     patiently(run_pipeline, pipeline, spark=spark, once=True)
     for name in NAMES:
@@ -118,8 +118,8 @@ def test_a_backfill_is_written_once(spark, klamm_broker, bank):
     # The topic as it was, by time and by offsets.
     servers = {"kafka.bootstrap.servers": klamm_broker.bootstrap}
     early = as_of(spark, topic, FIRST_MS + DAY_MS, options=servers)
-    assert sorted(json.loads(each.value)["amount"] for each in early.collect()) == list(range(10))
-    assert [each.offset for each in as_of(spark, topic, {0: 1, 1: 0}, options=servers).collect()] == [0]
+    assert sorted(json.loads(row.value)["amount"] for row in early.collect()) == list(range(10))
+    assert [row.offset for row in as_of(spark, topic, {0: 1, 1: 0}, options=servers).collect()] == [0]
 
 
 def test_a_backfill_as_it_is_typed(klamm_broker, bank, monkeypatch):
@@ -187,7 +187,7 @@ def test_a_table_as_of_a_time_and_a_stream_filled_once(spark, klamm_broker, tmp_
         run_backfill(pipeline, plan_backfill(pipeline, "joined", ReadBound(everywhere=0), until), spark=spark) is True
     )
     found = ds.dataset("joined", format="parquet").to_table().to_pylist()
-    assert sorted((each["paid"], each["then"]) for each in found) == [(1, 1), (2, 1)]
+    assert sorted((item["paid"], item["then"]) for item in found) == [(1, 1), (2, 1)]
     for name, words in (("t", "--from earliest"), ("shown", "nothing to fill"), ("nobody", "no sink, stream or table")):
         with pytest.raises(ConfigError, match=words):
             plan_backfill(pipeline, name, ReadBound(everywhere=0), ReadBound(everywhere=3))

@@ -22,11 +22,11 @@ CREATE TABLE balances WITH (topic = '{balances}') AS
 
 def values(broker, topic):
     found = klamm.read_topic(topic, bootstrap=broker.bootstrap, timeout_s=60)
-    return [(each["key"], each["value"]) for each in found.to_pylist()]
+    return [(row["key"], row["value"]) for row in found.to_pylist()]
 
 
 def test_a_table_of_a_stream(spark, patiently, klamm_broker, klamm_admin, klamm_name, tmp_path):
-    names = {each: klamm_name(each) for each in ("payments", "balances")}
+    names = {name: klamm_name(name) for name in ("payments", "balances")}
     settings = {"bootstrap": klamm_broker.bootstrap, "checkpoint": str(tmp_path / "home"), "partitions": "1"}
     text = TEXT.format(**names)
 
@@ -49,8 +49,8 @@ def test_a_table_of_a_stream(spark, patiently, klamm_broker, klamm_admin, klamm_
     assert found["cleanup.policy"].value == "compact"
 
     # The log of commits is lost: the batch is done again, and not written again.
-    for each in (tmp_path / "home" / "balances.0" / "commits").iterdir():
-        each.unlink()
+    for path in (tmp_path / "home" / "balances.0" / "commits").iterdir():
+        path.unlink()
     run()
     assert sorted(values(klamm_broker, names["balances"])) == first
     status = home_of(compile_text(text, "bank.sql", settings)).status()

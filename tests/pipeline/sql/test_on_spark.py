@@ -32,9 +32,9 @@ def test_the_bank(spark):
             {
                 "account": chance.choice("abc"),
                 "amount": chance.choice([5, 10, -5, 950, -950]),
-                "at": at(number * 60 + each),
+                "at": at(number * 60 + index),
             }
-            for each in range(8)
+            for index in range(8)
         ]
         bad = ["{no json", {"account": "a", "amount": "much"}, {"amount": 5}] if number else []
         customers = [{"id": each, "owner": owner} for each, owner in owners.items()] if not number else []

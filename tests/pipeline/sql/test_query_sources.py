@@ -66,7 +66,7 @@ def test_places_are_those_of_the_file():
 )
 def test_what_must_be_remembered(text, facts):
     found = scan_select(select(text))
-    assert {each for each in ("grouped", "distinct", "joined", "session") if getattr(found, each)} == facts
+    assert {name for name in ("grouped", "distinct", "joined", "session") if getattr(found, name)} == facts
 
 
 @pytest.mark.parametrize(

@@ -178,8 +178,8 @@ def test_one_line_tells_what_went_wrong():
 def test_the_lag_of_a_topic(klamm_broker):
     topic = klamm_broker.topic("lag", partitions=2)
     with klamm_broker.producer() as producer:
-        for each in range(10):
-            producer.send(topic, b"", partition=each % 2, timestamp=1_700_000_000_000 + each)
+        for number in range(10):
+            producer.send(topic, b"", partition=number % 2, timestamp=1_700_000_000_000 + number)
     text = f"CREATE STREAM s (a INT) WITH (topic = '{topic}');"
     pipeline = compile_text(text, "p.sql", {"bootstrap": klamm_broker.bootstrap})
     cluster = ClusterTopics(pipeline, {"group.id": "not used"}).watcher()

@@ -59,7 +59,7 @@ def avro(schema, value):
 
 
 def test_from_topic_to_topic(spark, patiently, registry, klamm_broker, klamm_admin, klamm_name, tmp_path):
-    names = {each: klamm_name(each) for each in ("orders", "cheap", "totals", "popular")}
+    names = {name: klamm_name(name) for name in ("orders", "cheap", "totals", "popular")}
     key = registry.register(f"{names['orders']}-key", '"long"')
     old = registry.register(f"{names['orders']}-value", json.dumps(OLD))
     new = registry.register(f"{names['orders']}-value", json.dumps(NEW))
@@ -106,14 +106,14 @@ def test_from_topic_to_topic(spark, patiently, registry, klamm_broker, klamm_adm
         {"id": 2, "drink": "tea", "price": 2.5, "at": "2026-01-01T12:00:00+00:00", "raw": "dGVh"},
     ]
 
-    (total,) = {each["key"]: each for each in read(names["totals"])}.values()
+    (total,) = {row["key"]: row for row in read(names["totals"])}.values()
     headers = {header["key"]: header["value"] for header in total["headers"]}
     for part in ("key", "value"):
         frame = unframe(total[part], headers[HEADERS[part]])
         assert frame.schema.int in registry.subjects[f"{names['totals']}-{part}"]
         assert b"tea" in frame.payload
     assert "int64 n = 2" in registry.schemas[frame.schema.int]["schema"]
-    popular = [json.loads(each["value"]) for each in read(names["popular"])]
+    popular = [json.loads(row["value"]) for row in read(names["popular"])]
     assert popular == [{"drink": "tea", "n": 2, "last": "2026-01-01T12:00:00.000000Z", "price": 2.5}]
 
     # Somebody registers another schema: the file says the same as before, and goes on.

@@ -145,7 +145,7 @@ class Inputs:
         self.people.append(self._changes("abcd", "city", "xyz", chance.choice([0, 3, 8])))
         self.cities.append(self._changes("xyz", "country", "pq", chance.choice([0, 2, 6])))
         broken = [Raw(*city) for city in BAD_CITIES if chance.random() < 0.1]
-        self.bad_cities += [each.value for each in broken]
+        self.bad_cities += [row.value for row in broken]
         given = {"clicks": self.clicks, "people": self.people, "cities": self.cities}
         given = {name: [_told(each) for each in history[-1]] for name, history in given.items()}
         self.given.append({**given, "events": records, "cities": given["cities"] + broken})
@@ -192,21 +192,21 @@ def expected(inputs):
 
     every = reference.flat(events)
     rows["filtered"] = [
-        {"id": each["id"], "twice": each["amount"] * 2, "at": text(each["at"])}
-        for each in every
-        if _fits(each, sizes) and each["who"] not in (None, "a")
+        {"id": row["id"], "twice": row["amount"] * 2, "at": text(row["at"])}
+        for row in every
+        if _fits(row, sizes) and row["who"] not in (None, "a")
     ]
-    rows["tagged"] = [{"id": each["id"], "tag": tag} for each in every for tag in each["tags"] or []]
-    rows["both"] = [{"id": each["id"], "who": each["who"]} for each in every]
-    rows["both"] += [{"id": -each["id"], "who": each["who"]} for each in reference.flat(clicks)]
+    rows["tagged"] = [{"id": row["id"], "tag": tag} for row in every for tag in row["tags"] or []]
+    rows["both"] = [{"id": row["id"], "who": row["who"]} for row in every]
+    rows["both"] += [{"id": -row["id"], "who": row["who"]} for row in reference.flat(clicks)]
     rows["spoken"] = [
-        {"id": each["id"], "words": string.capwords(f"{each['who']} and {each['id']}")}
-        for each in every
-        if each["who"] is not None
+        {"id": row["id"], "words": string.capwords(f"{row['who']} and {row['id']}")}
+        for row in every
+        if row["who"] is not None
     ]
-    rows["first_clicks"] = [{**each, "at": text(each["at"])} for each in reference.once(clicks, "id")]
+    rows["first_clicks"] = [{**row, "at": text(row["at"])} for row in reference.once(clicks, "id")]
     near = reference.once_within(clicks, "id", sizes["delay"])
-    rows["near_clicks"] = [{**each, "at": text(each["at"])} for each in near]
+    rows["near_clicks"] = [{**row, "at": text(row["at"])} for row in near]
 
     def by_who(each):
         return each["who"]
@@ -230,22 +230,20 @@ def expected(inputs):
         {"who": who, "start": text(start), "end": text(end), "n": len(inside)}
         for who, start, end, inside in reference.sessions(events, sizes["gap"], delays[0], by_who)
     ]
-    named = [[each for each in step if each["who"] is not None] for step in events]
-    named_clicks = [[each for each in step if each["who"] is not None] for step in clicks]
+    named = [[row for row in step if row["who"] is not None] for step in events]
+    named_clicks = [[row for row in step if row["who"] is not None] for step in clicks]
     pairs, _ = reference.joined(named, named_clicks, "who", longest, delays)
     rows["clicked"] = [{"id": one["id"], "click": other["id"], "at": text(other["at"])} for one, other in pairs]
     pairs, alone = reference.joined(events, named_clicks, "who", longest, delays)
     rows["clicked_or_not"] = [{"id": one["id"], "click": other["id"]} for one, other in pairs]
-    rows["clicked_or_not"] += [{"id": each["id"], "click": None} for each in alone]
+    rows["clicked_or_not"] += [{"id": row["id"], "click": None} for row in alone]
     people, cities = reference.tables(inputs.people, "name"), reference.tables(inputs.cities, "name")
     rows["placed"] = [
-        {"id": each["id"], "city": now.get(each["who"], {}).get("city")}
+        {"id": row["id"], "city": now.get(row["who"], {}).get("city")}
         for step, now in zip(events, people, strict=True)
-        for each in step
+        for row in step
     ]
-    said = reference.aggregated(
-        [[each for each in step if each["who"] is not None] for step in events], by_who, _totals
-    )
+    said = reference.aggregated([[row for row in step if row["who"] is not None] for step in events], by_who, _totals)
     changes = {"totals": [change for step in said for change in step.items()]}
     homes = [_homes(*now) for now in zip(people, cities, strict=True)]
     changes["homes"] = reference.differences(homes)
@@ -261,7 +259,7 @@ def _fits(row, sizes):
 def _tumbling(inputs):
     """A WHERE that does not ask for the time comes before the watermark."""
     sizes = inputs.sizes
-    some = [[each for each in step if _fits(each, sizes)] for step in inputs.events]
+    some = [[row for row in step if _fits(row, sizes)] for step in inputs.events]
     found, _ = reference.windows(some, sizes["size"], sizes["size"], sizes["delay"], lambda each: each["who"])
     return [
         {"who": who, "start": text(start), "total": total(inside), "n": len(inside)}

@@ -59,11 +59,11 @@ def insert(number, item, price, second):
 
 def rows(broker, topic):
     found = klamm.read_topic(topic, bootstrap=broker.bootstrap, timeout_s=60)
-    return [(each["key"], json.loads(each["value"])) for each in found.to_pylist()]
+    return [(row["key"], json.loads(row["value"])) for row in found.to_pylist()]
 
 
 def test_a_database_files_and_a_clock(spark, patiently, database, klamm_broker, klamm_name, tmp_path):
-    names = {each: klamm_name(each) for each in ("orders", "changes", "lines", "letters", "ticks")}
+    names = {name: klamm_name(name) for name in ("orders", "changes", "lines", "letters", "ticks")}
     folder, home = tmp_path / "in", tmp_path / "home"
     folder.mkdir()
     settings = {"bootstrap": klamm_broker.bootstrap, "checkpoint": str(home), "partitions": "1", "name": "sources"}
@@ -94,7 +94,7 @@ def test_a_database_files_and_a_clock(spark, patiently, database, klamm_broker, 
     assert rows(klamm_broker, names["lines"]) == [(b"a", {"word": "a", "n": 1})]
     letters = DeadLetters(pipeline, "lines", {})
     bad = sorted(letters.read(10), key=lambda each: each.error)
-    assert [(each.value, each.error) for each in bad] == [
+    assert [(row.value, row.error) for row in bad] == [
         (b'{"word": "b", "n": "many"}', "no JSON of word STRING, n INT"),
         (b'{"n":2}', "word is null"),
     ]
@@ -118,7 +118,7 @@ def test_a_database_files_and_a_clock(spark, patiently, database, klamm_broker, 
     values = [each["value"] for _, each in rows(klamm_broker, names["ticks"])]
     assert sorted(values) == list(range(len(values)))
 
-    said = "\n".join(told) + "".join(each.read_text() for each in home.rglob("*.json") if each.is_file())
+    said = "\n".join(told) + "".join(path.read_text() for path in home.rglob("*.json") if path.is_file())
     assert "orders: done" in said
     assert "hush-hush" not in said
 
@@ -149,4 +149,4 @@ def test_positions_where_only_spark_reaches(spark, tmp_path):
         positions.done(number)
     again = Positions.at(spark, f"file://{tmp_path}/far/orders.0")
     assert again.last() == (2, CursorRange("integer", 2, 3), True)
-    assert sorted(each.name for each in (tmp_path / "far" / "orders.0" / "commits").glob("[0-9]*")) == ["0", "1", "2"]
+    assert sorted(path.name for path in (tmp_path / "far" / "orders.0" / "commits").glob("[0-9]*")) == ["0", "1", "2"]

@@ -32,7 +32,7 @@ class Handle:
 
 def query(name, handle, before, started):
     def start(*, once, trigger=None):
-        assert all(each.left == 0 for each in before), f"{name} starts while another begins"
+        assert all(query.left == 0 for query in before), f"{name} starts while another begins"
         started.append(name)
         return handle
 

@@ -9,7 +9,7 @@ from klamm.pipeline.sql.core.tokens import NAME, NUMBER, SIGN, STRING, WORD, tok
 
 
 def kinds(text):
-    return [(each.kind, each.value) for each in tokenize(text)]
+    return [(token.kind, token.value) for token in tokenize(text)]
 
 
 def test_words_names_strings_numbers_and_signs():
@@ -38,7 +38,7 @@ def test_comments_are_skipped_and_may_be_nested():
 
 
 def test_what_quotes_hold_is_no_sign():
-    assert [each.text for each in tokenize("';' `;` \";\"") if each.says(";")] == []
+    assert [token.text for token in tokenize("';' `;` \";\"") if token.says(";")] == []
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ class Standalone:
     def words(self):
         """What executors wrote, for when something goes wrong."""
         return "\n".join(
-            each.read_text(errors="replace")[-4000:] for each in self._folder.glob("work-*/app-*/*/stderr")
+            path.read_text(errors="replace")[-4000:] for path in self._folder.glob("work-*/app-*/*/stderr")
         )
 
     def stop(self):
@@ -111,9 +111,9 @@ class Standalone:
             with contextlib.suppress(psutil.NoSuchProcess):
                 whole = psutil.Process(process.pid).children(recursive=True)
                 process.kill()
-                for each in whole:
+                for process in whole:
                     with contextlib.suppress(psutil.NoSuchProcess):
-                        each.kill()
+                        process.kill()
             process.wait(60)
 
 

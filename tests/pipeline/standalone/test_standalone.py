@@ -113,7 +113,7 @@ def send(broker, topic, numbers):
 
 def rows(broker, topic):
     found = klamm.read_topic(topic, bootstrap=broker.bootstrap, timeout_s=60)
-    return [json.loads(each) for each in found["value"].to_pylist()]
+    return [json.loads(row) for row in found["value"].to_pylist()]
 
 
 def test_exactly_once_although_executors_are_killed(klamm_own_broker, tmp_path):
@@ -173,8 +173,8 @@ def check_origin(found):
     """What ran is the copy in an executor's folder, compiled where the package here is."""
     from klamm.records import kernels_compiled
 
-    for each in found:
-        path, _, compiled = each.partition(" ")
+    for origin in found:
+        path, _, compiled = origin.partition(" ")
         assert re.search(r"/work-[01]/app-[^/]+/\d+/\.?/?klamm/records/kernels/decode\.", path), path
         assert compiled == str(kernels_compiled())
 
@@ -194,4 +194,4 @@ def check_state(checkpoint):
     """State is RocksDB's: so says the checkpoint, and so do its files."""
     said = (checkpoint / "offsets" / "0").read_text()
     assert "state.RocksDBStateStoreProvider" in said
-    assert any(each.suffix in (".zip", ".changelog") for each in (checkpoint / "state" / "0" / "0").rglob("*"))
+    assert any(path.suffix in (".zip", ".changelog") for path in (checkpoint / "state" / "0" / "0").rglob("*"))
