@@ -109,11 +109,11 @@ class Standalone:
     def stop(self):
         for process in reversed(self._all):
             with contextlib.suppress(psutil.NoSuchProcess):
-                whole = psutil.Process(process.pid).children(recursive=True)
+                children = psutil.Process(process.pid).children(recursive=True)
                 process.kill()
-                for process in whole:
+                for child in children:
                     with contextlib.suppress(psutil.NoSuchProcess):
-                        process.kill()
+                        child.kill()
             process.wait(60)
 
 
