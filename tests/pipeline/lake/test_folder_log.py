@@ -35,13 +35,13 @@ def stage(book, batch, parts, attempt=0):
 def write(book, batch, parts, attempt=0):
     """As the sink does it."""
     with book.locked():
-        if book.settled(APP, batch):
+        if book.has_batch(APP, batch):
             return False
     moves = stage(book, batch, parts, attempt)
     with book.locked():
-        if book.settled(APP, batch):
+        if book.has_batch(APP, batch):
             return False
-        book.settle(APP, batch, moves)
+        book.commit_batch(APP, batch, moves)
         book.clear(APP)
     return True
 
@@ -114,11 +114,11 @@ def test_a_decided_batch_is_finished_without_computing_it_again(tmp_path):
     with book.locked(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(FolderLog, "_finish", lambda *_: (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
-            book.settle(APP, 0, moves)
+            book.commit_batch(APP, 0, moves)
     assert seen(book.path) == []
     with book.locked():
-        assert book.settled(APP, 0)
-        assert not book.settled(APP, 1)
+        assert book.has_batch(APP, 0)
+        assert not book.has_batch(APP, 1)
     assert seen(book.path) == [1, 2, 3, 4, 5]
 
 
@@ -128,7 +128,7 @@ def test_an_old_driver_that_comes_back_adds_nothing(tmp_path):
     stage(book, 0, PARTS, attempt=7)
     assert write(book, 0, PARTS)
     with book.locked():
-        assert book.settled(APP, 0)
+        assert book.has_batch(APP, 0)
     assert seen(book.path) == [1, 2, 3, 4, 5]
 
 
@@ -136,24 +136,24 @@ def test_writers_do_not_know_each_other(tmp_path):
     book = FolderLog(str(tmp_path / "table"))
     assert write(book, 5, PARTS)
     with book.locked():
-        assert not book.settled("another", 0)
-        book.settle("another", 0, [])
-        assert book.settled("another", 0)
+        assert not book.has_batch("another", 0)
+        book.commit_batch("another", 0, [])
+        assert book.has_batch("another", 0)
 
 
 def test_a_decision_whose_files_are_gone_is_told(tmp_path):
     book = FolderLog(str(tmp_path / "table"))
     with book.locked():
-        book.settle(APP, 0, [])
+        book.commit_batch(APP, 0, [])
         entry = {"app": APP, "batch": 1, "moves": [["staging/gone", "gone.parquet"]]}
         with open(book._file(APP), "w") as file:
             json.dump(entry, file)
         with pytest.raises(SinkError, match="staging/gone is gone"):
-            book.settled(APP, 1)
+            book.has_batch(APP, 1)
         with open(book._file(APP), "w") as file:
             file.write("{")
         with pytest.raises(SinkError, match="is no record of the batches"):
-            book.settled(APP, 1)
+            book.has_batch(APP, 1)
 
 
 def test_nothing_of_ours_lies_where_readers_look(tmp_path):
@@ -234,11 +234,11 @@ def test_a_compaction_finishes_what_a_dead_driver_has_decided(tmp_path):
     with book.locked(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(folder_log, "_move", lambda *files: os.replace(*files) or (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
-            book.settle(APP, 2, moves)
+            book.commit_batch(APP, 2, moves)
     assert compaction.compact_folder(book, 1 << 20, lambda _: None) == 3
     assert seen(book.path) == [0, 7, 8, 100]
     with book.locked():
-        assert book.settled(APP, 2)
+        assert book.has_batch(APP, 2)
     assert seen(book.path) == [0, 7, 8, 100]
 
 

@@ -55,7 +55,7 @@ def compact_folder(log: FolderLog, target: int, advance: Callable[[int], None]) 
             with log.locked():
                 # A driver may have died in the middle of its moves. They are finished first: the next driver looks for
                 # the moved files by name, and would miss those that are merged here.
-                log.settle_all()
+                log.finish_decided()
                 if _link_unmerged(folder, new_folder, {name for group in groups for name in group}):
                     exchange_folders(new_folder, folder)
                     fsync_path(os.path.dirname(folder))

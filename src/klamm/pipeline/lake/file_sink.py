@@ -43,24 +43,24 @@ class FileSink:
         """Add a batch, or replace its partitions folder by folder; return False when the batch was there."""
         log = self._log
         with log.locked():
-            if log.settled(app, batch):
+            if log.has_batch(app, batch):
                 return False
         staged = log.staging(app, f"{batch}-{uuid.uuid4().hex}")
         self._stage(frame, staged)
         moves = self._moves(staged, app, batch)
         with log.locked():
             if replace:
-                log.settle_all()
+                log.finish_decided()
             # Another driver may have finished the batch while this one computed it.
-            if log.settled(app, batch):
+            if log.has_batch(app, batch):
                 shutil.rmtree(staged, ignore_errors=True)
                 return False
             if replace:
                 # Replacing is idempotent, so the batch is recorded after it: a crash in between replaces again.
                 compaction.replace_partitions(log, moves)
-                log.settle(app, batch, ())
+                log.commit_batch(app, batch, ())
             elif moves:
-                log.settle(app, batch, moves)
+                log.commit_batch(app, batch, moves)
             log.clear(app)
         return True
 

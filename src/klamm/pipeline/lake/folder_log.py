@@ -75,7 +75,7 @@ class FolderLog:
         except (KeyError, TypeError, ValueError) as error:
             raise SinkError(f"{self._file(app)} is no record of the batches in {self.path}: {error!r}") from None
 
-    def settled(self, app: str, batch: int) -> bool:
+    def has_batch(self, app: str, batch: int) -> bool:
         """Whether a batch is in the folder; a decided batch is finished first. Needs the lock."""
         entry = self.entry(app)
         if entry is None:
@@ -84,7 +84,7 @@ class FolderLog:
             self._finish(app, entry)
         return entry.batch >= batch
 
-    def settle(self, app: str, batch: int, moves: Sequence[Move]) -> None:
+    def commit_batch(self, app: str, batch: int, moves: Sequence[Move]) -> None:
         """Decide a batch, and move its files. Needs the lock."""
         # Contents are durable before the decision: after a power failure a decided file must not be empty.
         for move in moves:
@@ -93,7 +93,7 @@ class FolderLog:
         self._decide(app, entry)
         self._finish(app, entry)
 
-    def settle_all(self) -> None:
+    def finish_decided(self) -> None:
         """Finish the decided batches of all writers. Needs the lock."""
         folder = os.path.join(self.side, "batches")
         for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
