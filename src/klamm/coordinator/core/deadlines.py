@@ -7,7 +7,7 @@ _STALE_MAX = 64
 
 
 class Deadlines:
-    """Set, move and cancel deadlines; ask which have passed.
+    """Set, move and cancel deadlines; take those that have passed.
 
     A deadline that moves later leaves its place in the heap and is put right when that place comes up.
     """

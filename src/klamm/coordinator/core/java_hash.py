@@ -3,7 +3,7 @@
 from functools import lru_cache
 
 NAMES_MAX = 8192
-"""Groups whose place is remembered: the same few thousand ask again and again."""
+"""Group ids whose hash is cached: the same few thousand send nearly all requests."""
 
 
 def java_hash(text: str) -> int:

@@ -22,7 +22,7 @@ ReplyTo = Callable[[Any], None]
 
 
 class Now(NamedTuple):
-    """One moment on two clocks: `ms` only goes forward and is for deadlines, `wall_ms` is for timestamps in records."""
+    """The time on two clocks: `ms` is monotonic and for deadlines, `wall_ms` is for timestamps in records."""
 
     ms: int
     wall_ms: int
@@ -58,7 +58,7 @@ class Decision(NamedTuple):
     events: tuple[Event, ...] = ()
     producer_id: int = -1
     producer_epoch: int = -1
-    """With a producer id the records are part of that producer's transaction and count when its marker says so."""
+    """With a producer id the records belong to that producer's transaction and take effect with its commit marker."""
     atomic: bool = True
     """False lets the runtime write many records in several batches: each must make sense without the others."""
 

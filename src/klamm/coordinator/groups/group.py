@@ -44,7 +44,7 @@ class Group(Protocol):
     def check_offset_commit(
         self, member_id: str, instance_id: str | None, generation_or_epoch: int, *, transactional: bool, version: int
     ) -> CheckPartition | None:
-        """KlammError unless this member may commit offsets now; what is returned says more about single partitions."""
+        """Raise KlammError unless this member may commit now; the returned function decides about single partitions."""
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """KlammError unless this member may read offsets now."""
@@ -56,7 +56,7 @@ class Group(Protocol):
         """KlammError unless the whole group may be removed now."""
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads the topic, as far as the group knows; when it does not know, it says yes."""
+        """Return whether a member subscribes to the topic; true when subscriptions are unknown."""
 
     def expiration_base(self) -> Callable[[CommittedOffset], int] | None:
         """From when an offset's retention is counted; None while none may expire."""

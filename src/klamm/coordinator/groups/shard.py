@@ -3,7 +3,7 @@
 Each request has one method here that takes the request and returns a decision. Groups come and go with their records;
 a group that only commits offsets (a "simple" one) exists as long as its offsets do.
 
-What records say (offsets, consumer groups, stored generations) changes in `replay` alone. Deciding changes only soft
+Hard state (offsets, consumer groups, stored generations) changes in `replay` alone. Deciding changes only soft
 state, which is lost with the shard and found out again: of classic groups, members and their waiting joins and syncs
 until a generation is stored; of consumer groups, which image was checked and which deadlines run; caches of topics and
 patterns.

@@ -71,7 +71,7 @@ class PartitionLog(Protocol):
         """Whether too few replicas are in sync for it to take anything."""
 
     def append(self, batch: bytearray, transaction_version: int = 0) -> int:
-        """Queue a batch for writing and return its first offset; KlammError says that nothing was queued."""
+        """Queue a batch for writing and return its first offset; raises KlammError when nothing was queued."""
 
     def gather(self, append: Callable[[], None]) -> int:
         """Have `append` called before this turn's writes, to append one batch; returns the offset it will begin at.
@@ -116,7 +116,7 @@ class CoordinatorRuntime(Generic[S]):
         self._retries: dict[int, asyncio.TimerHandle] = {}
         self._failed_writes: dict[int, _FailedWrites] = {}
 
-    # Where things are
+    # Lookup
 
     def partition_for(self, key: str) -> int:
         """The partition that keeps what belongs to `key`, as every Kafka broker computes it."""

@@ -15,7 +15,7 @@ _STATES = frozenset(map(int, TransactionState))
 
 
 def metadata_record(metadata: TransactionMetadata, transaction_version: int) -> Record:
-    """The record that says how far a transactional id has come."""
+    """Return the record with the state of a transactional id."""
     value = TransactionLogValue(
         producer_id=metadata.producer_id,
         producer_epoch=metadata.producer_epoch,

@@ -201,7 +201,7 @@ def _end_with_bump(
     take_producer_id: TakeProducerId,
     now_ms: int,
 ) -> TransactionMetadata | None:
-    """The end of a version 2 transaction. The epoch tells a retry from the end of the next transaction.
+    """End a version 2 transaction. The epoch distinguishes a retry from the end of the next transaction.
 
     While markers are written every end is refused as concurrent, whatever its epoch: a producer that aborts an empty
     transaction before the previous one is complete must not be fenced. Kafka checks in the same order.

@@ -55,7 +55,7 @@ class TransactionShard(Shard):
         self._send_markers = send_markers
         self._transactions: dict[str, TransactionMetadata] = {}
         self._last_decided: dict[str, TransactionMetadata] = {}
-        """What was decided here last: it knows a few things the log's format has no place for, such as the epoch
+        """The last decided state: it has fields that the record format lacks, such as the epoch
         before a bump, by which a repeated request is recognised."""
 
     # Hard state

@@ -99,7 +99,7 @@ class TransactionMetadata:
     last_update_timestamp_ms: int = NO_TIMESTAMP
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
-    """The id the producer goes on with after this transaction, when its own has no epochs left."""
+    """The producer id to continue with after this transaction, when the current one has no epochs left."""
     client_version: int = 0
     """The transaction version of the client that brought about the state."""
     last_producer_epoch: int = NO_PRODUCER_EPOCH

@@ -1,4 +1,4 @@
-"""What an assignor is told and what it answers."""
+"""Input and output of assignors."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

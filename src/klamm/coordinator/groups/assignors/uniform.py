@@ -186,7 +186,7 @@ class _Levelling:
         return heap
 
     def _least(self, heap: list[tuple[int, int, str]]) -> str:
-        """The member with the smallest load; loads only grow while this is asked, so what is outdated sinks."""
+        """Return the member with the smallest load; loads only grow meanwhile, so outdated entries sink."""
         while True:
             load, order, member = heap[0]
             if load == self._load[member]:

@@ -39,7 +39,7 @@ class ClassicGroup:
         self.state = EMPTY
         self.previous_state = EMPTY
         self.state_timestamp = state_timestamp
-        """When the state was entered; -1 when an old record does not say."""
+        """When the state was entered; -1 when it comes from an old record without a timestamp."""
         self.generation_id = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
@@ -50,7 +50,7 @@ class ClassicGroup:
         self.pending_members: set[str] = set()
         """Member ids given out that have not joined yet."""
         self.pending_sync: set[str] = set()
-        """Members of this generation that have not asked for their assignment yet."""
+        """Members of this generation that have not sent SyncGroup yet."""
         self.new_member_added = False
         """Whether a member joined during the initial delay, which is then extended."""
         self.initial_delay_left_ms = 0
@@ -142,7 +142,7 @@ class ClassicGroup:
             raise KlammError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not a member of {self.group_id}")
         return member
 
-    # What other parts of a shard ask of any group
+    # The interface of `groups.group.Group`
 
     def check_offset_commit(
         self,

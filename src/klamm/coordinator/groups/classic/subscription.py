@@ -1,4 +1,4 @@
-"""What a consumer says in a join, as far as the broker looks: the names of the topics it reads."""
+"""The topic names of a consumer's subscription, all that the broker reads of it."""
 
 from struct import Struct
 from struct import error as struct_error

@@ -1,4 +1,4 @@
-"""Members of a consumer group that still speak the classic protocol: joins, syncs, heartbeats and leaves.
+"""Members of a consumer group that still use the classic protocol: joins, syncs, heartbeats and leaves.
 
 A join does what a heartbeat does for other members: it carries subscription and owned partitions, and the member takes
 one step of its reconciliation. No join waits for other members: it is answered at once, and the sync returns the

@@ -40,7 +40,7 @@ class ConsumerGroupConfig:
     max_heartbeat_interval_ms: int = 15_000
     max_size: int = MAX_INT
     assignors: tuple[str, ...] = ("uniform", "range")
-    """The first one is used where members do not ask for another."""
+    """The first one is the default."""
     migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     assignment_interval_ms: int = 1000
     min_assignment_interval_ms: int = 0

@@ -136,7 +136,7 @@ class ConsumerGroups:
                 answers.append(DescribedGroup(group_id=group_id, error_code=error.code, error_message=str(error)))
         return answers
 
-    # Members that still speak the classic protocol
+    # Members that still use the classic protocol
 
     def classic_join(
         self,

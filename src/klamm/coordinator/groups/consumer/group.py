@@ -1,4 +1,4 @@
-"""A consumer group: its members, its epochs and its target assignment, as the records say.
+"""A consumer group: its members, its epochs and its target assignment, as its records describe them.
 
 Empty        it has no members
 Assigning    the group has changed and no target has been computed for its epoch yet
@@ -54,7 +54,7 @@ class ConsumerGroup:
         self.revoking: dict[str, int] = {}
         """Members with a deadline for giving partitions back, and the epoch they had when it was set."""
         self.rejoining: set[str] = set()
-        """Classic members that were told to rejoin, and have a deadline for it."""
+        """Classic members that were asked to rejoin and have a deadline for it."""
 
     def __repr__(self) -> str:
         return f"ConsumerGroup({self.group_id!r}, {self.state_name}, epoch {self.group_epoch}, {self.members})"
@@ -126,7 +126,7 @@ class ConsumerGroup:
 
     @property
     def classic_members(self) -> int:
-        """How many members speak the classic protocol."""
+        """How many members use the classic protocol."""
         return sum(member.uses_classic_protocol for member in self.members.values())
 
     def supports_classic(self, protocol_type: str, names: Iterable[str]) -> bool:
@@ -149,7 +149,7 @@ class ConsumerGroup:
             for number in numbers
         )
 
-    # What other parts of a shard ask of any group
+    # The interface of `groups.group.Group`
 
     def check_offset_commit(
         self, member_id: str, instance_id: str | None, generation_or_epoch: int, *, transactional: bool, version: int

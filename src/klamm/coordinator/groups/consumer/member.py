@@ -68,7 +68,7 @@ class Member:
     assigned: Held = field(default_factory=_no_partitions)
     pending_revocation: Held = field(default_factory=_no_partitions)
     classic: ClassicMemberMetadata | None = None
-    """Set while it speaks the classic protocol."""
+    """Set while it uses the classic protocol."""
 
     @property
     def uses_classic_protocol(self) -> bool:
@@ -178,6 +178,6 @@ def _from_wire(topics: list[CurrentTopicPartitions], member_epoch: int) -> Held:
 
 
 def _classic(value: ConsumerGroupMemberMetadataValue) -> ClassicMemberMetadata | None:
-    """What a member has that speaks the classic protocol; one without protocols, as absence reads, speaks the new."""
+    """Return the classic metadata of a member, or None: a record without it decodes as one without protocols."""
     classic = value.classic_member_metadata
     return classic if classic is not None and classic.supported_protocols else None

@@ -207,7 +207,7 @@ def compute_target(
     known: Mapping[str, Assignment],
     topics_of: Callable[[Member], frozenset[str]],
 ) -> dict[str, Assignment]:
-    """What every member should have, by the assignor most of them ask for."""
+    """Return the target of every member, by the assignor most of them prefer."""
     shared: dict[frozenset[str], frozenset[bytes]] = {}
     specs: dict[str, MemberSpec] = {}
     for member_id, member in members.items():

@@ -1,7 +1,7 @@
 """Groups change their protocol while in use: classic to consumer, and back (`group.consumer.migration.policy`).
 
 A classic group becomes a consumer group when the first member of the new protocol joins: its members, with what they
-were assigned, become members that still speak the classic protocol and are asked to rejoin one by one. It goes back
+were assigned, become members that still use the classic protocol and are asked to rejoin one by one. It goes back
 when the last member of the new protocol has left. Both ways it is one batch of records, and committed offsets stay.
 """
 
@@ -85,7 +85,7 @@ def _as_consumer_members(builder: ConsumerDecisionBuilder, classic: ClassicGroup
             subscription = read_subscription(member.protocols[0][1] if metadata is None else metadata)
             assigned = read_assignment(member.assignment, builder.topology, classic.generation_id)
         except RemoteProtocolError as error:
-            text = f"what {member.member_id} says in the classic group {classic.group_id} is not understood"
+            text = f"the metadata of {member.member_id} in the classic group {classic.group_id} cannot be decoded"
             raise KlammError(ErrorCode.GROUP_ID_NOT_FOUND, text) from error
         members[member.member_id] = Member(
             member_id=member.member_id,

@@ -46,7 +46,7 @@ class Resolved(NamedTuple):
 
 
 class Pattern:
-    """A compiled pattern. `matches` asks about a whole name."""
+    """A compiled pattern; it matches whole names."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -66,7 +66,7 @@ class Pattern:
         self._work = 0
         return frozenset(name for name in names if self._run(name))
 
-    # Compiling: every piece is told where to go on, so it is built from its end.
+    # Compiling: every piece needs the step that follows it, so the program is built from its end.
 
     def _emit(self, kind: int, what: int | str, then: int) -> int:
         if len(self._program) >= PROGRAM_MAX:

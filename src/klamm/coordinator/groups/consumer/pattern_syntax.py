@@ -15,7 +15,7 @@ DEPTH_MAX: Final = 100
 
 
 class InvalidPattern(ValueError):
-    """A pattern that is not RE2 syntax, or that would cost too much; the text says what is wrong, for people."""
+    """A pattern that is not RE2 syntax, or that would cost too much; the text describes the error."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from klamm.coordinator.groups.consumer.member import Held, Member, MemberState, 
 from klamm.model.errors import ErrorCode, KlammError
 
 Owned = Iterable[tuple[bytes, Iterable[int]]] | None
-"""What a member says it reads now, (topic id, partitions); None when it says nothing, which means no change."""
+"""The partitions a member reports to own, (topic id, partitions); None when the request leaves them out: no change."""
 
 _NOTHING: frozenset[int] = frozenset()
 

@@ -25,7 +25,7 @@ from klamm.protocol.messages.group_records import (
 )
 
 KINDS: Final = frozenset({3, 4, 5, 6, 7, 8, 16})
-"""The record types that speak of consumer groups."""
+"""The record types of consumer groups."""
 GROUP_METADATA: Final = 3
 """The record type whose tombstone ends a group."""
 
@@ -88,7 +88,7 @@ def partition_metadata_tombstone(group_id: str) -> Record:
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[Record]:
-    """A member is gone."""
+    """Return the tombstones of a member."""
     return [
         make_record(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
         make_record(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
@@ -99,7 +99,7 @@ def member_tombstones(group_id: str, member_id: str) -> list[Record]:
 def group_tombstones(
     group_id: str, members: Iterable[str], regexes: Iterable[str], has_partition_metadata: bool
 ) -> list[Record]:
-    """The group is gone, with these members and patterns."""
+    """Return the tombstones of a group with these members and patterns."""
     ids = list(members)
     records = [
         make_record(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member), None)
