@@ -86,19 +86,7 @@ def open_log(
         recovery_point=max(recovery_point, durable_offset),
     )
 
-    # The last segment is always among them: no next segment bounds it, and it was the one being written.
-    suspects = (
-        []
-        if clean
-        else [
-            s
-            for s in segments_on_disk
-            if _segment_end(segments_on_disk, s) > recovery_point or s is segments_on_disk[-1]
-        ]
-    )
-    # A missing or implausible index has its segment scanned even after a clean stop, since lookups rely on it.
-    suspects += [s for s in segments_on_disk if s not in suspects and not _has_sane_index(disk, s)]
-    suspects.sort(key=attrgetter("base_offset"))
+    suspects = _find_suspects(disk, segments_on_disk, recovery_point, clean=clean)
     kept = checker.check_all(segments_on_disk, suspects, progress)
     if kept and not (clean and not suspects):
         clean = False
@@ -137,17 +125,11 @@ def open_log(
         kept[-1].activate(config, now_ms)
     segments = SegmentList(disk, files, path, kept)
     start_offset = max(log_start_offset, kept[0].base_offset)
-    # A leader epoch is written before its first batch; a crash in between leaves an epoch without batches.
-    epochs.truncate_from_end(end_offset)
     if not agreed:
         logger.warning("leader epochs disagree with the log, rebuilding them", path=epochs.path)
         epochs.clear()
         epochs.damaged = True
-    # Batches without a leader epoch (-1) leave no entries, and after a clean stop none can be missing.
-    known = epochs.reaches(start_offset) or (clean and not epochs.entries())
-    if end_offset > start_offset and (epochs.damaged or not known):
-        epochs.extend_back(read_leader_epochs(segments))
-    epochs.truncate_from_start(start_offset)
+    _complete_epochs(epochs, segments, start_offset, end_offset, clean=clean)
     # Strays are left by segments that retention or compaction has removed.
     snapshots.remove_strays(segments.bases)
     snapshots.remove_outside(0, end_offset)
@@ -179,6 +161,30 @@ def open_log(
     if clean and segments_on_disk:
         log.flusher.clean_position = log.flusher.position
     return log
+
+
+def _find_suspects(disk: Disk, segments: list[LogSegment], recovery_point: int, *, clean: bool) -> list[LogSegment]:
+    """Return the segments that must be checked batch by batch, in order."""
+    unsynced: list[LogSegment] = []
+    if not clean:
+        # The last segment is always among them: no next segment bounds it, and it was the one being written.
+        unsynced = [s for s in segments if _segment_end(segments, s) > recovery_point or s is segments[-1]]
+    # A missing or implausible index has its segment scanned even after a clean stop, since lookups rely on it.
+    unindexed = [s for s in segments if s not in unsynced and not _has_sane_index(disk, s)]
+    return sorted(unsynced + unindexed, key=attrgetter("base_offset"))
+
+
+def _complete_epochs(
+    epochs: LeaderEpochs, segments: SegmentList, start_offset: int, end_offset: int, *, clean: bool
+) -> None:
+    """Make the leader epochs cover exactly the log: without later ones, with those that the checkpoint has lost."""
+    # A leader epoch is written before its first batch; a crash in between leaves an epoch without batches.
+    epochs.truncate_from_end(end_offset)
+    # Batches without a leader epoch (-1) leave no entries, and after a clean stop none can be missing.
+    known = epochs.reaches(start_offset) or (clean and not epochs.entries())
+    if end_offset > start_offset and (epochs.damaged or not known):
+        epochs.extend_back(read_leader_epochs(segments))
+    epochs.truncate_from_start(start_offset)
 
 
 def create_log(
