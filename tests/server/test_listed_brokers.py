@@ -39,7 +39,7 @@ class Followed:
         self.image = image
 
     def names(self):
-        return sorted(made.id for made in self.book.listed(self.image.cluster))
+        return sorted(made.id for made in self.book.list_brokers(self.image.cluster))
 
 
 def test_a_fenced_broker_is_named_for_a_session_more():

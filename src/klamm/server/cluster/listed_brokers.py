@@ -33,7 +33,7 @@ class ListedBrokers:
         for unregistered in self._until.keys() - after.brokers.keys():
             del self._until[unregistered]
 
-    def listed(self, cluster: ClusterImage) -> list[BrokerImage]:
+    def list_brokers(self, cluster: ClusterImage) -> list[BrokerImage]:
         """Return the brokers that clients are to know; all of them when all are fenced, as while a cluster stops.
 
         A response without brokers makes librdkafka (2.16) forget all it knew. It restarts from its bootstrap servers

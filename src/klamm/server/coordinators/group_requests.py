@@ -49,7 +49,7 @@ def submit_all(
     return ANSWERED
 
 
-def caller_of(context: RequestContext) -> Caller:
+def build_caller(context: RequestContext) -> Caller:
     """Return the client as Kafka writes it into the group's records."""
     # Kafka's host is Java's InetAddress.toString(), which puts a slash before the address.
     return Caller(context.client_id or "", f"/{context.channel.peer_address[0]}", context.version)

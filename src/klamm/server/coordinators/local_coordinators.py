@@ -25,7 +25,7 @@ from klamm.server.coordinators.transaction_coordinator import (
     TransactionCoordinator,
     transaction_topic,
 )
-from klamm.server.settings.group_settings import consumer_group_config_of
+from klamm.server.settings.group_settings import read_consumer_group_config
 from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class LocalCoordinators:
     def __init__(self, services: "Services") -> None:
         self._services = services
         config = services.config
-        self._group_config = group_config_of(config)
+        self._group_config = read_group_config(config)
         self._layers: tuple[Mapping[str, Value], ...] = ()
         self.groups: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             GROUP_METADATA_TOPIC,
@@ -86,7 +86,7 @@ class LocalCoordinators:
         self._refusals: dict[str, _Refusal] = {}
         """Why an internal topic could not be created at the last attempt, by topic."""
 
-    def runtime_of(self, key_type: int) -> CoordinatorRuntime[Any] | None:
+    def find_runtime(self, key_type: int) -> CoordinatorRuntime[Any] | None:
         """Return the runtime of a coordinator type of FindCoordinator; None for an unknown type."""
         return self._runtimes.get(key_type)
 
@@ -198,7 +198,7 @@ class LocalCoordinators:
         self.transactions.stop()
 
 
-def group_config_of(config: NodeConfig) -> GroupConfig:
+def read_group_config(config: NodeConfig) -> GroupConfig:
     """Return the configs of group coordinators."""
     return GroupConfig(
         offset_metadata_max_bytes=config.integer("offset.metadata.max.bytes"),
@@ -209,7 +209,7 @@ def group_config_of(config: NodeConfig) -> GroupConfig:
         initial_rebalance_delay_ms=config.integer("group.initial.rebalance.delay.ms"),
         max_size=config.integer("group.max.size"),
         record_bytes_max=config.integer("message.max.bytes") - BATCH_OVERHEAD,
-        consumer=consumer_group_config_of(config),
+        consumer=read_consumer_group_config(config),
     )
 
 

@@ -150,7 +150,7 @@ class MarkerWriter:
             return
         current = tracker.find(pending.transactional_id) or pending
         for leader, share in tracker.by_leader(
-            pending.for_partitions(pending.partitions & current.partitions), self._leader_of
+            pending.for_partitions(pending.partitions & current.partitions), self._find_leader
         ).items():
             if leader == self._services.node_id:
                 for name in sorted(share.partitions):
@@ -161,7 +161,7 @@ class MarkerWriter:
                 self._send_to(leader, partition, share)
         self._complete_if_written(partition, pending)
 
-    def _leader_of(self, partition: TopicPartition) -> int | None:
+    def _find_leader(self, partition: TopicPartition) -> int | None:
         state = self._services.image.topics.partition(*partition)
         return None if state is None else state.leader
 

@@ -14,7 +14,7 @@ _CLASSES: Final = {
 """Class names that Kafka's configuration files use for its own assignors."""
 
 
-def consumer_group_config_of(config: NodeConfig) -> ConsumerGroupConfig:
+def read_consumer_group_config(config: NodeConfig) -> ConsumerGroupConfig:
     """Return the configs of consumer groups."""
 
     def integer(name: str) -> int:

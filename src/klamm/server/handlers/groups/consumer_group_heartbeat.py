@@ -14,7 +14,7 @@ from klamm.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from klamm.server.coordinators.group_requests import caller_of, submit_to
+from klamm.server.coordinators.group_requests import build_caller, submit_to
 from klamm.server.requests.context import ANSWERED, RequestContext
 from klamm.server.requests.deferred_reply import DeferredReply
 from klamm.server.services import Services
@@ -26,7 +26,7 @@ def handle(services: Services, context: RequestContext, request: ConsumerGroupHe
         return _refuse(KlammError(ErrorCode.UNSUPPORTED_VERSION, "the cluster has no consumer groups: group.version"))
     if not request.group_id:
         return _refuse(KlammError(ErrorCode.INVALID_REQUEST, "GroupId must not be empty"))
-    caller = caller_of(context)
+    caller = build_caller(context)
     reply = DeferredReply(context, _refuse_code)
 
     def decide(shard: GroupShard, now: Now, reply_to: ReplyTo) -> Decision:

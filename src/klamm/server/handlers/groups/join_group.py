@@ -11,7 +11,7 @@ from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.groups import GroupShard
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from klamm.server.coordinators.group_requests import caller_of, submit_to
+from klamm.server.coordinators.group_requests import build_caller, submit_to
 from klamm.server.handlers.groups.rebalance_answers import join_answer
 from klamm.server.requests.context import ANSWERED, RequestContext
 from klamm.server.requests.deferred_reply import DeferredReply
@@ -31,7 +31,7 @@ def handle(services: Services, context: RequestContext, request: JoinGroupReques
     if context.version == 0:
         # v0 has one timeout for both.
         request.rebalance_timeout_ms = request.session_timeout_ms
-    caller = caller_of(context)
+    caller = build_caller(context)
     reply = DeferredReply(context, refuse)
 
     def answer(response: Any) -> None:

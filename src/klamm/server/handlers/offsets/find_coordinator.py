@@ -35,7 +35,7 @@ async def handle(
 
 async def _find(services: Services, context: RequestContext, key_type: int, key: str) -> Coordinator:
     try:
-        if services.coordinators.runtime_of(key_type) is None:
+        if services.coordinators.find_runtime(key_type) is None:
             raise KlammError(ErrorCode.INVALID_REQUEST, f"this broker has no coordinator of kind {key_type}")
         broker = await services.coordinators.find(key_type, key)
     except KlammError as error:

@@ -137,7 +137,7 @@ def _build_response(
 ) -> MetadataResponse:
     brokers = []
     cluster = services.image.cluster
-    for broker in services.listed_brokers.listed(cluster):
+    for broker in services.listed_brokers.list_brokers(cluster):
         host, port = services.endpoint(broker, context)
         brokers.append(MetadataResponseBroker(node_id=broker.id, host=host, port=port, rack=broker.rack))
     # Clients send admin requests to the "controller"; any broker forwards them, so any live one may be named.
