@@ -10,51 +10,51 @@ pytestmark = pytest.mark.asyncio
 
 
 class Channel:
-    def __init__(self, name, told) -> None:
-        self.name, self.told = name, told
+    def __init__(self, name, events) -> None:
+        self.name, self.events = name, events
 
     def flush(self) -> None:
-        self.told.append(f"flush {self.name}")
+        self.events.append(f"flush {self.name}")
 
     def close(self, reason) -> None:
-        self.told.append(f"close {self.name}")
+        self.events.append(f"close {self.name}")
 
 
 async def test_the_commit_comes_before_every_reply():
-    told = []
-    turn = LoopTurn(asyncio.get_running_loop(), lambda: told.append("commit"))
-    turn.mark(Channel("a", told))
-    turn.mark(Channel("b", told))
+    events = []
+    turn = LoopTurn(asyncio.get_running_loop(), lambda: events.append("commit"))
+    turn.mark(Channel("a", events))
+    turn.mark(Channel("b", events))
     turn.schedule()
-    assert told == []
+    assert events == []
     await asyncio.sleep(0)
-    assert told == ["commit", "flush a", "flush b"]
+    assert events == ["commit", "flush a", "flush b"]
     await asyncio.sleep(0)
-    assert len(told) == 3
+    assert len(events) == 3
 
 
 async def test_what_the_commit_makes_ready_leaves_in_the_same_turn():
-    told, errors = [], []
+    events, errors = [], []
     turn = LoopTurn(asyncio.get_running_loop())
-    turn.on_commit(lambda: turn.mark(Channel("late", told)), errors.append)
+    turn.on_commit(lambda: turn.mark(Channel("late", events)), errors.append)
     turn.schedule()
     await asyncio.sleep(0)
-    assert told == ["flush late"]
+    assert events == ["flush late"]
 
 
 async def test_nothing_is_promised_when_the_commit_fails():
-    told, errors = [], []
+    events, errors = [], []
 
     def fail():
         raise ZeroDivisionError
 
     turn = LoopTurn(asyncio.get_running_loop())
     turn.on_commit(fail, errors.append)
-    turn.mark(Channel("a", told))
+    turn.mark(Channel("a", events))
     await asyncio.sleep(0)
-    assert told == ["close a"]
+    assert events == ["close a"]
     assert isinstance(errors[0], ZeroDivisionError)
     turn.on_commit(lambda: None, errors.append)
-    turn.mark(Channel("b", told))
+    turn.mark(Channel("b", events))
     await asyncio.sleep(0)
-    assert told == ["close a", "flush b"]
+    assert events == ["close a", "flush b"]

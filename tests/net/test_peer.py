@@ -19,7 +19,7 @@ pytestmark = pytest.mark.asyncio
 
 
 class Node:
-    """A server that answers votes with the cluster id as its own leader id, slowly enough to be asked twice."""
+    """A server that answers votes with the cluster id as its own leader id, slowly enough to be pending twice."""
 
     def __init__(self) -> None:
         self.held: list[tuple[asyncio.StreamWriter, bytes]] = []
@@ -103,7 +103,7 @@ async def test_an_answer_in_many_pieces_and_many_answers_in_one() -> None:
     node.hold = True
     async with serving(node) as port:
         peer = a_peer(port)
-        asked = [asyncio.ensure_future(peer.ask(VoteRequest(cluster_id=str(i)), 1)) for i in range(3)]
+        pending = [asyncio.ensure_future(peer.ask(VoteRequest(cluster_id=str(i)), 1)) for i in range(3)]
         await node.wait_for(3)
         stream = b"".join(reply for _, reply in node.held)
         writer = node.held[0][0]
@@ -111,7 +111,7 @@ async def test_an_answer_in_many_pieces_and_many_answers_in_one() -> None:
             writer.write(stream[at : at + 1])
             await writer.drain()
         writer.write(stream[len(stream) - 10 :])
-        assert [(await each).error_code for each in asked] == [0, 1, 2]
+        assert [(await answer).error_code for answer in pending] == [0, 1, 2]
         peer.close()
 
 
@@ -122,11 +122,11 @@ async def test_a_lost_connection_fails_who_waits_and_the_next_request_connects_a
         peer = a_peer(port)
         losses: list[bool] = []
         peer.on_closed = lambda: losses.append(peer.connected)
-        asked = asyncio.ensure_future(peer.ask(VoteRequest(cluster_id="1"), 1))
+        pending = asyncio.ensure_future(peer.ask(VoteRequest(cluster_id="1"), 1))
         await node.wait_for(1)
         node.writers[0].close()
         with pytest.raises(PeerGone):
-            await asked
+            await pending
         assert losses == [False]
         node.hold = False
         assert (await peer.ask(VoteRequest(cluster_id="2"), 1)).error_code == 2
@@ -150,10 +150,10 @@ async def test_a_name_with_several_addresses_refuses_when_all_do(monkeypatch: py
     async with serving(Node()) as port:
         pass
     loop = asyncio.get_running_loop()
-    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in ("127.0.0.1", "127.0.0.2")]
+    addresses = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in ("127.0.0.1", "127.0.0.2")]
 
     async def both(*_: object, **__: object) -> list[object]:
-        return list(found)
+        return list(addresses)
 
     monkeypatch.setattr(loop, "getaddrinfo", both)
     peer = Peer(loop, "name.test", port, client_id="t")

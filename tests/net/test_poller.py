@@ -131,9 +131,9 @@ async def until(condition, every_s=0.001):
 class Chatter:
     """A connection that always has something to read: it sends itself a byte for each it reads."""
 
-    def __init__(self, pair, heard=lambda: None):
+    def __init__(self, pair, on_bytes=lambda: None):
         self._ours, self._theirs = pair
-        self._heard = heard
+        self._on_bytes = on_bytes
         self.turns = 0
 
     def begin(self):
@@ -145,7 +145,7 @@ class Chatter:
         self._ours.recv(1)
         self.turns += 1
         self._theirs.send(b".")
-        self._heard()
+        self._on_bytes()
 
 
 @pytest.mark.timeout(60)
@@ -180,7 +180,7 @@ def test_busy_connections_hold_back_neither_timers_nor_other_threads(pair):
         order.append("timer")
         loop.call_later(3600, list)
         made = loop.create_future()
-        chatter._heard = lambda: made.done() or loop.call_later(0.01, lambda: made.done() or made.set_result("read"))
+        chatter._on_bytes = lambda: made.done() or loop.call_later(0.01, lambda: made.done() or made.set_result("read"))
         order.append(await made)
 
     run(main)

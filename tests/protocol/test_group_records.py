@@ -13,11 +13,11 @@ WRITTEN_BY_KAFKA = bytes.fromhex(
 
 
 def test_a_member_of_the_new_protocol_says_so_by_a_null():
-    found, end = decode(ConsumerGroupMemberMetadataValue, 0, WRITTEN_BY_KAFKA)
+    value, end = decode(ConsumerGroupMemberMetadataValue, 0, WRITTEN_BY_KAFKA)
     assert end == len(WRITTEN_BY_KAFKA)
-    assert (found.client_id, found.subscribed_topic_names) == ("klamm", ["client-9e47cc55-7"])
-    assert found.classic_member_metadata is None
-    assert encode(found, 0) == WRITTEN_BY_KAFKA
+    assert (value.client_id, value.subscribed_topic_names) == ("klamm", ["client-9e47cc55-7"])
+    assert value.classic_member_metadata is None
+    assert encode(value, 0) == WRITTEN_BY_KAFKA
 
 
 def test_a_classic_member_keeps_its_protocols():

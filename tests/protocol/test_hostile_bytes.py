@@ -72,7 +72,7 @@ def test_a_huge_count_costs_nothing(count, padding):
         for cls, version in classes:
             # Other threads of the process allocate too, but not every time; what a count allocates, it always does.
             costs = (cost(cls, version, attacks) for _ in range(5))
-            assert any(each < 64_000 for each in costs), (cls, version)
+            assert any(cost < 64_000 for cost in costs), (cls, version)
     finally:
         tracemalloc.stop()
 

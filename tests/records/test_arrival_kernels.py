@@ -49,7 +49,7 @@ def look(kernels, frame, table=None, *, before=0, behind=0):
     return kernels.known_batch(view, before, end, [3, len(PREFIX)], known() if table is None else table)
 
 
-def told(records, *, checked):
+def expected_header(records, *, checked):
     """What is expected of the header, by the independent struct."""
     _, _, _, _, crc, codec, last, _, largest, producer, epoch, sequence, _ = HEADER.unpack_from(records)
     keyless = not codec and any(record.key is None for record in BatchView(records).decode())
@@ -61,10 +61,16 @@ def told(records, *, checked):
 def test_the_batch_of_a_known_request_is_found(form, version, size):
     records = batch(size, producer_id=2**40, epoch=300, sequence=70_000, count=3 if size < 1000 else 1)
     frame = request(records, version=version, correlation_id=-5)
-    found = look(form, frame, known(version), before=11, behind=9)
+    located = look(form, frame, known(version), before=11, behind=9)
     begin = 11 + frame.index(records)
-    assert found == (f"v{version}", -5, begin, begin + len(records), told(records, checked=len(records) <= 1024))
-    assert form.plain_header(memoryview(records)) == told(records, checked=False)
+    assert located == (
+        f"v{version}",
+        -5,
+        begin,
+        begin + len(records),
+        expected_header(records, checked=len(records) <= 1024),
+    )
+    assert form.plain_header(memoryview(records)) == expected_header(records, checked=False)
 
 
 def test_a_request_of_another_kind_is_left_alone(form):
@@ -107,13 +113,13 @@ def test_a_small_batch_that_does_not_match_its_checksum_goes_the_long_way(form):
     records = batch()
     records[-2] ^= 1  # in the value: the record stays one
     assert look(form, request(records)) is None
-    assert form.plain_header(memoryview(records)) == told(records, checked=False)
+    assert form.plain_header(memoryview(records)) == expected_header(records, checked=False)
 
 
 def test_a_large_batch_is_left_for_the_library_to_check(form):
     records = batch(5000)
     records[-2] ^= 1  # in the value: the record stays one
-    assert look(form, request(records))[4] == told(records, checked=False)
+    assert look(form, request(records))[4] == expected_header(records, checked=False)
 
 
 @pytest.mark.parametrize("version", [8, 9])

@@ -36,7 +36,7 @@ def test_rows_say_where_they_come_from(form):
 
 
 def test_rows_before_the_position_are_left_out(form):
-    batch = build_batch([(1, None, b"%d" % each, ()) for each in range(10)], base_offset=100)
+    batch = build_batch([(1, None, b"%d" % number, ()) for number in range(10)], base_offset=100)
     assert [row.offset for row in rows(form, batch, 107)] == [107, 108, 109]
     assert rows(form, batch, 110) == []
 
@@ -64,12 +64,12 @@ def test_rows_are_placed_and_grouped(form):
     keys = pa.array([b"a", None, b"b", b"", b"c", b"a"], pa.binary()).slice(1)
     placed, counts = bytearray(4 * 5), bytearray(8 * 3)
     assert form.partition_rows(5, binary_buffers(keys), 3, placed, counts) == 1
-    found = list(memoryview(placed).cast("i"))
-    assert found[0] == -1
-    assert found[1:] == [(form.murmur2(each) & 0x7FFFFFFF) % 3 for each in (b"b", b"", b"c", b"a")]
-    assert list(memoryview(counts).cast("q")) == [found.count(each) for each in range(3)]
+    partitions = list(memoryview(placed).cast("i"))
+    assert partitions[0] == -1
+    assert partitions[1:] == [(form.murmur2(key) & 0x7FFFFFFF) % 3 for key in (b"b", b"", b"c", b"a")]
+    assert list(memoryview(counts).cast("q")) == [partitions.count(partition) for partition in range(3)]
     memoryview(placed).cast("i")[0] = 2
-    sizes = [list(memoryview(placed).cast("i")).count(each) for each in range(3)]
+    sizes = [list(memoryview(placed).cast("i")).count(partition) for partition in range(3)]
     starts, order = bytearray(8 * 3), bytearray(8 * 5)
     memoryview(starts).cast("q")[1] = sizes[0]
     memoryview(starts).cast("q")[2] = sizes[0] + sizes[1]

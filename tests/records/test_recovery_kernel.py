@@ -132,21 +132,21 @@ def test_both_forms_do_the_same(compiled, interpreted, batches, seed, damage):
     checked = chance.random() < 0.5
     one, other = Pass(compiled), Pass(interpreted)
     for _ in range(40):
-        reasons = [each.run(data, checked=checked) for each in (one, other)]
+        reasons = [scan.run(data, checked=checked) for scan in (one, other)]
         assert reasons[0] == reasons[1]
         assert one.everything() == other.everything()
         if reasons[0] in (END, DAMAGED):
             break
-        for each in (one, other):
+        for scan in (one, other):
             if reasons[0] == FULL:
-                each.producers[:] = bytes(len(each.producers))
-                each.words[4] = 0
+                scan.producers[:] = bytes(len(scan.producers))
+                scan.words[4] = 0
             else:  # what a caller does: deal with the batch, go on behind it
-                size = struct.unpack_from(">i", data, each.words[0] + 8)[0] + 12
-                each.words[0] += size
-                each.words[7] += size
-                each.words[2] = (
-                    struct.unpack_from(">i", data, each.words[0] + 12)[0] if each.words[0] < len(data) - 61 else 0
+                size = struct.unpack_from(">i", data, scan.words[0] + 8)[0] + 12
+                scan.words[0] += size
+                scan.words[7] += size
+                scan.words[2] = (
+                    struct.unpack_from(">i", data, scan.words[0] + 12)[0] if scan.words[0] < len(data) - 61 else 0
                 )
 
 
