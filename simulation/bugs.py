@@ -310,7 +310,7 @@ def _older_marker_ends() -> Patches:
 
     return [
         (TransactionGuards, "on_marker", on_marker),
-        (transaction_gate, "_ASK_AGAIN", frozenset({ErrorCode.CONCURRENT_TRANSACTIONS})),
+        (transaction_gate, "_RETRIED", frozenset({ErrorCode.CONCURRENT_TRANSACTIONS})),
     ]
 
 

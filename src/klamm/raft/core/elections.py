@@ -31,7 +31,7 @@ class Elections:
         """Campaign when the election timeout has passed; until then look for a leader."""
         replica = self._replica
         timed_out = replica.now_ms >= state.deadline_ms
-        # A sole voter needs nobody's vote: waiting for a timeout would only delay the start.
+        # A sole voter needs no other vote: waiting for a timeout would only delay the start.
         if replica.is_electable and (timed_out or replica.voters.is_only_voter(replica.local)):
             self._roles.become_prospective()
             return
