@@ -370,6 +370,8 @@ def an_admin_manages_topics(bootstrap: str) -> None:
         assert (set(failed.value.failures), set(failed.value.results)) == ({one}, {third})
         until(lambda: {one, two, third} <= {each.name for each in admin.list_topics()}, "the topics are listed")
         described = admin.describe_topics([one])[one]
+        by_metadata = admin.describe_topics_by_metadata([one])[one]
+        assert [each.replicas for each in by_metadata.partitions] == [each.replicas for each in described.partitions]
         assert [partition.partition for partition in described.partitions] == [0, 1]
         assert described.partitions[0].leader in described.partitions[0].replicas
         with pytest.raises(UnknownTopicOrPartitionError):
@@ -394,6 +396,9 @@ def an_admin_manages_topics(bootstrap: str) -> None:
                 producer.send(two, b"x", b"key")
         where = TopicPartition(two, 0)
         assert admin.list_offsets({where: OffsetSpec.LATEST})[where].offset == 10
+        missing = TopicPartition(where.topic, where.partition + 100)
+        available = admin.list_available_offsets({where: OffsetSpec.LATEST, missing: OffsetSpec.LATEST})
+        assert {partition: found.offset for partition, found in available.items()} == {where: 10}
         assert admin.delete_records({where: 4}) == {where: 4}
         assert admin.list_offsets({where: OffsetSpec.EARLIEST})[where].offset == 4
         sizes = admin.describe_log_dirs(topics=[two])

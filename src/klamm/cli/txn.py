@@ -139,7 +139,7 @@ def _describe(cluster: BlockingCluster, transactional_id: str) -> dict[str, Any]
     if described.error_code:
         raise broker_refusal(ErrorCode(described.error_code), f"{transactional_id} cannot be shown")
     began_ms = described.transaction_start_time_ms
-    is_open = described.described in OPEN_STATES
+    is_open = described.transaction_state in OPEN_STATES
     return {
         "transactional_id": transactional_id,
         "state": described.transaction_state,
