@@ -24,7 +24,7 @@ POINTS = {
         "written": (FileSink, "_stage", True),
         "before-the-decision": (FolderLog, "_decide", False),
         "decided": (FolderLog, "_finish", False),
-        "first-file-moved": (folder_log, "_moved", True),
+        "first-file-moved": (folder_log, "_move", True),
         "moved": (FolderLog, "_finish", True),
     },
     "delta": {
