@@ -15,7 +15,7 @@ from klamm.protocol.messages.join_group import JoinGroupResponse
 from klamm.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from klamm.server.handlers.groups.rebalance_answers import join_answer, sync_answer
 from klamm.server.handlers.groups.sync_group_quick import handle as quick_sync
-from klamm.server.requests.replies import frame_of
+from klamm.server.requests.replies import build_frame
 
 
 @pytest.mark.parametrize("version", range(10))
@@ -30,7 +30,7 @@ def test_an_answer_to_join_group_is_that_of_the_codec(version):
             member_id=member_id,
             members=[],
         )
-        expected = frame_of(5, encode(response, version), flexible=version >= 6)
+        expected = build_frame(5, encode(response, version), flexible=version >= 6)
         assert join_answer(5, version, response) == expected
 
 
@@ -39,7 +39,7 @@ def test_an_answer_to_sync_group_is_that_of_the_codec(version):
     for share in (b"", b"share", b"s" * 5000):
         kind = ("consumer", "range") if version >= 5 else (None, None)
         response = SyncGroupResponse(protocol_type=kind[0], protocol_name=kind[1], assignment=share)
-        assert sync_answer(-5, version, response) == frame_of(-5, encode(response, version), flexible=version >= 4)
+        assert sync_answer(-5, version, response) == build_frame(-5, encode(response, version), flexible=version >= 4)
 
 
 @pytest.mark.parametrize("version", range(6))

@@ -120,9 +120,9 @@ def test_a_group_whose_coordinator_has_no_room_is_served_again_when_it_has(tmp_p
 
         until_committed(1)
         mend = break_disk(node, "__consumer_offsets", errno.ENOSPC)
-        troubles = node.node.services.coordinators.groups._troubles
+        failed_writes = node.node.services.coordinators.groups._failed_writes
         deadline = time.monotonic() + 60
-        while not troubles or troubles[0].failures < 4:
+        while not failed_writes or failed_writes[0].failures < 4:
             told = commit(2)
             assert told in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), "clients ask again"
             assert time.monotonic() < deadline
