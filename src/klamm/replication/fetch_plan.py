@@ -75,6 +75,7 @@ class FetchPlan:
         known = self.partitions.get(key)
         if known is not None and known.replica is replica and known.leader_epoch == replica.state.leader_epoch:
             return known
+        # A new object for a new epoch: what is still on its way for the old one finds itself replaced.
         following = self.partitions[key] = Following(replica)
         following.in_session = known.in_session if known is not None else False
         self._paused.pop(key, None)
@@ -100,6 +101,7 @@ class FetchPlan:
 
     def pause(self, following: Following, now_ms: int) -> int:
         """Leave a partition out for a while; returns for how long."""
+        # 16 doublings are beyond any backoff, and keep the shift from growing without bound.
         pause_ms = min(FIRST_PAUSE_MS << min(following.failures, 16), self._config.fetch_backoff_ms)
         following.failures += 1
         self.pause_for(following, now_ms, pause_ms)

@@ -38,14 +38,14 @@ class FetchedPartition:
     sent_high_watermark: int = -1
     sent_log_start_offset: int = -1
     known_as: str | None = None
-    """The name the topic id was found to have, once it was; an id that is gone is answered by what became of it."""
+    """The name of the topic with this id when it was last known; decides the error once the id is gone."""
 
     @property
     def key(self) -> PartitionKey:
         """By id where the client speaks ids (Fetch v13+), else by name."""
         return (self.topic if self.topic_id == ZERO_UUID and self.topic is not None else self.topic_id, self.index)
 
-    def ask(self, other: "FetchedPartition") -> None:
+    def update(self, other: "FetchedPartition") -> None:
         """Take over what the client wants now; what was sent to it stays."""
         self.fetch_offset = other.fetch_offset
         self.max_bytes = other.max_bytes
@@ -109,8 +109,9 @@ class FetchSessions:
         privileged: bool,
         now_ms: int,
     ) -> FetchContext:
-        """Turn a request into the partitions to read; a KlammError is the whole answer to the request."""
+        """Return the partitions a request is to be answered with; KlammError refuses the request."""
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            # A client that begins anew names its session before, which it uses no longer.
             self._sessions.pop(session_id, None)
             if epoch == FINAL_EPOCH:
                 return FetchContext(partitions)
@@ -124,7 +125,8 @@ class FetchSessions:
             if known is None:
                 session.partitions[partition.key] = partition
             else:
-                known.ask(partition)
+                known.update(partition)
+        # As in Kafka: a session that has lost its last partition is over, and the answer carries session id 0.
         if not session.partitions:
             del self._sessions[session.id]
             return FetchContext([])
@@ -158,7 +160,7 @@ class FetchSessions:
     def _evict(self, *, privileged: bool, now_ms: int) -> bool:
         """Give up the session unused for longest, if it is stale or a follower needs its place."""
         oldest = min(
-            (s for s in self._sessions.values() if privileged >= s.privileged),
+            (session for session in self._sessions.values() if privileged >= session.privileged),
             key=attrgetter("privileged", "last_used_ms"),
             default=None,
         )

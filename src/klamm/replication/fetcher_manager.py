@@ -46,6 +46,7 @@ class Fetchers:
         key = (replica.topic_id, replica.index)
         wanted = self._lane(replica)
         known = self._where.get(key)
+        # Another object for the same partition: it was deleted and made anew, or dropped and assigned again.
         if known is not None and (known[0] != wanted or known[1] is not replica):
             self._leave(key, *known)
         if wanted is not None:

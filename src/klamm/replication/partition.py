@@ -35,6 +35,7 @@ class FollowerProgress:
         if offset >= leader_end:
             self.caught_up_ms = now_ms
         elif offset >= self.last_leader_end >= 0:
+            # It has all the leader had at its previous fetch, so it was caught up then, as Kafka counts.
             self.caught_up_ms = max(self.caught_up_ms, self.last_fetch_ms)
         self.log_end_offset = offset
         self.last_leader_end = leader_end
@@ -113,6 +114,7 @@ class PartitionState:
             if new_epoch:
                 self.epoch_start_offset = log_end_offset
                 self.settled_ms = now_ms
+            # Offsets of followers under an earlier epoch prove nothing: their logs may be truncated since.
             known = {} if new_epoch else self.followers
             others = (replica for replica in image.replicas if replica != self.node_id)
             self.followers = {replica: known.get(replica) or FollowerProgress() for replica in others}

@@ -107,7 +107,7 @@ class Fetcher:
             line, self._line = self._line, None
             line.close()
 
-    # Asking
+    # Requests
 
     def _schedule(self) -> None:
         """Send a request soon: partitions come many at a time, and one request names them all."""
@@ -131,6 +131,7 @@ class Fetcher:
             self._connect()
             return
         waiting = len(self._in_flight)
+        # A second request only within a session: without one it would name every partition again.
         if not waiting or (waiting < IN_FLIGHT_MAX and plan.has_news and plan.session_id):
             self._send()
 
@@ -167,7 +168,7 @@ class Fetcher:
                 line: Line
                 _, line = await self._loop.create_connection(partial(Line, self._on_frame, self._on_lost), *address)
         except (OSError, TimeoutError) as error:
-            if not self._failures:
+            if not self._failures:  # once an outage, not once an attempt
                 log.info("connection to leader failed", leader=self.leader, reason=error)
             self._failures += 1
             return
@@ -241,6 +242,7 @@ class Fetcher:
                 for following in plan.partitions.values():
                     plan.pause(following, now_ms)
             return
+        # 0 when the leader keeps no session: then the next request names all partitions again.
         plan.on_session_opened(response.session_id)
         throttled = 0
         for topic in response.responses:

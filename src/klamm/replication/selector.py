@@ -1,4 +1,4 @@
-"""Which replica a consumer should read from (KIP-392): one in its own rack, if that has what it asks for."""
+"""Which replica a consumer should read from (KIP-392): one in its own rack, if that has the offset."""
 
 from klamm.metadata.image import ClusterImage
 from klamm.replication.replica import Replica

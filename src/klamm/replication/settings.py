@@ -15,12 +15,12 @@ class TopicSettings:
     throttled_leaders: frozenset[str] = frozenset()
     """leader.replication.throttled.replicas: `partition:broker` each, or `*`."""
     throttled_followers: frozenset[str] = frozenset()
-    """follower.replication.throttled.replicas, in the same words."""
+    """follower.replication.throttled.replicas, in the same form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationConfig:
-    """How this broker follows and lets itself be followed: Kafka's replica.* settings."""
+    """How this broker copies from leaders and serves followers: Kafka's replica.* settings."""
 
     lag_time_max_ms: int = 30_000
     fetch_max_bytes: int = 1_048_576

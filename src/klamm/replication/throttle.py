@@ -18,7 +18,7 @@ class Throttle:
         self._total = 0
 
     def record(self, size: int, now_ms: int) -> None:
-        """So much was copied."""
+        """Count `size` bytes that were copied."""
         self._forget(now_ms)
         if self._samples and now_ms - self._samples[-1][0] < SAMPLE_MS:
             self._samples[-1][1] += size
@@ -33,6 +33,7 @@ class Throttle:
         self._forget(now_ms)
         if not self._samples:
             return self.rate <= 0
+        # At least one sample's length, or the first bytes after a pause would look like an endless rate.
         elapsed_ms = max(now_ms - self._samples[0][0], SAMPLE_MS)
         return self._total * 1000 > self.rate * elapsed_ms
 

@@ -48,11 +48,11 @@ log = get_logger("produce")
 
 ZSTD_SINCE = 7
 PASSING = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-"""Refusals after which the same batch may be taken at once."""
+"""Refusals after which a retry of the same batch may succeed at once, ahead of what was sent behind it."""
 ADMIN_CLIENT_ID = "__admin_client"
 """The client id by which Kafka's tools may write to internal topics."""
 INLINE_BYTES_MAX = 2 * 1024 * 1024
-"""Records that are not packed are looked at on the loop up to here: a millisecond, if they are tiny."""
+"""Records that are not packed are checked on the loop up to here: a millisecond, if they are tiny."""
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ def handle(services: Services, context: RequestContext, request: ProduceRequest)
         return refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS)
     produce = StagedProduce(services, context, request, context.channel.defer() if request.acks else None)
     if produce.names_many:
-        context.channel.hold()  # what comes behind it is not handled before all of it is staged
+        context.channel.hold()  # requests behind it must not be staged before all of this one is
         _check_later(produce)
         return ANSWERED
     connection = context.connection
@@ -175,10 +175,10 @@ def _batches_to_check(produce: StagedProduce) -> list[BatchToCheck]:
 def _admit(produce: StagedProduce) -> None:
     """Ask the coordinator of a transaction where that is needed, then stage."""
     services, request = produce.services, produce.request
-    question = None
+    admission = None
     if request.transactional_id is not None:
-        question = produce_transactional.question(services, produce.context.version, request)
-    if question is None:
+        admission = produce_transactional.find_admission(services, produce.context.version, request)
+    if admission is None:
         _stage(produce)
         return
 
@@ -187,7 +187,7 @@ def _admit(produce: StagedProduce) -> None:
         _stage(produce)
 
     produce.own_records()
-    produce_transactional.later(services, question, stage)
+    produce_transactional.admit_later(services, admission, stage)
 
 
 def _stage(produce: StagedProduce) -> None:
@@ -267,6 +267,7 @@ def _append(
     response.log_start_offset = replica.log.log_start_offset
     if replica.log.config.message_timestamp_type == "LogAppendTime":
         response.log_append_time_ms = checked.max_timestamp if isinstance(checked, BatchView) else now_ms
+    # After staging: the reply needs the offset behind its records, which for a duplicate is that of the log's end.
     pending_partition = PendingPartition(pending, replica, response)
     pending.add(pending_partition)
     services.replicas.acknowledge(replica, pending_partition, acks_all=produce.acks_all)
@@ -280,7 +281,7 @@ def _is_only_partition(request: ProduceRequest) -> bool:
 
 
 def _note_refused(services: Services, topic: Any, partition: Any, code: ErrorCode) -> None:
-    """What the producer has sent behind it must not be taken before it."""
+    """Keep the batches that the producer has sent behind a refused one from being taken before its retry."""
     replica = _find_replica(services, topic, partition.index)
     if replica is not None and partition.records is not None:
         replica.log.note_refused(partition.records, code, services.clock.now_ms())

@@ -32,10 +32,10 @@ VERSION_MIN = 7
 
 FLEXIBLE_SINCE = 9
 QUICK_MAX = 256
-"""Distinct prefixes remembered per connection; a client that has more partitions starts over."""
+"""Distinct prefixes kept per connection; a client that writes to more partitions begins again with none."""
 LENGTHS_MAX = 4
 WAITING_TIMEOUT_MS_MIN = 2000
-"""A client that waits for less gets a timer of its own, on the long way."""
+"""A client with a shorter timeout needs a timer of its own, which it gets on the long way."""
 
 _INT32 = struct.Struct(">i")
 _RESULT = struct.Struct(">hqqq")
@@ -171,13 +171,15 @@ def handle(replicas: ReplicaManager, channel: Channel, view: memoryview, start: 
         state.unpacks_elsewhere = True
         return False
     except KlammError:
-        return False
+        return False  # nothing was staged: the long way is refused in the same way, and encodes the error
     if waits:
+        # Not encoded yet: the log start offset in the reply is that of the moment it is sent.
         replicas.await_commit(replica, DelayedReply(channel, entry, correlation_id, base_offset, replicas.now_ms()))
         return True
     log = replica.log
     entry.required_offset = log.next_offset
     replies = entry.replies
+    # Once a turn and partition, however many requests it has: they are written and fail together.
     if not replies:
         replica.acknowledgements.until_written.append(entry)
     if not entry.acks:

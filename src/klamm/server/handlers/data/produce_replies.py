@@ -87,6 +87,7 @@ class PendingProduce:
             self._finish()
 
     def _expire(self) -> None:
+        # With the request's own deadline for the time: the timer may fire a moment before the clock shows it.
         for partition in list(self._open):
             partition.replica.acknowledgements.expire(self.deadline_ms)
 

@@ -1,6 +1,6 @@
-"""Produce, the part for transactions: which batches the coordinator must be asked about before they are staged.
+"""Produce, the part for transactions: which batches the coordinator must admit before they are staged.
 
-Only the first batch of a transaction in a partition comes this way; as long as that question is open, everything of the
+Only the first batch of a transaction in a partition comes this way; as long as it is not admitted, everything of the
 same producer waits behind it, so that batches are staged in the order they came.
 """
 
@@ -24,8 +24,8 @@ ADDS_SINCE = 12
 
 
 @dataclass(slots=True)
-class Question:
-    """What a request wants to know: its transactional batches and where each stands in the request."""
+class Admission:
+    """The transactional batches of a request that the coordinator must admit, with their parts of the request."""
 
     transactional_id: str
     producer_id: int
@@ -35,24 +35,25 @@ class Question:
     refused: dict[int, KlammError] = field(default_factory=dict)
 
 
-def question(services: Services, version: int, request: ProduceRequest) -> Question | None:
-    """What must be asked before the request may be staged; None when that is nothing."""
+def find_admission(services: Services, version: int, request: ProduceRequest) -> Admission | None:
+    """Return what must be admitted before the request may be staged; None when nothing must."""
     gate = services.coordinators.transactions.gate
     assert request.transactional_id is not None
-    asks = Question(request.transactional_id, -1, Abilities(version >= ADDS_SINCE, version >= ABORTABLE_SINCE))
-    must_ask = False
+    admission = Admission(request.transactional_id, -1, Abilities(version >= ADDS_SINCE, version >= ABORTABLE_SINCE))
+    is_needed = False
     for topic in request.topic_data:
         for partition in topic.partition_data:
             batch = _transactional_batch(partition.records)
             if batch is None:
                 continue
-            if asks.producer_id not in (-1, batch.producer_id):
-                asks.refused[id(partition)] = KlammError(
+            # The coordinator knows one producer per transactional id, so a request can have batches of one only.
+            if admission.producer_id not in (-1, batch.producer_id):
+                admission.refused[id(partition)] = KlammError(
                     ErrorCode.INVALID_PRODUCER_ID_MAPPING, "one request has batches of several transactional producers"
                 )
-                must_ask = True
+                is_needed = True
                 continue
-            asks.producer_id = batch.producer_id
+            admission.producer_id = batch.producer_id
             if topic.topic_id != ZERO_UUID:
                 replica = services.replicas.find_by_id(topic.topic_id, partition.index)
             else:
@@ -60,9 +61,9 @@ def question(services: Services, version: int, request: ProduceRequest) -> Quest
             if replica is None or not replica.leads:
                 continue
             producer = Producer(batch.producer_id, batch.producer_epoch)
-            asks.batches.append((partition, UnverifiedBatch(replica, producer, batch.base_sequence)))
-            must_ask = must_ask or gate.must_ask(replica, producer, asks.abilities)
-    return asks if must_ask or gate.is_busy(asks.producer_id) else None
+            admission.batches.append((partition, UnverifiedBatch(replica, producer, batch.base_sequence)))
+            is_needed = is_needed or gate.must_ask(replica, producer, admission.abilities)
+    return admission if is_needed or gate.is_busy(admission.producer_id) else None
 
 
 def _transactional_batch(records: Any) -> BatchView | None:
@@ -75,24 +76,25 @@ def _transactional_batch(records: Any) -> BatchView | None:
     return batch if batch.is_transactional and batch.producer_id >= 0 else None
 
 
-def later(services: Services, asks: Question, stage: Callable[[Mapping[int, KlammError]], None]) -> None:
-    """Ask, then stage; the request must own its records, since that takes longer than its buffer is lent."""
+def admit_later(services: Services, admission: Admission, stage: Callable[[Mapping[int, KlammError]], None]) -> None:
+    """Ask the coordinator, then stage; the request must own its records, since its buffer is lent for a turn."""
     gate = services.coordinators.transactions.gate
 
     async def work() -> None:
         # Looked at again: an earlier request of the producer may have opened the transaction meanwhile.
-        batches = [batch for _, batch in asks.batches if gate.must_ask(batch.replica, batch.producer, asks.abilities)]
+        abilities = admission.abilities
+        batches = [batch for _, batch in admission.batches if gate.must_ask(batch.replica, batch.producer, abilities)]
         try:
-            refused = await gate.admit(asks.transactional_id, batches, asks.abilities)
-        except Exception as error:  # noqa: BLE001 - whatever went wrong, the producer gets an answer
-            log.failure("a transaction could not be verified", error, transactional_id=asks.transactional_id)
+            refused = await gate.admit(admission.transactional_id, batches, abilities)
+        except Exception as error:  # noqa: BLE001 - a bug in verification must not leave the producer without an answer
+            log.failure("transaction verification failed", error, transactional_id=admission.transactional_id)
             refused = {batch.partition: KlammError(ErrorCode.UNKNOWN_SERVER_ERROR) for batch in batches}
-        for partition, batch in asks.batches:
+        for partition, batch in admission.batches:
             if batch.partition in refused:
-                asks.refused[id(partition)] = refused[batch.partition]
-        stage(asks.refused)
+                admission.refused[id(partition)] = refused[batch.partition]
+        stage(admission.refused)
         for batch in batches:
-            if not gate.must_ask(batch.replica, batch.producer, asks.abilities):
+            if not gate.must_ask(batch.replica, batch.producer, abilities):
                 gate.on_written(batch.replica, batch.producer.id)
 
-    gate.spawn(asks.producer_id, work)
+    gate.spawn(admission.producer_id, work)
