@@ -229,7 +229,7 @@ class TestLedger:
         ledger, violations = self.make()
         ledger.committed["t", 0] = 1
         ledger.read(("t", 0), 0, b"x", "c", committed_only=False)
-        assert "nobody sent" in violations[0]
+        assert "no producer sent" in violations[0]
 
     def test_a_partition_given_to_two_in_one_generation(self):
         ledger, violations = self.make()

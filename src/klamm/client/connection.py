@@ -380,8 +380,8 @@ class Connection:
     def take_in(self) -> None:
         """Have the kernel take in the next answer while the loop is busy, if it is likely to be large.
 
-        As long as it waits for many bytes it acknowledges those that come, and the broker does not wait for somebody to
-        read them. When the loop turns, any byte is news again: an answer may be small.
+        As long as it waits for many bytes it acknowledges those that come, and the broker does not wait until they
+        are read. When the loop turns, any byte is news again: an answer may be small.
         """
         if self._flows and self._gathers == 1 and self._socket is not None and self.closed is None:
             self._gather(self._socket, _PIECE_BYTES)

@@ -62,20 +62,20 @@ class TransactionsAdmin(AdminBase):
                 Outcomes().add(name, state.error_code)
                 return broker.node_id, state
 
-            coordinator, each = await self._retrying(once)
+            coordinator, state = await self._retrying(once)
             described = TransactionDescription(
-                each.transactional_id,
+                state.transactional_id,
                 coordinator,
-                each.transaction_state,
-                each.producer_id,
-                each.producer_epoch,
-                each.transaction_timeout_ms,
-                each.transaction_start_time_ms if each.transaction_start_time_ms >= 0 else None,
+                state.transaction_state,
+                state.producer_id,
+                state.producer_epoch,
+                state.transaction_timeout_ms,
+                state.transaction_start_time_ms if state.transaction_start_time_ms >= 0 else None,
                 tuple(
-                    sorted(TopicPartition(topic.topic, index) for topic in each.topics for index in topic.partitions)
+                    sorted(TopicPartition(topic.topic, index) for topic in state.topics for index in topic.partitions)
                 ),
             )
-            outcomes.add(name, each.error_code, None, described)
+            outcomes.add(name, state.error_code, None, described)
         return outcomes.settled()
 
     async def describe_producers(

@@ -222,7 +222,7 @@ GENERAL: Final = (
         "authorizer.class.name",
         ConfigType.STRING,
         "",
-        "Class that decides who may do what; empty allows everybody.",
+        "Class that decides who may do what; empty allows every client.",
         importance=Importance.LOW,
     ),
     ConfigKey(

@@ -16,7 +16,7 @@ class SyncGroupRequestAssignment:
 
 @message(api_key=14, versions=(0, 5), flexible=4)
 class SyncGroupRequest:
-    """Wait for one's assignment; the leader brings everybody's."""
+    """Wait for the member's assignment; the leader sends the assignments of all."""
 
     group_id: str = wire(string)
     generation_id: int = wire(int32)

@@ -1,0 +1,158 @@
+"""The source keeps the habits that CONTRIBUTING describes: words, sizes, one name for one thing, nothing dead.
+
+A ceiling is what is there today and may only be lowered. A new word goes into `NAMES` or `PERSONS` (`measures.py`), not
+into a reviewer's memory.
+"""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from klamm.protocol.apis import BY_NAME
+
+from .measures import PACKAGE, PERSONS, ROOT, Source, imported_modules, repeated_classes, sources
+
+FILES = sources("src/klamm", "simulation")
+PRODUCT = [source for source in FILES if source.path.is_relative_to(PACKAGE)]
+LINES = sum(source.lines for source in PRODUCT)
+
+NAMES = {"each": 0, "found": 1, "thing": 0, "stuff": 0}
+"""Variables that name no noun, and how many are left: `found` is a field of the JSON that `klamm doctor` prints."""
+
+PERSONS_LEFT = 0
+LAMBDAS_PER_1000_LINES = 0.5
+COMMENTS_PER_1000_LINES = 13.0
+LINES_MAX = 600
+ENTRIES_MAX = 12
+"""Files and folders at one level of `server/`."""
+
+REPEATED_CLASSES = 36
+"""Class names with two meanings in different packages."""
+
+MODULES_DIALECT = {
+    "alarm", "arrival", "asking", "bounded", "care", "exits", "far_folder", "given", "holdings", "looking", "mending",
+    "moments", "nursery", "orders", "rest", "room", "shelf", "shipping", "spares", "strangers", "surroundings", "view",
+    "world",
+}  # fmt: skip
+"""File names that a reader who knows Kafka cannot guess."""
+
+STARTED_BY_NAME = {"klamm.__main__", "klamm.cli.main", "klamm.testing.plugin", "simulation.__main__"}
+"""Modules that nothing imports: entry points."""
+
+
+def _show(places: list[str]) -> str:
+    return "\n".join(places[:20])
+
+
+@pytest.mark.parametrize("word", NAMES)
+def test_variables_are_nouns(word):
+    places = [f"{source.name}:{name.lineno}" for source in FILES for name in source.bound_names if name.id == word]
+    assert len(places) <= NAMES[word], f"{len(places)} variables named {word}; name the noun:\n{_show(places)}"
+
+
+def test_text_speaks_of_programs_and_not_of_persons():
+    places = [
+        f"{source.name}:{number}: {line.strip()}"
+        for source in FILES
+        for number, line in enumerate(source.text.splitlines(), 1)
+        if PERSONS.search(line)
+    ]
+    assert len(places) <= PERSONS_LEFT, f"{len(places)} lines:\n{_show(places)}"
+
+
+def test_functions_have_names():
+    count = sum(source.lambdas for source in PRODUCT)
+    assert 1000 * count / LINES <= LAMBDAS_PER_1000_LINES, f"{count} lambdas in {LINES} lines"
+
+
+def test_reasons_stand_at_the_line_that_needs_them():
+    count = sum(source.comments for source in PRODUCT)
+    assert 1000 * count / LINES >= COMMENTS_PER_1000_LINES, f"{count} comments in {LINES} lines"
+
+
+def test_files_are_short():
+    long = [f"{source.name}: {source.lines} lines" for source in FILES if source.lines > LINES_MAX]
+    assert [line for line in long if "kernels" not in line] == []
+
+
+def test_a_class_name_has_one_meaning():
+    repeated = repeated_classes(PRODUCT)
+    places = [f"{name}: {', '.join(paths)}" for name, paths in sorted(repeated.items())]
+    assert len(places) <= REPEATED_CLASSES, f"{len(places)} names are used twice:\n{_show(places)}"
+
+
+def test_every_level_of_the_server_can_be_taken_in_at_a_glance():
+    crowded = []
+    for folder in [PACKAGE / "server", *(path for path in (PACKAGE / "server").rglob("*") if path.is_dir())]:
+        entries = [path for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
+        if len(entries) > ENTRIES_MAX:
+            crowded.append(f"{folder.relative_to(ROOT)}: {len(entries)} entries")
+    assert crowded == []
+
+
+def test_file_names_are_words_of_the_field():
+    assert [source.name for source in FILES if source.path.stem in MODULES_DIALECT] == []
+
+
+def _module(source: Source) -> str:
+    parts = list(source.path.relative_to(ROOT).with_suffix("").parts)
+    parts = parts[1:] if parts[0] == "src" else parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_every_module_is_used():
+    """By an import of another module, or by its name in a table of lazy imports (handlers, commands, public names)."""
+    named = set(imported_modules(FILES))
+    families = {api.family for api in BY_NAME.values()}  # messages and handlers are imported by the name of their API
+    tables = {
+        node.value
+        for source in FILES
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier()
+    }
+    dead = [
+        source.name
+        for source in FILES
+        if source.path.stem != "__init__"
+        and source.path.stem.removesuffix("_quick") not in families
+        and _module(source) not in named | STARTED_BY_NAME
+        and source.path.stem not in tables
+        and '__name__ == "__main__"' not in source.text
+    ]
+    assert dead == []
+
+
+def _definitions(path: Path) -> set[str]:
+    """Functions, classes and methods of a file, by dotted name."""
+    defined = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            defined.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            methods = [item for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)]
+            defined |= {f"{node.name}.{method.name}" for method in methods}
+    return defined
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "docs/glossary.md", "CONTRIBUTING.md"])
+def test_paths_and_functions_of_the_map_exist(page):
+    """`storage/log.py`, `replication/manager.ReplicaManager.commit`, `coordinator/groups/classic/`."""
+    missing = []
+    for path, name in re.findall(r"`((?:[a-z_]+/)+[a-z_]*)(?:\.((?:py|[A-Za-z_.]+)))?`", (ROOT / page).read_text()):
+        bases = [base / path for base in (PACKAGE, ROOT)]
+        if path.endswith("/"):
+            known = any(base.is_dir() for base in bases)
+        else:
+            homes = [base.with_suffix(".py") for base in bases if base.with_suffix(".py").exists()]
+            known = bool(homes) and (name in ("", "py") or name in _definitions(homes[0]))
+            known = known or any((base if not name else base.with_suffix(f".{name}")).exists() for base in bases)
+        if not known:
+            missing.append(f"{path}.{name}" if name else path)
+    assert missing == []
+
+
+def test_decisions_are_numbered_without_gaps():
+    numbers = sorted(int(path.name[:4]) for path in (ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+    assert numbers == list(range(1, len(numbers) + 1))
