@@ -161,7 +161,10 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def call_in(self, process: Process, delay: float, callback: Callback, *args: Any) -> Handle:
         """Have a callback of a process run after a delay."""
-        when = self._now + delay
+        return self.call_in_at(process, self._now + delay, callback, *args)
+
+    def call_in_at(self, process: Process, when: float, callback: Callback, *args: Any) -> Handle:
+        """Have a callback of a process run at a time, and in the order of these calls where times are equal."""
         handle = Handle(callback, args, process, when)
         self._sequence += 1
         heapq.heappush(self._timers, (when, self._sequence, handle))

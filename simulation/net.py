@@ -402,7 +402,8 @@ class SimNet:
         loop = self.loop
         when = max(loop.time() + self.delay(source, target), end.arrives_at)
         end.arrives_at = when
-        loop.call_in(end.peer.process, when - loop.time(), self._arrive, end, kind, data)
+        # Not by a delay: `now + (when - now)` may round below the time of bytes that were sent before.
+        loop.call_in_at(end.peer.process, when, self._arrive, end, kind, data)
 
     def _arrive(self, end: End, kind: str, data: bytes) -> None:
         peer = end.peer
@@ -434,6 +435,7 @@ class SimNet:
     def reset(self, end: End) -> None:
         """Break a connection at both ends, not at the same instant."""
         for one in (end, end.peer):
+            one.mute = True  # bytes behind those that were lost must not arrive before the reset does
             if not one.closed and one.process.alive:
                 error = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
                 self.loop.call_in(one.process, self.delay(end.host, end.peer.host), self._broken, one, error)
