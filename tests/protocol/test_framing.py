@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from klamm.client.core.buffer_pool import Spares
+from klamm.client.core.buffer_pool import BufferPool
 from klamm.model.errors import RemoteProtocolError
 from klamm.protocol.framing import (
     BUFFER_BUSY_BYTES,
@@ -197,7 +197,7 @@ def test_owned_frames_are_cut_from_any_stream(step):
     if step == 1:
         bodies = [b"four", b"x" * 70_000, b"end!"]
     stream = b"".join(struct.pack(">i", len(body)) + body for body in bodies)
-    frames = OwnedFrames(4, 1 << 20, Spares(6))
+    frames = OwnedFrames(4, 1 << 20, BufferPool(6))
     assert [bytes(frame) for frame in feed(frames, stream, step)] == bodies
 
 
@@ -216,7 +216,7 @@ def test_owned_frames_that_are_let_go_are_cut_from_any_stream(sizes, step, seed)
     source = random.Random(seed)
     bodies = [source.randbytes(size) for size in sizes]
     stream = memoryview(b"".join(struct.pack(">i", len(body)) + body for body in bodies))
-    frames = OwnedFrames(4, 1 << 20, Spares(6))
+    frames = OwnedFrames(4, 1 << 20, BufferPool(6))
     received = []
     while stream:
         room = frames.room()
@@ -230,7 +230,7 @@ def test_owned_frames_that_are_let_go_are_cut_from_any_stream(sizes, step, seed)
 
 
 def test_a_large_frame_is_not_overwritten_while_it_is_kept():
-    frames = OwnedFrames(4, 1 << 20, Spares(6))
+    frames = OwnedFrames(4, 1 << 20, BufferPool(6))
     frame = struct.pack(">i", 100_000)
     (first,) = feed(frames, frame + b"a" * 100_000, 1 << 20)
     (second,) = feed(frames, frame + b"b" * 100_000, 1 << 20)
@@ -253,7 +253,7 @@ def test_no_memory_is_given_for_a_size_that_was_only_announced():
 def test_frames_fed_in_any_pieces_come_out_whole(sizes, chunks, pooled):
     source = random.Random(7)
     bodies = [source.randbytes(size) for size in sizes]
-    frames = OwnedFrames(4, 1 << 20, Spares(2) if pooled else None)
+    frames = OwnedFrames(4, 1 << 20, BufferPool(2) if pooled else None)
     stream = memoryview(b"".join(encode_frame((body[:3], body[3:])) for body in bodies))
     received, step = [], 0
     while stream:

@@ -34,7 +34,7 @@ RECORD_BYTES = 40
 MEMORY_MAX = 600_000_000
 FILES_MAX = 600
 PATIENCE_S = 600
-_COMPACTED = re.compile(r"^(\S+ \S+) INFO storage compacted .* seconds=(\S+)", re.MULTILINE)
+_COMPACTED = re.compile(r"^(\S+ \S+) INFO storage log compacted .* seconds=(\S+)", re.MULTILINE)
 NODE = {
     "log.cleaner.backoff.ms": "200",
     "log.cleaner.dedupe.buffer.size": "134217728",

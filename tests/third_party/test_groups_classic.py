@@ -145,7 +145,7 @@ def test_a_crashed_members_partitions_go_to_the_others_after_its_session(node, t
             wait_until(lambda: everything_read(topic, [survivor]))
         finally:
             survivor.stop()
-    assert "was silent for 2000 ms" in node.stderr()
+    assert "session expired after 2000 ms" in node.stderr()
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))

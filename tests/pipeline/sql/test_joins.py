@@ -101,7 +101,7 @@ STREAMS = "CREATE STREAM s (id INT, at TIMESTAMP); CREATE STREAM r (id INT); CRE
         ("CREATE STREAM x AS SELECT s.id FROM s JOIN t FOR SYSTEM_TIME AS OF 5 ON true", "takes a column, or an expr"),
         (
             "CREATE TABLE x AS SELECT s.id, count(*) n FROM s JOIN t FOR SYSTEM_TIME AS OF s.at ON true GROUP BY s.id",
-            "make that a stream of its own",
+            "do that in a stream of its own",
         ),
         ("CREATE VIEW v AS SELECT s.id FROM s JOIN t FOR SYSTEM_TIME AS OF s.at ON true", "in a STREAM or TABLE"),
     ],

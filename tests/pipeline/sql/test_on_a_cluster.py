@@ -33,7 +33,7 @@ def test_a_table_of_a_stream(spark, patiently, klamm_broker, klamm_admin, klamm_
     def run(text=text, **options):
         patiently(run_pipeline, compile_text(text, "bank.sql", settings), once=True, spark=spark, **options)
 
-    with pytest.raises(SqlError, match=r"bank.sql:2:15: topic .* is not there"):
+    with pytest.raises(SqlError, match=r"bank.sql:2:15: topic .* does not exist"):
         run()
     klamm_admin.create_topic(names["payments"], 1)
     with klamm_broker.producer() as producer:

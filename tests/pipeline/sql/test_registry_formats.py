@@ -90,7 +90,7 @@ def test_from_topic_to_topic(spark, patiently, registry, klamm_broker, klamm_adm
     errors = [each["dead_letter.error"] for each in told]
     assert errors[0] == "the registry has no schema 777"
     assert "no schema is named" in errors[1]
-    assert "not what Avro schema" in errors[2]
+    assert "not a value of Avro schema" in errors[2]
     assert errors[3].startswith("the key: ")
     assert letters[3]["key"] == b"no key"
 
@@ -257,7 +257,7 @@ def test_schemas_of_columns(kind):
 def test_schemas_of_single_values_and_what_cannot_be_one():
     for kind, arrow, value in (("AVRO", pa.int64(), 5), ("JSON", pa.string(), "x")):
         assert there_and_back(kind, "key", arrow, value)[1] == value
-    with pytest.raises(ConfigError, match="no values but messages"):
+    with pytest.raises(ConfigError, match="a Protobuf value is a message"):
         derive_schema("PROTOBUF", "key", pa.int64())
     for kind in ("AVRO", "PROTOBUF"):
         with pytest.raises(ConfigError, match="column two words cannot be a field"):

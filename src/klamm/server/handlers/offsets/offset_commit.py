@@ -18,6 +18,7 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import ZERO_UUID
 from klamm.protocol.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -25,6 +26,7 @@ from klamm.protocol.messages.offset_commit import (
 from klamm.server.coordinators.group_requests import submit_to
 from klamm.server.requests.context import ANSWERED, RequestContext
 from klamm.server.requests.deferred_reply import DeferredReply
+from klamm.server.requests.slices import SLICE_ELEMENTS, Steps, cut
 from klamm.server.services import Services
 
 TOPIC_IDS_SINCE = 10
@@ -43,11 +45,47 @@ class UnknownPartitions(NamedTuple):
 
 def handle(services: Services, context: RequestContext, request: OffsetCommitRequest) -> object:
     """Commit the offsets of known partitions and refuse the others."""
-    version = context.version
-    requested = _read_topics(request, by_id=version >= TOPIC_IDS_SINCE)
-    topics, unknown = resolve_topics(services.image.topics, requested, by_id=version >= TOPIC_IDS_SINCE)
+    if len(request.topics) > SLICE_ELEMENTS:
+        return _handle_many(services, context, request)
+    by_id = context.version >= TOPIC_IDS_SINCE
+    requested = _read_topics(request.topics, by_id=by_id)
+    topics, unknown = resolve_topics(services.image.topics, requested, by_id=by_id)
     if unknown and not topics:
         return _add_unknown(OffsetCommitResponse(), unknown)
+    return _submit(services, context, request, requested, topics, unknown)
+
+
+def _handle_many(services: Services, context: RequestContext, request: OffsetCommitRequest) -> Steps[object]:
+    """As `handle`, for a request that names many topics."""
+    by_id = context.version >= TOPIC_IDS_SINCE
+    requested: list[RequestedTopic] = []
+    topics: list[CommitTopic] = []
+    unknown: list[UnknownPartitions] = []
+    for some_topics in cut(request.topics):
+        rows = _read_topics(some_topics, by_id=by_id)
+        known, missing = resolve_topics(services.image.topics, rows, by_id=by_id)
+        requested += rows
+        topics += known
+        unknown += missing
+        yield len(some_topics)
+    if topics or not unknown:
+        return _submit(services, context, request, requested, topics, unknown)
+    response = OffsetCommitResponse()
+    for refused in cut(unknown):
+        response.topics += [_refuse(*partitions) for partitions in refused]
+        yield len(refused)
+    return response
+
+
+def _submit(
+    services: Services,
+    context: RequestContext,
+    request: OffsetCommitRequest,
+    requested: list[RequestedTopic],
+    topics: list[CommitTopic],
+    unknown: list[UnknownPartitions],
+) -> object:
+    version = context.version
     reply = DeferredReply(context, partial(refuse_all, requested))
 
     def answer(codes: Any) -> None:
@@ -70,7 +108,7 @@ def handle(services: Services, context: RequestContext, request: OffsetCommitReq
     return ANSWERED
 
 
-def _read_topics(request: OffsetCommitRequest, *, by_id: bool) -> list[RequestedTopic]:
+def _read_topics(topics: Iterable[OffsetCommitRequestTopic], *, by_id: bool) -> list[RequestedTopic]:
     return [
         (
             topic.topic_id if by_id else topic.name,
@@ -84,7 +122,7 @@ def _read_topics(request: OffsetCommitRequest, *, by_id: bool) -> list[Requested
                 for partition in topic.partitions
             ],
         )
-        for topic in request.topics
+        for topic in topics
     ]
 
 
