@@ -241,14 +241,14 @@ def run(bank: Bank, steps: Steps, interrupts: Interrupts, seconds: float | None)
     stay_open(bank, steps, interrupts, seconds)
     bank.close()
     with steps.doing("Computing everything again from the raw topic, in plain Python"):
-        books, found = raw_books(bank.seen.address), bank.found()
+        books, results = raw_books(bank.seen.address), bank.results()
     interrupts.ignore()
-    return judge(books, found, steps)
+    return judge(books, results, steps)
 
 
-def judge(books: Books, found: Found, steps: Steps) -> int:
+def judge(books: Books, results: Found, steps: Steps) -> int:
     """Compare and say what came out; returns the exit code."""
-    lines = compare(books, found)
+    lines = compare(books, results)
     steps.verdict(lines)
     if all(line.equal for line in lines):
         steps.say("Equal: every transaction counts once, everywhere.", "bold green")
