@@ -134,7 +134,11 @@ def cached(name: str, sources: list[Path], build: Callable[[Path], None]) -> Pat
 
 
 def run_build(command: list[str], cwd: Path) -> None:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
+    # `make` exports the constraints of Klamm's own environment; what is built here has pins of its own.
+    environment = {name: value for name, value in os.environ.items() if name != "PIP_CONSTRAINT"}
+    done = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False
+    )
     if done.returncode != 0:
         raise ToolMissing(f"{' '.join(command[:2])} failed:\n{(done.stdout + done.stderr)[-4000:]}")
 
