@@ -1,4 +1,4 @@
-"""Keeps what each program came to on each broker, and writes the table of docs/compatibility.md from it.
+"""Stores the results of each program on each broker, and generates the table of docs/compatibility.md.
 
 `results.json` holds one row per program and broker: its version, the day, and each check by the name of its test. A row
 of another version is dropped when the program is run again, and so are checks whose test is gone.
@@ -18,11 +18,10 @@ INTRODUCTION = """\
 
 <!-- Written by `make ecosystem` from ecosystem/results.json; `python -m ecosystem --table` writes it again. -->
 
-Programs written elsewhere, unchanged, against a cluster of three Klamm nodes. Every result is judged by content: what
-the program wrote is read back with `read_committed` and compared with a recomputation. The same tests run against
-three nodes of Apache Kafka as a control (`python -m ecosystem --broker kafka`). How they are made:
-`ecosystem/README.md`; single requests, tools and clients are the part of
-`compat/README.md`.
+Third-party programs, unmodified, against a cluster of three Klamm nodes. Every result is verified by content: the
+records that the program wrote are read with `read_committed` and compared with a recomputation. The same tests run
+against three nodes of Apache Kafka as a control (`python -m ecosystem --broker kafka`). `ecosystem/README.md` describes
+the tests; `compat/README.md` describes the tests of single requests, tools and clients.
 
 """
 
@@ -30,7 +29,7 @@ NOT_PUBLISHED = {
     "Karapace": "Schema registry and REST proxy that keep their state in topics",
     "kminion": "Exporter of a cluster's metrics; `test_command_line_tools.py` runs it where it is on the PATH",
 }
-"""Programs that no public registry has: asked of PyPI, the Go module proxy, Maven Central, npm and Debian."""
+"""Programs that are not on PyPI, the Go module proxy, Maven Central, npm or Debian."""
 
 
 @dataclass

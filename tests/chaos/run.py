@@ -110,13 +110,13 @@ def _say(line: str) -> None:
 
 
 def report(outcome: Outcome) -> str:
-    """The page that tells of a run."""
+    """The page about a run."""
     verdict = "Violations were found." if outcome.findings else "No violation was found."
     lines = "\n".join(f"- {line}" for line in str(outcome).splitlines())
     minutes = outcome.seconds / 60
-    return f"""# The last long run of chaos
+    return f"""# Last long chaos run
 
-{verdict} What was done, who worked meanwhile and what was looked for: [guides/chaos.md](guides/chaos.md).
+{verdict} Faults, clients and findings: [guides/chaos.md](guides/chaos.md).
 
 {lines}
 
