@@ -85,7 +85,7 @@ def measure_loading(count: int) -> None:
 
 
 def measure_rebalance(size: int) -> None:
-    """All members of a stable group rejoin, the leader assigns, everybody syncs."""
+    """All members of a stable group rejoin, the leader assigns, all members sync."""
     ids = itertools.count()
     shard = GroupShard(GroupConfig(initial_rebalance_delay_ms=0), lambda: str(next(ids)))
     answers: dict[str, object] = {}

@@ -101,8 +101,8 @@ class Bench:
             "cast(id as string) as key",
             "concat('{\"user\":\"user-', id % 1000, '\",\"note\":\"', repeat('x', 60), '\"}') as value",
         )
-        target = self.topic()
-        return timed(lambda: rows.write.format(kind).options(**self.servers, topic=target).mode("append").save())
+        writer = rows.write.format(kind).options(**self.servers, topic=self.topic()).mode("append")
+        return timed(writer.save)
 
     def batch(self, kind: str) -> float:
         """The median over micro-batches of a few rows each, in seconds; the first ones warm up."""

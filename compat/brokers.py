@@ -246,13 +246,13 @@ KINDS: dict[str, type[Broker]] = {"kafka": ApacheKafka, "klamm": Klamm}
 
 
 def answers(port: int) -> bool:
-    """Whether somebody on this port answers a client."""
+    """Whether a broker on this port answers a client."""
     reply = api_versions(port)
     return reply is not None and struct.unpack_from(">ih", reply, 4) == (7, 0)
 
 
 def api_versions(port: int) -> bytes | None:
-    """The whole reply to ApiVersions v0, or None where nobody gives one."""
+    """The whole reply to ApiVersions v0, or None without one."""
     body = struct.pack(">hhih", 18, 0, 7, -1)
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=2) as link:
         link.sendall(struct.pack(">i", len(body)) + body)

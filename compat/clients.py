@@ -304,8 +304,8 @@ class KcatClient(Client):
         return [_kcat_seen(json.loads(line)) for line in text.splitlines()]
 
     def topics(self, bootstrap: str) -> dict[str, int]:
-        found = json.loads(self._run(["-L", "-J", "-b", bootstrap]))
-        return {topic["topic"]: len(topic["partitions"]) for topic in found["topics"]}
+        metadata = json.loads(self._run(["-L", "-J", "-b", bootstrap]))
+        return {topic["topic"]: len(topic["partitions"]) for topic in metadata["topics"]}
 
     def ends(self, bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:
         return (
@@ -315,9 +315,9 @@ class KcatClient(Client):
 
     def offset_for_time(self, bootstrap: str, topic: str, timestamp: int, partition: int = 0) -> int:
         text = self._run(["-Q", "-b", bootstrap, "-t", f"{topic}:{partition}:{timestamp}"])
-        found = re.search(r"offset (-?\d+)", text)
-        assert found, text
-        return int(found.group(1))
+        match = re.search(r"offset (-?\d+)", text)
+        assert match, text
+        return int(match.group(1))
 
     def _run(self, arguments: list[str], stdin: bytes = b"") -> str:
         done = subprocess.run(["kcat", *arguments], input=stdin, capture_output=True, timeout=60, check=False)

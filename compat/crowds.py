@@ -56,7 +56,7 @@ class Crowd:
         return f"group-{self.topic}"
 
     def write(self, per_partition: int = 5) -> None:
-        """A few records into every partition; all of them must be read by somebody."""
+        """A few records into every partition; a member must read each of them."""
         records = [Record(b"%d" % i, partition=p) for i in range(per_partition) for p in range(self.partitions)]
         offsets = self.java.produce(self.broker.bootstrap, self.topic, records, idempotent=True)
         self.written |= {(record.partition, offset) for record, offset in zip(records, offsets, strict=True)}
@@ -163,7 +163,7 @@ class Crowd:
         return [what for _, what, _, _ in member.events[count:]]
 
     def assert_kept(self, before: dict[str, frozenset[int]], counts: dict[str, int]) -> None:
-        """Whoever stayed kept what it may keep: as much as its new share allows, and never gave it away between."""
+        """A member that stayed kept as much as its new share allows, and never gave it away in between."""
         for member in self.present:
             if member.name not in before:
                 continue
@@ -206,7 +206,7 @@ class Crowd:
         assert not twice, self.story(f"two owners in one generation: {twice}")
 
     def finish(self) -> None:
-        """Everything read, the rules kept, everybody gone."""
+        """Everything is read, the rules are kept, and all members have left."""
         self.drain()
         self.assert_one_owner()
         self.leave(*self.present)

@@ -57,7 +57,7 @@ def comparison(java: JavaClient, broker: Broker) -> Beside:
         shown = f"{script} {' '.join(args)}\nKafka:\n{theirs.out}{theirs.err}\nKlamm:\n{ours.out}{ours.err}"
         assert theirs.exit == exits, shown
         assert ours.exit == exits, shown
-        left, right = (PASSING.sub("~", each.out).splitlines() for each in (theirs, ours))
+        left, right = (PASSING.sub("~", output.out).splitlines() for output in (theirs, ours))
         if not ordered:
             left, right = sorted(map(settings_sorted, left)), sorted(map(settings_sorted, right))
         assert right == left, shown
@@ -68,5 +68,5 @@ def comparison(java: JavaClient, broker: Broker) -> Beside:
 
 def settings_sorted(line: str) -> str:
     """Kafka's tool prints a topic's settings in the order of a hash table."""
-    before, found, settings = line.partition("Configs: ")
-    return before + found + ",".join(sorted(settings.split(",")))
+    before, label, settings = line.partition("Configs: ")
+    return before + label + ",".join(sorted(settings.split(",")))

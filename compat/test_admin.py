@@ -110,7 +110,7 @@ def test_the_command_line(nodes: list[Broker], monkeypatch: pytest.MonkeyPatch) 
     (shown,) = klamm("topic", "show", topic)
     assert {row["first"] == row["next"] for row in shown["partitions"]} == {True}
     klamm("txn", "ls")
-    klamm("txn", "show", "nobody", exits=3)
+    klamm("txn", "show", "unknown-id", exits=3)
     klamm("cluster", "reassign", topic, "--dry-run")
     klamm("cluster", "elect", topic)
     (shown,) = klamm("cluster", "show")
@@ -128,4 +128,4 @@ def test_a_broker_that_left_is_unregistered(nodes: list[Broker]) -> None:
         until(lambda: len(admin.describe_cluster().brokers) == 1, "the broker has left")
         assert [broker.fenced for broker in admin.describe_cluster(include_fenced=True).brokers] == [False, True]
         admin.unregister_broker(2)
-        until(lambda: len(admin.describe_cluster(include_fenced=True).brokers) == 1, "nobody remembers it")
+        until(lambda: len(admin.describe_cluster(include_fenced=True).brokers) == 1, "the broker is unregistered")

@@ -44,19 +44,19 @@ def both(java: JavaClient, cluster: BrokerCluster, topic: str, tmp_path: Path) -
             file = tmp_path / f"{side}-{flag}.json"
             file.write_text(json.dumps(content).replace("TOPIC", own))
             args += [f"--{flag.replace('_', '-')}", str(file)]
-        found = java.tool(MAINS[script], *args) if side == "theirs" else run_klamm(script, *args)
-        return ToolOutput(found.exit, found.out.replace(own, "TOPIC"), found.err.replace(own, "TOPIC"))
+        output = java.tool(MAINS[script], *args) if side == "theirs" else run_klamm(script, *args)
+        return ToolOutput(output.exit, output.out.replace(own, "TOPIC"), output.err.replace(own, "TOPIC"))
 
     def step(script: str, *words: str, until: tuple[str, ...] = (), exits: int = 0, **files: object) -> str:
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            found = [one(side, script, words, files) for side in SIDES]
-            theirs, ours = (_plain(each.out) for each in found)
+            outputs = [one(side, script, words, files) for side in SIDES]
+            theirs, ours = (_plain(output.out) for output in outputs)
             settled = theirs == ours and all(word in ours for word in until)
             if settled or not until or time.monotonic() > deadline:
                 break
-        shown = f"{script} {words}\nKafka:\n{found[0].text}\nKlamm:\n{found[1].text}"
-        assert [each.exit for each in found] == [exits, exits], shown
+        shown = f"{script} {words}\nKafka:\n{outputs[0].text}\nKlamm:\n{outputs[1].text}"
+        assert [output.exit for output in outputs] == [exits, exits], shown
         assert ours == theirs, shown
         assert settled, shown
         return ours
@@ -66,9 +66,9 @@ def both(java: JavaClient, cluster: BrokerCluster, topic: str, tmp_path: Path) -
 
 def _plain(text: str) -> str:
     """Without what differs from topic to topic (ids, times), and without Java's stack."""
-    said = re.sub(r"^(org\.apache\.kafka\.\S+Exception: .*|\tat .*)\n", "", text, flags=re.MULTILINE).rstrip("\n")
-    said = PASSING.sub("~", re.sub(r"TopicId: \S+", "TopicId: ~", said))
-    return "\n".join(map(settings_sorted, said.splitlines()))
+    plain = re.sub(r"^(org\.apache\.kafka\.\S+Exception: .*|\tat .*)\n", "", text, flags=re.MULTILINE).rstrip("\n")
+    plain = PASSING.sub("~", re.sub(r"TopicId: \S+", "TopicId: ~", plain))
+    return "\n".join(map(settings_sorted, plain.splitlines()))
 
 
 def _plan(*replicas: list[int]) -> dict[str, object]:
@@ -103,7 +103,7 @@ def test_replicas_move(both: Step) -> None:
 
 
 def test_a_move_is_seen_and_taken_back(both: Step, java: JavaClient, cluster: BrokerCluster, topic: str) -> None:
-    """So many bytes at so few per second take longer than anybody waits."""
+    """So many bytes at so few per second take longer than the test."""
     _create(both, "1:2")
     for side in SIDES:
         load = ("--num-records", "600", "--record-size", "10000", "--throughput", "-1")
@@ -117,8 +117,8 @@ def test_a_move_is_seen_and_taken_back(both: Step, java: JavaClient, cluster: Br
     both("kafka-reassign-partitions", "--verify", reassignment_json_file=_plan([3, 2]))
     # The throttle of the brokers is kept: without it the other side's move would be over before it is taken back.
     back = ("--cancel", "--preserve-throttles")
-    told = both("kafka-reassign-partitions", *back, reassignment_json_file=_plan([3, 2]))
-    assert "Successfully cancelled partition reassignment for: TOPIC-0" in told
+    cancelled = both("kafka-reassign-partitions", *back, reassignment_json_file=_plan([3, 2]))
+    assert "Successfully cancelled partition reassignment for: TOPIC-0" in cancelled
 
 
 def test_leaders_and_lost_replicas(both: Step, cluster: BrokerCluster) -> None:

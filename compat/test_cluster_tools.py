@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -41,16 +42,29 @@ def run(java: JavaClient, cluster: BrokerCluster) -> Run:
     return run_tool
 
 
-def wait_for(look: Callable[[], str], wanted: Callable[[str], bool], what: str) -> str:
+def wait_for(read: Callable[[], str], wanted: Callable[[str], bool], what: str) -> str:
     deadline = time.monotonic() + PATIENCE_S
-    while not wanted(text := look()):
+    while not wanted(text := read()):
         assert time.monotonic() < deadline, f"never: {what}\n{text}"
     return text
 
 
+def is_blank(text: str) -> bool:
+    return text.strip() == ""
+
+
+def describing(run: Run, topic: str, flag: str) -> Callable[[], str]:
+    """Run the tool for the partitions of a topic that `flag` selects."""
+
+    def describe() -> str:
+        return run("TopicCommand", "--describe", flag, "--topic", topic).out
+
+    return describe
+
+
 def leaders(run: Run, topic: str) -> list[int]:
     text = run("TopicCommand", "--describe", "--topic", topic).out
-    return [int(found) for found in re.findall(r"Partition: \d+\tLeader: (\d+)", text)]
+    return [int(leader) for leader in re.findall(r"Partition: \d+\tLeader: (\d+)", text)]
 
 
 def replicas(run: Run, topic: str) -> list[str]:
@@ -63,8 +77,8 @@ def create(run: Run, topic: str, assignment: str, *configs: str) -> None:
 
 
 def test_who_is_there(run: Run, cluster: BrokerCluster) -> None:
-    told = run("ClusterTool", "cluster-id").out
-    assert re.search(r"Cluster ID: \S{22}", told), told
+    output = run("ClusterTool", "cluster-id").out
+    assert re.search(r"Cluster ID: \S{22}", output), output
     listed = run("ClusterTool", "list-endpoints").out
     for node_id, node in enumerate(cluster.nodes, 1):
         assert re.search(rf"^{node_id}\s+127\.0\.0\.1\s+{node.port}\b", listed, re.MULTILINE), listed
@@ -92,20 +106,19 @@ def test_a_missing_node_shows_and_its_return_too(run: Run, topic: str, cluster: 
     assert run("TopicCommand", "--describe", "--under-replicated-partitions", "--topic", topic).out.strip() == ""
     cluster.node(3).stop()
 
-    def look(flag: str) -> Callable[[], str]:
-        return lambda: run("TopicCommand", "--describe", flag, "--topic", topic).out
+    describe = partial(describing, run, topic)
 
     def both(text: str) -> bool:
         return "Partition: 0\t" in text and "Partition: 1\t" in text
 
-    wait_for(look("--under-replicated-partitions"), both, "both partitions lack a replica")
-    wait_for(look("--under-min-isr-partitions"), both, "both partitions have too few in sync")
-    assert look("--unavailable-partitions")().strip() == ""
+    wait_for(describe("--under-replicated-partitions"), both, "both partitions lack a replica")
+    wait_for(describe("--under-min-isr-partitions"), both, "both partitions have too few in sync")
+    assert describe("--unavailable-partitions")().strip() == ""
     assert 3 not in leaders(run, topic)
     cluster.node(3).start()
-    wait_for(look("--under-replicated-partitions"), lambda text: text.strip() == "", "everybody is in sync again")
-    assert look("--under-min-isr-partitions")().strip() == ""
-    at_minimum = look("--at-min-isr-partitions")()
+    wait_for(describe("--under-replicated-partitions"), is_blank, "all replicas are in sync again")
+    assert describe("--under-min-isr-partitions")().strip() == ""
+    at_minimum = describe("--at-min-isr-partitions")()
     assert both(at_minimum), at_minimum
 
 
@@ -113,8 +126,7 @@ def test_preferred_leaders_are_elected(run: Run, topic: str, cluster: BrokerClus
     create(run, topic, "2:1,1:2,3:2")
     cluster.node(2).stop()
     cluster.node(2).start()
-    text = ("--describe", "--under-replicated-partitions", "--topic", topic)
-    wait_for(lambda: run("TopicCommand", *text).out, lambda found: found.strip() == "", "all in sync")
+    wait_for(describing(run, topic, "--under-replicated-partitions"), is_blank, "all in sync")
     assert leaders(run, topic) == [1, 1, 3]
     chosen = tmp_path / "partitions.json"
     chosen.write_text(json.dumps({"partitions": [{"topic": topic, "partition": 0}]}))
@@ -161,7 +173,7 @@ def test_partitions_are_reassigned(run: Run, topic: str, tmp_path: Path) -> None
 
 
 def test_a_reassignment_is_cancelled(run: Run, topic: str, tmp_path: Path) -> None:
-    """So many bytes at so few per second take longer than anybody waits."""
+    """So many bytes at so few per second take longer than the test."""
     create(run, topic, "1:2", "min.insync.replicas=1")
     run(
         "ProducerPerformance", "--topic", topic, "--num-records", "2000", "--record-size", "10000", "--throughput", "-1"
@@ -180,8 +192,8 @@ def test_a_reassignment_is_cancelled(run: Run, topic: str, tmp_path: Path) -> No
 
 
 def test_settings_of_brokers(run: Run) -> None:
-    everybody = ("--entity-type", "brokers", "--entity-default")
-    run(CONFIGS, "--alter", *everybody, "--add-config", "log.retention.ms=7200000")
+    defaults = ("--entity-type", "brokers", "--entity-default")
+    run(CONFIGS, "--alter", *defaults, "--add-config", "log.retention.ms=7200000")
     for broker_id in ("1", "2", "3"):
         one = ("--entity-type", "brokers", "--entity-name", broker_id)
         run(CONFIGS, "--alter", *one, "--add-config", f"message.max.bytes=200000{broker_id}")
@@ -189,8 +201,8 @@ def test_settings_of_brokers(run: Run) -> None:
         assert f"message.max.bytes=200000{broker_id} sensitive=false" in described
         assert "log.retention.ms=7200000 sensitive=false" in described
         run(CONFIGS, "--alter", *one, "--delete-config", "message.max.bytes")
-    run(CONFIGS, "--alter", *everybody, "--delete-config", "log.retention.ms")
-    assert "log.retention.ms" not in run(CONFIGS, "--describe", *everybody).out
+    run(CONFIGS, "--alter", *defaults, "--delete-config", "log.retention.ms")
+    assert "log.retention.ms" not in run(CONFIGS, "--describe", *defaults).out
 
 
 def test_feature_levels(run: Run) -> None:
@@ -198,19 +210,19 @@ def test_feature_levels(run: Run) -> None:
     described = run("FeatureCommand", "describe").out
     assert re.search(rf"Feature: {name}\s+SupportedMinVersion: 0\s+SupportedMaxVersion: 1", described), described
     run("FeatureCommand", "downgrade", "--feature", f"{name}=0")
-    found = run("FeatureCommand", "describe").out
-    assert re.search(rf"Feature: {name}\s.*FinalizedVersionLevel: 0\b", found), found
+    features = run("FeatureCommand", "describe").out
+    assert re.search(rf"Feature: {name}\s.*FinalizedVersionLevel: 0\b", features), features
     run("FeatureCommand", "upgrade", "--feature", f"{name}=1")
-    found = run("FeatureCommand", "describe").out
-    assert re.search(rf"Feature: {name}\s.*FinalizedVersionLevel: 1\b", found), found
+    features = run("FeatureCommand", "describe").out
+    assert re.search(rf"Feature: {name}\s.*FinalizedVersionLevel: 1\b", features), features
     assert "99" in run("FeatureCommand", "upgrade", "--feature", f"{name}=99", exits=1).text
 
 
 def test_fixed_voters_become_part_of_the_log(run: Run) -> None:
     voters = re.compile(r"^[123]\s+(\S{22})\s.*\b(?:Leader|Follower)\b", re.MULTILINE)
     run("FeatureCommand", "upgrade", "--feature", "kraft.version=1")
-    found = run("FeatureCommand", "describe").out
-    assert re.search(r"Feature: kraft.version\s.*FinalizedVersionLevel: 1\b", found), found
+    features = run("FeatureCommand", "describe").out
+    assert re.search(r"Feature: kraft.version\s.*FinalizedVersionLevel: 1\b", features), features
     directories = voters.findall(run("MetadataQuorumCommand", "describe", "--replication").out)
     assert len(set(directories)) == 3, directories
     refused = run("FeatureCommand", "downgrade", "--feature", "kraft.version=0", exits=1)
@@ -219,10 +231,13 @@ def test_fixed_voters_become_part_of_the_log(run: Run) -> None:
 
 def test_a_broker_is_unregistered(run: Run, cluster: BrokerCluster) -> None:
     cluster.node(3).stop()
-    told = run("ClusterTool", "unregister", "--id", "3").out
-    assert "Broker 3 is no longer registered." in told
+    output = run("ClusterTool", "unregister", "--id", "3").out
+    assert "Broker 3 is no longer registered." in output
     again = run("ClusterTool", "unregister", "--id", "3", exits=1)
     assert "3" in again.text
     cluster.node(3).start()
-    look = lambda: run("ClusterTool", "list-endpoints").out  # noqa: E731 - asked until it is so
-    wait_for(look, lambda text: re.search(r"^3\s", text, re.MULTILINE) is not None, "the broker is back")
+
+    def endpoints() -> str:
+        return run("ClusterTool", "list-endpoints").out
+
+    wait_for(endpoints, lambda text: re.search(r"^3\s", text, re.MULTILINE) is not None, "the broker is back")

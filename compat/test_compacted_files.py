@@ -93,12 +93,12 @@ def write(java: JavaClient, node: Broker) -> dict[bytes, bytes | None]:
 def read(java: JavaClient, node: Broker) -> list[Seen]:
     """Everything a consumer finds from the beginning, up to the last record there is."""
     _, end = java.ends(node.bootstrap, TOPIC)
-    found: list[Seen] = []
+    records: list[Seen] = []
     offset = 0
     while offset < end:
         more = java.consume(node.bootstrap, TOPIC, offset=offset, count=1)
         if not more:
             break
-        found += more
-        offset = found[-1].offset + 1
-    return found
+        records += more
+        offset = records[-1].offset + 1
+    return records

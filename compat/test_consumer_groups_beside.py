@@ -1,8 +1,8 @@
-"""The same random heartbeats to Apache Kafka and to Klamm: codes agree at every step, and both come to the same rest.
+"""The same random heartbeats to Apache Kafka and to Klamm: all error codes and the final stable states agree.
 
-Which partitions move, and so how many heartbeats a member needs, is the assignor's business: at rest everybody has its
-share, at the group's epoch. Kafka counts epochs of a new group from 2, Klamm from 1, so epochs are named by how far off
-they are. One difference is left out: Klamm lets a static member rejoin under its own member id.
+Which partitions move, and so how many heartbeats a member needs, depends on the assignor: in a stable group every
+member has its share, at the group's epoch. Kafka counts epochs of a new group from 2, Klamm from 1, so the test uses
+differences of epochs. One difference is left out: Klamm lets a static member rejoin under its own member id.
 """
 
 import random
@@ -154,7 +154,7 @@ def test_the_same_heartbeats_get_the_same_answers(both: tuple[Answerer, Answerer
         answerer.begin(f"beside-{seed}")
     kafka, klamm = both
     names: dict[str, str | None] = {}
-    told = []
+    steps = []
     for _ in range(STEPS):
         present = [name for name, member in klamm.members.items() if member.present]
         draw = chance.random()
@@ -173,8 +173,8 @@ def test_the_same_heartbeats_get_the_same_answers(both: tuple[Answerer, Answerer
         else:
             name = chance.choice(list(names))
             question = (name, chance.choice([0, 1, 5]) if klamm.members[name].present else 500)
-        answers = [each.commit(*question) if len(question) == 2 else each.beat(*question) for each in both]
-        told.append((question, answers))
-        assert answers[0] == answers[1], f"{question}: Kafka says {answers[0]}, Klamm {answers[1]}\n{told[-8:]}"
+        answers = [side.commit(*question) if len(question) == 2 else side.beat(*question) for side in both]
+        steps.append((question, answers))
+        assert answers[0] == answers[1], f"{question}: Kafka says {answers[0]}, Klamm {answers[1]}\n{steps[-8:]}"
     rests = kafka.rest(), klamm.rest()
-    assert rests[0] == rests[1], f"{rests}\n{told[-8:]}"
+    assert rests[0] == rests[1], f"{rests}\n{steps[-8:]}"

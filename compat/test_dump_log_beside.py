@@ -50,14 +50,14 @@ def folders(broker: Broker) -> Iterator[dict[str, list[Path]]]:
     """The files of each topic, of a broker that was stopped: what it keeps in memory is on disk."""
     write_all_kinds(broker)
     broker.stop()
-    found: dict[str, list[Path]] = {}
+    files_by_topic: dict[str, list[Path]] = {}
     for folder in sorted(broker.data.iterdir()):
         name = re.fullmatch(r"(.*)-\d+", folder.name)
         if name and folder.is_dir():
             limit = LOG_BYTES_MAX if name[1] != "__cluster_metadata" else 1 << 30
             files = [path for path in sorted(folder.iterdir()) if path.stat().st_size < limit]
-            found.setdefault(name[1], []).extend(files)
-    yield found
+            files_by_topic.setdefault(name[1], []).extend(files)
+    yield files_by_topic
     broker.start()
 
 
@@ -69,16 +69,16 @@ def ending(files: list[Path], *endings: str) -> list[str]:
 
 def dump(beside: Beside, *flags: str, files: list[str]) -> str:
     """What both tools say of files."""
-    said = ""
+    output = ""
     share: list[str] = []
     for file in files:
         share.append(file)
         if sum(map(len, share)) > LIST_CHARS_MAX:
-            said += beside("kafka-dump-log", *flags, "--files", ",".join(share), server=False).out
+            output += beside("kafka-dump-log", *flags, "--files", ",".join(share), server=False).out
             share = []
     if share:
-        said += beside("kafka-dump-log", *flags, "--files", ",".join(share), server=False).out
-    return said
+        output += beside("kafka-dump-log", *flags, "--files", ",".join(share), server=False).out
+    return output
 
 
 def own(folders: dict[str, list[Path]]) -> list[Path]:
@@ -86,9 +86,9 @@ def own(folders: dict[str, list[Path]]) -> list[Path]:
 
 
 def test_segments(beside: Beside, folders: dict[str, list[Path]]) -> None:
-    said = dump(beside, "--deep-iteration", files=ending(own(folders), ".log"))
-    assert "endTxnMarker: COMMIT" in said
-    assert "endTxnMarker: ABORT" in said
+    output = dump(beside, "--deep-iteration", files=ending(own(folders), ".log"))
+    assert "endTxnMarker: COMMIT" in output
+    assert "endTxnMarker: ABORT" in output
 
 
 @pytest.mark.parametrize("flag", ["--skip-record-metadata", "--max-bytes=200", "--value-decoder-class"])
@@ -99,36 +99,36 @@ def test_ways_to_look_at_a_segment(beside: Beside, folders: dict[str, list[Path]
 
 @pytest.mark.parametrize("flags", [(), ("--index-sanity-check",), ("--verify-index-only",)])
 def test_indexes(beside: Beside, folders: dict[str, list[Path]], flags: tuple[str, ...]) -> None:
-    said = dump(beside, *flags, files=ending(own(folders), ".index", ".timeindex"))
+    output = dump(beside, *flags, files=ending(own(folders), ".index", ".timeindex"))
     if not flags:
-        assert re.search(r"offset: \d+ position: [1-9]", said)
-        assert re.search(r"timestamp: \d+ offset: [1-9]", said)
+        assert re.search(r"offset: \d+ position: [1-9]", output)
+        assert re.search(r"timestamp: \d+ offset: [1-9]", output)
 
 
 def test_producer_states_and_aborted_transactions(beside: Beside, folders: dict[str, list[Path]]) -> None:
-    said = dump(beside, files=ending(own(folders), ".snapshot", ".txnindex"))
-    assert "firstSequence: " in said
-    assert "lastStableOffset: " in said
+    output = dump(beside, files=ending(own(folders), ".snapshot", ".txnindex"))
+    assert "firstSequence: " in output
+    assert "lastStableOffset: " in output
 
 
 def test_groups(beside: Beside, folders: dict[str, list[Path]]) -> None:
-    said = dump(beside, "--offsets-decoder", files=ending(folders["__consumer_offsets"], ".log"))
-    assert "<DELETE>" in said
+    output = dump(beside, "--offsets-decoder", files=ending(folders["__consumer_offsets"], ".log"))
+    assert "<DELETE>" in output
     for kind in (1, 2, 3, 5, 6, 7, 8):
-        assert f'key: {{"type":"{kind}"' in said, kind
-    assert '"assignedPartitions"' in said
+        assert f'key: {{"type":"{kind}"' in output, kind
+    assert '"assignedPartitions"' in output
 
 
 def test_transactions(beside: Beside, folders: dict[str, list[Path]]) -> None:
-    said = dump(beside, "--transaction-log-decoder", files=ending(folders["__transaction_state"], ".log"))
-    assert '"transactionStatus"' in said
+    output = dump(beside, "--transaction-log-decoder", files=ending(folders["__transaction_state"], ".log"))
+    assert '"transactionStatus"' in output
 
 
 def test_metadata(beside: Beside, folders: dict[str, list[Path]]) -> None:
     files = ending(folders["__cluster_metadata"], ".log", ".checkpoint")
-    said = dump(beside, "--cluster-metadata-decoder", files=files)
-    assert "LeaderChange: {" in said
-    assert "SnapshotHeader {" in said
+    output = dump(beside, "--cluster-metadata-decoder", files=files)
+    assert "LeaderChange: {" in output
+    assert "SnapshotHeader {" in output
     dump(beside, "--cluster-metadata-decoder", "--skip-record-metadata", files=files)
 
 

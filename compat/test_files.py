@@ -79,7 +79,7 @@ def test_serve_a_folder_written_by_apache_kafka(
 def test_apache_kafka_serves_our_folder(
     java: JavaClient, subject: type[Broker], tmp_path: Path, nodes: list[Broker]
 ) -> None:
-    """The way back: whoever tries the broker can return to Kafka with his data."""
+    """A user of the broker can return to Kafka with the same data."""
     hand_over(java, subject(tmp_path), ApacheKafka, nodes, how="SIGTERM", transactions=False)
 
 
@@ -166,18 +166,18 @@ def write_transactions(java: JavaClient, to: str) -> None:
 
 def picture(java: JavaClient, node: Broker, topics: dict[str, int]) -> Picture:
     """Every record of every partition as both kinds of readers see it."""
-    found: Picture = {}
+    records: Picture = {}
     for topic, partitions in topics.items():
         for partition in range(partitions):
             start, end = java.ends(node.bootstrap, topic, partition)
             for isolation in ISOLATIONS:
                 seen = java.consume(node.bootstrap, topic, partition, offset=start, count=0, isolation=isolation)
                 assert seen, (topic, partition, isolation)
-                found[topic, partition, isolation] = seen
+                records[topic, partition, isolation] = seen
             if topic != "transactional":
-                whole = found[topic, partition, "read_uncommitted"]
+                whole = records[topic, partition, "read_uncommitted"]
                 assert [one.offset for one in whole] == list(range(start, end))
-    return found
+    return records
 
 
 def segment_files(folder: Path) -> list[Path]:

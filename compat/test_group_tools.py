@@ -107,7 +107,7 @@ def test_a_group_with_members(run: Run, crowd: Crowd, java: JavaClient, broker: 
 
 
 def test_reset_offsets_in_all_forms(run: Run, java: JavaClient, broker: Broker, topic: str, tmp_path: Path) -> None:
-    """A group nobody was ever in: its offsets are made, moved and taken away by the tool alone."""
+    """A group that never had a member: the tool alone creates, moves and deletes its offsets."""
     java.create(broker.bootstrap, topic, 2)
     now_ms = int(time.time() * 1000)
     for partition in (0, 1):
@@ -246,12 +246,12 @@ def test_internal_records_are_kafkas(run: Run, crowd: Crowd, java: JavaClient, b
 
 def json_lines(text: str) -> list[dict]:  # type: ignore[type-arg]
     """Every object of the text; some tools print no line end between them."""
-    decoder, found, at = json.JSONDecoder(), [], text.find("{")
+    decoder, objects, at = json.JSONDecoder(), [], text.find("{")
     while at >= 0:
         one, end = decoder.raw_decode(text, at)
-        found.append(one)
+        objects.append(one)
         at = text.find("{", end)
-    return found
+    return objects
 
 
 def latest_commit(events: list[dict]) -> dict[int, dict]:  # type: ignore[type-arg]

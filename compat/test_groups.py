@@ -58,7 +58,7 @@ def test_java_members_come_and_go(gather: Gather, java: JavaClient, way: str) ->
 
 @pytest.mark.parametrize("way", ["range", "cooperative-sticky", "consumer-uniform"])
 def test_twenty_java_members(gather: Gather, java: JavaClient, way: str) -> None:
-    """More members than partitions at first; then the topic grows, and everybody has work."""
+    """More members than partitions at first; then the topic gets more partitions, and every member has some."""
     crowd = gather(way, 16)
     crowd.write()
     crowd.join(java, 20)
@@ -103,7 +103,7 @@ def test_static_members_return_without_a_rebalance(gather: Gather, java: JavaCli
     assert heir.owned == shares[second.name], crowd.story("the returned member has another share")
     for other in (first, third):
         assert not crowd.events_since(other, counts[other.name]), crowd.story("a return made a rebalance")
-    crowd.leave(heir)  # and now nobody returns: the others take over after the session timeout
+    crowd.leave(heir)  # it does not return now: the others take over after the session timeout
     crowd.settle()
     crowd.write()
     crowd.finish()

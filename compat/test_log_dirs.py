@@ -32,10 +32,10 @@ def described(java: JavaClient, node: Broker, topic: str) -> dict[tuple[str, boo
         TOOLS + "LogDirsCommand", "--bootstrap-server", node.bootstrap, "--describe", "--topic-list", topic
     )
     assert output.exit == 0, output.text
-    told = json.loads(next(line for line in output.out.splitlines() if line.startswith("{")))
+    description = json.loads(next(line for line in output.out.splitlines() if line.startswith("{")))
     return {
         (os.path.basename(logDir["logDir"]), partition["isFuture"]): partition
-        for logDir in told["brokers"][0]["logDirs"]
+        for logDir in description["brokers"][0]["logDirs"]
         for partition in logDir["partitions"]
         if partition["partition"] == f"{topic}-0"
     }
@@ -68,10 +68,10 @@ def test_a_replica_moves_between_log_dirs(java: JavaClient, several: Broker, tmp
     started = reassign(java, several, plan, "--execute", "--replica-alter-log-dirs-throttle", "10000000")
     assert "Successfully started moving log directory to" in started, started
     deadline = time.monotonic() + PATIENCE_S
-    while "completed successfully" not in (said := reassign(java, several, plan, "--verify")) or not re.search(
-        rf"Reassignment of replica {topic}-0-1 completed successfully", said
+    while "completed successfully" not in (status := reassign(java, several, plan, "--verify")) or not re.search(
+        rf"Reassignment of replica {topic}-0-1 completed successfully", status
     ):
-        assert time.monotonic() < deadline, said
+        assert time.monotonic() < deadline, status
     assert set(described(java, several, topic)) == {(wanted, False)}
     assert described(java, several, topic)[wanted, False]["offsetLag"] == 0
     assert len(java.consume(several.bootstrap, topic, count=500)) == 500

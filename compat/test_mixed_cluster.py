@@ -80,16 +80,16 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
 
 def described(java: JavaClient, broker: Broker, topic: str) -> list[tuple[int, set[int]]]:
     """Leader and ISR of every partition."""
-    told = java.tool(TOPICS, "--bootstrap-server", broker.bootstrap, "--describe", "--topic", topic)
-    rows = re.findall(r"Partition: \d+\tLeader: (\d+).*Isr: ([\d,]*)", told.out)
-    return [(int(leader), {int(each) for each in isr.split(",") if each}) for leader, isr in rows]
+    output = java.tool(TOPICS, "--bootstrap-server", broker.bootstrap, "--describe", "--topic", topic)
+    rows = re.findall(r"Partition: \d+\tLeader: (\d+).*Isr: ([\d,]*)", output.out)
+    return [(int(leader), {int(replica) for replica in isr.split(",") if replica}) for leader, isr in rows]
 
 
 def test_both_brokers_watch_the_quorum(java: JavaClient, cluster: Cluster) -> None:
     for node_id in (KAFKA, KLAMM):
-        told = java.tool(QUORUM, "--bootstrap-server", cluster[node_id].bootstrap, "describe", "--replication")
-        assert told.exit == 0, told.text
-        assert len(re.findall(r"\bObserver\b", told.out)) == 2, told.out
+        output = java.tool(QUORUM, "--bootstrap-server", cluster[node_id].bootstrap, "describe", "--replication")
+        assert output.exit == 0, output.text
+        assert len(re.findall(r"\bObserver\b", output.out)) == 2, output.out
 
 
 def test_each_copies_from_the_other_and_takes_over(java: JavaClient, cluster: Cluster, topic: str) -> None:
@@ -99,26 +99,26 @@ def test_each_copies_from_the_other_and_takes_over(java: JavaClient, cluster: Cl
     made = java.tool(TOPICS, *where, "--create", "--topic", topic, "--replica-assignment", assignment)
     assert made.exit == 0, made.text
     both = {KAFKA, KLAMM}
-    wait_for(
-        lambda: described(java, kafka, topic) == [(KAFKA, both), (KLAMM, both)], "each leads one and follows the other"
-    )
+
+    def leaders(broker_id: int) -> list[int]:
+        return [leader for leader, _ in described(java, cluster[broker_id], topic)]
+
+    def all_in_sync(broker_id: int) -> bool:
+        return all(isr == both for _, isr in described(java, cluster[broker_id], topic))
+
+    wait_for(lambda: leaders(KAFKA) == [KAFKA, KLAMM] and all_in_sync(KAFKA), "each leads one and follows the other")
     records = [Record(b"%d" % i, partition=i % 2) for i in range(200)]
     java.produce(kafka.bootstrap, topic, records, acks="all", idempotent=True)
 
     for gone, left in ((KAFKA, KLAMM), (KLAMM, KAFKA)):
         cluster[gone].kill9()
         bootstrap = cluster[left].bootstrap
-        wait_for(
-            lambda left=left: [leader for leader, _ in described(java, cluster[left], topic)] == [left, left],
-            f"{left} leads both",
-        )
+        wait_for(lambda left=left: leaders(left) == [left, left], f"{left} leads both")
         for partition in (0, 1):
             seen = java.consume(bootstrap, topic, partition, count=100)
             assert [record.value for record in seen] == [b"%d" % i for i in range(partition, 200, 2)]
         cluster[gone].start()
-        wait_for(
-            lambda left=left: all(isr == both for _, isr in described(java, cluster[left], topic)), f"{gone} is back"
-        )
+        wait_for(lambda left=left: all_in_sync(left), f"{gone} is in sync again")
 
 
 def test_a_broker_moves_from_one_program_to_the_other(java: JavaClient, cluster: Cluster, topic: str) -> None:
@@ -138,9 +138,9 @@ def test_a_broker_moves_from_one_program_to_the_other(java: JavaClient, cluster:
 
 
 def quorum(java: JavaClient, broker: Broker) -> tuple[int, list[int]]:
-    """The leader's id and the log ends of all voters; -1 while nobody leads."""
-    told = java.tool(QUORUM, "--bootstrap-server", broker.bootstrap, "describe", "--replication")
-    rows = re.findall(r"^(\d+)\s+\S{22}\s+(\d+)\s.*\b(Leader|Follower)\b", told.out, re.MULTILINE)
+    """The leader's id and the log ends of all voters; -1 while there is no leader."""
+    output = java.tool(QUORUM, "--bootstrap-server", broker.bootstrap, "describe", "--replication")
+    rows = re.findall(r"^(\d+)\s+\S{22}\s+(\d+)\s.*\b(Leader|Follower)\b", output.out, re.MULTILINE)
     leaders = [int(node_id) for node_id, _, status in rows if status == "Leader"]
     return leaders[0] if leaders else -1, [int(end) for _, end, _ in rows]
 

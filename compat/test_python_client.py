@@ -86,7 +86,7 @@ def test_apache_kafka_is_reached_by_tls(kafka: Beside) -> None:
         "socket_connection_setup_timeout_ms": 60_000,  # Java's first handshake takes a while on a busy machine
     }
     known = {"ssl_certificate_location": client.certificate, "ssl_key_location": client.key}
-    values = [bytes([each % 251]) * (each * 5000) for each in range(100)]
+    values = [bytes([number % 251]) * (number * 5000) for number in range(100)]
     with Admin(bootstrap_servers=address, **believing, **known) as admin:
         admin.create_topic("tls", 1)
     with Producer(bootstrap_servers=address, **believing, **known) as producer:
@@ -94,7 +94,7 @@ def test_apache_kafka_is_reached_by_tls(kafka: Beside) -> None:
             producer.send("tls", value)
     with reader(address, **believing, **known) as consumer:
         consumer.assign([("tls", 0)])
-        assert [each.value for each in read(consumer, len(values))] == values
+        assert [record.value for record in read(consumer, len(values))] == values
     with pytest.raises(DisconnectedError, match="was not reached"):
         Admin(bootstrap_servers=address, **believing)
     with pytest.raises(DisconnectedError, match="was not reached"):
@@ -133,11 +133,11 @@ def test_a_group_of_ours_and_javas(broker: Broker, java: JavaClient, topic: str,
         while since is None or time.monotonic() - since < 1.0:
             assert time.monotonic() < deadline, (way, ours.assignment(), crowd.holdings())
             if ours.subscription():
-                seen.update((each.partition, each.offset) for each in ours.poll(0.1))
+                seen.update((record.partition, record.offset) for record in ours.poll(0.1))
             crowd.refresh()
-            held = [each.owned for each in crowd.present]
+            held = [member.owned for member in crowd.present]
             right = len(ours.assignment()) == mine and sum(map(len, held)) == javas
-            right = right and not {each.partition for each in ours.assignment()} & set().union(*held)
+            right = right and not {partition.partition for partition in ours.assignment()} & set().union(*held)
             since = (since or time.monotonic()) if right else None
 
     try:

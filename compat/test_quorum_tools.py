@@ -35,14 +35,14 @@ Replicas = Callable[[], dict[int, tuple[str, str]]]
 
 @pytest.fixture
 def replicas(java: JavaClient, nodes: list[Broker]) -> Replicas:
-    """Directory id and status of every replica, as the last node tells the tool; none while no leader answers."""
+    """Directory id and status of every replica, as the tool prints them at the last node; none without a leader."""
 
-    def look() -> dict[int, tuple[str, str]]:
-        told = java.tool(QUORUM, "--bootstrap-server", nodes[2].bootstrap, "describe", "--replication")
-        rows = re.findall(r"^(\d+)\s+(\S{22})\s.*\b(Leader|Follower|Observer)\b", told.out, re.MULTILINE)
+    def describe() -> dict[int, tuple[str, str]]:
+        output = java.tool(QUORUM, "--bootstrap-server", nodes[2].bootstrap, "describe", "--replication")
+        rows = re.findall(r"^(\d+)\s+(\S{22})\s.*\b(Leader|Follower|Observer)\b", output.out, re.MULTILINE)
         return {int(node_id): (directory, status) for node_id, directory, status in rows}
 
-    return look
+    return describe
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:

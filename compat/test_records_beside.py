@@ -47,8 +47,8 @@ def answers(broker: Broker, batches: list[bytes], **settings: str) -> list[int]:
 @pytest.mark.parametrize("settings", [{}, {"cleanup_policy": "compact"}], ids=str)
 def test_broken_records_are_refused_by_both(both: dict[str, Broker], settings: dict[str, str]) -> None:
     cases = list(broken_batches.broken_sections())
-    told = {kind: answers(broker, [records for _, records in cases], **settings) for kind, broker in both.items()}
-    for (name, _), kafka, klamm in zip(cases, told["kafka"], told["klamm"], strict=True):
+    replies = {kind: answers(broker, [records for _, records in cases], **settings) for kind, broker in both.items()}
+    for (name, _), kafka, klamm in zip(cases, replies["kafka"], replies["klamm"], strict=True):
         assert klamm == INVALID_RECORD, name
         stored = name.rsplit(", ", 1)[0] in STORED_BY_KAFKA
         assert kafka in (
@@ -58,23 +58,23 @@ def test_broken_records_are_refused_by_both(both: dict[str, Broker], settings: d
 
 def test_data_of_no_codec_are_refused_by_both(both: dict[str, Broker]) -> None:
     cases = list(broken_batches.broken_codecs())
-    told = {kind: answers(broker, [records for _, records in cases]) for kind, broker in both.items()}
-    assert told["klamm"] == [INVALID_RECORD] * len(cases)
-    assert set(told["kafka"]) <= {INVALID_RECORD, UNKNOWN_SERVER_ERROR}
+    replies = {kind: answers(broker, [records for _, records in cases]) for kind, broker in both.items()}
+    assert replies["klamm"] == [INVALID_RECORD] * len(cases)
+    assert set(replies["kafka"]) <= {INVALID_RECORD, UNKNOWN_SERVER_ERROR}
 
 
 @pytest.mark.parametrize("codec", ["none", *broken_batches.CODECS])
 def test_a_largest_timestamp_that_no_record_has_is_put_right_by_both(both: dict[str, Broker], codec: str) -> None:
     records = broken_batches.seal(broken_batches.TWO, 2, codec, max_timestamp=broken_batches.NOW_MS + 5000)
-    found = {}
+    replies = {}
     for kind, broker in both.items():
         with Wire(broker.port) as wire:
             topic = wire.create_topic()
             while wire.produce(topic, batch(b"first")).error_code in MOVED:
                 pass
             assert wire.produce(topic, records).error_code == 0
-            found[kind] = [
+            replies[kind] = [
                 wire.list_offset(topic, timestamp).offset
                 for timestamp in (broken_batches.NOW_MS, broken_batches.NOW_MS + 1, -3)
             ]
-    assert found["kafka"] == found["klamm"] == [0, -1, 0]
+    assert replies["kafka"] == replies["klamm"] == [0, -1, 0]

@@ -342,14 +342,14 @@ def test_deserializers(beside: Beside, java: JavaClient, broker: Broker, topic: 
         "Integer": [struct.pack(">i", 7), None],  # what stands for null is read as a number, four letters long
         "Short": [struct.pack(">h", -7)],
         "Double": [struct.pack(">d", double) for double in DOUBLES],
-        "Float": [struct.pack(">f", each) for each in FLOATS],
+        "Float": [struct.pack(">f", number) for number in FLOATS],
         "Boolean": [b"\0", b"\1"],
         "UUID": [b"C0FFEE00-0000-4000-8000-000000000001"],
         "Bytes": [b"a\\\0~\xff"],
         "ByteBuffer": [b"abc"],
     }
     java.create(broker.bootstrap, topic, 1)
-    java.produce(broker.bootstrap, topic, [Record(each) for data in values.values() for each in data])
+    java.produce(broker.bootstrap, topic, [Record(value) for data in values.values() for value in data])
     offset = 0
     for kind, data in values.items():
         place = ("--topic", topic, "--partition", "0", "--offset", str(offset), "--max-messages", str(len(data)))
@@ -376,8 +376,8 @@ def test_formatters_of_internal_topics(
     beside: Beside, java: JavaClient, broker: Broker, of: str, formatter: str, partition: str
 ) -> None:
     """By partition: a group of one's own would write to the topic while it is read."""
-    told = java.tool(MAINS["kafka-get-offsets"], "--bootstrap-server", broker.bootstrap, "--topic", of)
-    if f"{of}:{partition}:" not in told.out:
+    output = java.tool(MAINS["kafka-get-offsets"], "--bootstrap-server", broker.bootstrap, "--topic", of)
+    if f"{of}:{partition}:" not in output.out:
         java.tool(
             MAINS["kafka-producer-perf-test"],
             *("--bootstrap-server", broker.bootstrap, "--topic", "formatted", "--transactional-id", "formatted"),

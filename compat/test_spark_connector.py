@@ -40,7 +40,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def topics(broker: Broker, topic: str) -> list[str]:
-    names = [f"{topic}-{each}" for each in ("in", "out")]
+    names = [f"{topic}-{direction}" for direction in ("in", "out")]
     with Admin(bootstrap_servers=broker.bootstrap) as admin:
         for name in names:
             admin.create_topic(name, 3)
@@ -61,7 +61,7 @@ def given(spark: Any, count: int = ROWS) -> Any:
 
 
 def rows(frame: Any) -> list[Any]:
-    return sorted(tuple(each) for each in frame.selectExpr(*COLUMNS).collect())
+    return sorted(tuple(row) for row in frame.selectExpr(*COLUMNS).collect())
 
 
 def eventually(work: Any) -> None:
@@ -85,14 +85,14 @@ def test_what_one_writes_the_other_reads(spark, broker: Broker, topics, writer, 
 
     eventually(write)
     isolation = {"kafka.isolation.level": "read_committed", "includeHeaders": "true"}
-    found: list[Any] = []
+    actual: list[Any] = []
 
     def read() -> None:
-        found[:] = rows(spark.read.format(reader).options(**options, **isolation, subscribe=topics[0]).load())
+        actual[:] = rows(spark.read.format(reader).options(**options, **isolation, subscribe=topics[0]).load())
 
     eventually(read)
-    assert [each[:3] for each in found] == [each[:3] for each in expected]
-    assert [bytes(each[3][0].value) for each in found] == [each[0].encode() for each in expected]
+    assert [row[:3] for row in actual] == [row[:3] for row in expected]
+    assert [bytes(row[3][0].value) for row in actual] == [row[0].encode() for row in expected]
 
 
 def test_a_stream_from_topic_to_topic(spark, broker: Broker, topics, tmp_path):
@@ -112,9 +112,9 @@ def test_a_stream_from_topic_to_topic(spark, broker: Broker, topics, tmp_path):
     between_ms = int(time.time() * 1000)
     given(spark, 400).write.format("kafka").options(**options, topic=source).mode("append").save()
     run()
-    found = spark.read.format("kafka").options(**options, subscribe=sink).load()
-    assert found.count() == 900
-    assert found.selectExpr("count(distinct key)").first()[0] == 500
+    copied = spark.read.format("kafka").options(**options, subscribe=sink).load()
+    assert copied.count() == 900
+    assert copied.selectExpr("count(distinct key)").first()[0] == 500
     upto = f'{{"{source}":{{"0":10,"1":20,"2":30}}}}'
     part = spark.read.format("kafka").options(**options, subscribe=source, endingOffsets=upto).load()
     assert part.count() == 60

@@ -151,8 +151,8 @@ def test_perf_test_offsets_and_deleted_records(
     assert starts == {partition: cut, 1 - partition: 0}
 
     logs = run("LogDirsCommand", "--describe", "--topic-list", topic).out
-    found = json.loads(next(line for line in logs.splitlines() if line.startswith("{")))
-    (folder,) = found["brokers"][0]["logDirs"]
+    description = json.loads(next(line for line in logs.splitlines() if line.startswith("{")))
+    (folder,) = description["brokers"][0]["logDirs"]
     assert folder["error"] is None
     assert folder["logDir"] == str(broker.data)
     sizes = {one["partition"]: one["size"] for one in folder["partitions"]}

@@ -135,12 +135,12 @@ def test_every_transaction_has_an_epoch_of_its_own(java: JavaClient, broker: Bro
         for partition in (0, 1):
             writer.send(topic, f"{number}", partition)
         open_now = java.tool(TRANSACTIONS, *where, "describe", "--transactional-id", topic).out
-        found = re.search(rf"1\s+{topic}\s+(\d+)\s+(\d+)\s+Ongoing\s+30000\s", open_now)
-        assert found, open_now
+        match = re.search(rf"1\s+{topic}\s+(\d+)\s+(\d+)\s+Ongoing\s+30000\s", open_now)
+        assert match, open_now
         assert all(f"{topic}-{partition}" in open_now for partition in (0, 1)), open_now
-        places.append((int(found[1]), int(found[2])))
+        places.append((int(match[1]), int(match[2])))
         shown = java.tool(TRANSACTIONS, *where, "describe-producers", "--topic", topic, "--partition", "1").out
-        assert re.search(rf"{found[1]}\s+{found[2]}\s+", shown), shown
+        assert re.search(rf"{match[1]}\s+{match[2]}\s+", shown), shown
         writer.do("abort" if number == 2 else "commit")
     writer.do("close")
     assert {producer_id for producer_id, _ in places} == {places[0][0]}

@@ -140,8 +140,8 @@ def test_a_hanging_transaction_is_found_and_cured(java: JavaClient, own_broker: 
     connection.close()
     assert answer.responses[0].partition_responses[0].error_code == 0, answer
     where = ("--bootstrap-server", own_broker.bootstrap)
-    found = java.tool(TRANSACTIONS, *where, "find-hanging", "--topic", topic).out
-    assert re.search(rf"{topic}\s+0\s+4711\s+3\s+-1\s+0\s+", found), found
+    hanging = java.tool(TRANSACTIONS, *where, "find-hanging", "--topic", topic).out
+    assert re.search(rf"{topic}\s+0\s+4711\s+3\s+-1\s+0\s+", hanging), hanging
     place = ("--topic", topic, "--partition", "0", "--start-offset", "0")
     assert java.tool(TRANSACTIONS, *where, "abort", *place).exit == 0
     assert "4711" not in java.tool(TRANSACTIONS, *where, "find-hanging", "--topic", topic).out

@@ -78,8 +78,8 @@ class Answerer:
         request = init_producer_id.InitProducerIdRequest(
             transactional_id=name, transaction_timeout_ms=TIMEOUT_MS, producer_id=self.real(place), producer_epoch=epoch
         )
-        found = self.until_free(lambda: self.connection.ask(request, version), lambda answer: answer.error_code)
-        return found.error_code, self.number(found.producer_id), found.producer_epoch
+        reply = self.until_free(lambda: self.connection.ask(request, version), lambda answer: answer.error_code)
+        return reply.error_code, self.number(reply.producer_id), reply.producer_epoch
 
     def ask_add(self, name: str, place: int, epoch: int, version: int, topic: str, partitions: list[int]) -> Any:
         request = add_partitions_to_txn.AddPartitionsToTxnRequest(
@@ -88,8 +88,8 @@ class Answerer:
             v3_and_below_producer_epoch=epoch,
             v3_and_below_topics=[add_partitions_to_txn.AddPartitionsToTxnTopic(name=topic, partitions=partitions)],
         )
-        found = self.connection.ask(request, version).results_by_topic_v3_and_below[0].results_by_partition
-        return sorted((each.partition_index, each.partition_error_code) for each in found)
+        results = self.connection.ask(request, version).results_by_topic_v3_and_below[0].results_by_partition
+        return sorted((result.partition_index, result.partition_error_code) for result in results)
 
     def ask_produce(
         self, name: str, place: int, epoch: int, version: int, topic: str, partition: int, sequence: int
@@ -108,18 +108,18 @@ class Answerer:
             timeout_ms=10_000,
             topic_data=[produce.TopicProduceData(name=topic, partition_data=data)],
         )
-        found = self.until_free(
+        reply = self.until_free(
             lambda: self.connection.ask(request, version),
             lambda answer: answer.responses[0].partition_responses[0].error_code,
         )
-        return found.responses[0].partition_responses[0].error_code
+        return reply.responses[0].partition_responses[0].error_code
 
     def ask_end(self, name: str, place: int, epoch: int, version: int, committed: bool) -> Any:
         request = end_txn.EndTxnRequest(
             transactional_id=name, producer_id=self.real(place), producer_epoch=epoch, committed=committed
         )
-        found = self.connection.ask(request, version)
-        return found.error_code, self.number(found.producer_id), found.producer_epoch
+        reply = self.connection.ask(request, version)
+        return reply.error_code, self.number(reply.producer_id), reply.producer_epoch
 
     def ask_offsets(self, name: str, place: int, epoch: int, version: int, group: str) -> Any:
         request = add_offsets_to_txn.AddOffsetsToTxnRequest(
@@ -145,21 +145,21 @@ class Answerer:
             group_id=group, topics=[offset_fetch.OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
         )
         request = offset_fetch.OffsetFetchRequest(groups=[wanted], require_stable=True)
-        found = self.until_free(lambda: self.connection.ask(request, 8), lambda answer: answer.groups[0].error_code)
-        if found.groups[0].error_code:
-            return found.groups[0].error_code
-        part = found.groups[0].topics[0].partitions[0]
+        reply = self.until_free(lambda: self.connection.ask(request, 8), lambda answer: answer.groups[0].error_code)
+        if reply.groups[0].error_code:
+            return reply.groups[0].error_code
+        part = reply.groups[0].topics[0].partitions[0]
         return part.committed_offset, part.error_code
 
     def ask_ends(self, topic: str, partition: int) -> Any:
         """The last stable offset and the high watermark."""
         ends = []
         for isolation in (1, 0):
-            asked = [list_offsets.ListOffsetsPartition(partition_index=partition, timestamp=-1)]
+            partitions = [list_offsets.ListOffsetsPartition(partition_index=partition, timestamp=-1)]
             request = list_offsets.ListOffsetsRequest(
                 replica_id=-1,
                 isolation_level=isolation,
-                topics=[list_offsets.ListOffsetsTopic(name=topic, partitions=asked)],
+                topics=[list_offsets.ListOffsetsTopic(name=topic, partitions=partitions)],
             )
             ends.append(self.connection.ask(request, 7).topics[0].partitions[0].offset)
         return ends
@@ -168,22 +168,23 @@ class Answerer:
         request = describe_producers.DescribeProducersRequest(
             topics=[describe_producers.TopicRequest(name=topic, partition_indexes=[partition])]
         )
-        found = self.connection.ask(request).topics[0].partitions[0].active_producers
+        producers = self.connection.ask(request).topics[0].partitions[0].active_producers
         return sorted(
-            (self.number(p.producer_id), p.producer_epoch, p.last_sequence, p.current_txn_start_offset) for p in found
+            (self.number(p.producer_id), p.producer_epoch, p.last_sequence, p.current_txn_start_offset)
+            for p in producers
         )
 
     def at_rest(self, name: str) -> Any:
         """The state of a transactional id once nothing is being completed."""
         request = describe_transactions.DescribeTransactionsRequest(transactional_ids=[name])
         for _ in range(400):
-            found = self.connection.ask(request).transaction_states[0]
-            if not found.transaction_state.startswith("Prepare"):
+            state = self.connection.ask(request).transaction_states[0]
+            if not state.transaction_state.startswith("Prepare"):
                 break
             time.sleep(0.005)
-        partitions = sorted((topic.topic, *sorted(topic.partitions)) for topic in found.topics)
-        producer = self.number(found.producer_id) if not found.error_code else None
-        return found.error_code, found.transaction_state, producer, found.producer_epoch, partitions
+        partitions = sorted((topic.topic, *sorted(topic.partitions)) for topic in state.topics)
+        producer = self.number(state.producer_id) if not state.error_code else None
+        return state.error_code, state.transaction_state, producer, state.producer_epoch, partitions
 
 
 class Curiosity:
@@ -209,23 +210,23 @@ class Curiosity:
         if place >= 0 and chance.random() < 0.03:
             place += 1
         kind = chance.random()
-        who = (name, place, epoch)
+        producer = (name, place, epoch)
         if len(known) == 1 or kind < 0.10:
             anonymous = epoch < 0 or place < 0 or chance.random() < 0.6
             return name, ("init", name, *((-1, -1) if anonymous else (place, epoch)), chance.choice([3, 4, 5]))
         partition = chance.randrange(2)
         if kind < 0.25:
             wanted = chance.choice([[0], [1], [0, 1], [0, 5]])
-            return name, ("add", *who, chance.choice([1, 3]), self.topic, wanted)
+            return name, ("add", *producer, chance.choice([1, 3]), self.topic, wanted)
         if kind < 0.55:
             # Kafka remembers a batch from a stranger or from the future, and lets it spoil the next good one.
             return name, self._produce(name, own, min(epoch, known[-1][1]), partition)
         if kind < 0.75:
-            return name, ("end", *who, chance.choice([1, 4, 5, 5]), chance.random() < 0.5)
+            return name, ("end", *producer, chance.choice([1, 4, 5, 5]), chance.random() < 0.5)
         if kind < 0.80:
-            return name, ("offsets", *who, chance.choice([1, 3]), self.group)
+            return name, ("offsets", *producer, chance.choice([1, 3]), self.group)
         if kind < 0.88:
-            return name, ("commit", *who, chance.choice([3, 4, 5]), self.group, self.topic, step)
+            return name, ("commit", *producer, chance.choice([3, 4, 5]), self.group, self.topic, step)
         if kind < 0.92:
             return name, ("committed", self.group, self.topic)
         return name, ("ends" if kind < 0.96 else "producers", self.topic, partition)
@@ -266,11 +267,11 @@ def test_every_answer_agrees(java: JavaClient, both: list[Broker], seed: int) ->
                 answerer.find(1, name)
             answerer.ask_committed(mind.group, mind.topic)
         time.sleep(0.5)  # Kafka answers before the new partitions are led
-        asked: list[Any] = []
+        questions: list[Any] = []
         for step in range(STEPS):
             name, question = mind.question(step)
             answers = [(answerer.ask(question), answerer.at_rest(name)) for answerer in answerers]
-            asked.append((question, answers[0]))
-            told = "\n".join(map(str, asked))
-            assert answers[0] == answers[1], f"seed {seed}, step {step}, {question}\n{told}"
+            questions.append((question, answers[0]))
+            history = "\n".join(map(str, questions))
+            assert answers[0] == answers[1], f"seed {seed}, step {step}, {question}\n{history}"
             mind.learn(name, question, answers[0][0])

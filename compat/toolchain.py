@@ -145,8 +145,8 @@ def run_build(command: list[str], cwd: Path) -> None:
 
 def _java_major() -> int:
     text = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(\d+)', text)
-    return int(found.group(1)) if found else 0
+    match = re.search(r'version "(\d+)', text)
+    return int(match.group(1)) if match else 0
 
 
 def _install_kcat() -> bool:

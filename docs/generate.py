@@ -112,7 +112,7 @@ def apis() -> str:
         api = (broker.get(key) or controller[key]).api
         low, high = api.advertised
         cells = [str(key), api.name, f"{low}-{high}" if low != high else str(low)]
-        lines.append(_row([*cells, *("yes" if key in each else "" for each in (broker, controller))]))
+        lines.append(_row([*cells, *("yes" if key in routed else "" for routed in (broker, controller))]))
     return _page(lines)
 
 
@@ -201,17 +201,17 @@ API = {
 """What is described, in this order; the asyncio clients have the methods of the blocking ones."""
 
 
-def _describe(thing: object, path: str) -> list[str]:
+def _describe(item: object, path: str) -> list[str]:
     """A class with its public methods, or a function."""
     name = path.rpartition(".")[2]
     lines = [f"\n## {name}\n"]
-    if not isinstance(thing, type):
-        return [*lines, _code(name, thing), _text(thing)]
-    lines.append(_text(thing))
-    fields = getattr(thing, "_fields", None) or tuple(getattr(thing, "__dataclass_fields__", ()))
+    if not isinstance(item, type):
+        return [*lines, _code(name, item), _text(item)]
+    lines.append(_text(item))
+    fields = getattr(item, "_fields", None) or tuple(getattr(item, "__dataclass_fields__", ()))
     if fields:
         lines.append(f"\nFields: {_codes(fields)}.")
-    for member, value in inspect.getmembers(thing):
+    for member, value in inspect.getmembers(item):
         if member.startswith("_") or member in (fields or ()) or member in ("count", "index"):
             continue
         if isinstance(value, property):
@@ -229,10 +229,10 @@ def _code(name: str, function: object) -> str:
     return f"```python\n{name}{words}\n```\n"
 
 
-def _text(thing: object) -> str:
+def _text(item: object) -> str:
     """A docstring; what is indented in it is an example."""
     lines, example = [], []
-    for line in [*(inspect.getdoc(thing) or "").splitlines(), ""]:
+    for line in [*(inspect.getdoc(item) or "").splitlines(), ""]:
         if line.startswith(("with ", "async with ")) or (example and (line.startswith("    ") or not line)):
             example.append(line)
             continue
@@ -245,8 +245,8 @@ def _text(thing: object) -> str:
     return "\n".join(lines).strip()
 
 
-def _first_line(thing: object) -> str:
-    return (inspect.getdoc(thing) or "").partition("\n")[0]
+def _first_line(item: object) -> str:
+    return (inspect.getdoc(item) or "").partition("\n")[0]
 
 
 def settings_module() -> str:
@@ -358,7 +358,7 @@ def _table(
 ) -> list[str]:
     titles = [first, "Type", "Default", "Valid values", *([extra[0]] if extra else []), "In use", "Meaning"]
     rows = [_row(titles), _row(["---"] * len(titles))]
-    for key in sorted(keys, key=lambda each: each.name):
+    for key in sorted(keys, key=lambda config: config.name):
         if key.internal:
             continue
         cells = [f"`{key.name}`", key.type.name.lower(), _default(key), key.rule.text if key.rule else ""]
@@ -385,9 +385,9 @@ def _helps(command: click.Command, parent: click.Context | None, name: str) -> I
     yield context.command_path, command.get_help(context)
     if isinstance(command, click.Group):
         for child in command.list_commands(context):
-            found = command.get_command(context, child)
-            if found is not None:
-                yield from _helps(found, context, child)
+            subcommand = command.get_command(context, child)
+            if subcommand is not None:
+                yield from _helps(subcommand, context, child)
 
 
 def _page(lines: Iterable[str]) -> str:

@@ -65,8 +65,8 @@ def retention(cluster: Cluster, topic: str) -> str:
 
 
 def committed(cluster: Cluster, group: str, topic: str) -> dict[int, int]:
-    asked = [ConsumerGroupTopicPartitions(group)]
-    offsets = cluster.admin.list_consumer_group_offsets(asked)[group].result(60).topic_partitions
+    groups = [ConsumerGroupTopicPartitions(group)]
+    offsets = cluster.admin.list_consumer_group_offsets(groups)[group].result(60).topic_partitions
     return {entry.partition: entry.offset for entry in offsets if entry.topic == topic}
 
 
@@ -114,10 +114,11 @@ def test_both_ways(cluster: Cluster, other_cluster: Cluster, tmp_path: Path, req
         commit_all(cluster, topic, topic)
         wanted = committed(cluster, topic, topic)
         remote = f"here.{topic}"
-        eventually(
-            lambda: committed(other_cluster, topic, remote).keys() == wanted.keys(),
-            "the offsets of the group are translated",
-        )
+
+        def offsets_are_translated() -> bool:
+            return committed(other_cluster, topic, remote).keys() == wanted.keys()
+
+        eventually(offsets_are_translated, "the offsets of the group are translated")
         assert mirror.is_running, mirror.tail()
     upstream = dict(committed(other_cluster, topic, remote).items())
     ends = {record.partition: record.offset + 1 for record in other_cluster.read(remote)}

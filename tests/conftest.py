@@ -39,8 +39,8 @@ def usual_ports_taken():
 class SparkOnce(LoadScopeScheduling):
     """Tests go one by one to whichever worker is free; those that need Spark all go to one, which starts it once.
 
-    They go first, as the largest group; then single tests that are long, so that nobody waits for one at the end. The
-    plugin's own groups do nothing under this pytest: it writes them into an attribute that nobody reads any more.
+    They go first, as the largest group; then single tests that are long, so that none runs alone at the end. The
+    plugin's own groups do nothing under this pytest: it writes them into an attribute that is no longer read.
     """
 
     def _split_scope(self, nodeid):

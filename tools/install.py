@@ -45,11 +45,11 @@ class Telling:
                 self.words = f"{self._download}: {done:.0f} of {size:.0f} MB"
             return
         for pattern, words in _WORDS:
-            found = pattern.match(line)
-            if found:
-                what = found[1].split("/")[-1]
+            match = pattern.match(line)
+            if match:
+                what = match[1].split("/")[-1]
                 if words.startswith("installing"):
-                    what = str(found[1].count(",") + 1)
+                    what = str(match[1].count(",") + 1)
                 elif words.startswith("downloading"):
                     what = "-".join(what.split("-")[:2]).removesuffix(".tar.gz")
                     self._download = words.format(what)
@@ -64,7 +64,7 @@ def _pump(stream: IO[str], lines: queue.Queue[str | None]) -> None:
 
 def install(words: list[str]) -> int:
     """Run pip; returns its exit code."""
-    said: deque[str] = deque(maxlen=_LAST_WORDS)
+    last_lines: deque[str] = deque(maxlen=_LAST_WORDS)
     with subprocess.Popen(  # noqa: S603 - our own pip
         [sys.executable, "-m", "pip", "install", "--progress-bar", "raw", *words],
         stdout=subprocess.PIPE,
@@ -73,18 +73,18 @@ def install(words: list[str]) -> int:
         errors="replace",
     ) as process:
         assert process.stdout is not None
-        _follow(process.stdout, said)
+        _follow(process.stdout, last_lines)
     if process.returncode:
-        sys.stdout.write("\n".join(said) + "\n")
+        sys.stdout.write("\n".join(last_lines) + "\n")
     return process.returncode
 
 
-def _follow(stream: IO[str], said: deque[str]) -> None:
+def _follow(stream: IO[str], last_lines: deque[str]) -> None:
     """Tell what pip is at until it has nothing more to say."""
     lines: queue.Queue[str | None] = queue.Queue()
     threading.Thread(target=_pump, args=(stream, lines), daemon=True).start()
     telling = Telling()
-    began = told = time.monotonic()
+    began = shown_at = time.monotonic()
     alive = sys.stdout.isatty()
     line: str | None = ""
     while line is not None:
@@ -95,14 +95,14 @@ def _follow(stream: IO[str], said: deque[str]) -> None:
         if line:
             telling.take(line)
             if not line.startswith("Progress "):
-                said.append(line)
+                last_lines.append(line)
         now = time.monotonic()
         words = f"   {now - began:3.0f} s  {telling.words}"
         if alive:
             sys.stdout.write(f"\r\x1b[K{words[:_WIDTH]}")
             sys.stdout.flush()
-        elif now - told >= _EVERY_S:
-            told = now
+        elif now - shown_at >= _EVERY_S:
+            shown_at = now
             sys.stdout.write(words + "\n")
             sys.stdout.flush()
     if alive:

@@ -19,7 +19,7 @@ from klamm.client import Admin
 from klamm.model.errors import ConfigError
 from klamm.pipeline.java import find_java
 from live_bank import dashboard
-from live_bank.check import Found, compare, raw_books, read_results
+from live_bank.check import Results, compare, raw_books, read_results
 from live_bank.generator import Generator
 from live_bank.lake import Lake
 from live_bank.processes import Failed, Interrupts, Node, Pipeline
@@ -80,8 +80,8 @@ class Bank:
             thread.start()
         self._began = time.monotonic()
 
-    def look(self) -> Seen:
-        """What there is to see now. Raises what went wrong anywhere, and starts a pipeline again that died."""
+    def check_and_show(self) -> Seen:
+        """The current state for the dashboard. Raises the error of any part, and restarts a pipeline that ended."""
         for thread in self._threads:
             if thread.error is not None:
                 raise Failed(f"{type(thread).__name__}: {thread.error}") from thread.error
@@ -155,7 +155,7 @@ class Bank:
         moved = time.monotonic()
         last: tuple[dict[str, int], int] | None = None
         while True:
-            self.look()
+            self.check_and_show()
             sent, results = self.customers, self.watcher.results
             left = {
                 dashboard.ACCOUNTS: sent.acknowledged - self.accounts.seen,
@@ -180,9 +180,9 @@ class Bank:
             tell(f"waiting for {', '.join(waiting) or 'Spark'} ({self.seen.doing})")
             time.sleep(0.1)
 
-    def results(self) -> Found:
+    def results(self) -> Results:
         """Return what services and pipeline made of the transactions."""
-        results = Found(
+        results = Results(
             sent=self.customers.acknowledged,
             bad_sent=self.customers.bad,
             account_service_saw=self.accounts.seen,
@@ -221,11 +221,11 @@ def stay_open(bank: Bank, steps: Steps, interrupts: Interrupts, seconds: float |
         if steps.pictures:
             with silent_keys(), Live(console=steps.console, screen=True, auto_refresh=False) as live:
                 while not over():
-                    live.update(dashboard.picture(bank.look()), refresh=True)
+                    live.update(dashboard.picture(bank.check_and_show()), refresh=True)
         else:
             told_s = 0.0
             while not over():
-                seen = bank.look()
+                seen = bank.check_and_show()
                 bank.tell_notes()
                 if seen.elapsed_s >= told_s:
                     told_s = seen.elapsed_s + _LINE_S
@@ -246,7 +246,7 @@ def run(bank: Bank, steps: Steps, interrupts: Interrupts, seconds: float | None)
     return judge(books, results, steps)
 
 
-def judge(books: Books, results: Found, steps: Steps) -> int:
+def judge(books: Books, results: Results, steps: Steps) -> int:
     """Compare and say what came out; returns the exit code."""
     lines = compare(books, results)
     steps.verdict(lines)

@@ -31,7 +31,7 @@ _QUIET_S: Final = 60.0
 
 
 @dataclass(slots=True)
-class Found:
+class Results:
     """What others made of the transactions."""
 
     sent: int = 0
@@ -52,7 +52,7 @@ class Line:
 
     what: str
     expected: str
-    found: str
+    actual: str
     differences: tuple[str, ...] = ()
 
     @property
@@ -60,7 +60,7 @@ class Line:
         return not self.differences
 
 
-def compare(books: Books, results: Found) -> list[Line]:
+def compare(books: Books, results: Results) -> list[Line]:
     """Compare every result of services and pipeline with the same computed from the raw topic."""
     bad = books.bad.total()
     return [
@@ -119,8 +119,8 @@ def _counted(what: str, noun: str, expected: Counter[Any], actual: Counter[Any])
     return Line(what, f"{expected.total():,}", f"{actual.total():,}", _some(differences))
 
 
-def _place(thing: Any) -> str:
-    return "-".join(map(str, thing)) if isinstance(thing, tuple) else str(thing)
+def _place(item: Any) -> str:
+    return "-".join(map(str, item)) if isinstance(item, tuple) else str(item)
 
 
 def _some(differences: list[str]) -> tuple[str, ...]:
@@ -167,7 +167,7 @@ def raw_books(bootstrap: str) -> Books:
     return recompute((record.partition(), record.offset(), record.value()) for record in records)
 
 
-def read_results(bootstrap: str, results: Found) -> None:
+def read_results(bootstrap: str, results: Results) -> None:
     """What the pipeline wrote into its topics: of tables the newest row of each key."""
     for row in _newest(bootstrap, BALANCES):
         results.balances[row["account"]] = Account(row["balance"], int(row["transactions"]))

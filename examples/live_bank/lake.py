@@ -10,14 +10,14 @@ import pyarrow.parquet as pq
 
 
 class Lake:
-    """What is in the lake; a file is looked at once."""
+    """What is in the lake; a file is read once."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._rows: dict[str, int] = {}
 
-    def look(self) -> None:
-        """Take note of new files."""
+    def refresh(self) -> None:
+        """Count the rows of new files."""
         if not self.folder.is_dir():
             return
         for file in ds.dataset(self.folder, format="parquet").files:

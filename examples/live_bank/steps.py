@@ -75,7 +75,7 @@ class Steps:
         table.add_column("", no_wrap=True)
         for line in lines:
             verdict = Text("equal", style="green") if line.equal else Text("DIFFERS", style="bold red")
-            table.add_row(line.what, line.expected, line.found, verdict)
+            table.add_row(line.what, line.expected, line.actual, verdict)
         self.console.print()
         self.console.print(table)
         for line in lines:

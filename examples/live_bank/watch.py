@@ -168,7 +168,7 @@ class Watcher:
                 while not self._done.is_set():
                     following = following or self._follow(admin, consumer)
                     self.behind = self._lag(admin)
-                    self.lake.look()
+                    self.lake.refresh()
                     until = time.monotonic() + _LOOK_S
                     while not self._done.is_set() and (left_s := until - time.monotonic()) > 0:
                         if not following:

@@ -65,7 +65,7 @@ def _acknowledged(history: History) -> list[Send]:
 
 
 def _read(history: History) -> dict[Place, dict[int, int]]:
-    """By partition, offset to value, of everything anybody read."""
+    """By partition, offset to value, of everything that any consumer read."""
     read: dict[Place, dict[int, int]] = defaultdict(dict)
     for poll in history.polls:
         read[poll.place].update(poll.rows)
@@ -75,7 +75,7 @@ def _read(history: History) -> dict[Place, dict[int, int]]:
 
 
 def lost_writes(history: History) -> list[str]:
-    """Acknowledged, or read by somebody once, and not in the log at the end."""
+    """Acknowledged, or read once, and not in the log at the end."""
     present = {place: {value for _, value in rows} for place, rows in history.final.items()}
     lost = [
         f"{send.value} of {send.worker} in {send.place}, acknowledged at {send.offset}"
@@ -93,30 +93,32 @@ def lost_writes(history: History) -> list[str]:
 
 def duplicates(history: History) -> list[str]:
     """One value at two offsets of the final log."""
-    found = []
+    cases = []
     for place, rows in history.final.items():
         seen: dict[int, int] = {}
         for offset, value in rows:
             if value in seen:
-                found.append(f"{value} in {place} at {seen[value]} and {offset}")
+                cases.append(f"{value} in {place} at {seen[value]} and {offset}")
             seen.setdefault(value, offset)
-    return found
+    return cases
 
 
 def inconsistent_offsets(history: History) -> list[str]:
-    """Two values that were each told, or read, at one offset."""
-    told: dict[tuple[Place, int], set[int]] = defaultdict(set)
+    """Two values that were acknowledged, or read, at one offset."""
+    acknowledged: dict[tuple[Place, int], set[int]] = defaultdict(set)
     for send in history.sends:
         if send.fate is Fate.OK and send.offset >= 0:
-            told[send.place, send.offset].add(send.value)
+            acknowledged[send.place, send.offset].add(send.value)
     for poll in history.polls:
         for offset, value in poll.rows:
-            told[poll.place, offset].add(value)
+            acknowledged[poll.place, offset].add(value)
     for place, rows in history.final.items():
         for offset, value in rows:
-            told[place, offset].add(value)
+            acknowledged[place, offset].add(value)
     return [
-        f"{place} at {offset}: {sorted(values)}" for (place, offset), values in sorted(told.items()) if len(values) > 1
+        f"{place} at {offset}: {sorted(values)}"
+        for (place, offset), values in sorted(acknowledged.items())
+        if len(values) > 1
     ]
 
 
@@ -157,41 +159,41 @@ def unseen(history: History) -> list[str]:
 
 
 def nonmonotonic_sends(history: History) -> list[str]:
-    """A producer's records not in the order it sent them, by the log or by what it was told."""
+    """A producer's records not in the order it sent them, by the log or by its acknowledgements."""
     position = {place: {value: offset for offset, value in rows} for place, rows in history.final.items()}
     last: dict[tuple[str, Place], tuple[int, int]] = {}
-    told: dict[tuple[str, Place], tuple[int, int]] = {}
-    found = []
-    for send in sorted(history.sends, key=lambda each: each.number):
+    acknowledged: dict[tuple[str, Place], tuple[int, int]] = {}
+    cases = []
+    for send in sorted(history.sends, key=lambda sent: sent.number):
         by = (send.worker, send.place)
         offset = position.get(send.place, {}).get(send.value)
         if offset is not None:
             if by in last and offset <= last[by][1]:
-                found.append(
+                cases.append(
                     f"{send.worker} in {send.place}: {last[by][0]} at {last[by][1]}, then {send.value} at {offset}"
                 )
             last[by] = (send.value, offset)
         if send.fate is Fate.OK and send.offset >= 0:
-            if by in told and send.offset <= told[by][1]:
-                found.append(
-                    f"{send.worker} was told of {send.place}: {told[by][0]} at {told[by][1]},"
+            if by in acknowledged and send.offset <= acknowledged[by][1]:
+                cases.append(
+                    f"{send.worker} in {send.place}: {acknowledged[by][0]} acknowledged at {acknowledged[by][1]},"
                     f" then {send.value} at {send.offset}"
                 )
-            told[by] = (send.value, send.offset)
-    return found
+            acknowledged[by] = (send.value, send.offset)
+    return cases
 
 
 def nonmonotonic_polls(history: History) -> list[str]:
     """A consumer whose offsets went back, or stood still, without a new assignment."""
     last: dict[tuple[str, int, Place], int] = {}
-    found = []
+    cases = []
     for poll in history.polls:
         by = (poll.worker, poll.session, poll.place)
         for offset, value in poll.rows:
             if offset <= last.get(by, -1):
-                found.append(f"{poll.worker} in {poll.place}: {value} at {offset} after {last[by]}")
+                cases.append(f"{poll.worker} in {poll.place}: {value} at {offset} after {last[by]}")
             last[by] = max(offset, last.get(by, -1))
-    return found
+    return cases
 
 
 def torn_transactions(history: History) -> list[str]:
@@ -201,13 +203,13 @@ def torn_transactions(history: History) -> list[str]:
     for send in history.sends:
         if send.transaction is not None and send.fate is not Fate.FAILED:
             parts[send.worker, send.transaction].append(send)
-    found = []
+    cases = []
     for key, sends in parts.items():
         there = [send for send in sends if send.value in present.get(send.place, ())]
         if there and len(there) < len(sends):
             missing = next(send for send in sends if send.value not in present.get(send.place, ()))
-            found.append(f"transaction {key[1]} of {key[0]}: {there[0].value} is there, {missing.value} is not")
-    return found
+            cases.append(f"transaction {key[1]} of {key[0]}: {there[0].value} is there, {missing.value} is not")
+    return cases
 
 
 def out_of_thin_air(history: History) -> list[str]:
@@ -222,5 +224,5 @@ def out_of_thin_air(history: History) -> list[str]:
 
 
 def refused_transactions(history: History) -> list[str]:
-    """A producer's transaction was open, and it was told otherwise: no fault explains that."""
+    """A producer's transaction was open, and an error denied that: no fault explains it."""
     return history.refused

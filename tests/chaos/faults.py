@@ -1,4 +1,4 @@
-"""What is done to a cluster while clients work: one thing at a time, always undone, drawn from a seed."""
+"""The faults of a run: one at a time, always ended, chosen by a seed."""
 
 import subprocess
 import sys
@@ -126,8 +126,8 @@ class Faults:
         flag.touch()
         self._rest(1.0, 3.0)
         flag.unlink()
-        # A node that could not write its metadata log, or sync, stops by itself; whoever runs it starts it again.
-        # It may say so later than this, if the machine is busy: whoever hurts the next node looks again.
+        # A node that could not write its metadata log, or sync, stops by itself and is started again.
+        # On a busy machine it may stop later than this: the next fault checks again.
         assert node.process is not None
         with suppress(subprocess.TimeoutExpired):
             node.process.wait(2.0)

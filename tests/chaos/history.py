@@ -1,4 +1,4 @@
-"""What the clients of a run did and saw: the only thing the checker believes.
+"""What the clients of a run did and saw: the only input of the checker.
 
 Every record's value is a number used once in the whole run. Workers write from threads of their own; appending to a
 list is atomic, and nothing is read before the run is over.
@@ -29,7 +29,7 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Send:
-    """One record given to a producer; `offset` is what it was told, -1 when it was told none."""
+    """One record given to a producer; `offset` is the acknowledged one, -1 without one."""
 
     worker: str
     number: int
@@ -41,7 +41,7 @@ class Send:
     offset: int = -1
 
     def note_acknowledged(self, offset: int | None) -> None:
-        """The producer was told so; without an offset when what it repeated had been written longer ago."""
+        """Acknowledged; without an offset when a repeated batch had been written long ago."""
         self.fate = Fate.OK
         self.offset = -1 if offset is None else offset
 
@@ -79,7 +79,7 @@ class History:
     hung: list[str] = field(default_factory=list)
     """Producers that were replaced while faults went on, since nothing came of what they had asked for."""
     refused: list[str] = field(default_factory=list)
-    """Producers in the middle of a transaction that were told that they are in none."""
+    """Producers with an open transaction that got an error that they have none."""
 
     def save(self, path: Path) -> None:
         """Keep the run for a person to look into."""

@@ -21,7 +21,7 @@ RECORD_BYTES_MAX = 8_000_000
 BURST_BYTES = 12_000_000
 LARGE_BYTES_MAX = 150_000_000
 """What a producer of large records writes in one run; after that its records are small."""
-TOLD_LINES = 12
+CLIENT_LOG_LINES = 12
 SETTLE_S = 120.0
 """How long a client may take to get everything through once the cluster is whole again."""
 REPLACED_S = 60.0
@@ -29,45 +29,45 @@ REPLACED_S = 60.0
 
 
 class Stuck(AssertionError):
-    """A client did not get through although the cluster was whole."""
+    """A client did not get through although the cluster was healthy."""
 
 
 class Hung(Exception):
-    """A client did not get through for long, while the cluster was being hurt."""
+    """A client did not get through for long, while there were faults."""
 
 
-class Told:
-    """What librdkafka says: its last lines, shown when a client is stuck.
+class ClientLog:
+    """The last log lines of librdkafka, shown when a client is stuck.
 
     The lines come when the client is polled, late while it commits. With $KLAMM_CHAOS_DEBUG they go to stderr instead,
     all of them and each at its time.
     """
 
     def __init__(self) -> None:
-        self._last: deque[str] = deque(maxlen=TOLD_LINES)
+        self._last: deque[str] = deque(maxlen=CLIENT_LOG_LINES)
 
     def log(self, level: int, line: str, *args: object) -> None:
-        """What librdkafka's binding calls in place of a logger's method."""
+        """Called by librdkafka's binding in place of a logger's method."""
         del level
         clock = time.time()
         self._last.append(f"{clock_time(clock)}.{int(clock % 1 * 1000):03} " + line % args)
 
     def config(self, **contexts: str) -> dict[str, object]:
-        """What makes a client talk, by default of `debug`."""
-        asked = os.environ.get("KLAMM_CHAOS_DEBUG")
-        return {"debug": asked} if asked else {"logger": self, **contexts}
+        """Settings for the log of a client, by default of `debug`."""
+        debug = os.environ.get("KLAMM_CHAOS_DEBUG")
+        return {"debug": debug} if debug else {"logger": self, **contexts}
 
     def __str__(self) -> str:
         return "\n".join(self._last)
 
 
 def clock_time(clock: float) -> str:
-    """The time of day of a Unix time, to compare with what the nodes say."""
+    """The time of day of a Unix time, to compare with the logs of nodes."""
     return time.strftime("%H:%M:%S", time.localtime(clock))
 
 
 class Worker(threading.Thread, ABC):
-    """A thread that works until told to stop, then finishes what it has begun; `failure` is what it died of."""
+    """A thread that works until it is stopped, then finishes what it has begun; `failure` is the error that ended it."""
 
     def __init__(self, name: str, bootstrap: str, history: History, seed: int) -> None:
         super().__init__(name=name, daemon=True)
@@ -78,7 +78,7 @@ class Worker(threading.Thread, ABC):
         self.healed_at = math.inf
         self.failure: BaseException | None = None
         self.doing = ""
-        self.told = Told()
+        self.client_log = ClientLog()
 
     def run(self) -> None:
         """Work, and keep what went wrong for the thread that joins."""
@@ -97,7 +97,7 @@ class Worker(threading.Thread, ABC):
         """What the worker does."""
 
 
-def producer_config(bootstrap: str, name: str, told: Told) -> dict[str, object]:
+def producer_config(bootstrap: str, name: str, log: ClientLog) -> dict[str, object]:
     """A producer that must lose nothing, and gives up only long after the run."""
     return {
         "bootstrap.servers": bootstrap,
@@ -111,7 +111,7 @@ def producer_config(bootstrap: str, name: str, told: Told) -> dict[str, object]:
         "reconnect.backoff.max.ms": 500,
         "topic.metadata.refresh.interval.ms": 5_000,
         "error_cb": lambda _: None,
-    } | told.config(debug="eos")
+    } | log.config(debug="eos")
 
 
 class PlainProducer(Worker):
@@ -127,7 +127,7 @@ class PlainProducer(Worker):
         self._outstanding = 0
 
     def work(self) -> None:
-        """Until told to stop, then until everything is acknowledged."""
+        """Until it is stopped, then until everything is acknowledged."""
         producer = Producer(self._config())
         for number in itertools.count():
             if self.stopping.is_set():
@@ -145,10 +145,10 @@ class PlainProducer(Worker):
             producer.poll(self.pause_s)
         if producer.flush(SETTLE_S):
             left = f"{self.name}: {len(producer)} records were not acknowledged {SETTLE_S:.0f} s after the faults"
-            raise Stuck(f"{left}\n{self.told}")
+            raise Stuck(f"{left}\n{self.client_log}")
 
     def _config(self) -> dict[str, object]:
-        return producer_config(self.bootstrap, self.name, self.told)
+        return producer_config(self.bootstrap, self.name, self.client_log)
 
     def _body(self, value: int) -> bytes:
         return b"%d" % value
@@ -216,7 +216,7 @@ class TransactionalProducer(Worker):
         """The records of the open transaction."""
 
     def work(self) -> None:
-        """Until told to stop; a producer that became unusable is replaced by a new one with the same id."""
+        """Until it is stopped; a producer that became unusable is replaced by a new one with the same id."""
         producer = self._new()
         for index in itertools.count():
             if self.stopping.is_set():
@@ -237,7 +237,7 @@ class TransactionalProducer(Worker):
             producer.poll(self.pause_s)
 
     def _new(self) -> Producer:
-        config = producer_config(self.bootstrap, self.name, self.told)
+        config = producer_config(self.bootstrap, self.name, self.client_log)
         config |= {"transactional.id": self.name, "transaction.timeout.ms": 20_000, "message.timeout.ms": 20_000}
         while True:
             producer = Producer(config)
@@ -249,7 +249,7 @@ class TransactionalProducer(Worker):
                 return producer
 
     def _note(self, hung: Hung) -> None:
-        self.history.hung.append(f"{clock_time(time.time())} {self.name}: {hung}\n{self.told}")
+        self.history.hung.append(f"{clock_time(time.time())} {self.name}: {hung}\n{self.client_log}")
 
     def _insist(self, call: Callable[[], object], what: str) -> None:
         """Repeat a call while its error says that repeating is right."""
@@ -264,7 +264,7 @@ class TransactionalProducer(Worker):
                     raise
                 now = time.monotonic()
                 if now > max(begun, self.healed_at) + SETTLE_S:
-                    raise Stuck(f"{self.name} does not get through: {self.doing}\n{self.told}") from error
+                    raise Stuck(f"{self.name} does not get through: {self.doing}\n{self.client_log}") from error
                 if not self.stopping.is_set() and now > begun + REPLACED_S:
                     raise Hung(self.doing) from error
             else:
@@ -299,7 +299,7 @@ class TransactionalProducer(Worker):
         ):
             with contextlib.suppress(KafkaException):  # the fatal error itself
                 producer.poll(0)  # what librdkafka has logged comes with a poll
-            self.history.refused.append(f"{self.name} in {transaction}: {error}\n{self.told}")
+            self.history.refused.append(f"{self.name} in {transaction}: {error}\n{self.client_log}")
         if error.txn_requires_abort():
             try:
                 self._insist(lambda: producer.abort_transaction(10), "abort after an error")
@@ -335,7 +335,7 @@ class GroupConsumer(Worker):
         self._session = 0
 
     def work(self) -> None:
-        """Until told to stop."""
+        """Until it is stopped."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -350,7 +350,7 @@ class GroupConsumer(Worker):
                 "topic.metadata.refresh.interval.ms": 5_000,
                 "error_cb": lambda _: None,
             }
-            | self.told.config()
+            | self.client_log.config()
         )
         consumer.subscribe(self._topics, on_assign=self._moved, on_revoke=self._moved, on_lost=self._moved)
         try:
@@ -382,7 +382,7 @@ def read_everything(bootstrap: str, places: list[Place]) -> dict[Place, list[tup
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "logger": Told(),
+            "logger": ClientLog(),
         }
     )
     rows: dict[Place, list[tuple[int, int]]] = {place: [] for place in places}
@@ -425,5 +425,5 @@ def end(workers: list[Worker]) -> list[str]:
         if worker.failure is not None:
             failures.append(f"{worker.name}: {worker.failure!r}")
         elif worker.is_alive():
-            failures.append(f"{worker.name} does not end: {worker.doing}\n{worker.told}")
+            failures.append(f"{worker.name} does not end: {worker.doing}\n{worker.client_log}")
     return failures

@@ -39,8 +39,8 @@ def test_a_story_on_a_broker_that_is_there(name, klamm):
 
 def test_the_web_service_passes_its_own_tests():
     plugin = ["-p", "klamm.testing.plugin"] if not _installed() else []
-    said = run("-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", *plugin, "examples/service")
-    assert "3 passed" in said
+    output = run("-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", *plugin, "examples/service")
+    assert "3 passed" in output
 
 
 def _installed() -> bool:

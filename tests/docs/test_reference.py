@@ -24,7 +24,7 @@ def generate():
 
 
 def test_no_page_is_stale():
-    """In a process of its own: click remembers the help option of a command as whoever asked first saw it."""
+    """In a process of its own: click caches the help option of a command at its first use."""
     done = subprocess.run(
         [sys.executable, DOCS / "generate.py", "--check"], capture_output=True, text=True, check=False
     )

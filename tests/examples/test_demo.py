@@ -35,45 +35,45 @@ def run_demo(tmp_path):
         return process, tmp_path / "out.txt"
 
     yield start
-    for each in started:
-        if each.poll() is None:
-            each.terminate()
+    for process in started:
+        if process.poll() is None:
+            process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                each.wait(60)
-            each.kill()
+                process.wait(60)
+            process.kill()
 
 
 def left_behind(folder):
     """Processes that have to do with a folder."""
-    found = []
+    left = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             words = [process.cwd(), *process.cmdline()]
             if process.pid != os.getpid() and any(str(folder) in word for word in words):
-                found.append(" ".join(words))
-    return found
+                left.append(" ".join(words))
+    return left
 
 
 def nothing_is_left(tmp_path):
     assert list((tmp_path / "temporary").iterdir()) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.txt", "temporary"]
     deadline = time.monotonic() + 60
-    while (found := left_behind(tmp_path)) and time.monotonic() < deadline:
+    while (left := left_behind(tmp_path)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert found == []
+    assert left == []
 
 
 @pytest.mark.timeout(600)
 def test_the_books_are_equal_at_the_end(run_demo, tmp_path):
     process, out = run_demo("--seconds", "3", "--rate", "150")
     code = process.wait(540)
-    said = out.read_text()
-    assert code == 0, said
-    assert "Klamm is ready on 127.0.0.1:" in said
-    assert "Equal: every transaction counts once, everywhere." in said
-    rows = [line for line in said.splitlines() if line.startswith("│")]
-    assert len(rows) == 10, said
-    assert all("equal" in row for row in rows), said
+    output = out.read_text()
+    assert code == 0, output
+    assert "Klamm is ready on 127.0.0.1:" in output
+    assert "Equal: every transaction counts once, everywhere." in output
+    rows = [line for line in output.splitlines() if line.startswith("│")]
+    assert len(rows) == 10, output
+    assert all("equal" in row for row in rows), output
     for words in ("balances table", "spend per minute", "suspicious", "dead letters", "rows in the lake"):
         assert any(words in row for row in rows), words
     nothing_is_left(tmp_path)

@@ -1,4 +1,4 @@
-"""tools/install.py: what is told of what pip says."""
+"""tools/install.py: the progress it shows for the output of pip."""
 
 import importlib.util
 from pathlib import Path
@@ -10,9 +10,9 @@ SCRIPT = Path(__file__).parents[2] / "tools" / "install.py"
 
 @pytest.fixture
 def install():
-    found = importlib.util.spec_from_file_location("install", SCRIPT)
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    spec = importlib.util.spec_from_file_location("install", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     return module
 
 

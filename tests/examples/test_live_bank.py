@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from live_bank import dashboard
 from live_bank.app import DIFFERS, EQUAL, judge
-from live_bank.check import Found, compare
+from live_bank.check import Results, compare
 from live_bank.generator import ACCOUNTS, Customers
 from live_bank.lake import Lake
 from live_bank.processes import Interrupts
@@ -41,9 +41,9 @@ def small_books():
     )
 
 
-def as_found(books):
-    """What everybody would have found who made no mistake."""
-    return Found(
+def right_results(books):
+    """The results of services and a pipeline without a mistake."""
+    return Results(
         sent=books.records,
         bad_sent=books.bad.total(),
         account_service_saw=books.records,
@@ -57,7 +57,7 @@ def as_found(books):
     )
 
 
-def told(width=100):
+def recorded_steps(width=100):
     return Steps(Console(file=io.StringIO(), width=width, highlight=False))
 
 
@@ -99,12 +99,12 @@ def test_customers_know_what_they_send():
             with pytest.raises(BadRecord):
                 read_transaction(value)
             continue
-        found = read_transaction(value)
-        assert found.account.encode() == key
-        assert found.amount * 100 == cents
-        assert found.minute[:16] == found.at[:16]
-        seen.add(found.account)
-        assert (found.kind == "opening") == (place < len(ACCOUNTS))
+        entry = read_transaction(value)
+        assert entry.account.encode() == key
+        assert entry.amount * 100 == cents
+        assert entry.minute[:16] == entry.at[:16]
+        seen.add(entry.account)
+        assert (entry.kind == "opening") == (place < len(ACCOUNTS))
     assert seen == set(ACCOUNTS)
     assert 0 < bad < 200
 
@@ -115,60 +115,60 @@ def test_the_same_seed_is_the_same_story():
 
 
 def test_equal_books_are_equal():
-    books, steps = small_books(), told()
-    assert judge(books, as_found(books), steps) == EQUAL
-    said = steps.console.file.getvalue()
-    assert "Equal: every transaction counts once, everywhere." in said
-    assert said.count("equal") == len(compare(books, as_found(books)))
+    books, steps = small_books(), recorded_steps()
+    assert judge(books, right_results(books), steps) == EQUAL
+    output = steps.console.file.getvalue()
+    assert "Equal: every transaction counts once, everywhere." in output
+    assert output.count("equal") == len(compare(books, right_results(books)))
 
 
-def wrong_balance(found):
-    found.balances["ada"].balance += Decimal("0.01")
+def wrong_balance(results):
+    results.balances["ada"].balance += Decimal("0.01")
 
 
-def counted_twice(found):
-    found.balances["ken"].transactions += 1
+def counted_twice(results):
+    results.balances["ken"].transactions += 1
 
 
-def lost_account(found):
-    del found.balances["ken"]
+def lost_account(results):
+    del results.balances["ken"]
 
 
-def wrong_service(found):
-    found.account_service["ada"].balance -= 1
+def wrong_service(results):
+    results.account_service["ada"].balance -= 1
 
 
-def one_unseen_by_accounts(found):
-    found.account_service_saw -= 1
+def one_unseen_by_accounts(results):
+    results.account_service_saw -= 1
 
 
-def one_unseen_by_logging(found):
-    found.logging_service_saw -= 1
+def one_unseen_by_logging(results):
+    results.logging_service_saw -= 1
 
 
-def wrong_minute(found):
-    found.spend["ken", "2026-01-05T08:02:00.000000Z"] = found.spend.pop(("ken", "2026-01-05T08:01:00.000000Z"))
+def wrong_minute(results):
+    results.spend["ken", "2026-01-05T08:02:00.000000Z"] = results.spend.pop(("ken", "2026-01-05T08:01:00.000000Z"))
 
 
-def suspicion_twice(found):
-    found.suspicious[5] += 1
+def suspicion_twice(results):
+    results.suspicious[5] += 1
 
 
-def letter_of_another(found):
-    found.dead_letters = Counter({(0, 3): 1, (1, 0): 1})
+def letter_of_another(results):
+    results.dead_letters = Counter({(0, 3): 1, (1, 0): 1})
 
 
-def row_twice_and_row_lost(found):
-    found.lake.subtract([1])
-    found.lake.update([2])
+def row_twice_and_row_lost(results):
+    results.lake.subtract([1])
+    results.lake.update([2])
 
 
-def one_sent_and_lost(found):
-    found.sent += 1
+def one_sent_and_lost(results):
+    results.sent += 1
 
 
-def one_bad_more(found):
-    found.bad_sent += 1
+def one_bad_more(results):
+    results.bad_sent += 1
 
 
 @pytest.mark.parametrize(
@@ -189,27 +189,27 @@ def one_bad_more(found):
     ],
 )
 def test_a_mistake_is_found(mistake, words):
-    books, steps = small_books(), told(width=200)
-    found = as_found(books)
-    mistake(found)
-    assert judge(books, found, steps) == DIFFERS
-    said = steps.console.file.getvalue()
-    assert words in said
-    assert said.count("DIFFERS") == 1
-    assert "Equal" not in said
+    books, steps = small_books(), recorded_steps(width=200)
+    results = right_results(books)
+    mistake(results)
+    assert judge(books, results, steps) == DIFFERS
+    output = steps.console.file.getvalue()
+    assert words in output
+    assert output.count("DIFFERS") == 1
+    assert "Equal" not in output
 
 
 def test_many_differences_are_counted_and_some_are_told():
     books = recompute((0, place, transaction(place, "ada", "1.00")) for place in range(100))
-    found = as_found(books)
-    found.lake.clear()
-    (line,) = [each for each in compare(books, found) if not each.equal]
+    results = right_results(books)
+    results.lake.clear()
+    (line,) = [compared for compared in compare(books, results) if not compared.equal]
     assert len(line.differences) == 6
     assert line.differences[-1] == "and 95 more"
 
 
 def test_an_empty_bank_is_equal():
-    assert all(line.equal for line in compare(Books(), Found()))
+    assert all(line.equal for line in compare(Books(), Results()))
 
 
 def test_the_lake_is_what_a_reader_of_parquet_sees(tmp_path):
@@ -220,17 +220,17 @@ def test_the_lake_is_what_a_reader_of_parquet_sees(tmp_path):
     lake = Lake(tmp_path)
     write("a.parquet", [1, 2])
     write("_klamm/staged.parquet", [1, 2])
-    lake.look()
+    lake.refresh()
     assert (lake.rows, lake.files) == (2, 1)
     write("b.parquet", [3])
-    lake.look()
+    lake.refresh()
     assert (lake.rows, lake.files) == (3, 2)
     assert lake.ids() == Counter([1, 2, 3])
 
 
 def test_a_lake_that_is_not_there_yet_is_empty(tmp_path):
     lake = Lake(tmp_path / "no")
-    lake.look()
+    lake.refresh()
     assert (lake.rows, lake.files, lake.ids()) == (0, 0, Counter())
 
 

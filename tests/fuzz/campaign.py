@@ -90,10 +90,10 @@ class Campaign:
                     self._throw(kind, frames)
                     self._probe(probe)
                     if self.outcome.connections % LOOK_EVERY == 0:
-                        self._look(probe, topic, before)
+                        self._check_node(probe, topic, before)
                     if time.monotonic() >= deadline:
                         break
-            self._look(probe, topic, before)
+            self._check_node(probe, topic, before)
         return self.outcome
 
     def _volley(self, plausible: list[tuple[str, bytes]]) -> Iterator[tuple[str, list[bytes]]]:
@@ -133,10 +133,10 @@ class Campaign:
         try:
             probe.call("api_versions", 0)
         except OSError as error:
-            raise self._violation(f"the probe was not answered: {error!r}") from None
+            raise self._violation(f"the probe got no reply: {error!r}") from None
         self.outcome.slowest_probe_ms = max(self.outcome.slowest_probe_ms, (time.monotonic() - begun) * 1000)
 
-    def _look(self, probe: Wire, topic: str, before: Usage) -> None:
+    def _check_node(self, probe: Wire, topic: str, before: Usage) -> None:
         outcome = self.outcome
         value = b"alive %d" % outcome.frames
         reply = probe.produce(topic, batch(value))
@@ -154,11 +154,11 @@ class Campaign:
             raise self._violation(f"{outcome.descriptors_grown} more descriptors are open")
         if outcome.sockets_grown > SOCKETS_MAX:
             raise self._violation(f"{outcome.sockets_grown} more sockets are open")
-        said = self._node.log()
+        log = self._node.log()
         for complaint in LOG_COMPLAINTS:
-            if complaint in said:
-                where = said.index(complaint)
-                raise self._violation(f"the log says {said[max(0, where - 300) : where + 1500]}")
+            if complaint in log:
+                where = log.index(complaint)
+                raise self._violation(f"the log has {log[max(0, where - 300) : where + 1500]}")
 
     def _violation(self, text: str) -> Violation:
         frames = "\n".join(f"  {kind}: {frame[:400].hex()}" for kind, frame in self._recent)

@@ -33,7 +33,7 @@ def samples(topic, topic_id):
         "api_versions": {"client_software_name": "fuzz", "client_software_version": "1"},
         "create_topics": {"topics": [{"name": topic, "num_partitions": 1, "replication_factor": 1}], "timeout": 100,
                           "validate_only": True},
-        "delete_topics": {"topic_names": ["nobody"], "topics": [{"name": "nobody"}]},
+        "delete_topics": {"topic_names": ["unknown"], "topics": [{"name": "unknown"}]},
         "delete_records": {"topics": [{"name": topic, "partitions": [{"partition_index": 0, "offset": 0}]}]},
         "offset_for_leader_epoch": {"topics": [{"topic": topic, "partitions": [{"partition": 0}]}]},
         "describe_configs": {"resources": [{**config, "configuration_keys": ["retention.ms"]}]},

@@ -5,6 +5,7 @@ authorizer, which Klamm is not yet: it gets GUARDED and REFUSED instead. Every m
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -71,11 +72,10 @@ def an_admin_ends_a_transaction_by_hand(bootstrap: str) -> None:
         with Producer(bootstrap_servers=bootstrap) as other:
             other.send(name, b"behind it").result(PATIENCE_S)
         admin.abort_transaction(where, state.producer_id, state.producer_epoch, max(state.coordinator_epoch, 0))
-        assert [each.value for each in read_all(bootstrap, name, 1, isolation_level="read_committed")] == [b"behind it"]
-        open_ones = [
-            each for each in admin.describe_producers([where])[where] if each.transaction_start_offset is not None
-        ]
-        assert open_ones == []
+        committed = read_all(bootstrap, name, 1, isolation_level="read_committed")
+        assert [record.value for record in committed] == [b"behind it"]
+        states = admin.describe_producers([where])[where]
+        assert [state for state in states if state.transaction_start_offset is not None] == []
 
 
 def _hanging(bootstrap: str) -> Producer:
@@ -130,8 +130,8 @@ def what_has_settings_is_listed(bootstrap: str) -> None:
 
 
 ONE_BROKER: dict[str, Story] = {
-    each.__name__: each
-    for each in (
+    story.__name__: story
+    for story in (
         an_admin_asks_what_it_may_do,
         an_admin_ends_a_transaction_by_hand,
         an_admin_sets_feature_levels,
@@ -173,11 +173,11 @@ def replicas_move_and_moves_are_taken_back(bootstrap: str) -> None:
                 "follower.replication.throttled.replicas": "*",
             },
             **{
-                ConfigResource.broker(each): {
+                ConfigResource.broker(broker): {
                     "leader.replication.throttled.rate": 1000,
                     "follower.replication.throttled.rate": 1000,
                 }
-                for each in (one, two)
+                for broker in (one, two)
             },
         }
         admin.alter_configs(slowly)
@@ -204,9 +204,9 @@ def preferred_leaders_are_elected(bootstrap: str) -> None:
     with Admin(bootstrap_servers=bootstrap) as admin:
         one, two = sorted(broker.id for broker in admin.describe_cluster().brokers)[:2]
         where = _placed(admin, one, two)
-        until(lambda: set(_partition(admin, where).isr) == {one, two}, "both are in sync")
+        until(lambda: len(_partition(admin, where).isr) == 2, "both are in sync")
         admin.alter_partition_reassignments({where: [two, one]})
-        until(lambda: _partition(admin, where).replicas == (two, one), "the other is preferred")
+        until(lambda: _partition(admin, where).replicas[0] == two, "the other is preferred")
         assert _partition(admin, where).leader == one
         assert admin.elect_leaders([where]) == {where: True}
         until(lambda: _partition(admin, where).leader == two, "the preferred replica leads")
@@ -219,7 +219,7 @@ def preferred_leaders_are_elected(bootstrap: str) -> None:
 
 def replicas_change_their_directory(bootstrap: str) -> None:
     with Admin(bootstrap_servers=bootstrap) as admin:
-        broker = min(each.id for each in admin.describe_cluster().brokers)
+        broker = min(node.id for node in admin.describe_cluster().brokers)
         where = _placed(admin, broker)
         with Producer(bootstrap_servers=bootstrap) as producer:
             producer.send(where.topic, b"moves along").result(PATIENCE_S)
@@ -227,13 +227,15 @@ def replicas_change_their_directory(bootstrap: str) -> None:
         def homes() -> dict[str, bool]:
             """The directories it lies in, and whether that is only its future there."""
             dirs = admin.describe_log_dirs([broker])[broker]
-            return {each.path: each.replicas[where].is_future for each in dirs if where in each.replicas}
+            return {
+                directory.path: directory.replicas[where].is_future for directory in dirs if where in directory.replicas
+            }
 
         (before,) = homes()
         (other,) = {log_dir.path for log_dir in admin.describe_log_dirs([broker])[broker]} - {before}
         admin.alter_replica_log_dirs({(where, broker): other})
         until(lambda: homes() == {other: False}, "the replica lies in the other directory")
-        assert [each.value for each in read_all(bootstrap, where.topic, 1)] == [b"moves along"]
+        assert [record.value for record in read_all(bootstrap, where.topic, 1)] == [b"moves along"]
         _refused(ErrorCode.LOG_DIR_NOT_FOUND, lambda: admin.alter_replica_log_dirs({(where, broker): "/there/is/none"}))
 
 
@@ -243,8 +245,8 @@ def nobody_unknown_is_unregistered(bootstrap: str) -> None:
 
 
 MOVING: dict[str, Story] = {
-    each.__name__: each
-    for each in (
+    story.__name__: story
+    for story in (
         replicas_move_and_moves_are_taken_back,
         preferred_leaders_are_elected,
         replicas_change_their_directory,
@@ -261,13 +263,13 @@ def voters_come_and_go(bootstrap: str, voter: int, listener: tuple[str, str, int
     with Admin(bootstrap_servers=bootstrap) as admin:
 
         def voters() -> set[int]:
-            return {each.replica_id for each in admin.describe_quorum().voters}
+            return {replica.replica_id for replica in admin.describe_quorum().voters}
 
         def watching() -> bytes | None:
-            found = [
+            directories = [
                 observer.directory_id for observer in admin.describe_quorum().observers if observer.replica_id == voter
             ]
-            return found[0] if found else None
+            return directories[0] if directories else None
 
         directory = until(watching, "the node follows the quorum")
         assert isinstance(directory, bytes)
@@ -276,7 +278,7 @@ def voters_come_and_go(bootstrap: str, voter: int, listener: tuple[str, str, int
         admin.add_raft_voter(voter, directory, [listener])
         until(lambda: voters() == before | {voter}, "the node votes")
         assert admin.describe_quorum().nodes[voter] == (listener,)
-        _refused(ErrorCode.DUPLICATE_VOTER, lambda: admin.add_raft_voter(voter, directory, [listener]))
+        _refused(ErrorCode.DUPLICATE_VOTER, partial(admin.add_raft_voter, voter, directory, [listener]))
         admin.remove_raft_voter(voter, directory)
         until(lambda: voters() == before, "the node votes no more")
         _refused(ErrorCode.VOTER_NOT_FOUND, lambda: admin.remove_raft_voter(voter, directory))
@@ -298,7 +300,8 @@ def access_rules_are_kept_found_and_deleted(bootstrap: str) -> None:
         admin.create_acls([read, deny])
         admin.create_acls([read])
         admin.create_acls([])
-        until(lambda: admin.describe_acls(mine) == sorted([read, deny]), "both rules are there")
+        until(lambda: len(admin.describe_acls(mine)) == 2, "both rules are there")
+        assert admin.describe_acls(mine) == sorted([read, deny])
         assert set(admin.describe_acls()) >= {read, deny}
         assert admin.describe_acls(AclFilter(AclResourceType.TOPIC, name)) == [read]
         matching = AclFilter(AclResourceType.GROUP, f"{name}-7", pattern_type=PatternType.MATCH)
@@ -323,13 +326,9 @@ def quotas_are_set_found_and_taken_away(bootstrap: str) -> None:
         admin.alter_client_quotas({of_user: rates}, validate_only=True)
         assert admin.describe_client_quotas({"user": user}) == {}
         admin.alter_client_quotas({of_user: rates, pair: {"request_percentage": 50}, of_all: {"producer_byte_rate": 5}})
-        until(lambda: admin.describe_client_quotas({"user": user}, strict=True) == {of_user: rates}, "the user's")
-        until(
-            lambda: (
-                admin.describe_client_quotas({"user": user}) == {of_user: rates, pair: {"request_percentage": 50.0}}
-            ),
-            "the user's, of all clients",
-        )
+        until(lambda: len(admin.describe_client_quotas({"user": user})) == 2, "the user's and the pair's")
+        assert admin.describe_client_quotas({"user": user}, strict=True) == {of_user: rates}
+        assert admin.describe_client_quotas({"user": user}) == {of_user: rates, pair: {"request_percentage": 50.0}}
         assert admin.describe_client_quotas({"user": None}) == {of_all: {"producer_byte_rate": 5.0}}
         assert {of_user, pair} <= admin.describe_client_quotas({"user": "*"}).keys()
         assert of_user in admin.describe_client_quotas()
@@ -351,23 +350,23 @@ def passwords_are_set_and_taken_away(bootstrap: str) -> None:
         assert admin.describe_user_scram_credentials([anna]) == {anna: []}
         admin.alter_user_scram_credentials({(anna, small): "secret", (berta, large): "hidden"}, iterations=8192)
         admin.alter_user_scram_credentials({(anna, large): "secret"})
-        found = {anna: [ScramCredential(small, 8192), ScramCredential(large, 4096)]}
-        until(lambda: admin.describe_user_scram_credentials([anna]) == found, "anna has two")
+        credentials = {anna: [ScramCredential(small, 8192), ScramCredential(large, 4096)]}
+        until(lambda: admin.describe_user_scram_credentials([anna]) == credentials, "anna has two")
         assert admin.describe_user_scram_credentials().keys() >= {anna, berta}
         _refused(
             ErrorCode.UNACCEPTABLE_CREDENTIAL,
             lambda: admin.alter_user_scram_credentials({(anna, small): "x"}, iterations=7),
         )
         admin.alter_user_scram_credentials(delete=[(anna, small), (berta, large)])
-        until(lambda: admin.describe_user_scram_credentials([anna])[anna] == found[anna][1:], "anna has one")
+        until(lambda: admin.describe_user_scram_credentials([anna])[anna] == credentials[anna][1:], "anna has one")
         admin.alter_user_scram_credentials(delete=[(anna, large)])
         until(lambda: anna not in admin.describe_user_scram_credentials(), "anna is gone")
         _refused(ErrorCode.RESOURCE_NOT_FOUND, lambda: admin.alter_user_scram_credentials(delete=[(anna, large)]))
 
 
 ACCESS: dict[str, Story] = {
-    each.__name__: each
-    for each in (
+    story.__name__: story
+    for story in (
         access_rules_are_kept_found_and_deleted,
         quotas_are_set_found_and_taken_away,
         passwords_are_set_and_taken_away,
@@ -403,7 +402,7 @@ def is_refused_in_words(bootstrap: str, call: Callable[[Admin], object], name: s
     """The error names the API and the broker that does not speak of it."""
     with Admin(bootstrap_servers=bootstrap) as admin, pytest.raises(UnsupportedVersionError) as refusal:
         call(admin)
-    said = str(refusal.value)
-    assert "UNSUPPORTED_VERSION" in said, said
-    assert "".join(word.capitalize() for word in name.split("_")) in said, said
-    assert bootstrap in said, said
+    message = str(refusal.value)
+    assert "UNSUPPORTED_VERSION" in message, message
+    assert "".join(word.capitalize() for word in name.split("_")) in message, message
+    assert bootstrap in message, message

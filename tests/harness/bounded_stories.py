@@ -43,10 +43,10 @@ def after_the_first_rows(change: Callable[[], Awaitable[object]]) -> Iterator[No
         if seen == [True]:
             seen.append(False)
             await change()
-        found = await poll(self, *args, **options)
-        if found.num_rows and not seen:
+        rows = await poll(self, *args, **options)
+        if rows.num_rows and not seen:
             seen.append(True)
-        return found
+        return rows
 
     with patch.object(AsyncConsumer, "poll_arrow", polled):
         yield
@@ -62,8 +62,8 @@ def what_is_deleted_while_it_is_read_does_not_take_the_rest_with_it(bootstrap: s
             await admin.delete_records({where: 300})
 
     with after_the_first_rows(delete):
-        found = table(name, bootstrap, **SMALL_FETCHES)
-    offsets = found["offset"].to_pylist()
+        rows = table(name, bootstrap, **SMALL_FETCHES)
+    offsets = rows["offset"].to_pylist()
     assert offsets == sorted(set(offsets))
     assert offsets[0] == 0, "what was there when it began"
     assert [offset for offset in offsets if offset >= 300] == list(range(300, COUNT))
@@ -130,7 +130,7 @@ def moments_are_told_as_people_tell_them(bootstrap: str) -> None:
         producer.send(name, b"20", partition=0, timestamp=now_ms)
 
     def numbers(**options) -> list[int]:
-        return sorted(int(each) for each in table(name, bootstrap, **options)["value"].to_pylist())
+        return sorted(int(value) for value in table(name, bootstrap, **options)["value"].to_pylist())
 
     moment = dt.datetime.fromtimestamp(BASE_MS / 1000 + 10, dt.UTC)
     elsewhere = moment.astimezone(dt.timezone(dt.timedelta(hours=-7)))
@@ -148,8 +148,8 @@ def moments_are_told_as_people_tell_them(bootstrap: str) -> None:
 
 
 BOUNDED: dict[str, Story] = {
-    each.__name__: each
-    for each in (
+    story.__name__: story
+    for story in (
         what_is_deleted_while_it_is_read_does_not_take_the_rest_with_it,
         a_topic_that_is_deleted_while_it_is_read_is_told,
         another_topic_of_that_name_is_not_mixed_in,

@@ -35,7 +35,9 @@ Story = Callable[[str], None]
 def topic(bootstrap: str, partitions: int = 1, **configs: str) -> str:
     name = unique("client")
     with Admin(bootstrap_servers=bootstrap) as admin:
-        admin.create_topic(name, partitions, 1, configs={key.replace("_", "."): each for key, each in configs.items()})
+        admin.create_topic(
+            name, partitions, 1, configs={key.replace("_", "."): value for key, value in configs.items()}
+        )
     return name
 
 
@@ -44,25 +46,25 @@ def reader(bootstrap: str, **settings) -> Consumer:
 
 
 def read(consumer: Consumer, count: int) -> list:
-    found: list = []
+    records: list = []
     deadline = time.monotonic() + PATIENCE_S
-    while len(found) < count:
-        assert time.monotonic() < deadline, f"{len(found)} of {count} records came"
-        found += consumer.poll(1.0)
-    return found
+    while len(records) < count:
+        assert time.monotonic() < deadline, f"{len(records)} of {count} records came"
+        records += consumer.poll(1.0)
+    return records
 
 
 def read_all(bootstrap: str, name: str, count: int, **settings) -> list:
     with reader(bootstrap, **settings) as consumer:
-        consumer.assign([(name, each) for each in consumer.partitions_for(name)])
+        consumer.assign([(name, partition) for partition in consumer.partitions_for(name)])
         return read(consumer, count)
 
 
 def until(condition: Callable[[], object], what: str) -> object:
     deadline = time.monotonic() + PATIENCE_S
-    while not (found := condition()):
+    while not (result := condition()):
         assert time.monotonic() < deadline, what
-    return found
+    return result
 
 
 def records_come_back_as_they_went(bootstrap: str) -> None:
@@ -79,9 +81,9 @@ def records_come_back_as_they_went(bootstrap: str) -> None:
                 producer.send(name, value, key, partition=1, headers=headers, timestamp=at)
                 for key, value, headers, at in sent
             ]
-        assert [each.metadata.partition for each in promised] == [1] * 4
+        assert [delivery.metadata.partition for delivery in promised] == [1] * 4
     got = read_all(bootstrap, name, 20)
-    assert [each.offset for each in got] == list(range(20))
+    assert [record.offset for record in got] == list(range(20))
     for number, record in enumerate(got):
         key, value, headers, at = sent[number % 4]
         assert (record.key, record.value, record.headers, record.timestamp) == (key, value, tuple(headers), at)
@@ -92,8 +94,8 @@ def every_acks_delivers(bootstrap: str) -> None:
     name = topic(bootstrap)
     for acks in (0, 1, "all"):
         with Producer(bootstrap_servers=bootstrap, acks=acks) as producer:
-            promised = [producer.send(name, b"%d" % each) for each in range(10)]
-        offsets = [each.metadata.offset for each in promised]
+            promised = [producer.send(name, b"%d" % number) for number in range(10)]
+        offsets = [delivery.metadata.offset for delivery in promised]
         assert all(offset == -1 for offset in offsets) if acks == 0 else offsets == sorted(offsets)
     assert len(read_all(bootstrap, name, 30)) == 30
 
@@ -123,8 +125,9 @@ def transactions_are_seen_whole_or_not_at_all(bootstrap: str) -> None:
             pass
         with producer.transaction():
             producer.send(name, b"committed", partition=0)
-    assert {each.value for each in read_all(bootstrap, name, 11, isolation_level="read_committed")} == {b"committed"}
-    assert {each.value for each in read_all(bootstrap, name, 12)} == {b"committed", b"aborted"}
+    committed = read_all(bootstrap, name, 11, isolation_level="read_committed")
+    assert {record.value for record in committed} == {b"committed"}
+    assert {record.value for record in read_all(bootstrap, name, 12)} == {b"committed", b"aborted"}
     with Admin(bootstrap_servers=bootstrap) as admin:
         assert admin.list_group_offsets(group, require_stable=True)[TopicPartition(name, 0)].offset == 5
 
@@ -157,7 +160,7 @@ def an_older_producer_is_fenced(bootstrap: str) -> None:
             old.begin_transaction()
         with new.transaction():
             new.send(name, b"new")
-    assert [each.value for each in read_all(bootstrap, name, 1, isolation_level="read_committed")] == [b"new"]
+    assert [record.value for record in read_all(bootstrap, name, 1, isolation_level="read_committed")] == [b"new"]
 
 
 def transactions_have_their_order(bootstrap: str) -> None:
@@ -188,8 +191,8 @@ def a_group_goes_on_where_it_stopped(bootstrap: str, **settings) -> None:
         seen += rest
         consumer.commit()
         committed = consumer.committed([(name, 0), (name, 1)])
-        assert [each.offset for each in committed.values() if each] == [50, 50]
-    assert sorted(int(each.value) for each in seen) == list(range(100))
+        assert [position.offset for position in committed.values() if position] == [50, 50]
+    assert sorted(int(record.value) for record in seen) == list(range(100))
 
 
 def members_share_partitions(bootstrap: str, **settings) -> None:
@@ -254,10 +257,10 @@ def positions_can_be_chosen(bootstrap: str) -> None:
         assert read(consumer, 50)[0].offset == 0
         consumer.seek_to_end()
         assert consumer.position(first) == 50
-        found = consumer.offsets_for_times({first: base + 10, second: base})
-        assert found[first] is not None
-        assert (found[first].offset, found[first].timestamp) == (10, base + 10)
-        assert found[second] is None
+        offsets = consumer.offsets_for_times({first: base + 10, second: base})
+        assert offsets[first] is not None
+        assert (offsets[first].offset, offsets[first].timestamp) == (10, base + 10)
+        assert offsets[second] is None
         assert consumer.beginning_offsets([first, second]) == {first: 0, second: 0}
         assert consumer.end_offsets([first, second]) == {first: 50, second: 0}
         consumer.pause(first)
@@ -291,8 +294,8 @@ def asyncio_works_the_same(bootstrap: str) -> None:
     async def main() -> list[int]:
         async with AsyncProducer(bootstrap_servers=bootstrap, value_serializer="json") as producer:
             promised = [await producer.send(name, {"number": number}) for number in range(100)]
-            landed = [await each for each in promised]
-            assert len({(each.partition, each.offset) for each in landed}) == 100
+            landed = [await delivery for delivery in promised]
+            assert len({(metadata.partition, metadata.offset) for metadata in landed}) == 100
         seen = []
         settings = {"bootstrap.servers": bootstrap, "auto.offset.reset": "earliest", "group.id": unique("group")}
         async with AsyncConsumer(settings, value_deserializer="json") as consumer:
@@ -311,21 +314,21 @@ def columns_go_in_and_out(bootstrap: str) -> None:
     count = 5000
     table = pa.table(
         {
-            "id": pa.array([b"%d" % each for each in range(count)]),
-            "body": pa.array(["v" * (each % 300) for each in range(count)]),
+            "id": pa.array([b"%d" % number for number in range(count)]),
+            "body": pa.array(["v" * (number % 300) for number in range(count)]),
         }
     )
     for settings in ({}, {"compression_type": "zstd"}):
         with Producer(bootstrap_servers=bootstrap, **settings) as producer:
             promised = producer.send_arrow(name, table, key="id", value="body")
             producer.flush()
-            assert all(each.metadata.offset >= 0 for each in promised)
+            assert all(delivery.metadata.offset >= 0 for delivery in promised)
     with Producer(bootstrap_servers=bootstrap) as producer:
-        placed = {each: producer.send(name, b"", b"%d" % each) for each in range(20)}
-    found = klamm.read_topic(name, bootstrap=bootstrap, timeout_s=PATIENCE_S)
-    assert found.num_rows == 2 * count + 20
-    assert found.schema.names[:6] == ["key", "value", "topic", "partition", "offset", "timestamp"]
-    rows = found.to_pylist()
+        placed = {number: producer.send(name, b"", b"%d" % number) for number in range(20)}
+    whole = klamm.read_topic(name, bootstrap=bootstrap, timeout_s=PATIENCE_S)
+    assert whole.num_rows == 2 * count + 20
+    assert whole.schema.names[:6] == ["key", "value", "topic", "partition", "offset", "timestamp"]
+    rows = whole.to_pylist()
     for row in rows:
         number = int(row["key"])
         if row["value"]:
@@ -336,13 +339,13 @@ def columns_go_in_and_out(bootstrap: str) -> None:
         offsets = [row["offset"] for row in rows if row["partition"] == partition]
         assert offsets == list(range(len(offsets)))
     with reader(bootstrap) as consumer:
-        consumer.assign([(name, each) for each in range(3)])
+        consumer.assign([(name, partition) for partition in range(3)])
         polled = 0
-        while polled < found.num_rows:
+        while polled < whole.num_rows:
             batch = consumer.poll_arrow(PATIENCE_S)
             assert batch.num_rows
             polled += batch.num_rows
-        assert polled == found.num_rows
+        assert polled == whole.num_rows
 
 
 def too_much_is_refused_or_split(bootstrap: str) -> None:
@@ -352,9 +355,9 @@ def too_much_is_refused_or_split(bootstrap: str) -> None:
             producer.send(name, b"x" * 20_000).result(PATIENCE_S)
         with pytest.raises(RecordTooLargeError):
             producer.send(name, b"x" * 2_000_000)
-        promised = [producer.send(name, b"%04d" % each + b"x" * 1000) for each in range(60)]
-        assert [each.result(PATIENCE_S).offset for each in promised] == list(range(60))
-    assert [int(each.value[:4]) for each in read_all(bootstrap, name, 60)] == list(range(60))
+        promised = [producer.send(name, b"%04d" % number + b"x" * 1000) for number in range(60)]
+        assert [delivery.result(PATIENCE_S).offset for delivery in promised] == list(range(60))
+    assert [int(record.value[:4]) for record in read_all(bootstrap, name, 60)] == list(range(60))
 
 
 def an_admin_manages_topics(bootstrap: str) -> None:
@@ -368,10 +371,13 @@ def an_admin_manages_topics(bootstrap: str) -> None:
         with pytest.raises(SomeFailed) as failed:
             admin.create_topics([NewTopic(one, 1, 1), NewTopic(third, 1, 1)])
         assert (set(failed.value.failures), set(failed.value.results)) == ({one}, {third})
-        until(lambda: {one, two, third} <= {each.name for each in admin.list_topics()}, "the topics are listed")
+        created = {one, two, third}
+        until(lambda: created <= {listed.name for listed in admin.list_topics()}, "the topics are listed")
         described = admin.describe_topics([one])[one]
         by_metadata = admin.describe_topics_by_metadata([one])[one]
-        assert [each.replicas for each in by_metadata.partitions] == [each.replicas for each in described.partitions]
+        assert [partition.replicas for partition in by_metadata.partitions] == [
+            partition.replicas for partition in described.partitions
+        ]
         assert [partition.partition for partition in described.partitions] == [0, 1]
         assert described.partitions[0].leader in described.partitions[0].replicas
         with pytest.raises(UnknownTopicOrPartitionError):
@@ -382,8 +388,8 @@ def an_admin_manages_topics(bootstrap: str) -> None:
         admin.alter_configs({resource: {"retention.ms": 1234, "cleanup.policy": (AlterOp.APPEND, "compact")}})
 
         def changed() -> bool:
-            found = admin.describe_configs([resource])[resource]
-            return found["retention.ms"].value == "1234" and "compact" in str(found["cleanup.policy"].value)
+            entries = admin.describe_configs([resource])[resource]
+            return entries["retention.ms"].value == "1234" and "compact" in str(entries["cleanup.policy"].value)
 
         until(changed, "the settings have changed")
         admin.alter_configs({resource: {"retention.ms": None}})
@@ -398,14 +404,14 @@ def an_admin_manages_topics(bootstrap: str) -> None:
         assert admin.list_offsets({where: OffsetSpec.LATEST})[where].offset == 10
         missing = TopicPartition(where.topic, where.partition + 100)
         available = admin.list_available_offsets({where: OffsetSpec.LATEST, missing: OffsetSpec.LATEST})
-        assert {partition: found.offset for partition, found in available.items()} == {where: 10}
+        assert {partition: end.offset for partition, end in available.items()} == {where: 10}
         assert admin.delete_records({where: 4}) == {where: 4}
         assert admin.list_offsets({where: OffsetSpec.EARLIEST})[where].offset == 4
         sizes = admin.describe_log_dirs(topics=[two])
-        assert any(where in each.replicas for dirs in sizes.values() for each in dirs)
+        assert any(where in directory.replicas for dirs in sizes.values() for directory in dirs)
         assert admin.elect_leaders([where], ElectionType.PREFERRED) == {where: False}
         admin.delete_topics([one, two, third])
-        until(lambda: not {one, two} & {each.name for each in admin.list_topics()}, "the topics are gone")
+        until(lambda: not {one, two} & {topic.name for topic in admin.list_topics()}, "the topics are gone")
 
 
 def an_admin_manages_groups(bootstrap: str) -> None:
@@ -421,7 +427,7 @@ def an_admin_manages_groups(bootstrap: str) -> None:
             described = admin.describe_groups([group])[group]
             assert described.state == "Stable"
             assert described.members[0].assignment == (where, TopicPartition(name, 1))
-            assert group in {each.group_id for each in admin.list_groups()}
+            assert group in {listed.group_id for listed in admin.list_groups()}
             with pytest.raises(GroupNotEmptyError):
                 admin.alter_group_offsets(group, {where: 7})
             with pytest.raises(GroupNotEmptyError):
@@ -474,8 +480,8 @@ CLASSIC: dict[str, Story] = {
 }
 
 STORIES: dict[str, Story] = {
-    each.__name__: each
-    for each in (
+    story.__name__: story
+    for story in (
         records_come_back_as_they_went,
         every_acks_delivers,
         a_key_has_one_partition,

@@ -68,7 +68,7 @@ class KlammCluster:
         self.cluster_id = prepare_cluster(
             self.planned, lambda node: {**(overrides or {}), **listeners.get(node.node_id, {})}
         )
-        self.nodes = [KlammNode(each, log_level, main) for each in self.planned]
+        self.nodes = [KlammNode(planned, log_level, main) for planned in self.planned]
 
     def __enter__(self) -> Self:
         return self.start()

@@ -38,13 +38,13 @@ def every_column_makes_the_round(bootstrap: str) -> None:
     )
     with Producer(bootstrap_servers=bootstrap) as producer:
         producer.send_arrow(name, rows, partition="where")
-    found = table(name, bootstrap).sort_by([("partition", "ascending"), ("offset", "ascending")]).to_pylist()
-    assert [each["key"] for each in found] == [b"c", b"a", None]
-    assert [each["value"] for each in found] == ["ümlaut".encode(), b"x", None]
-    assert [each["partition"] for each in found] == [0, 1, 1]
-    assert [each["timestamp"] for each in found] == [WHEN, WHEN, WHEN + dt.timedelta(seconds=1)]
-    assert {each["timestampType"] for each in found} == {0}
-    assert [each["headers"] for each in found][1] == [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]
+    received = table(name, bootstrap).sort_by([("partition", "ascending"), ("offset", "ascending")]).to_pylist()
+    assert [row["key"] for row in received] == [b"c", b"a", None]
+    assert [row["value"] for row in received] == ["ümlaut".encode(), b"x", None]
+    assert [row["partition"] for row in received] == [0, 1, 1]
+    assert [row["timestamp"] for row in received] == [WHEN, WHEN, WHEN + dt.timedelta(seconds=1)]
+    assert {row["timestampType"] for row in received} == {0}
+    assert [row["headers"] for row in received][1] == [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]
 
 
 def times_of_the_log_are_marked_as_such(bootstrap: str) -> None:
@@ -52,9 +52,9 @@ def times_of_the_log_are_marked_as_such(bootstrap: str) -> None:
     with Producer(bootstrap_servers=bootstrap) as producer:
         producer.send_arrow(name, pa.table({"value": [b"v"] * 3, "timestamp": pa.array([1, 2, 3], pa.timestamp("ms"))}))
         stamped = producer.send(name, b"v", timestamp=4).result(PATIENCE_S).timestamp
-    found = table(name, bootstrap)
-    assert found["timestampType"].to_pylist() == [1] * 4
-    assert found["timestamp"].to_pylist()[3].timestamp() * 1000 == pytest.approx(stamped)
+    rows = table(name, bootstrap)
+    assert rows["timestampType"].to_pylist() == [1] * 4
+    assert rows["timestamp"].to_pylist()[3].timestamp() * 1000 == pytest.approx(stamped)
     assert stamped > 4
 
 
@@ -67,27 +67,27 @@ def the_way_out_is_a_way_in(bootstrap: str) -> None:
         producer.send_arrow(second, table(first, bootstrap))
     order = [("partition", "ascending"), ("offset", "ascending")]
     columns = ["key", "value", "partition", "offset", "timestamp", "headers"]
-    one, two = (table(each, bootstrap).sort_by(order).select(columns) for each in (first, second))
+    one, two = (table(name, bootstrap).sort_by(order).select(columns) for name in (first, second))
     assert one.equals(two)
 
 
 def keys_choose_as_send_does_and_rows_without_key_go_somewhere(bootstrap: str) -> None:
     name = topic(bootstrap, 5)
-    keys = [None if each % 7 == 0 else b"%d" % each for each in range(500)]
+    keys = [None if number % 7 == 0 else b"%d" % number for number in range(500)]
     rows = pa.table({"key": pa.array(keys, pa.large_binary()), "value": pa.array([b"v"] * 500)})
     with Producer(bootstrap_servers=bootstrap, batch_size=1000) as producer:
         producer.send_arrow(name, rows)
-    found = table(name, bootstrap).to_pylist()
-    assert sorted(each["key"] or b"" for each in found) == sorted(key or b"" for key in keys)
-    assert all(each["partition"] == by_murmur2(each["key"], 5) for each in found if each["key"])
+    placed = table(name, bootstrap).to_pylist()
+    assert sorted(row["key"] or b"" for row in placed) == sorted(key or b"" for key in keys)
+    assert all(row["partition"] == by_murmur2(row["key"], 5) for row in placed if row["key"])
 
 
 def a_partitioner_of_the_users_is_asked(bootstrap: str) -> None:
     name = topic(bootstrap, 3)
-    rows = pa.table({"key": [b"%d" % each for each in range(30)], "value": [b"v"] * 30})
+    rows = pa.table({"key": [b"%d" % number for number in range(30)], "value": [b"v"] * 30})
     with Producer(bootstrap_servers=bootstrap, partitioner=lambda _t, key, count: int(key) % count) as producer:
         producer.send_arrow(name, rows)
-    assert all(int(each["key"]) % 3 == each["partition"] for each in table(name, bootstrap).to_pylist())
+    assert all(int(row["key"]) % 3 == row["partition"] for row in table(name, bootstrap).to_pylist())
 
 
 def a_partitioner_is_asked_for_rows_without_key_too(bootstrap: str) -> None:
@@ -95,10 +95,10 @@ def a_partitioner_is_asked_for_rows_without_key_too(bootstrap: str) -> None:
     columns = {"none": {"value": [b"v"] * 6}, "some": {"key": [None, b"a"] * 3, "value": [b"v"] * 6}}
     for rows in map(pa.table, columns.values()):
         keys = rows["key"].to_pylist() if "key" in rows.schema.names else [None] * 6
-        asked: list[tuple] = []
+        calls: list[tuple] = []
 
-        def choose(*given, asked=asked) -> int:
-            asked.append(given)
+        def choose(*given, calls=calls) -> int:
+            calls.append(given)
             return 2 if given[1] is None else 1
 
         one, two = topic(bootstrap, 3), topic(bootstrap, 3)
@@ -106,9 +106,9 @@ def a_partitioner_is_asked_for_rows_without_key_too(bootstrap: str) -> None:
             producer.send_arrow(one, rows)
             by_row = [producer.send(two, b"v", key) for key in keys]
             producer.flush()
-        assert asked == [(name, key, 3) for name in (one, two) for key in keys]
+        assert calls == [(name, key, 3) for name in (one, two) for key in keys]
         assert sorted(table(one, bootstrap)["partition"].to_pylist()) == sorted(
-            each.metadata.partition for each in by_row
+            delivery.metadata.partition for delivery in by_row
         )
         name = topic(bootstrap, 3)
         with Producer(bootstrap_servers=bootstrap, partitioner="round_robin") as producer:
@@ -119,7 +119,7 @@ def a_partitioner_is_asked_for_rows_without_key_too(bootstrap: str) -> None:
 
 def rows_left_to_the_producer_go_in_batches_to_all_partitions(bootstrap: str) -> None:
     """With a column of keys that are missing, and when a partitioner has no opinion (-1); none overtakes another."""
-    values = [b"%04d" % each + b"x" * 500 for each in range(300)]
+    values = [b"%04d" % number + b"x" * 500 for number in range(300)]
     for keys, settings in (
         (pa.nulls(300), {}),
         (pa.array([None] * 300, pa.string()), {}),
@@ -134,10 +134,10 @@ def rows_left_to_the_producer_go_in_batches_to_all_partitions(bootstrap: str) ->
                 # first, which comes behind it then.
                 producer.send(name, None, partition=partition).result(PATIENCE_S)
             producer.send_arrow(name, rows)
-        found = [each for each in table(name, bootstrap).to_pylist() if each["value"] is not None]
-        assert sorted(each["value"] for each in found) == values
+        placed = [row for row in table(name, bootstrap).to_pylist() if row["value"] is not None]
+        assert sorted(row["value"] for row in placed) == values
         for partition in range(3):
-            here = [each["value"] for each in found if each["partition"] == partition]
+            here = [row["value"] for row in placed if row["partition"] == partition]
             assert here
             assert here == sorted(here)
 
@@ -193,13 +193,13 @@ def a_table_that_cannot_be_sent_is_not_sent_in_part(bootstrap: str) -> None:
         with pytest.raises(RecordTooLargeError, match="row 0"):
             producer.send_arrow(name, pa.table({"value": [b"v"], "headers": headers}))
         late = pa.concat_tables(
-            [pa.table({"value": [b"v"], "when": pa.array([each], pa.uint64())}) for each in (1, 1 << 63)]
+            [pa.table({"value": [b"v"], "when": pa.array([value], pa.uint64())}) for value in (1, 1 << 63)]
         )
         with pytest.raises(ValueError, match="'when' cannot be sent as timestamp"):
             producer.send_arrow(name, late, timestamp="when")
-    asked = iter(range(5001))
+    partitions = iter(range(5001))
     with (
-        Producer(bootstrap_servers=bootstrap, partitioner=lambda *_: 0 if next(asked) < 5000 else 7) as producer,
+        Producer(bootstrap_servers=bootstrap, partitioner=lambda *_: 0 if next(partitions) < 5000 else 7) as producer,
         pytest.raises(ValueError, match="chose 7 of the 3"),
     ):
         producer.send_arrow(name, after_good())
@@ -243,12 +243,12 @@ def tables_hold_what_is_committed(bootstrap: str) -> None:
         for number in range(6):
             producer.begin_transaction()
             word = b"aborted" if number % 2 else b"committed"
-            for each in producer.send_arrow(name, pa.table({"value": [word] * 50})):
-                each.result(PATIENCE_S)
+            for delivery in producer.send_arrow(name, pa.table({"value": [word] * 50})):
+                delivery.result(PATIENCE_S)
             producer.abort_transaction() if number % 2 else producer.commit_transaction()
         producer.begin_transaction()
-        for each in producer.send_arrow(name, pa.table({"value": [b"open"] * 50})):
-            each.result(PATIENCE_S)
+        for delivery in producer.send_arrow(name, pa.table({"value": [b"open"] * 50})):
+            delivery.result(PATIENCE_S)
         committed = table(name, bootstrap)
         assert committed["value"].to_pylist() == [b"committed"] * 150
         assert committed["offset"].to_pylist()[50] == 102, "markers and aborted rows have offsets too"
@@ -279,23 +279,23 @@ def large_batches_make_the_same_tables(bootstrap: str) -> None:
         ) as producer:
             producer.init_transactions()
             for number in range(4):
-                values = [b"%s %d %d " % (codec.encode(), number, each) + b"." * 1000 for each in range(rows)]
+                values = [b"%s %d %d " % (codec.encode(), number, index) + b"." * 1000 for index in range(rows)]
                 producer.begin_transaction()
-                for each in producer.send_arrow(name, pa.table({"value": values}), partition=number % 2):
-                    each.result(PATIENCE_S)
+                for delivery in producer.send_arrow(name, pa.table({"value": values}), partition=number % 2):
+                    delivery.result(PATIENCE_S)
                 if number == 1:
                     producer.abort_transaction()
                 else:
                     producer.commit_transaction()
                     expected[number % 2] += values
-    found: dict[int, list[bytes]] = {0: [], 1: []}
+    received: dict[int, list[bytes]] = {0: [], 1: []}
     with reader(bootstrap, isolation_level="read_committed") as consumer:
         consumer.assign([(name, 0), (name, 1)])
-        while sum(map(len, found.values())) < sum(map(len, expected.values())):
+        while sum(map(len, received.values())) < sum(map(len, expected.values())):
             part = consumer.poll_arrow(PATIENCE_S)
             for where, value in zip(part["partition"].to_pylist(), part["value"].to_pylist(), strict=True):
-                found[where].append(value)
-        assert found == expected
+                received[where].append(value)
+        assert received == expected
         consumer.seek((name, 0), 1234)
         consumer.pause((name, 1))
         assert consumer.poll_arrow(PATIENCE_S)["value"][0].as_py() == expected[0][1234]
@@ -307,8 +307,8 @@ def a_table_is_bounded_by_moments(bootstrap: str) -> None:
     with Producer(bootstrap_servers=bootstrap) as producer:
         for number in range(100):
             producer.send(name, b"%d" % number, partition=number % 2, timestamp=base + number)
-    found = table(name, bootstrap, start=base + 20, end=base + 60)
-    assert sorted(int(each) for each in found["value"].to_pylist()) == list(range(20, 60))
+    rows = table(name, bootstrap, start=base + 20, end=base + 60)
+    assert sorted(int(value) for value in rows["value"].to_pylist()) == list(range(20, 60))
     assert table(name, bootstrap, partitions=[1]).num_rows == 50
     assert table(name, bootstrap, start="latest").num_rows == 0
     assert table(name, bootstrap, start="latest").schema == schema()
@@ -328,8 +328,8 @@ def records_and_columns_can_be_mixed(bootstrap: str) -> None:
     with reader(bootstrap) as consumer:
         consumer.assign([(name, 0)])
         while len(seen) < 1000:
-            seen += [int(each.value) for each in consumer.poll(5, max_records=7)]
-            seen += [int(each) for each in consumer.poll_arrow(0.5, max_records=50)["value"].to_pylist()]
+            seen += [int(record.value) for record in consumer.poll(5, max_records=7)]
+            seen += [int(value) for value in consumer.poll_arrow(0.5, max_records=50)["value"].to_pylist()]
     assert seen == list(range(1000))
 
 
@@ -338,11 +338,11 @@ def columns_move_with_positions_and_groups(bootstrap: str, **settings) -> None:
     name, group = topic(bootstrap), unique("group")
     where = TopicPartition(name, 0)
     with Producer(bootstrap_servers=bootstrap) as producer:
-        producer.send_arrow(name, pa.table({"value": [b"%d" % each for each in range(100)]}))
+        producer.send_arrow(name, pa.table({"value": [b"%d" % number for number in range(100)]}))
     with reader(bootstrap, group_id=group, enable_auto_commit=False, **settings) as consumer:
         consumer.subscribe([name])
-        found = until(lambda: consumer.poll_arrow(0.2).to_pylist(), "rows came")
-        assert isinstance(found, list)
+        rows = until(lambda: consumer.poll_arrow(0.2).to_pylist(), "rows came")
+        assert isinstance(rows, list)
         consumer.seek(where, 30)
         consumer.pause(where)
         assert consumer.poll_arrow(0).num_rows == 0
@@ -369,14 +369,14 @@ def an_empty_poll_has_all_columns(bootstrap: str) -> None:
             consumer.assign([(name, 0)])
             return await consumer.poll_arrow(0.1)
 
-    found = asyncio.run(main())
-    assert found.num_rows == 0
-    assert found.schema == schema()
+    rows = asyncio.run(main())
+    assert rows.num_rows == 0
+    assert rows.schema == schema()
 
 
 COLUMNS: dict[str, Story] = {
-    each.__name__: each
-    for each in (
+    story.__name__: story
+    for story in (
         every_column_makes_the_round,
         times_of_the_log_are_marked_as_such,
         the_way_out_is_a_way_in,

@@ -63,7 +63,7 @@ class ConsumerProtocolMember(Member):
                 try:
                     consumer.commit(message=message, asynchronous=False)
                 except KafkaException:
-                    continue  # the partition is on its way to somebody else, who will read it again
+                    continue  # the partition is being revoked: its new owner reads the record again
         finally:
             consumer.close()
             self.owned.clear()
@@ -73,11 +73,11 @@ class ConsumerProtocolMember(Member):
 def main() -> None:
     bootstrap, group, topic = sys.argv[1:4]
     member = ConsumerProtocolMember(bootstrap, group, topic)
-    told: set[int] = set()
+    printed: set[int] = set()
     while member.failure is None:
-        if member.owned != told:
-            told = set(member.owned)
-            print(len(told), flush=True)
+        if member.owned != printed:
+            printed = set(member.owned)
+            print(len(printed), flush=True)
         time.sleep(0.02)
 
 

@@ -43,12 +43,12 @@ def holds(consumer: Consumer, count: int) -> bool:
 
 
 def partitioners_choose(bootstrap: str) -> None:
-    name, count, keys = topic(bootstrap, 4), 4, [b"key-%d" % each for each in range(40)]
+    name, count, keys = topic(bootstrap, 4), 4, [b"key-%d" % number for number in range(40)]
 
     def places(given: list[bytes | None], **settings) -> list[int]:
         with Producer(bootstrap_servers=bootstrap, **settings) as producer:
             promised = [producer.send(name, b"v" * 100, key) for key in given]
-        return [each.metadata.partition for each in promised]
+        return [delivery.metadata.partition for delivery in promised]
 
     murmur2 = [by_murmur2(key, count) for key in keys]
     assert places([*keys]) == murmur2
@@ -56,7 +56,7 @@ def partitioners_choose(bootstrap: str) -> None:
     assert places([*keys], partitioner="consistent_random") == [by_crc32(key, count) for key in keys]
     assert places([*keys], partitioner=lambda _topic, key, n: len(key) % n) == [len(key) % count for key in keys]
     dealt = places([None] * 40, partitioner="round_robin")
-    assert [dealt.count(each) for each in range(count)] == [10] * 4
+    assert [dealt.count(partition) for partition in range(count)] == [10] * 4
     stuck = places([None] * 400, batch_size=2000)
     moves = sum(one != other for one, other in itertools.pairwise(stuck))
     assert moves < 100, "a batch's worth stays together"
@@ -73,8 +73,8 @@ def a_fenced_producer_writes_nothing(bootstrap: str) -> None:
             old.send(name, b"zombie").result(PATIENCE_S)
         with pytest.raises(KafkaError):
             old.commit_transaction()
-    assert {each.value for each in read_all(bootstrap, name, 2)} == {b"left open", b"new"}
-    assert [each.value for each in read_all(bootstrap, name, 1, isolation_level="read_committed")] == [b"new"]
+    assert {record.value for record in read_all(bootstrap, name, 2)} == {b"left open", b"new"}
+    assert [record.value for record in read_all(bootstrap, name, 1, isolation_level="read_committed")] == [b"new"]
 
 
 def a_transaction_that_takes_too_long_is_aborted(bootstrap: str) -> None:
@@ -97,7 +97,7 @@ def a_transaction_that_takes_too_long_is_aborted(bootstrap: str) -> None:
         producer.init_transactions()
         with producer.transaction():
             producer.send(name, b"next")
-    assert [each.value for each in read_all(bootstrap, name, 1, isolation_level="read_committed")] == [b"next"]
+    assert [record.value for record in read_all(bootstrap, name, 1, isolation_level="read_committed")] == [b"next"]
 
 
 def readers_of_committed_records_wait(bootstrap: str) -> None:
@@ -110,14 +110,14 @@ def readers_of_committed_records_wait(bootstrap: str) -> None:
         producer.send(name, b"open").result(PATIENCE_S)
         write(bootstrap, name, 2)
         with reader(bootstrap, isolation_level="read_committed") as careful, reader(bootstrap) as careless:
-            for each in (careful, careless):
-                each.assign([where])
+            for consumer in (careful, careless):
+                consumer.assign([where])
             assert len(read(careless, 6)) == 6
             assert len(read(careful, 3)) == 3
             assert (careful.end_offsets([where])[where], careless.end_offsets([where])[where]) == (3, 6)
             assert careful.poll(0.2) == []
             producer.commit_transaction()
-            assert [each.value for each in read(careful, 3)] == [b"open", b"0", b"1"]
+            assert [record.value for record in read(careful, 3)] == [b"open", b"0", b"1"]
 
 
 def offsets_go_along_with_a_transaction(bootstrap: str, **settings) -> None:
@@ -145,8 +145,8 @@ def offsets_go_along_with_a_transaction(bootstrap: str, **settings) -> None:
                 else:
                     producer.commit_transaction()
                     done = records[-1].offset + 1
-    found = read_all(bootstrap, sink, 20, isolation_level="read_committed")
-    assert [int(each.value) for each in found] == list(range(20))
+    written = read_all(bootstrap, sink, 20, isolation_level="read_committed")
+    assert [int(record.value) for record in written] == list(range(20))
 
 
 # Members
@@ -177,7 +177,7 @@ def a_member_may_commit_and_leave_while_others_are_waited_for(bootstrap: str) ->
     options = {
         "group_id": group,
         "partition_assignment_strategy": "cooperative-sticky",
-        "session_timeout_ms": 1000 * int(2 * PATIENCE_S),  # nobody is put out while this is told
+        "session_timeout_ms": 1000 * int(2 * PATIENCE_S),  # no member is removed during the story
         "heartbeat_interval_ms": 100,
         "default_api_timeout_ms": 10_000,
     }
@@ -201,7 +201,7 @@ def a_member_may_commit_and_leave_while_others_are_waited_for(bootstrap: str) ->
         name_of_busy = busy.group_metadata().member_id
         busy.close()
         left = admin.describe_groups([group])[group].members
-        assert name_of_busy not in {each.member_id for each in left}
+        assert name_of_busy not in {member.member_id for member in left}
         until(lambda: holds(idle, 2), "the other has all")
 
 
@@ -253,7 +253,7 @@ def a_member_that_was_put_out_commits_nothing(bootstrap: str) -> None:
         before = consumer.group_metadata()
         admin.remove_members(group)
         until(lambda: not admin.describe_groups([group])[group].members, "it is out")
-        until(lambda: _has_heard(consumer), "its heartbeat told it")
+        until(lambda: _is_removed(consumer), "a heartbeat reported that it is removed")
         with pytest.raises(CommitFailedError):
             consumer.commit()
         for member in (before, consumer.group_metadata()):
@@ -268,7 +268,7 @@ def a_member_that_was_put_out_commits_nothing(bootstrap: str) -> None:
         assert admin.list_group_offsets(group)[where].offset == 5
 
 
-def _has_heard(consumer: Consumer) -> bool:
+def _is_removed(consumer: Consumer) -> bool:
     return consumer._inner._group._lost
 
 
@@ -303,7 +303,7 @@ def a_pattern_finds_new_topics(bootstrap: str, **settings) -> None:
         admin.create_topic(f"{prefix}-b", 2)
         admin.create_topic(f"{prefix}-c", 1)
         until(lambda: holds(consumer, 3), "two do")
-        assert {each.topic for each in consumer.assignment()} == {f"{prefix}-a", f"{prefix}-b"}
+        assert {partition.topic for partition in consumer.assignment()} == {f"{prefix}-a", f"{prefix}-b"}
 
 
 def more_partitions_are_shared_out(bootstrap: str, **settings) -> None:
@@ -331,12 +331,12 @@ def pauses_last_and_cost_no_membership(bootstrap: str, **settings) -> None:
         with Producer(bootstrap_servers=bootstrap) as producer:
             for number in range(20):
                 producer.send(name, b"%d" % number, partition=number % 2)
-        assert {each.partition for each in read(consumer, 10)} == {1}
+        assert {record.partition for record in read(consumer, 10)} == {1}
         assert consumer.poll(0.2) == []
         assert consumer.paused() == {one}
         consumer.pause(two)
         consumer.resume(one)
-        assert {each.partition for each in read(consumer, 10)} == {0}
+        assert {record.partition for record in read(consumer, 10)} == {0}
         assert consumer.assignment() == {one, two}
 
 
@@ -380,11 +380,11 @@ def moments_are_found(bootstrap: str) -> None:
             producer.send(name, b"x", partition=number % 2, timestamp=base + number * 10)
             if number % 6 == 5:
                 producer.flush()
-    places = [TopicPartition(name, each) for each in range(2)]
+    places = [TopicPartition(name, partition) for partition in range(2)]
 
     def offsets(moment: int) -> list[int | None]:
-        found = consumer.offsets_for_times(dict.fromkeys(places, moment))
-        return [each and each.offset for each in found.values()]
+        positions = consumer.offsets_for_times(dict.fromkeys(places, moment))
+        return [position and position.offset for position in positions.values()]
 
     with reader(bootstrap) as consumer:
         assert offsets(0) == [0, 0]
@@ -403,8 +403,8 @@ def both(story, **names: dict[str, object]) -> dict[str, Story]:
 
 
 GROUPS: dict[str, Story] = {
-    each.__name__: each
-    for each in (
+    story.__name__: story
+    for story in (
         partitioners_choose,
         a_fenced_producer_writes_nothing,
         a_transaction_that_takes_too_long_is_aborted,

@@ -103,7 +103,7 @@ class ConfluentMember(Member):
                 try:
                     consumer.commit(message=message, asynchronous=False)
                 except KafkaException:
-                    continue  # a rebalance took the partition: somebody else will read it again
+                    continue  # a rebalance revoked the partition: its new owner reads the record again
         finally:
             consumer.close()
             self.owned.clear()
@@ -196,10 +196,10 @@ class AioMember(Member):
         await consumer.start()
         try:
             while not self._stop.is_set():
-                found = await consumer.getmany(timeout_ms=100)
-                for partition, records in found.items():
+                batches = await consumer.getmany(timeout_ms=100)
+                for partition, records in batches.items():
                     self.seen += [(partition.partition, record.offset) for record in records]
-                if found:
+                if batches:
                     try:
                         await consumer.commit()
                     except KafkaError:
@@ -234,11 +234,11 @@ def settled(members: list[Member], partitions: int) -> bool:
 def main() -> None:
     kind, bootstrap, group, topic, strategy = sys.argv[1:6]
     member = KINDS[kind](bootstrap, group, topic, strategy, session_ms=int(sys.argv[6]))
-    told: set[int] = set()
+    printed: set[int] = set()
     while member.failure is None:
-        if member.owned != told:
-            told = set(member.owned)
-            print(len(told), flush=True)
+        if member.owned != printed:
+            printed = set(member.owned)
+            print(len(printed), flush=True)
         time.sleep(0.02)
 
 

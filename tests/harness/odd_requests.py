@@ -31,8 +31,8 @@ def _alter(wire: Wire, kind: int, name: str, config: str, operation: int, value:
 
 def _described(wire: Wire, kind: int, name: str, config: str) -> str | None:
     """The value of one config once a change has had time to arrive."""
-    asked = {"resource_type": kind, "resource_name": name, "configuration_keys": [config]}
-    [result] = wire.call("describe_configs", 4, resources=[asked]).results
+    resource = {"resource_type": kind, "resource_name": name, "configuration_keys": [config]}
+    [result] = wire.call("describe_configs", 4, resources=[resource]).results
     return result.configs[0].value if result.configs else None
 
 
@@ -93,8 +93,8 @@ def metadata_by_id_and_name(wire: Wire) -> Any:
     wire.create_topic("known-by-name")
     for version in (10, 11, 12, 13):
         for name in ("", None, "known-by-name")[: 2 if version >= 12 else 3]:
-            asked = [{"topic_id": uuid.uuid4().bytes, "name": name}]
-            reply = wire.call("metadata", version, topics=asked)
+            unknown = {"topic_id": uuid.uuid4().bytes, "name": name}
+            reply = wire.call("metadata", version, topics=[unknown])
             topics = [(int(topic.error_code), topic.name, topic.topic_id is None) for topic in reply.topics]
             answers.append((version, name, topics, len(reply.brokers), reply.cluster_id is None))
     return answers
@@ -230,8 +230,8 @@ def _sessions(version: int) -> Iterator[Probe]:
     def deleted_inside_a_session(wire: Wire) -> Any:
         (gone, gone_id), (kept, kept_id) = _topic(wire), _topic(wire)
         names = {gone_id: "gone", kept_id: "kept", gone: "gone", kept: "kept"}
-        asked = {named(gone, gone_id): [0], named(kept, kept_id): [0]}
-        first = _fetch(wire, version, asked, 0, NEW)
+        partitions = {named(gone, gone_id): [0], named(kept, kept_id): [0]}
+        first = _fetch(wire, version, partitions, 0, NEW)
         _delete(wire, gone)
         replies = [first, *(_fetch(wire, version, {}, first.session_id, epoch) for epoch in (1, 2))]
         return [_codes(reply, names) for reply in replies]
@@ -252,9 +252,9 @@ def _sessions(version: int) -> Iterator[Probe]:
         kept, kept_id = _topic(wire)
         unknown_name, unknown_id = unique("unknown"), uuid.uuid4().bytes
         names = {unknown_id: "unknown", kept_id: "kept", unknown_name: "unknown", kept: "kept"}
-        asked = {named(unknown_name, unknown_id): [0], named(kept, kept_id): [0, 7]}
-        outside = _fetch(wire, version, asked, 0, FULL)
-        first = _fetch(wire, version, asked, 0, NEW)
+        partitions = {named(unknown_name, unknown_id): [0], named(kept, kept_id): [0, 7]}
+        outside = _fetch(wire, version, partitions, 0, FULL)
+        first = _fetch(wire, version, partitions, 0, NEW)
         second = _fetch(wire, version, {}, first.session_id, 1)
         return [_codes(reply, names) for reply in (outside, first, second)]
 
@@ -396,8 +396,8 @@ def authorized_operations(wire: Wire) -> Any:
 
 def static_voters(wire: Wire) -> Any:
     """Voters named in a properties file are shown without directory ids, the leader too."""
-    asked = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
-    partition = wire.call("describe_quorum", 2, topics=asked).topics[0].partitions[0]
+    topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+    partition = wire.call("describe_quorum", 2, topics=topics).topics[0].partitions[0]
     return [(voter.replica_id, voter.replica_directory_id is None) for voter in partition.current_voters]
 
 

@@ -170,9 +170,9 @@ class KlammProcess:
         """The last lines of the log, over all its starts, warnings before all else: to show with a failed test."""
         with contextlib.suppress(FileNotFoundError):
             lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
-            told = [line for line in lines if _LOUD.search(line)][-_STORY_LINES:]
-            last = [line for line in lines[-_STORY_LINES:] if line not in told]
-            return "\n".join(line[:_STORY_LINE_CHARS] for line in [*told, *last])
+            loud = [line for line in lines if _LOUD.search(line)][-_STORY_LINES:]
+            last = [line for line in lines[-_STORY_LINES:] if line not in loud]
+            return "\n".join(line[:_STORY_LINE_CHARS] for line in [*loud, *last])
         return ""
 
     def stderr(self) -> str:

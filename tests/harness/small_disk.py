@@ -1,7 +1,7 @@
 """A file system of a few megabytes, and a `klamm server` that keeps its data there: a disk that is really full.
 
 The file system is a tmpfs in a mount namespace of its own, kept alive by a process that waits, so that nodes come and
-go on it (`unshare -m` for root, `unshare -rm` for anybody else). Where the system allows no namespaces, a small
+go on it (`unshare -m` for root, `unshare -rm` for other users). Where the system allows no namespaces, a small
 /dev/shm will do, as containers have it; without that either, `SmallDisk` says what it needs.
 """
 
@@ -45,14 +45,14 @@ class SmallDisk:
 
     def __exit__(self, *_: object) -> None:
         if self._holder is not None:
-            self._holder.communicate()  # it ends when nobody can write to it any more
+            self._holder.communicate()  # it ends when its standard input is closed
         if self._shm is not None:
             shutil.rmtree(self._shm, ignore_errors=True)
 
     def _in_a_namespace(self) -> str:
         """Mount it where only some see it; what the system says when it does not let us."""
         refusal = ""
-        for way in ["-m", "-rm"] if os.geteuid() == 0 else ["-rm"]:  # root in a container may be nobody special
+        for way in ["-m", "-rm"] if os.geteuid() == 0 else ["-rm"]:  # root in a container may lack the capability
             refusal = self._mounted(way)
             if not refusal:
                 break
@@ -71,8 +71,8 @@ class SmallDisk:
             return str(error)
         assert holder.stdout is not None
         if holder.stdout.readline() != b"mounted\n":
-            _, said = holder.communicate()
-            return said.decode().strip() or f"unshare {way} ended with {holder.returncode}"
+            _, errors = holder.communicate()
+            return errors.decode().strip() or f"unshare {way} ended with {holder.returncode}"
         self._holder = holder
         self.outside = Path(f"/proc/{holder.pid}/root") / self.path.relative_to("/")
         user = ["-U", "--preserve-credentials"] if "r" in way else []
@@ -131,7 +131,7 @@ class KlammOnDisk(KlammProcess):
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
             "controller.listener.names": "CONTROLLER",
-            "log.dirs": ",".join(str(each) for each in (disk.path, *dirs)),
+            "log.dirs": ",".join(str(path) for path in (disk.path, *dirs)),
             "offsets.topic.replication.factor": "1",
             **self.overrides,
         }

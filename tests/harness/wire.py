@@ -1,4 +1,4 @@
-"""One connection spoken by hand, with kio's codec: what leaves and what comes back is judged by somebody else's code.
+"""One raw connection with kio's codec: third-party code encodes requests and decodes replies.
 
     wire.call("metadata", 12, topics=[{"name": "t"}])
 
@@ -43,12 +43,12 @@ def batch(*values: bytes | None, **options: Any) -> bytes:
 
 
 def rows(records: bytes | None) -> list[Record]:
-    """All records of a fetched section; every checksum is looked at."""
-    found: list[Record] = []
+    """All records of a fetched section; every checksum is verified."""
+    decoded: list[Record] = []
     for view in iter_batches(records or b""):
         view.check_crc()
-        found += view.decode()
-    return found
+        decoded += view.decode()
+    return decoded
 
 
 class Wire:
@@ -147,10 +147,10 @@ class Wire:
     def fetch(self, topic: str, offset: int, *, version: int = 12, partition: int = 0, **fields: Any) -> Any:
         """One partition from an offset; the partition's part of the reply."""
         part_max = fields.pop("partition_max_bytes", 1 << 20)
-        asked = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": part_max}
-        asked["current_leader_epoch"] = fields.pop("current_leader_epoch", -1)
-        asked["last_fetched_epoch"] = fields.pop("last_fetched_epoch", -1)
-        named: dict[str, Any] = {"topic": topic, "partitions": [asked]}
+        part = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": part_max}
+        part["current_leader_epoch"] = fields.pop("current_leader_epoch", -1)
+        part["last_fetched_epoch"] = fields.pop("last_fetched_epoch", -1)
+        named: dict[str, Any] = {"topic": topic, "partitions": [part]}
         if version >= 13:
             named["topic_id"] = self.topic_id(topic)
         fields = {"max_wait": 0, "min_bytes": 1, "max_bytes": 1 << 25, **fields}
@@ -158,15 +158,15 @@ class Wire:
 
     def values(self, topic: str, offset: int = 0, partition: int = 0) -> list[bytes | None]:
         """The values of a partition from an offset to its end."""
-        found: list[bytes | None] = []
+        values: list[bytes | None] = []
         while True:
             part = self.fetch(topic, offset, partition=partition)
             assert part.error_code == 0, part
             got = [row for row in rows(part.records) if row.offset >= offset]
             if not got:
-                return found
+                return values
             assert [row.offset for row in got] == list(range(offset, offset + len(got))), "offsets are not contiguous"
-            found += [row.value for row in got]
+            values += [row.value for row in got]
             offset = got[-1].offset + 1
 
     def end_offset(self, topic: str, partition: int = 0) -> int:
@@ -174,9 +174,9 @@ class Wire:
 
     def list_offset(self, topic: str, timestamp: int, *, version: int = 7, partition: int = 0, **fields: Any) -> Any:
         """ListOffsets for one partition; the partition's part of the reply."""
-        asked = {"partition_index": partition, "timestamp": timestamp}
-        asked["current_leader_epoch"] = fields.pop("current_leader_epoch", -1)
-        topics = [{"name": topic, "partitions": [asked]}]
+        part = {"partition_index": partition, "timestamp": timestamp}
+        part["current_leader_epoch"] = fields.pop("current_leader_epoch", -1)
+        topics = [{"name": topic, "partitions": [part]}]
         reply = self.call("list_offsets", version, replica_id=-1, topics=topics, **fields)
         return reply.topics[0].partitions[0]
 
@@ -233,9 +233,9 @@ def _build(api: str, cls: type, values: dict[str, Any]) -> Any:
 def _all_fields(api: str, struct_name: str) -> frozenset[str]:
     names: set[str] = set()
     for version in schema_name_map[api]:
-        found = getattr(load_payload_module(API_KEYS[api], version, EntityType.request), struct_name, None)
-        if found is not None:
-            names |= {field.name for field in dataclasses.fields(found)}
+        struct = getattr(load_payload_module(API_KEYS[api], version, EntityType.request), struct_name, None)
+        if struct is not None:
+            names |= {field.name for field in dataclasses.fields(struct)}
     return frozenset(names)
 
 
@@ -251,7 +251,7 @@ def _value(api: str, field: Any, kind: Any, value: Any) -> Any:
     if value is None:
         return None
     if get_origin(kind) is tuple:
-        return tuple(_value(api, field, get_args(kind)[0], each) for each in value)
+        return tuple(_value(api, field, get_args(kind)[0], item) for item in value)
     if dataclasses.is_dataclass(kind):
         return _build(api, kind, value)
     wire_type = field.metadata.get("kafka_type", "")

@@ -75,14 +75,14 @@ _DIGEST = "from simulation.run import run_seed; o = run_seed({seed}); print(o.ev
 @pytest.mark.timeout(300)
 def test_a_seed_runs_the_same_in_every_process():
     """Breaks when anything in a node asks the machine for time, chance or the order of a set."""
-    told = []
+    lines = []
     for hash_seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         command = [sys.executable, "-c", _DIGEST.format(seed=1)]
-        told.append(
+        lines.append(
             subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd=ROOT).stdout
         )
-    assert told[0] == told[1]
+    assert lines[0] == lines[1]
 
 
 def _story(*faults, **more):
@@ -128,7 +128,7 @@ class TestFaults:
         assert "a second of node 1 takes 1.11 s" in story
 
     def test_who_is_away_for_longer_than_tombstones_are_kept_may_keep_what_they_deleted(self):
-        """As seed 241 did: nobody can tell it any more. Breaks when that counts as a loss."""
+        """As in seed 241: no replica has the tombstone any more. Breaks when that counts as a loss."""
         away = (Fault(1.5, "isolate", (1,), 8.0), Fault(1.6, "pause client", (1,), 5.0, 0.6))
         _story(*away, hot=True, tombstones_ms=500, members=1, keyed=1)
 

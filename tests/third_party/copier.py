@@ -59,9 +59,9 @@ class Copier:
 
     def rewind(self) -> None:
         """Go to where the last committed transaction ended."""
-        asked = [TopicPartition(self.source, index) for index in range(self.partitions)]
-        found = patiently(lambda: self.consumer.committed(asked, CALL_S))
-        self.place = {part.partition: max(part.offset, 0) for part in found}
+        partitions = [TopicPartition(self.source, index) for index in range(self.partitions)]
+        positions = patiently(lambda: self.consumer.committed(partitions, CALL_S))
+        self.place = {part.partition: max(part.offset, 0) for part in positions}
         self.consumer.assign([TopicPartition(self.source, index, offset) for index, offset in self.place.items()])
 
     def step(self, chance: random.Random) -> None:

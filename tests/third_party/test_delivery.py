@@ -45,14 +45,14 @@ def consumer(klamm, group, *topics, **settings):
 
 def read(reader, count, seconds=20.0):
     """At most `count` messages; fewer when nothing more comes for a while."""
-    found = []
+    messages = []
     deadline = time.monotonic() + seconds
-    while len(found) < count and time.monotonic() < deadline:
+    while len(messages) < count and time.monotonic() < deadline:
         message = reader.poll(0.2)
         if message is not None:
             assert message.error() is None, message.error()
-            found.append(message)
-    return found
+            messages.append(message)
+    return messages
 
 
 def test_the_bank_every_service_reads_every_payment_and_the_instances_of_one_share_them(klamm, topic):
@@ -71,22 +71,22 @@ def test_the_bank_every_service_reads_every_payment_and_the_instances_of_one_sha
     values = [message.value() for messages in shared for message in messages]
     assert set(values) == payments
     assert {m.value() for m in read(fraud, 90)} == payments
-    for each in (*ledger, fraud):
-        each.close()
+    for member in (*ledger, fraud):
+        member.close()
 
 
 def test_the_shop_orders_of_one_customer_are_read_in_their_order(klamm, topic):
     customers = [f"customer-{i}" for i in range(12)]
-    write(klamm, topic, [(who, f"{who}:{n}") for n in range(10) for who in customers])
+    write(klamm, topic, [(customer, f"{customer}:{n}") for n in range(10) for customer in customers])
     reader = consumer(klamm, f"shop-{topic}", topic)
     seen = {}
     partitions = {}
     for message in read(reader, 120):
-        who, _, n = message.value().decode().partition(":")
-        seen.setdefault(who, []).append(int(n))
-        partitions.setdefault(who, set()).add(message.partition())
-    assert seen == {who: list(range(10)) for who in customers}
-    assert {len(found) for found in partitions.values()} == {1}, "one customer, one partition"
+        customer, _, n = message.value().decode().partition(":")
+        seen.setdefault(customer, []).append(int(n))
+        partitions.setdefault(customer, set()).add(message.partition())
+    assert seen == {customer: list(range(10)) for customer in customers}
+    assert {len(used) for used in partitions.values()} == {1}, "one customer, one partition"
     reader.close()
 
 
@@ -134,8 +134,8 @@ def test_reading_again_from_the_beginning_is_a_matter_of_offsets(klamm, topic):
     partition = messages[0].partition()
     simple = consumer(klamm, group)
     simple.commit(offsets=[TopicPartition(topic, partition, 2, "from two again")], asynchronous=False)
-    found = simple.committed([TopicPartition(topic, partition)], 20)[0]
-    assert (found.offset, found.metadata) == (2, "from two again")
+    position = simple.committed([TopicPartition(topic, partition)], 20)[0]
+    assert (position.offset, position.metadata) == (2, "from two again")
     simple.close()
     second = consumer(klamm, group, topic)
     assert [message.value() for message in read(second, 3)] == [b"2", b"3", b"4"]

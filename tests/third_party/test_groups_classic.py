@@ -37,19 +37,19 @@ class Topic:
         self.written = set()
 
     def write(self, count, partitions=PARTITIONS):
-        def told(error, message):
+        def on_delivery(error, message):
             assert error is None, error
             self.written.add((message.partition(), message.offset()))
 
         for i in range(count):
-            self.producer.produce(self.name, str(i), partition=i % partitions, on_delivery=told)
+            self.producer.produce(self.name, str(i), partition=i % partitions, on_delivery=on_delivery)
         assert self.producer.flush(20) == 0
 
     def committed(self, group, partitions=PARTITIONS):
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group, "log_level": 2})
-        found = consumer.committed([TopicPartition(self.name, p) for p in range(partitions)], 20)
+        positions = consumer.committed([TopicPartition(self.name, p) for p in range(partitions)], 20)
         consumer.close()
-        return [each.offset for each in found]
+        return [position.offset for position in positions]
 
     def groups(self):
         return {g.group_id: g.state.name for g in self.admin.list_consumer_groups().result(20).valid}

@@ -47,9 +47,9 @@ def stop_all(*members):
 
 
 def described(topic, group):
-    found = topic.admin.describe_consumer_groups([group])[group].result(20)
-    assert found.type.name == "CONSUMER"
-    return found
+    description = topic.admin.describe_consumer_groups([group])[group].result(20)
+    assert description.type.name == "CONSUMER"
+    return description
 
 
 @pytest.mark.parametrize("assignor", ConsumerProtocolMember.strategies)
@@ -133,14 +133,14 @@ def test_a_static_member_restarts_without_a_rebalance(node, topic):
     members = [member("a"), member("b")]
     try:
         wait_until(lambda: settled(members, PARTITIONS))
-        before = [set(each.owned) for each in members]
+        before = [set(running.owned) for running in members]
         members[1].stop()
         taken = len(members[0].revoked)
         members[1] = member("b")
         topic.write(30)
         wait_until(lambda: settled(members, PARTITIONS))
         wait_until(lambda: {p for p, _ in members[1].seen} == before[1])
-        assert [set(each.owned) for each in members] == before
+        assert [set(running.owned) for running in members] == before
         assert len(members[0].revoked) == taken, "the other was disturbed"
     finally:
         stop_all(*members)
@@ -187,15 +187,15 @@ def test_a_pattern_that_is_none_is_told_to_the_client(node, topic):
         }
     )
     consumer.subscribe([r"^(twice)\1"])  # the client's own engine looks back, RE2 does not
-    found = None
+    error = None
     deadline = time.monotonic() + 20
-    while found is None and time.monotonic() < deadline:
+    while error is None and time.monotonic() < deadline:
         message = consumer.poll(0.2)
-        found = message.error() if message is not None else None
+        error = message.error() if message is not None else None
     consumer.close()
-    assert found is not None
-    assert found.code() == KafkaError._FATAL
-    assert "regular expression is not valid" in found.str()
+    assert error is not None
+    assert error.code() == KafkaError._FATAL
+    assert "regular expression is not valid" in error.str()
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))

@@ -61,9 +61,9 @@ def test_lost_replies_make_no_duplicate_and_no_gap(proxied, kind):
             assert client.end(topic, partition) == sent // 2 + 1
             rows = client.read(topic, sent // 2 + 1, partition=partition)
             assert [int(row.value) for row in rows] == [-1, *range(partition, sent, 2)]
-            told = [fate.offset for fate in fates if fate.partition == partition]
+            offsets = [fate.offset for fate in fates if fate.partition == partition]
             # librdkafka cannot tell the offset of a batch it knows only to be a duplicate; then it says -1.
-            assert all(offset in (expected, -1) for offset, expected in zip(told, range(1, sent), strict=False))
+            assert all(offset in (expected, -1) for offset, expected in zip(offsets, range(1, sent), strict=False))
     finally:
         proxied.chance = 0.0
         client.close()

@@ -51,10 +51,10 @@ def test_what_was_acknowledged_survives(own, kind, clean):
         client.close()
     assert {fate.error for fate in fates} == {0}
     with Wire(own.port) as wire:
-        found = wire.values(topic)
-        assert len(found) == len(fates) == 3 * 230
-        told = [fate.offset for fate in fates]
-        assert all(offset in (expected, -1) for expected, offset in enumerate(told))
+        values = wire.values(topic)
+        assert len(values) == len(fates) == 3 * 230
+        offsets = [fate.offset for fate in fates]
+        assert all(offset in (expected, -1) for expected, offset in enumerate(offsets))
     own.stop()
 
 
@@ -100,11 +100,11 @@ def test_every_acknowledged_batch_is_at_its_offset(own, clean):
         with Wire(own.port) as wire:
             for topic in topics:
                 for partition in range(2):
-                    found = wire.values(topic, partition=partition)
+                    values = wire.values(topic, partition=partition)
                     wanted = {o: v for (t, p, o), v in acknowledged.items() if (t, p) == (topic, partition)}
-                    assert {offset: found[offset] for offset in wanted} == wanted
-                    assert len(found) - len(wanted) <= 4 * (life + 1), "more than the requests in flight"
-                    assert len(set(found)) == len(found)
+                    assert {offset: values[offset] for offset in wanted} == wanted
+                    assert len(values) - len(wanted) <= 4 * (life + 1), "more than the requests in flight"
+                    assert len(set(values)) == len(values)
     own.stop()
 
 
@@ -156,8 +156,8 @@ def test_topics_settings_and_ids_survive(own, clean):
         assert reply.cluster_id == cluster_id
         assert {t.name for t in reply.topics} == {topic}
         assert wire.topic_id(topic) == topic_id
-        asked = {"resource_type": 2, "resource_name": topic, "configuration_keys": ["retention.ms"]}
-        [result] = wire.call("describe_configs", 4, resources=[asked]).results
+        resource = {"resource_type": 2, "resource_name": topic, "configuration_keys": ["retention.ms"]}
+        [result] = wire.call("describe_configs", 4, resources=[resource]).results
         assert result.configs[0].value == "12345"
         assert wire.list_offset(topic, -2).offset == 1
         assert wire.values(topic, 1) == [b"more"]
@@ -240,9 +240,9 @@ def test_a_torn_tail_is_cut_after_a_crash(own):
 def test_a_waiting_fetch_does_not_hold_up_the_stop(own):
     with Wire(own.port) as wire:
         topic = wire.create_topic()
-        asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
+        partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
         fields = {"replica_id": -1, "max_wait": 600_000, "min_bytes": 1, "max_bytes": 10_000}
-        wire.send("fetch", 11, topics=[{"topic": topic, "partitions": [asked]}], **fields)
+        wire.send("fetch", 11, topics=[{"topic": topic, "partitions": [partition]}], **fields)
         assert wire.is_silent()
         own.stop()
         assert wire.is_closed_by_peer()

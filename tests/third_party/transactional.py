@@ -196,7 +196,7 @@ def read_all(bootstrap: str, topic: str, *, committed: bool = True, partitions: 
             "enable.partition.eof": True,
         }
     )
-    found: list[list[bytes]] = [[] for _ in range(partitions)]
+    values: list[list[bytes]] = [[] for _ in range(partitions)]
     try:
         consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for index in range(partitions)])
         at_end: set[int] = set()
@@ -204,12 +204,12 @@ def read_all(bootstrap: str, topic: str, *, committed: bool = True, partitions: 
             message = consumer.poll(PATIENCE_S)
             assert message is not None, "nothing comes"
             if message.error() is None:
-                found[message.partition()].append(message.value())
+                values[message.partition()].append(message.value())
             elif message.error().code() == -191:
                 at_end.add(message.partition())
     finally:
         consumer.close()
-    return found
+    return values
 
 
 def committed_offset(bootstrap: str, group: str, topic: str, partition: int = 0) -> int:

@@ -6,7 +6,7 @@ CREATE STREAM orders (id BIGINT NOT NULL, customer STRING, cents BIGINT)
 CREATE TABLE customers (id STRING, name STRING, city STRING)
   WITH (key = 'id', partitions = 2);
 
--- An order keeps the name its customer had; an order of nobody we know has none.
+-- An order keeps the name its customer had; an order of an unknown customer has none.
 CREATE STREAM named_orders WITH (key = 'id', partitions = 2) AS
   SELECT o.id, o.cents, c.name, c.city
   FROM orders o LEFT JOIN customers c ON o.customer = c.id;

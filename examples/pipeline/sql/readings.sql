@@ -8,7 +8,7 @@
 CREATE STREAM readings (sensor STRING NOT NULL, celsius DOUBLE NOT NULL, at TIMESTAMP NOT NULL)
   WITH (key = 'sensor', timestamp = 'at', watermark = '30 seconds', partitions = 2);
 
--- A table is the newest row of each key: whoever subscribes sees a record whenever a sensor's row changes.
+-- A table is the newest row of each key: consumers get a record whenever a sensor's row changes.
 CREATE TABLE sensors WITH (partitions = 2) AS
   SELECT sensor, count(*) AS readings, max_by(celsius, at) AS celsius, max(celsius) AS warmest
   FROM readings

@@ -81,14 +81,15 @@ async def _caught(work: Any) -> Any:
 async def _fates(futures: list[Any]) -> list[Delivery]:
     fates = []
     for future in futures:
-        told = future
-        if not isinstance(told, KafkaError):
+        result = future
+        if not isinstance(result, KafkaError):
             async with asyncio.timeout(PATIENCE_S):
-                told = await _caught(future)
-        if isinstance(told, KafkaError):
-            fates.append(Delivery(-1, -1, getattr(told, "errno", -1)))
+                result = await _caught(future)
+        if isinstance(result, KafkaError):
+            fates.append(Delivery(-1, -1, getattr(result, "errno", -1)))
         else:
-            fates.append(Delivery(-1, -1) if told is None else Delivery(told.partition, told.offset))  # None: acks=0
+            # acks=0 has no reply, and so no metadata.
+            fates.append(Delivery(-1, -1) if result is None else Delivery(result.partition, result.offset))
     return fates
 
 
@@ -129,14 +130,14 @@ class AioKafka:
     async def _read(self, where: TopicPartition, count: int, offset: int) -> list[Row]:
         self._consumer.assign([where])
         self._consumer.seek(where, offset)
-        found: list[Row] = []
+        records: list[Row] = []
         async with asyncio.timeout(PATIENCE_S):
-            while len(found) < count:
+            while len(records) < count:
                 record = await self._consumer.getone(where)
                 row = Row(record.offset, record.timestamp, record.key, record.value, tuple(record.headers))
-                found.append(row._replace(log_append_time=record.timestamp_type == 1))
+                records.append(row._replace(log_append_time=record.timestamp_type == 1))
         self._consumer.unsubscribe()
-        return found
+        return records
 
     def beginning(self, topic, partition=0) -> int:
         where = TopicPartition(topic, partition)
@@ -148,8 +149,8 @@ class AioKafka:
 
     def offset_at(self, topic, timestamp, partition=0) -> int | None:
         where = TopicPartition(topic, partition)
-        found = self._loop.run(self._consumer.offsets_for_times({where: timestamp}))[where]
-        return None if found is None else found.offset
+        match = self._loop.run(self._consumer.offsets_for_times({where: timestamp}))[where]
+        return None if match is None else match.offset
 
     def create_topic(self, topic, partitions=1, configs=None) -> None:
         new = NewTopic(topic, partitions, 1, topic_configs=configs or {})
@@ -165,8 +166,8 @@ class AioKafka:
         self._loop.run(self._admin.create_partitions({topic: NewPartitions(total)}))
 
     def partition_count(self, topic) -> int:
-        [found] = self._loop.run(self._admin.describe_topics([topic]))
-        return len(found["partitions"])
+        [description] = self._loop.run(self._admin.describe_topics([topic]))
+        return len(description["partitions"])
 
     def topic_settings(self, topic) -> dict[str, str | None]:
         resource = ConfigResource(ConfigResourceType.TOPIC, topic)

@@ -42,7 +42,7 @@ class ConfluentProducer:
     def send(self, topic, value, *, key=None, partition=None, timestamp=None, headers=()) -> None:
         number, self._sent = self._sent, self._sent + 1
 
-        def told(error, message) -> None:
+        def on_delivery(error, message) -> None:
             code = error.code() if error is not None else 0
             offset = message.offset() if not code and message.offset() is not None else -1
             self._fates[number] = Delivery(message.partition(), offset, code)
@@ -51,7 +51,7 @@ class ConfluentProducer:
         if timestamp is not None:
             extra["timestamp"] = timestamp
         try:
-            self._producer.produce(topic, value, key, headers=list(headers), on_delivery=told, **extra)
+            self._producer.produce(topic, value, key, headers=list(headers), on_delivery=on_delivery, **extra)
         except KafkaException as error:
             self._fates[number] = Delivery(-1, -1, error.args[0].code())
         self._producer.poll(0)
@@ -102,18 +102,18 @@ class Confluent:
 
     def read(self, topic, count, *, partition=0, offset=0) -> list[Row]:
         self._consumer.assign([TopicPartition(topic, partition, offset)])
-        found: list[Row] = []
+        records: list[Row] = []
         deadline = time.monotonic() + PATIENCE_S
-        while len(found) < count and time.monotonic() < deadline:
-            for message in self._consumer.consume(count - len(found), 1.0):
+        while len(records) < count and time.monotonic() < deadline:
+            for message in self._consumer.consume(count - len(records), 1.0):
                 if message.error() is not None:
                     raise KafkaException(message.error())
                 kind, timestamp = message.timestamp()
                 headers = tuple((name, value) for name, value in message.headers() or ())
                 stamped = kind == TIMESTAMP_LOG_APPEND_TIME
-                found.append(Row(message.offset(), timestamp, message.key(), message.value(), headers, stamped))
+                records.append(Row(message.offset(), timestamp, message.key(), message.value(), headers, stamped))
         self._consumer.unassign()
-        return found
+        return records
 
     def beginning(self, topic, partition=0) -> int:
         return self._consumer.get_watermark_offsets(TopicPartition(topic, partition), PATIENCE_S)[0]
@@ -122,8 +122,8 @@ class Confluent:
         return self._consumer.get_watermark_offsets(TopicPartition(topic, partition), PATIENCE_S)[1]
 
     def offset_at(self, topic, timestamp, partition=0) -> int | None:
-        [found] = self._consumer.offsets_for_times([TopicPartition(topic, partition, timestamp)], PATIENCE_S)
-        return found.offset if found.offset >= 0 else None
+        [match] = self._consumer.offsets_for_times([TopicPartition(topic, partition, timestamp)], PATIENCE_S)
+        return match.offset if match.offset >= 0 else None
 
     def create_topic(self, topic, partitions=1, configs=None) -> None:
         new = NewTopic(topic, partitions, 1, config=configs or {})

@@ -62,11 +62,11 @@ class PythonProducer:
         fates = []
         for future in futures:
             try:
-                told = future.get(PATIENCE_S)
+                metadata = future.get(PATIENCE_S)
             except KafkaError as error:
                 fates.append(Delivery(-1, -1, getattr(error, "errno", -1)))
             else:
-                fates.append(Delivery(told.partition, told.offset))
+                fates.append(Delivery(metadata.partition, metadata.offset))
         return fates
 
     def close(self) -> None:
@@ -107,13 +107,13 @@ class KafkaPython:
         where = TopicPartition(topic, partition)
         self._consumer.assign([where])
         self._consumer.seek(where, offset)
-        found: list[Row] = []
+        records: list[Row] = []
         deadline = time.monotonic() + PATIENCE_S
-        while len(found) < count and time.monotonic() < deadline:
-            for record in self._consumer.poll(1000, max_records=count - len(found)).get(where, ()):
+        while len(records) < count and time.monotonic() < deadline:
+            for record in self._consumer.poll(1000, max_records=count - len(records)).get(where, ()):
                 row = Row(record.offset, record.timestamp, record.key, record.value, tuple(record.headers))
-                found.append(row._replace(log_append_time=record.timestamp_type == 1))
-        return found
+                records.append(row._replace(log_append_time=record.timestamp_type == 1))
+        return records
 
     def beginning(self, topic, partition=0) -> int:
         where = TopicPartition(topic, partition)
@@ -125,8 +125,8 @@ class KafkaPython:
 
     def offset_at(self, topic, timestamp, partition=0) -> int | None:
         where = TopicPartition(topic, partition)
-        found = self._consumer.offsets_for_times({where: timestamp})[where]
-        return None if found is None or found.offset < 0 else found.offset
+        match = self._consumer.offsets_for_times({where: timestamp})[where]
+        return None if match is None or match.offset < 0 else match.offset
 
     def create_topic(self, topic, partitions=1, configs=None) -> None:
         options = {"num_partitions": partitions, "replication_factor": 1, "configs": configs or {}}
@@ -142,13 +142,13 @@ class KafkaPython:
         self._admin.create_partitions({topic: total})
 
     def partition_count(self, topic) -> int:
-        [found] = self._admin.describe_topics([topic])
-        return len(found["partitions"])
+        [description] = self._admin.describe_topics([topic])
+        return len(description["partitions"])
 
     def topic_settings(self, topic) -> dict[str, str | None]:
         resource = ConfigResource(ConfigResourceType.TOPIC, topic)
-        found = self._admin.describe_configs([resource], config_filter="all")
-        entries = found["topic"][topic] if isinstance(found, dict) else found[0]
+        descriptions = self._admin.describe_configs([resource], config_filter="all")
+        entries = descriptions["topic"][topic] if isinstance(descriptions, dict) else descriptions[0]
         return {name: entry["value"] for name, entry in entries.items()}
 
     def set_topic_settings(self, topic, configs) -> None:
