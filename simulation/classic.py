@@ -62,7 +62,7 @@ class ClassicMember(GroupMember):
         contested = self.contested()
         code = ErrorCode((await self.ask(self.node, request, 4)).error_code)
         if code == ErrorCode.NONE:
-            self.heard(contested)
+            self.check_ownership(contested)
         elif code == ErrorCode.REBALANCE_IN_PROGRESS:
             self._give_up()
         else:

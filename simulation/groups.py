@@ -104,7 +104,7 @@ class GroupMember(Client):
                 return f"{self.topic}-{index}, which {owner} was given"
         return ""
 
-    def heard(self, contested: str) -> None:
+    def check_ownership(self, contested: str) -> None:
         """The coordinator took a heartbeat that claimed what others had been given before."""
         if contested:
             self.ledger.violate(f"12: {self.identity} is a member in epoch {self.epoch} and owns {contested}")

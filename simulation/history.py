@@ -66,8 +66,8 @@ class History:
         self._written: dict[Part, dict[int, Given]] = {}
         self._holders: dict[tuple[int, str, Part], Holder] = {}
 
-    def look(self, machine: Machine, replica: Any, before: int | None, end: int) -> None:
-        """A replica's log ends at `end`, and ended at `before` when it was last looked at in this process."""
+    def update(self, machine: Machine, replica: Any, before: int | None, end: int) -> None:
+        """A replica's log ends at `end`, and ended at `before` at the last update in this process."""
         log = replica.log
         if not log.config.compacted or log.failed or machine.damaged is not None or before == end:
             return

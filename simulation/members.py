@@ -48,7 +48,7 @@ class Member(GroupMember):
                 raise AssertionError(f"{self.name}: heartbeat refused with {code.name}: {response.error_message}")
             self.node = await self.coordinator(0, self.group)
             return
-        self.heard(contested)
+        self.check_ownership(contested)
         self.epoch = response.member_epoch
         if response.assignment is not None:
             self.give({index for partition in response.assignment.topic_partitions for index in partition.partitions})

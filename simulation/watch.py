@@ -32,7 +32,7 @@ class Watch:
         """Offset of the metadata log -> epoch of the record, as applied by the first node."""
         self._metadata_sums: dict[int, int] = {}
         """First offset of a batch of the metadata log -> checksum of its epoch and values."""
-        self._heard: set[Any] = set()
+        self._subscribed: set[Any] = set()
         """Quorum members whose metadata is being compared."""
         self.committed: dict[tuple[bytes, int], int] = {}
         self._committed_epochs: dict[tuple[bytes, int], tuple[int, list[tuple[int, int]]]] = {}
@@ -69,16 +69,16 @@ class Watch:
 
         def probe() -> None:
             if process.alive:
-                self._look(machine)
+                self._check_node(machine)
 
         process.probe = probe
 
-    def _look(self, machine: Machine) -> None:
+    def _check_node(self, machine: Machine) -> None:
         node = machine.node
         services = getattr(node, "services", None)
         if services is None:
             return
-        self._look_at_quorum(machine, services)
+        self._check_quorum(machine, services)
         known = self._replicas[machine.name]
         for replica in services.replicas:
             log = replica.log
@@ -94,21 +94,21 @@ class Watch:
             if before != now:
                 known[replica] = now
                 if before is None:
-                    self._hear_of_cuts(log)
-                    self._hear_of_commits(replica)
+                    self._subscribe_to_cuts(log)
+                    self._subscribe_to_commits(replica)
                 if self.compacts:
-                    self.history.look(machine, replica, None if before is None else before[2], log.log_end_offset)
-                self._look_at_replica(machine, replica, before, now)
+                    self.history.update(machine, replica, None if before is None else before[2], log.log_end_offset)
+                self._check_replica(machine, replica, before, now)
 
     # --- the quorum --------------------------------------------------------------------------------------------------
 
-    def _look_at_quorum(self, machine: Machine, services: Any) -> None:
+    def _check_quorum(self, machine: Machine, services: Any) -> None:
         core = getattr(services.raft, "core", None)
         if core is None:
             return
-        if services.raft not in self._heard:
-            self._heard.add(services.raft)
-            self._hear_of_metadata(machine, services.raft)
+        if services.raft not in self._subscribed:
+            self._subscribed.add(services.raft)
+            self._subscribe_to_metadata(machine, services.raft)
         provenance = services.metadata.image.provenance
         now = (core.epoch, core.is_leader, core.high_watermark, provenance.offset)
         before = self._quorum.get(machine.name)
@@ -136,7 +136,7 @@ class Watch:
                     f" epoch {other}"
                 )
 
-    def _hear_of_metadata(self, machine: Machine, raft: Any) -> None:
+    def _subscribe_to_metadata(self, machine: Machine, raft: Any) -> None:
         """Be there when a node applies metadata: it is the same everywhere, to the last bit."""
         listener = raft._listener
         on_commit = listener.on_commit
@@ -151,7 +151,7 @@ class Watch:
 
     # --- partitions --------------------------------------------------------------------------------------------------
 
-    def _look_at_replica(self, machine: Machine, replica: Any, before: Seen | None, now: Seen) -> None:
+    def _check_replica(self, machine: Machine, replica: Any, before: Seen | None, now: Seen) -> None:
         epoch, high_watermark, end, start, leads = now
         key = (replica.topic_id, replica.index)
         name = f"{replica.topic}-{replica.index}"
@@ -183,9 +183,9 @@ class Watch:
             )
         if high_watermark > committed:
             if before is None:
-                self._look_at_commit(replica, high_watermark)
+                self._check_commit(replica, high_watermark)
             self._commit(key, replica, high_watermark)
-            self._look_at_isr(replica, name, high_watermark)
+            self._check_isr(replica, name, high_watermark)
 
     def _commit(self, key: tuple[bytes, int], replica: Any, high_watermark: int) -> None:
         self.committed[key] = high_watermark
@@ -195,7 +195,7 @@ class Watch:
         place: Place = (replica.topic, replica.index)
         self.ledger.committed[place] = max(self.ledger.committed.get(place, 0), high_watermark)
 
-    def _hear_of_cuts(self, log: Any) -> None:
+    def _subscribe_to_cuts(self, log: Any) -> None:
         listener = log.listener
 
         def before_truncate(state: Any) -> None:
@@ -204,7 +204,7 @@ class Watch:
 
         log.listener = replace(listener, before_truncate=before_truncate)
 
-    def _hear_of_commits(self, replica: Any) -> None:
+    def _subscribe_to_commits(self, replica: Any) -> None:
         """Be there when the high watermark moves.
 
         After the event would be too late: it may bring two changes of who is in sync (a follower joins, another image
@@ -214,16 +214,16 @@ class Watch:
         advance, advance_to_end = log.advance_high_watermark, log.advance_to_end
 
         def hear_advance(offset: int) -> int:
-            self._look_at_commit(replica, min(offset, log.log_end_offset))
+            self._check_commit(replica, min(offset, log.log_end_offset))
             return int(advance(offset))
 
         def hear_advance_to_end() -> int:
-            self._look_at_commit(replica, log.log_end_offset)
+            self._check_commit(replica, log.log_end_offset)
             return int(advance_to_end())
 
         log.advance_high_watermark, log.advance_to_end = hear_advance, hear_advance_to_end
 
-    def _look_at_commit(self, replica: Any, high_watermark: int) -> None:
+    def _check_commit(self, replica: Any, high_watermark: int) -> None:
         """A leader commits only while as many are in sync as the topic asks for, and all of them said they have it."""
         state = replica.state
         if not replica.leads or high_watermark <= self.committed.get((replica.topic_id, replica.index), 0):
@@ -243,7 +243,7 @@ class Watch:
         """Whether the record that was cut away is the one that was committed, not one of a leader that lost."""
         return epoch_at(self._cut.get(log, []), offset) == epoch_at(self._committed_epochs[key][1], offset)
 
-    def _look_at_isr(self, replica: Any, name: str, high_watermark: int) -> None:
+    def _check_isr(self, replica: Any, name: str, high_watermark: int) -> None:
         """What is committed lies in the logs of all who are in sync."""
         for node_id in replica.state.isr:
             machine = self.cluster.registered(node_id)

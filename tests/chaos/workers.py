@@ -67,7 +67,7 @@ def clock_time(clock: float) -> str:
 
 
 class Worker(threading.Thread, ABC):
-    """A thread that works until it is stopped, then finishes what it has begun; `failure` is the error that ended it."""
+    """A thread that works until it is stopped, then finishes what it has begun; `failure` is its error."""
 
     def __init__(self, name: str, bootstrap: str, history: History, seed: int) -> None:
         super().__init__(name=name, daemon=True)

@@ -45,6 +45,11 @@ class Source:
         return [node for node in ast.walk(self.tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
 
     @cached_property
+    def parameters(self) -> list[ast.arg]:
+        """Every parameter of a function or lambda."""
+        return [node for node in ast.walk(self.tree) if isinstance(node, ast.arg)]
+
+    @cached_property
     def lambdas(self) -> int:
         return sum(isinstance(node, ast.Lambda) for node in ast.walk(self.tree))
 
@@ -61,6 +66,13 @@ class Source:
     @property
     def is_kernel(self) -> bool:
         return "kernels" in self.name
+
+
+def person_lines(path: Path) -> list[str]:
+    """The lines of a text that speak of persons, with their places."""
+    name = path.relative_to(ROOT)
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [f"{name}:{number}: {line.strip()}" for number, line in enumerate(lines, 1) if PERSONS.search(line)]
 
 
 def sources(*folders: str) -> list[Source]:
