@@ -107,16 +107,19 @@ def test_a_stream_from_topic_to_topic(spark, broker: Broker, topics, tmp_path):
         writing = reading.load().select("key", "value").writeStream.format("kafka").options(**options, topic=sink)
         writing.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
 
-    given(spark, 500).write.format("kafka").options(**options, topic=source).mode("append").save()
+    first, second = 500, 400
+    given(spark, first).write.format("kafka").options(**options, topic=source).mode("append").save()
     run()
     between_ms = int(time.time() * 1000)
-    given(spark, 400).write.format("kafka").options(**options, topic=source).mode("append").save()
+    given(spark, second).write.format("kafka").options(**options, topic=source).mode("append").save()
     run()
     copied = spark.read.format("kafka").options(**options, subscribe=sink).load()
-    assert copied.count() == 900
-    assert copied.selectExpr("count(distinct key)").first()[0] == 500
+    assert copied.count() == first + second
+    assert copied.selectExpr("count(distinct key)").first()[0] == first, (
+        "the keys of the second write are among those of the first"
+    )
     upto = f'{{"{source}":{{"0":10,"1":20,"2":30}}}}'
     part = spark.read.format("kafka").options(**options, subscribe=source, endingOffsets=upto).load()
-    assert part.count() == 60
+    assert part.count() == 10 + 20 + 30
     later = spark.read.format("kafka").options(**options, subscribe=source, startingTimestamp=str(between_ms)).load()
-    assert later.count() == 400
+    assert later.count() == second

@@ -92,7 +92,7 @@ def test_two_interrupts_end_everything_at_once(run_demo, tmp_path):
         process.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(1)
-    assert process.returncode == 130, out.read_text()
+    assert process.returncode == 128 + signal.SIGINT, out.read_text()
     assert "Interrupted: the books were not checked." in out.read_text()
     nothing_is_left(tmp_path)
 

@@ -320,4 +320,4 @@ def test_being_told_to_end_ends_an_open_bank_at_once():
     interrupts.gently = True
     with pytest.raises(SystemExit) as left:
         interrupts._caught(signal.SIGTERM, None)
-    assert left.value.code == 143
+    assert left.value.code == 128 + signal.SIGTERM

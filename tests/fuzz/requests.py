@@ -5,7 +5,7 @@ import struct
 
 from harness import batch
 from harness.made_messages import MessageMaker
-from harness.wire import produce_fields, request_bytes
+from harness.wire import TOPIC_IDS_SINCE, produce_fields, request_bytes
 from klamm.model.errors import ProtocolError
 from klamm.protocol import APIS, decode, decode_request_header, encode, encode_request_header
 from klamm.protocol.apis import Api
@@ -51,7 +51,7 @@ def samples(topic, topic_id):
         if api.name in SERVED:
             for version in range(api.versions[0], api.versions[1] + 1):
                 fields = dict(plausible.get(api.family, {}))
-                if api.family == "produce" and version >= 13:
+                if api.family == "produce" and version >= TOPIC_IDS_SINCE:
                     fields["topic_data"] = [{**fields["topic_data"][0], "topic_id": topic_id}]
                 yield api.name, request_bytes(api.family, version, 1, "fuzz", **fields)
 

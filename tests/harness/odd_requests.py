@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from harness.wire import Wire, batch, unique
+from harness.wire import TOPIC_IDS_SINCE, Wire, batch, unique
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND = 0, 1, 2
@@ -171,7 +171,7 @@ def _commit(wire: Wire, version: int, group: str, topic: str, retention_ms: int)
 
 
 def _fetch(wire: Wire, version: int, topics: dict[Any, list[int]], session: int, epoch: int, **fields: Any) -> Any:
-    named = "topic_id" if version >= 13 else "topic"
+    named = "topic_id" if version >= TOPIC_IDS_SINCE else "topic"
     listed = [
         {
             named: topic,
@@ -225,7 +225,7 @@ def _metadata(wire: Wire, topic: str) -> Any:
 
 def _sessions(version: int) -> Iterator[Probe]:
     def named(name: str, topic_id: bytes) -> Any:
-        return topic_id if version >= 13 else name
+        return topic_id if version >= TOPIC_IDS_SINCE else name
 
     def deleted_inside_a_session(wire: Wire) -> Any:
         (gone, gone_id), (kept, kept_id) = _topic(wire), _topic(wire)
@@ -273,14 +273,14 @@ def _sessions(version: int) -> Iterator[Probe]:
         topic, topic_id = _topic(wire)
         names = {topic_id: "topic", topic: "topic"}
         first = _fetch(wire, version, {named(topic, topic_id): [0]}, 0, NEW)
-        other = 12 if version >= 13 else 13
+        other = TOPIC_IDS_SINCE - 1 if version >= TOPIC_IDS_SINCE else TOPIC_IDS_SINCE
         reply = _fetch(wire, other, {}, first.session_id, 1)
         return _codes(first, names), _codes(reply, names)
 
     yield deleted_inside_a_session
     yield made_anew_inside_a_session
     yield unknown_from_the_start
-    if version < 13:
+    if version < TOPIC_IDS_SINCE:
         yield unknown_that_comes_to_be
     yield names_and_ids_mixed
 

@@ -27,6 +27,8 @@ from klamm.records.batch import Record, build_batch, iter_batches
 
 API_KEYS = {name: key for key, name in api_key_map.items()}
 NOW_MS = 1_700_000_000_000
+TOPIC_IDS_SINCE = 13
+"""Produce and Fetch name topics by id from this version on (KIP-516)."""
 _names = itertools.count()
 
 
@@ -137,7 +139,7 @@ class Wire:
     ) -> Any:
         """One batch to one partition; the partition's part of the reply."""
         fields = produce_fields(topic, records, acks=acks, partition=partition)
-        if version >= 13:
+        if version >= TOPIC_IDS_SINCE:
             fields["topic_data"][0]["topic_id"] = self.topic_id(topic)
         if acks == 0:
             self.send("produce", version, **fields)
@@ -151,7 +153,7 @@ class Wire:
         part["current_leader_epoch"] = fields.pop("current_leader_epoch", -1)
         part["last_fetched_epoch"] = fields.pop("last_fetched_epoch", -1)
         named: dict[str, Any] = {"topic": topic, "partitions": [part]}
-        if version >= 13:
+        if version >= TOPIC_IDS_SINCE:
             named["topic_id"] = self.topic_id(topic)
         fields = {"max_wait": 0, "min_bytes": 1, "max_bytes": 1 << 25, **fields}
         return self.call("fetch", version, replica_id=-1, topics=[named], **fields).responses[0].partitions[0]

@@ -15,6 +15,10 @@ from harness.wire import produce_fields
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 SEED = int(os.environ.get("KLAMM_SEED", random.SystemRandom().randrange(2**32)))
+RESTARTS = 3
+FLUSHES = 10
+RECORDS_PER_FLUSH = 20
+RECORDS_DURING_RESTART = 30
 
 
 @pytest.fixture
@@ -35,15 +39,15 @@ def test_what_was_acknowledged_survives(own, kind, clean):
     try:
         client.create_topic(topic)
         with client.producer(idempotent=True, codec="lz4") as producer:
-            for _ in range(3):
-                for _ in range(10):
-                    for _ in range(20):
+            for _ in range(RESTARTS):
+                for _ in range(FLUSHES):
+                    for _ in range(RECORDS_PER_FLUSH):
                         producer.send(topic, b"%d" % len(fates) + b"." * source.randrange(200), partition=0)
                     if source.random() < 0.7:
                         fates += producer.flush()
                 helper = threading.Thread(target=own.restart, kwargs={"clean": clean})
                 helper.start()
-                for _ in range(30):
+                for _ in range(RECORDS_DURING_RESTART):
                     producer.send(topic, b"meanwhile", partition=0)
                 helper.join()
                 fates += producer.flush()
@@ -52,7 +56,8 @@ def test_what_was_acknowledged_survives(own, kind, clean):
     assert {fate.error for fate in fates} == {0}
     with Wire(own.port) as wire:
         values = wire.values(topic)
-        assert len(values) == len(fates) == 3 * 230
+        sent = RESTARTS * (FLUSHES * RECORDS_PER_FLUSH + RECORDS_DURING_RESTART)
+        assert len(values) == len(fates) == sent
         offsets = [fate.offset for fate in fates]
         assert all(offset in (expected, -1) for expected, offset in enumerate(offsets))
     own.stop()

@@ -8,10 +8,12 @@ from typing import Any
 
 import aiokafka
 import kafka
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 PATIENCE_S = 30.0
 QUIET = {"log_level": 2, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "retry.backoff.ms": 20}
+
+FENCED_CODES = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 
 
 class Fenced(Exception):
@@ -39,7 +41,7 @@ class ConfluentTxn:
         try:
             function(*args, PATIENCE_S)
         except KafkaException as error:
-            if error.args[0].code() in (-144, 90, 47) or "fenced" in str(error).lower():
+            if error.args[0].code() in FENCED_CODES or "fenced" in str(error).lower():
                 raise Fenced(str(error)) from error
             raise
 
@@ -205,7 +207,7 @@ def read_all(bootstrap: str, topic: str, *, committed: bool = True, partitions: 
             assert message is not None, "nothing comes"
             if message.error() is None:
                 values[message.partition()].append(message.value())
-            elif message.error().code() == -191:
+            elif message.error().code() == KafkaError._PARTITION_EOF:
                 at_end.add(message.partition())
     finally:
         consumer.close()
