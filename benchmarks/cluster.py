@@ -59,7 +59,7 @@ class ClusterBench:
         return name
 
     def wait_whole(self, new: str | None = None, partitions: int = 0) -> None:
-        """Return once every replica is in sync, those of a new topic too: brokers hear of it one after the other."""
+        """Return once every replica is in sync, also those of a new topic, which brokers replay one after the other."""
         deadline = time.monotonic() + SETTLE_S
         while time.monotonic() < deadline:
             topics = self.admin.list_topics(timeout=30).topics
@@ -115,7 +115,7 @@ def one_at_a_time(bench: ClusterBench) -> Sample:
     topic = bench.topic("latency", 1)
     port = bench.cluster.node(bench.leader(topic)).port
     first = Producer({"bootstrap.servers": bench.cluster.bootstrap, "acks": "all", "log_level": 0})
-    first.produce(topic, b"x")  # its leader has heard of it once this is acknowledged
+    first.produce(topic, b"x")  # once this is acknowledged, its leader has the metadata
     first.flush(LIMIT_S)
     sample: Sample = {}
     with bench.measured(sample):

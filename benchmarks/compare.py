@@ -38,7 +38,7 @@ class Row:
     failures: dict[str, str] = field(default_factory=dict)
 
     def ratio(self, reach: Reach) -> float | None:
-        """Klamm : Kafka, where both were measured, or what Klamm's measure says if that is a ratio by itself."""
+        """Klamm : Kafka, where both were measured, or Klamm's measure if that is itself a ratio."""
         if reach.own:
             return self.medians.get("klamm", {}).get(reach.measure)
         kafka = self.medians.get("kafka", {}).get(reach.measure)

@@ -84,7 +84,7 @@ def transactions(partitions: int, count: float) -> Callable[[Bench], Sample]:
 
 
 def many_groups(bench: Bench) -> Sample:
-    """Five thousand groups of one member: form them, then hear their heartbeats."""
+    """Five thousand groups of one member: form them, then answer their heartbeats."""
     count = max(HEARTBEATERS, bench.count(5000))
     connection = BlockingConnection("127.0.0.1", bench.broker.port, timeout_s=30.0)
     stamp = time.monotonic_ns()
@@ -105,7 +105,7 @@ def many_groups(bench: Bench) -> Sample:
 
 
 def million_offsets(bench: Bench) -> Sample:
-    """A node of its own: commit, stop, start again, and ask until both partitions of the offsets are loaded."""
+    """A separate node: commit, stop, start again, and fetch until both partitions of the offsets are loaded."""
     groups = max(20, bench.count(10_000))
     with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
         node = bench.kind(Path(folder), heap_mb=1024)

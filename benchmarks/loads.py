@@ -27,7 +27,7 @@ Sample = dict[str, float]
 
 @dataclass(frozen=True)
 class Reach:
-    """A measure of a load, and the ratio Klamm : Kafka it should keep (`ratio` None: shown, not judged)."""
+    """A measure of a load, and the ratio Klamm : Kafka it should keep (`ratio` None: shown, without a goal)."""
 
     measure: str
     ratio: float | None = None

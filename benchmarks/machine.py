@@ -14,7 +14,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def facts() -> dict[str, object]:
-    """What a reader must know to judge the numbers; nothing that names the machine or its folders."""
+    """What a reader needs to interpret the numbers; nothing that names the machine or its folders."""
     cpu = "unknown"
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):

@@ -1,4 +1,4 @@
-"""Writes the reference pages from the code they describe; `--check` only tells whether they are up to date.
+"""Writes the reference pages from the code they describe; `--check` only checks whether they are up to date.
 
 The types of a client's settings, src/klamm/client/settings.py, are written from their definitions in the same way.
 
@@ -334,7 +334,7 @@ SETTINGS = Path(__file__).parents[1] / "src/klamm/client/settings.py"
 
 
 def stale_pages() -> list[str]:
-    """Names of pages that do not say what the code says."""
+    """Names of pages that differ from the code."""
     stale = [f"docs/reference/{name}" for name, page in PAGES.items() if _read(REFERENCE / name) != page()]
     return stale if _read(SETTINGS) == settings_module() else [*stale, "src/klamm/client/settings.py"]
 

@@ -110,7 +110,7 @@ class Cluster(BrokerCluster):
             time.sleep(0.2)
 
     def _count_committed(self, topic: str, default: int) -> int:
-        """How many records are committed; `default` while the cluster cannot tell."""
+        """How many records are committed; `default` while the cluster does not reply."""
         try:
             return len(self.read(topic))
         except KafkaException:

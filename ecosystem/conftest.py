@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def shared_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three nodes for all modules that ask for no settings of their own."""
+    """Three nodes for all modules without settings of their own."""
     with Cluster(request.config.getoption("--broker"), tmp_path_factory.mktemp("cluster")) as cluster:
         yield cluster
 

@@ -9,7 +9,7 @@ from ecosystem.processes import Process
 
 
 def positions(reported: list[dict[str, Any]]) -> dict[tuple[int, int], int]:
-    """The number of the record at each place where a producer was told it is."""
+    """The number of the record at each acknowledged offset."""
     return {(event["partition"], event["offset"]): event["number"] for event in reported}
 
 

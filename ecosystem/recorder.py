@@ -46,7 +46,7 @@ class Recorder:
             self.failed.add(name)
         if report.skipped:
             self.skipped.add(name)
-        if report.when != "teardown" or name in self.skipped:  # the end of a test that was skipped is told as passed
+        if report.when != "teardown" or name in self.skipped:  # pytest reports the teardown of a skipped test as passed
             return
         result = "failed" if name in self.failed else "passed"
         today = dt.datetime.now(dt.UTC).date().isoformat()
@@ -57,7 +57,7 @@ class Recorder:
 
 
 def test_name(item: pytest.Item) -> str:
-    """The file and the name of a test: the same wherever the tree lies and whichever broker is judged."""
+    """The file and the name of a test: the same wherever the tree lies and whichever broker is tested."""
     return f"{item.path.name}::{item.name}"
 
 

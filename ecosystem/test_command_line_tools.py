@@ -36,7 +36,7 @@ def kaf() -> str:
 
 
 def kcat_version() -> str:
-    """Comes with the system: asked of the program itself, once it is there."""
+    """The installed program prints its version."""
     if shutil.which("kcat") is None:
         return "none"
     text = subprocess.run(["kcat", "-V"], capture_output=True, text=True, check=False)
@@ -119,7 +119,7 @@ class TestKaf:
 
 
 def kminion_version() -> str:
-    """kminion is not in every module proxy: the one on the PATH is judged, by the version it was built as."""
+    """kminion is not in every module proxy: the one on the PATH is tested, under the version it prints."""
     program = shutil.which("kminion")
     if program is None:
         return "none"

@@ -22,7 +22,7 @@ def tool(name: str, *arguments: str) -> list[str]:
 
 
 def events(text: str, name: str) -> list[dict[str, Any]]:
-    """The JSON lines of a verifiable client that tell of one kind of event."""
+    """The JSON lines of a verifiable client for one kind of event."""
     lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
     return [line for line in lines if line["name"] == name]
 

@@ -52,7 +52,7 @@ class Application:
 
 
 def last_values(records: list[Read]) -> dict[str, str]:
-    """The table that a changelog tells."""
+    """The table of a changelog."""
     return {(record.key or b"").decode(): record.text for record in records}
 
 

@@ -24,7 +24,7 @@ WORKERS = 3
 
 def sell(bootstrap: str, topic: str) -> int:
     """Every user goes through the same steps; whose turn it is, is chance."""
-    chance = random.Random(7)  # noqa: S311 - a story that is the same every time
+    chance = random.Random(7)  # noqa: S311 - the same example every time
     ahead = {user: list(STEPS) for user in USERS}
     with Producer(bootstrap_servers=bootstrap, linger_ms=5) as producer:
         while ahead:

@@ -14,7 +14,7 @@ from xdist.scheduler import LoadScopeScheduling
 from harness import KlammProcess, Wire
 from harness.process import launched
 
-# How long an example takes says how busy the machine is, not whether the code is right.
+# The duration of an example depends on the load of the machine.
 settings.register_profile("klamm", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("klamm")
 

@@ -1,9 +1,9 @@
 # ruff: noqa: INP001 - a script of the Makefile
-"""pip install, telling what it is at: PySpark alone is 460 MB, and silence for two minutes looks like a hang.
+"""pip install with progress: PySpark alone is 460 MB, and no output for two minutes looks like a hang.
 
     python tools/install.py --editable '.[all]'
 
-One line that changes on a terminal, one now and then elsewhere. When pip fails, what it said is printed.
+One line that changes on a terminal, one every few seconds elsewhere. When pip fails, its last output is printed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from collections import deque
 from typing import IO, Final
 
 _EVERY_S: Final = 15.0
-_LAST_WORDS: Final = 40
+_LAST_LINES: Final = 40
 _WIDTH: Final = 78
-_WORDS: Final = (
-    (re.compile(r"\s*Collecting (\S+)"), "looking for {}"),
+_STEPS: Final = (
+    (re.compile(r"\s*Collecting (\S+)"), "resolving {}"),
     (re.compile(r"\s*Downloading (\S+)"), "downloading {}"),
     (re.compile(r"\s*Building wheel for (\S+)"), "building {}"),
     (re.compile(r"\s*Building editable for (\S+)"), "building {}"),
@@ -29,31 +29,31 @@ _WORDS: Final = (
 )
 
 
-class Telling:
-    """What pip is at, in a few words."""
+class PipProgress:
+    """The current step of pip, in a few words."""
 
     def __init__(self) -> None:
-        self.words = "asking pip"
+        self.step = "starting pip"
         self._download = ""
 
-    def take(self, line: str) -> None:
-        """The next line of pip's."""
+    def read_line(self, line: str) -> None:
+        """Read the next line of pip's output."""
         progress = re.match(r"Progress (\d+) of (\d+)", line)
         if progress:
             done, size = (int(group) / 1e6 for group in progress.groups())
             if size >= 1:
-                self.words = f"{self._download}: {done:.0f} of {size:.0f} MB"
+                self.step = f"{self._download}: {done:.0f} of {size:.0f} MB"
             return
-        for pattern, words in _WORDS:
+        for pattern, step in _STEPS:
             match = pattern.match(line)
             if match:
                 what = match[1].split("/")[-1]
-                if words.startswith("installing"):
+                if step.startswith("installing"):
                     what = str(match[1].count(",") + 1)
-                elif words.startswith("downloading"):
+                elif step.startswith("downloading"):
                     what = "-".join(what.split("-")[:2]).removesuffix(".tar.gz")
-                    self._download = words.format(what)
-                self.words = words.format(what)
+                    self._download = step.format(what)
+                self.step = step.format(what)
 
 
 def _pump(stream: IO[str], lines: queue.Queue[str | None]) -> None:
@@ -64,7 +64,7 @@ def _pump(stream: IO[str], lines: queue.Queue[str | None]) -> None:
 
 def install(words: list[str]) -> int:
     """Run pip; returns its exit code."""
-    last_lines: deque[str] = deque(maxlen=_LAST_WORDS)
+    last_lines: deque[str] = deque(maxlen=_LAST_LINES)
     with subprocess.Popen(  # noqa: S603 - our own pip
         [sys.executable, "-m", "pip", "install", "--progress-bar", "raw", *words],
         stdout=subprocess.PIPE,
@@ -80,10 +80,10 @@ def install(words: list[str]) -> int:
 
 
 def _follow(stream: IO[str], last_lines: deque[str]) -> None:
-    """Tell what pip is at until it has nothing more to say."""
+    """Show the progress until pip ends."""
     lines: queue.Queue[str | None] = queue.Queue()
     threading.Thread(target=_pump, args=(stream, lines), daemon=True).start()
-    telling = Telling()
+    progress = PipProgress()
     began = shown_at = time.monotonic()
     alive = sys.stdout.isatty()
     line: str | None = ""
@@ -93,11 +93,11 @@ def _follow(stream: IO[str], last_lines: deque[str]) -> None:
         except queue.Empty:
             line = ""
         if line:
-            telling.take(line)
+            progress.read_line(line)
             if not line.startswith("Progress "):
                 last_lines.append(line)
         now = time.monotonic()
-        words = f"   {now - began:3.0f} s  {telling.words}"
+        words = f"   {now - began:3.0f} s  {progress.step}"
         if alive:
             sys.stdout.write(f"\r\x1b[K{words[:_WIDTH]}")
             sys.stdout.flush()

@@ -57,7 +57,7 @@ class Customers:
     """What the customers do next: chance, but the same chance for the same seed."""
 
     def __init__(self, seed: int) -> None:
-        self._chance = random.Random(seed)  # noqa: S311 - a story
+        self._chance = random.Random(seed)  # noqa: S311 - an example
         self._next_id = 0
         self._unopened = list(ACCOUNTS)
 
@@ -126,7 +126,7 @@ class Generator:
         try:
             with Producer(bootstrap_servers=self._bootstrap, linger_ms=20, client_id="customers") as producer:
                 self._send(producer)
-        except BaseException as error:  # noqa: BLE001 - the main thread tells of it
+        except BaseException as error:  # noqa: BLE001 - the main thread reports it
             self.error = error
 
     def _send(self, producer: Producer) -> None:

@@ -191,7 +191,7 @@ class Pipeline(Child):
         self._restarts = _RESTARTS
 
     def status(self) -> dict[str, Any]:
-        """What it tells of itself, as `klamm pipeline show` prints it; nothing before it has started."""
+        """Its status, as `klamm pipeline show` prints it; empty before it has started."""
         try:
             status: dict[str, Any] = json.loads(self._status.read_text())
         except (FileNotFoundError, ValueError):

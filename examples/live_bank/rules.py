@@ -49,7 +49,7 @@ def parse_json(value: bytes) -> Any:
 
 
 def read_transaction(value: bytes | None) -> Transaction:
-    """The transaction of a record; BadRecord says why it is none."""
+    """The transaction of a record; BadRecord has the reason if it is none."""
     if value is None:
         raise BadRecord("the value is null")
     try:

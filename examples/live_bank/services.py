@@ -55,7 +55,7 @@ class Service(ABC):
                 records = [record for record in consumer.consume(_PORTION, 0.2) if self._new(record)]
                 self.work(records)
                 self.seen += len(records)
-        except BaseException as error:  # noqa: BLE001 - the main thread tells of it
+        except BaseException as error:  # noqa: BLE001 - the main thread reports it
             self.error = error
         finally:
             consumer.close()

@@ -25,7 +25,7 @@ _JOIN_S: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A dead letter: where it was, what is wrong, and what it says."""
+    """A dead letter: its place, its error and its value."""
 
     partition: int
     offset: int
@@ -79,7 +79,7 @@ class Seen:
 
 
 def letter_of(headers: Any, value: bytes | None) -> Letter:
-    """What the headers of a dead letter tell."""
+    """The headers of a dead letter."""
     texts = {name: (text or b"").decode() for name, text in headers}
     position = int(texts["dead_letter.partition"]), int(texts["dead_letter.offset"])
     return Letter(*position, texts["dead_letter.error"], value)
@@ -176,7 +176,7 @@ class Watcher:
                             break
                         for record in consumer.poll(left_s):
                             self.results.take(record)
-        except BaseException as error:  # noqa: BLE001 - the main thread tells of it
+        except BaseException as error:  # noqa: BLE001 - the main thread reports it
             self.error = error
 
     @staticmethod
@@ -191,7 +191,7 @@ class Watcher:
         return True
 
     def _lag(self, admin: Admin) -> dict[str, int]:
-        """How many records each group has still before it, as `klamm group show` tells."""
+        """The lag of each group, as `klamm group show` prints it."""
         places = admin.partitions_of(TRANSACTIONS)
         ends = admin.list_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
         lags = {}

@@ -49,7 +49,7 @@ def watch(spark: Any, bootstrap: str, checkpoint: str) -> Any:
 
 
 def main() -> None:
-    """Pay, watch, tell."""
+    """Send payments, run the stream, print the suspicious ones."""
     bootstrap = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9092"
     print(f"{pay(bootstrap, 1000)} of 1000 new payments are above {LIMIT}")
     watch(session("suspicious", progress=True), bootstrap, ".klamm/suspicious").awaitTermination()

@@ -24,7 +24,7 @@ TOPIC = os.environ.get("ORDERS_TOPIC", "orders")
 
 
 class Order(BaseModel):
-    """What a guest asks for."""
+    """The order of a guest."""
 
     table: int
     dish: str

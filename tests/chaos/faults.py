@@ -13,12 +13,12 @@ from harness.faulty_node import fault_file
 
 FAULTY_KLAMM = (sys.executable, "-m", "harness.faulty_node")
 STOPPING = "the node stops"
-"""What a node says when it gives up; closing everything takes a while on a busy machine."""
+"""The log line of a node that stops; closing everything takes a while on a busy machine."""
 STOPPED_S = 90.0
 
 
 class Faults:
-    """Faults on a cluster of three: never more than one node is hurt, so nothing acknowledged may be lost."""
+    """Faults on a cluster of three: at most one node has a fault, so no acknowledged record may be lost."""
 
     def __init__(self, cluster: KlammCluster, links: Links, random: Random, say: Callable[[str], None]) -> None:
         self._cluster = cluster
@@ -39,7 +39,7 @@ class Faults:
         }
 
     def run(self, seconds: float, kinds: list[str] | None = None) -> None:
-        """Hurt and heal until the time is over; every kind has its turn before one comes again."""
+        """Inject faults until the time is over; every kind is used before one is repeated."""
         deadline = time.monotonic() + seconds
         queue: list[str] = []
         while time.monotonic() < deadline:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Fate(StrEnum):
-    """How something ended as far as its client knows."""
+    """How a request ended for its client."""
 
     OK = "ok"
     FAILED = "failed"
@@ -48,7 +48,7 @@ class Send:
 
 @dataclass(slots=True)
 class Transaction:
-    """One transaction of a worker; `commits` says what was asked at its end."""
+    """One transaction of a worker; `commits` is true if its end is a commit."""
 
     worker: str
     number: int
@@ -77,7 +77,7 @@ class History:
     final: dict[Place, list[tuple[int, int]]] = field(default_factory=dict)
     """Every partition read from its start to its end, committed records only, after everything had healed."""
     hung: list[str] = field(default_factory=list)
-    """Producers that were replaced while faults went on, since nothing came of what they had asked for."""
+    """Producers that were replaced while faults went on, because they got no reply."""
     refused: list[str] = field(default_factory=list)
     """Producers with an open transaction that got an error that they have none."""
 

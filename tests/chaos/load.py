@@ -1,4 +1,4 @@
-"""The clients of a run over one cluster: topics are made, clients write and read, then all is read and judged."""
+"""The clients of a run: topics are created, clients write and read, then everything is read and checked."""
 
 import itertools
 import time
@@ -33,7 +33,7 @@ class Load:
 
     With `large_records` one more producer sends records from one byte to 8 MB.
 
-    Leaving the block without having called `judge` ends the clients without a judgement.
+    Leaving the block without having called `judge` ends the clients without a check.
     """
 
     def __init__(self, bootstrap: str, seed: int, *, large_records: bool = False) -> None:

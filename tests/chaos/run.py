@@ -60,7 +60,7 @@ class Outcome:
 def run(
     folder: Path, seconds: float, seed: int, say: Callable[[str], None] = print, kinds: list[str] | None = None
 ) -> Outcome:
-    """A run of `seconds` of faults; raises when the cluster does not become whole, findings are in the outcome."""
+    """A run of `seconds` of faults; raises when the cluster does not recover; findings are in the outcome."""
     random = Random(seed)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     with (

@@ -23,7 +23,7 @@ LARGE_BYTES_MAX = 150_000_000
 """What a producer of large records writes in one run; after that its records are small."""
 CLIENT_LOG_LINES = 12
 SETTLE_S = 120.0
-"""How long a client may take to get everything through once the cluster is whole again."""
+"""How long a client may take to get everything through once the cluster is healthy again."""
 REPLACED_S = 60.0
 """After so long without an answer, while faults go on, a transactional producer is replaced by a new one."""
 
@@ -252,7 +252,7 @@ class TransactionalProducer(Worker):
         self.history.hung.append(f"{clock_time(time.time())} {self.name}: {hung}\n{self.client_log}")
 
     def _insist(self, call: Callable[[], object], what: str) -> None:
-        """Repeat a call while its error says that repeating is right."""
+        """Repeat a call while its error is retriable."""
         begun = time.monotonic()
         self.doing = what
         while True:

@@ -1,4 +1,4 @@
-"""The table of programs is what the last recorded runs said."""
+"""The table of programs equals the last recorded results."""
 
 from ecosystem.results import PAGE, Results
 

@@ -49,7 +49,7 @@ def test_checks_without_a_test_are_dropped():
 
 
 def test_programs_that_cannot_be_had_are_named():
-    """They were left out of the table, which then seemed to be whole."""
+    """They were left out of the table, which then seemed to be complete."""
     reason = "not run: no package on the public registries"
     results = Results([])
     assert results.page().count(f"| {reason} | {reason} | |") == 2

@@ -1,4 +1,4 @@
-"""The reference pages say what the code says."""
+"""The reference pages are up to date with the code."""
 
 import importlib.util
 import subprocess

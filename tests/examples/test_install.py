@@ -17,10 +17,10 @@ def install():
 
 
 def test_pips_lines_become_a_few_words(install):
-    telling = install.Telling()
+    progress = install.PipProgress()
     for line, words in (
-        ("Obtaining file:///here", "asking pip"),
-        ("Collecting pyspark==4.3.* (from klamm==0.1.0)", "looking for pyspark==4.3.*"),
+        ("Obtaining file:///here", "starting pip"),
+        ("Collecting pyspark==4.3.* (from klamm==0.1.0)", "resolving pyspark==4.3.*"),
         ("  Downloading https://host/path/pyspark-4.3.0.tar.gz (456.1 MB)", "downloading pyspark-4.3.0"),
         ("Progress 228050000 of 456100000", "downloading pyspark-4.3.0: 228 of 456 MB"),
         ("  Downloading click-8.1.0-py3-none-any.whl (99 kB)", "downloading click-8.1.0"),
@@ -29,8 +29,8 @@ def test_pips_lines_become_a_few_words(install):
         ("  Building wheel for pyspark (pyproject.toml): started", "building pyspark"),
         ("Installing collected packages: py4j, pyspark, klamm", "installing 3 packages"),
     ):
-        telling.take(line)
-        assert telling.words == words, line
+        progress.read_line(line)
+        assert progress.step == words, line
 
 
 def test_a_failure_shows_what_pip_said(install, capfd):

@@ -66,7 +66,7 @@ class Outcome:
 
 
 class Campaign:
-    """One node under fire; `run` until the clock says stop."""
+    """One node that gets fuzzed requests; `run` ends after the given time."""
 
     def __init__(self, node: KlammProcess, seed: int) -> None:
         self._node = node

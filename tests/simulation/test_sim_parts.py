@@ -30,7 +30,7 @@ def test_a_power_loss_keeps_what_was_synced():
 
 
 def test_a_power_loss_may_take_what_was_not_synced():
-    """Breaks when the disk forgets to forget."""
+    """Breaks when the disk keeps unsynced bytes through a power loss."""
     left = set()
     for seed in range(50):
         image = Image()

@@ -74,7 +74,7 @@ _DIGEST = "from simulation.run import run_seed; o = run_seed({seed}); print(o.ev
 
 @pytest.mark.timeout(300)
 def test_a_seed_runs_the_same_in_every_process():
-    """Breaks when anything in a node asks the machine for time, chance or the order of a set."""
+    """Breaks when any part of a node uses real time, real randomness or the order of a set."""
     lines = []
     for hash_seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
@@ -94,7 +94,7 @@ def _story(*faults, **more):
 
 @pytest.mark.timeout(300)
 class TestFaults:
-    """Each of these must have happened, not only have been asked for."""
+    """Each fault must have happened, not only have been planned."""
 
     def test_a_wiped_disk_is_filled_again(self):
         story = _story(Fault(2.0, "wiped disk", (2,), 1.0))
@@ -109,7 +109,7 @@ class TestFaults:
 
     @pytest.mark.parametrize("file", QUORUM_FILES)
     def test_a_voter_whose_files_are_damaged_says_so_or_is_none_the_worse(self, file):
-        """Breaks when a member of the quorum believes a log, a vote or a snapshot that is not what was written."""
+        """Breaks when a voter accepts a damaged log, vote or snapshot."""
         size = (QUORUM_FILES.index(file) + 0.5) / len(QUORUM_FILES)
         busy = tuple(Fault(0.5 + at / 4, "change config", (1,), 0.1, 0.1 * at) for at in range(8))
         plan = Plan(seed=5, snapshots=True, pace=0.2, seconds=10.0)

@@ -1,4 +1,4 @@
-"""Every story of this folder is told by each of the three clients, to one and the same node."""
+"""Every test of this folder runs with each of the three clients, against the same node."""
 
 import pytest
 

@@ -110,7 +110,7 @@ def maybe_die(chance: random.Random) -> None:
 
 
 def again(call) -> None:
-    """Call until it is done, as long as the client says that calling again helps."""
+    """Call until it succeeds, while the error is retriable."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:

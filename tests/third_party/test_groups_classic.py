@@ -27,7 +27,7 @@ def node(tmp_path_factory):
 
 
 class Topic:
-    """A topic of its own for one story."""
+    """A topic for one test."""
 
     def __init__(self, node, name, partitions=PARTITIONS):
         self.bootstrap, self.name = node.bootstrap, name

@@ -1,4 +1,4 @@
-"""The new group protocol as librdkafka lives it, alone and beside members that still speak the classic one."""
+"""The consumer group protocol (KIP-848) with librdkafka, alone and beside members of the classic protocol."""
 
 import os
 import subprocess

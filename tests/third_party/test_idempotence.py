@@ -24,7 +24,7 @@ SEED = int(os.environ.get("KLAMM_SEED", random.SystemRandom().randrange(2**32)))
 
 @pytest.fixture(scope="module")
 def proxied(tmp_path_factory):
-    """A node that tells its clients the proxy's address."""
+    """A node that advertises the proxy's address."""
     with CuttingProxy(SEED) as proxy:
         overrides = {"advertised.listeners": f"PLAINTEXT://{proxy.bootstrap}"}
         with KlammProcess(tmp_path_factory.mktemp("proxied"), overrides=overrides) as klamm:
@@ -62,7 +62,7 @@ def test_lost_replies_make_no_duplicate_and_no_gap(proxied, kind):
             rows = client.read(topic, sent // 2 + 1, partition=partition)
             assert [int(row.value) for row in rows] == [-1, *range(partition, sent, 2)]
             offsets = [fate.offset for fate in fates if fate.partition == partition]
-            # librdkafka cannot tell the offset of a batch it knows only to be a duplicate; then it says -1.
+            # librdkafka reports -1 for a batch that was only acknowledged as a duplicate.
             assert all(offset in (expected, -1) for offset, expected in zip(offsets, range(1, sent), strict=False))
     finally:
         proxied.chance = 0.0

@@ -152,7 +152,7 @@ def test_what_one_client_writes_the_others_read(klamm, client, idempotent):
 
 
 def test_librdkafka_really_compresses(klamm, wire):
-    """It sends uncompressed to brokers that look too old to it; the size of the log tells."""
+    """A client sends uncompressed to brokers that it takes for too old; the size of the log shows it."""
     client = Confluent(klamm.bootstrap)
     sizes = {}
     try:

@@ -174,7 +174,7 @@ def test_topics_settings_and_ids_survive(own, clean):
 
 
 def test_a_clean_stop_loses_no_reply(own):
-    """What is in the log was answered, so a producer with five requests in flight has nothing to ask twice."""
+    """What is in the log was answered, so a producer with five requests in flight needs no retry."""
     with Wire(own.port) as wire:
         topic = wire.create_topic()
         producer_id = wire.call("init_producer_id", 4).producer_id

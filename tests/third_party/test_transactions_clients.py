@@ -104,7 +104,7 @@ def test_a_transaction_out_of_time_is_aborted_and_readers_go_on(impatient, kind)
         deadline = time.monotonic() + 20
         while read_all(impatient.bootstrap, topic)[0] != [b"quick"]:
             assert time.monotonic() < deadline, "the slow transaction holds readers back"
-        with pytest.raises(Exception):  # noqa: B017 - every client says it in its own way
+        with pytest.raises(Exception):  # noqa: B017 - every client has its own exception
             slow.commit()
     finally:
         quick.close()

@@ -71,7 +71,7 @@ class ConfluentTxn:
         self._call(self._producer.abort_transaction)
 
     def close(self) -> None:
-        with contextlib.suppress(KafkaException):  # a fenced producer says so again
+        with contextlib.suppress(KafkaException):  # a fenced producer raises again
             self._producer.purge()
             self._producer.flush(1)
 
