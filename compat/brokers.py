@@ -104,7 +104,7 @@ class Broker:
         return self
 
     def write_config(self) -> Path:
-        """The properties file and, where the kind of broker wants that done by hand, a formatted folder."""
+        """The properties file and, for a kind of broker that needs it, a formatted folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
         config = self.folder / "node.properties"
         config.write_text("".join(f"{key}={value}\n" for key, value in self.properties().items() if value))
@@ -172,11 +172,11 @@ class Broker:
 
     @property
     def is_formatted(self) -> bool:
-        """Whether the one log dir, or one of several in it, knows its cluster."""
+        """Whether the one log dir, or one of several in it, has a cluster id."""
         return any(self.data.glob("meta.properties")) or any(self.data.glob("*/meta.properties"))
 
     def prepare(self, config: Path) -> None:
-        """Format the data folder where the kind of broker wants it done by hand."""
+        """Format the data folder for a kind of broker that does not do it itself."""
 
     def command(self, config: Path) -> list[str]:
         raise NotImplementedError

@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files are a story: clients write, tools look, and at last the files are judged."""
+    """The order of the files matters: clients write, tools read, and at last the files are checked."""
     order = [
         *(
             "test_crowd_rules",
@@ -56,7 +56,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def subject(request: pytest.FixtureRequest) -> type[Broker]:
-    """The kind of broker this run judges."""
+    """The kind of broker this run tests."""
     return KINDS[request.config.getoption("--broker")]
 
 

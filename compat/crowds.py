@@ -82,7 +82,7 @@ class Crowd:
         return self.members[name]
 
     def leave(self, *members: Member, how: str = "leave") -> None:
-        """Say goodbye; with "crash" fall silent, and the broker must find out."""
+        """Leave the group; with "crash" stop without leaving, and the session must expire."""
         for member in members:
             assert member.home.call("member_end", member=member.name, how=how)["ended"]
             member.state = how
@@ -189,7 +189,7 @@ class Crowd:
                     for partition in held:
                         owners.setdefault((generation, partition), set()).add(member.instance or member.name)
                 for partition in [p for p in since if p not in held]:
-                    # "lost" is what a member says that was thrown out while it did not look.
+                    # "lost" is the event of a member that was removed while it did not poll.
                     if what != "lost":
                         holds.setdefault(partition, []).append((since[partition], at, member.name))
                     del since[partition]

@@ -18,7 +18,7 @@ ABORT_EVERY = 10
 """Every tenth transaction is aborted, the first of each producer among them."""
 READ_TIMEOUT_S = 60.0
 LOOPS_TIMEOUT_S = 900.0
-"""The loops are judged by how they end, not by how long they take."""
+"""The result of a loop counts, not its duration."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""One script, two programs: Apache Kafka's tool and Klamm's, asked the same, with the same answer expected."""
+"""One script, two programs: Apache Kafka's tool and Klamm's, with the same arguments and the same expected output."""
 
 import os
 import re

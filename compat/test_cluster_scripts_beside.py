@@ -1,4 +1,4 @@
-"""Klamm's scripts and Kafka's tools on a cluster of three: the same story told by each on a topic of its own.
+"""Klamm's scripts and Kafka's tools on a cluster of three: both run the same steps on a topic of their own.
 
 Moves, elections and lost replicas show only where there are several nodes. Each side does every step to its own topic;
 the words must be the same but for the topic's name.
@@ -32,9 +32,9 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def both(java: JavaClient, cluster: BrokerCluster, topic: str, tmp_path: Path) -> Step:
-    """One step by both sides: TOPIC in a word or file becomes the side's own; returns what both said.
+    """One step by both sides: TOPIC in a word or file becomes the side's own; returns the output of both.
 
-    With `until`, both look again until they say the same and these words are in it: a move takes its time.
+    With `until`, both are repeated until their output is the same and contains these words: a move takes time.
     """
 
     def one(side: str, script: str, words: tuple[str, ...], files: dict[str, object]) -> ToolOutput:

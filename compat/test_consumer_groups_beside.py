@@ -36,7 +36,7 @@ SETTINGS = {
 
 @dataclass
 class Member:
-    """What a client knows of itself, at each of the brokers."""
+    """The state of a client, at each of the brokers."""
 
     member_id: str
     instance_id: str | None

@@ -1,4 +1,4 @@
-"""The rules by which groups are judged can be broken: each planted violation is told, and an honest life is not."""
+"""The rules for groups detect each planted violation, and accept a correct history."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,7 @@ Events = list[tuple[int, str, int, frozenset[int]]]
 
 
 class Home:
-    """A program of members that says what the test told it."""
+    """A program of members whose output the test provides."""
 
     def __init__(self) -> None:
         self.reports: dict[str, dict[str, Any]] = {}

@@ -29,7 +29,7 @@ LIST_CHARS_MAX = 100_000
 
 
 def write_all_kinds(broker: Broker) -> None:
-    """What the files are judged by, whatever was written before."""
+    """The records that the test compares, whatever was written before."""
     transactions_are_seen_whole_or_not_at_all(broker.bootstrap)
     an_admin_manages_groups(broker.bootstrap)
     for protocol in ("classic", "consumer"):

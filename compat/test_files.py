@@ -17,7 +17,7 @@ COMPLAINTS = re.compile(
     r"corrupt|mismatch|exception|isvalid: false|non-?consecutive|out of order|skipped|not found|error|truncat|unknown",
     re.IGNORECASE,
 )
-# The tool of 4.3.1 says so of Kafka's own second and later segments: it has no offset before the first one of a file.
+# The tool of 4.3.1 prints this for Kafka's own second and later segments too: a file has no offset before its first.
 KNOWN_FALSE = re.compile(r"Non-consecutive offsets in \S+/0*(\d+)\.log\n\s+-1 is followed by \1\n")
 Picture = dict[tuple[str, int, str], list[Seen]]
 

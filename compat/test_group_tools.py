@@ -28,7 +28,7 @@ def run(java: JavaClient, broker: Broker) -> Run:
 
     def run_tool(main: str, *args: str) -> ToolOutput:
         output = java.tool(main, "--bootstrap-server", broker.bootstrap, *args)
-        assert output.exit == 0, output.text  # kafka-consumer-groups says 0 of its failures too
+        assert output.exit == 0, output.text  # kafka-consumer-groups exits with 0 after failures too
         return output
 
     return run_tool

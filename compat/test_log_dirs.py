@@ -1,4 +1,4 @@
-"""Apache Kafka's tools move a replica between log dirs: kafka-reassign-partitions asks, kafka-log-dirs shows it."""
+"""Apache Kafka's tools move a replica between log dirs: kafka-reassign-partitions starts, kafka-log-dirs shows it."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def several(subject: type[Broker], tmp_path: Path) -> Iterator[Broker]:
 
 
 def described(java: JavaClient, node: Broker, topic: str) -> dict[tuple[str, bool], dict]:
-    """(log dir, future) -> what kafka-log-dirs says of partition 0."""
+    """(log dir, future) -> what kafka-log-dirs prints for partition 0."""
     output = java.tool(
         TOOLS + "LogDirsCommand", "--bootstrap-server", node.bootstrap, "--describe", "--topic-list", topic
     )

@@ -1,4 +1,4 @@
-"""Klamm's own client: its stories told to the broker under test and to Apache Kafka; beside Java's client."""
+"""Klamm's own client: its scenarios on the broker under test and on Apache Kafka; groups shared with Java's client."""
 
 import random
 import subprocess

@@ -22,7 +22,7 @@ STORED_BY_KAFKA = {
     "a record smaller than its fields",
     "a record of negative size",
 }
-"""Kafka counts offsets itself where records are not packed, and believes no record's size where they are."""
+"""Kafka assigns the offsets of uncompressed records itself, and ignores the sizes of compressed ones."""
 
 
 @pytest.fixture(scope="module")

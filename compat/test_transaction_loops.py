@@ -72,8 +72,8 @@ def test_the_performance_tool_commits_every_few_milliseconds(
     assert sum(len(loops.read_committed(written, partition)) for partition in range(PARTITIONS)) == RECORDS
 
 
-def test_a_failed_producer_and_a_lost_record_are_told(tight: Loops) -> None:
-    """The judge itself: what it must refuse, it refuses."""
+def test_a_failed_producer_and_a_lost_record_are_detected(tight: Loops) -> None:
+    """The check itself fails for what it must detect."""
     names = tight.transactional_ids
     failed = [LoopResult(name, 3, "INVALID_TXN_STATE") for name in names]
     with pytest.raises(AssertionError, match="INVALID_TXN_STATE"):

@@ -122,7 +122,7 @@ def test_operators_see_transactions(java: JavaClient, broker: Broker, topic: str
 
 
 def test_a_hanging_transaction_is_found_and_cured(java: JavaClient, own_broker: Broker, topic: str) -> None:
-    """A batch of a producer no coordinator knows, as a broker without verification would take it."""
+    """A batch of a producer without a coordinator, as a broker without verification would accept it."""
     java.create(own_broker.bootstrap, topic)
     old_ms = int(time.time() * 1000) - 3_600_000
     batch = build_batch(

@@ -219,7 +219,7 @@ class Curiosity:
             wanted = chance.choice([[0], [1], [0, 1], [0, 5]])
             return name, ("add", *producer, chance.choice([1, 3]), self.topic, wanted)
         if kind < 0.55:
-            # Kafka remembers a batch from a stranger or from the future, and lets it spoil the next good one.
+            # Kafka keeps a batch of an unknown producer or a future epoch, and then refuses the next valid one.
             return name, self._produce(name, own, min(epoch, known[-1][1]), partition)
         if kind < 0.75:
             return name, ("end", *producer, chance.choice([1, 4, 5, 5]), chance.random() < 0.5)

@@ -67,12 +67,12 @@ static void load_library(const char *path) {
         {&message_destroy, "rd_kafka_message_destroy"},
     };
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-        void *found = dlsym(lib, wanted[i].name);
-        if (!found) {
+        void *symbol = dlsym(lib, wanted[i].name);
+        if (!symbol) {
             fprintf(stderr, "%s has no %s\n", path, wanted[i].name);
             exit(1);
         }
-        memcpy(wanted[i].slot, &found, sizeof found);
+        memcpy(wanted[i].slot, &symbol, sizeof symbol);
     }
 }
 

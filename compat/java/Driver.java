@@ -99,14 +99,14 @@ public final class Driver {
     }
 
     private static Object topics(JsonNode order) throws Exception {
-        Map<String, Object> found = new LinkedHashMap<>();
+        Map<String, Object> partitionsByTopic = new LinkedHashMap<>();
         try (Admin admin = admin(order)) {
             var names = admin.listTopics().names().get(30, TimeUnit.SECONDS);
             for (TopicDescription topic : admin.describeTopics(names).allTopicNames().get().values()) {
-                found.put(topic.name(), topic.partitions().size());
+                partitionsByTopic.put(topic.name(), topic.partitions().size());
             }
         }
-        return Map.of("topics", found);
+        return Map.of("topics", partitionsByTopic);
     }
 
     private static Object produce(JsonNode order) throws Exception {
@@ -185,8 +185,8 @@ public final class Driver {
     private static Object offsetForTime(JsonNode order) {
         TopicPartition partition = partition(order);
         try (KafkaConsumer<byte[], byte[]> consumer = consumer(order)) {
-            var found = consumer.offsetsForTimes(Map.of(partition, order.get("timestamp").asLong()), PATIENCE);
-            OffsetAndTimestamp at = found.get(partition);
+            var offsets = consumer.offsetsForTimes(Map.of(partition, order.get("timestamp").asLong()), PATIENCE);
+            OffsetAndTimestamp at = offsets.get(partition);
             return Map.of("offset", at == null ? -1L : at.offset());
         }
     }

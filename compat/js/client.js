@@ -95,8 +95,8 @@ const orders = {
   },
 
   async topics(order) {
-    const found = await withAdmin(order, admin => admin.fetchTopicMetadata())
-    return { topics: Object.fromEntries(found.topics.map(topic => [topic.name, topic.partitions.length])) }
+    const metadata = await withAdmin(order, admin => admin.fetchTopicMetadata())
+    return { topics: Object.fromEntries(metadata.topics.map(topic => [topic.name, topic.partitions.length])) }
   },
 
   async produce(order) {
@@ -157,14 +157,14 @@ const orders = {
   },
 
   async ends(order) {
-    const found = await withAdmin(order, admin => admin.fetchTopicOffsets(order.topic))
-    const at = found.find(one => one.partition === order.partition)
+    const offsets = await withAdmin(order, admin => admin.fetchTopicOffsets(order.topic))
+    const at = offsets.find(one => one.partition === order.partition)
     return { earliest: Number(at.low), latest: Number(at.high) }
   },
 
   async offset_for_time(order) {
-    const found = await withAdmin(order, admin => admin.fetchTopicOffsetsByTimestamp(order.topic, order.timestamp))
-    return { offset: Number(found.find(one => one.partition === order.partition).offset) }
+    const offsets = await withAdmin(order, admin => admin.fetchTopicOffsetsByTimestamp(order.topic, order.timestamp))
+    return { offset: Number(offsets.find(one => one.partition === order.partition).offset) }
   },
 
   async stream_start(order) {

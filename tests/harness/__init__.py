@@ -1,4 +1,4 @@
-"""What the tests that judge a node from outside share: a process, a raw wire client, a proxy that cuts."""
+"""Shared by the tests of a node from outside: a process, a raw wire client, a proxy that cuts connections."""
 
 from harness.cluster import KlammCluster, KlammNode
 from harness.inprocess import NodeThread

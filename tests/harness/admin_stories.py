@@ -1,4 +1,4 @@
-"""What Klamm's admin must do beyond topics, groups and looking around, told against any broker that can do it.
+"""Scenarios of Klamm's admin beyond topics and groups, for any broker that supports them.
 
 `client_stories` has the rest. MOVING wants two brokers or more with two log dirs each; ACCESS a broker with an
 authorizer, which Klamm is not yet: it gets GUARDED and REFUSED instead. Every method of `Admin` is in a story.

@@ -1,4 +1,4 @@
-"""What `read_topic` must do when a topic changes under it, and the moments it takes: stories as in `client_stories`."""
+"""Scenarios of `read_topic` while a topic changes, and of its times, as in `client_stories`."""
 
 import asyncio
 import contextlib

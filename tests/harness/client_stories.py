@@ -1,4 +1,4 @@
-"""What Klamm's client must do, told against any broker: `tests/client` tells it to Klamm, `compat` to Apache Kafka too.
+"""Scenarios of Klamm's client for any broker: `tests/client` runs them on Klamm, `compat` on Apache Kafka too.
 
 A story is a function of bootstrap servers; it makes topics and groups of its own.
 """

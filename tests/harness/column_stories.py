@@ -91,7 +91,7 @@ def a_partitioner_of_the_users_is_asked(bootstrap: str) -> None:
 
 
 def a_partitioner_is_asked_for_rows_without_key_too(bootstrap: str) -> None:
-    """As `send` asks it, whether there is a column for keys or not."""
+    """As `send` calls it, whether there is a column for keys or not."""
     columns = {"none": {"value": [b"v"] * 6}, "some": {"key": [None, b"a"] * 3, "value": [b"v"] * 6}}
     for rows in map(pa.table, columns.values()):
         keys = rows["key"].to_pylist() if "key" in rows.schema.names else [None] * 6
@@ -167,7 +167,7 @@ def a_name_that_is_not_there_is_an_error(bootstrap: str) -> None:
 
 
 def a_table_that_cannot_be_sent_is_not_sent_in_part(bootstrap: str) -> None:
-    """What is wrong with the last row is said before the first one is accepted."""
+    """An error in the last row is raised before the first one is accepted."""
     name = topic(bootstrap, 3)
     good = pa.table({"value": [b"x" * 100] * 5000, "at": [1] * 5000, "when": [1] * 5000})
 

@@ -1,4 +1,4 @@
-"""Bits that flip in files, and which files can be told again when one has."""
+"""Bits that flip in files, and which files can be rebuilt."""
 
 from pathlib import Path
 
@@ -13,11 +13,11 @@ DERIVED = (
     "log-start-offset-checkpoint",
     "cleaner-offset-checkpoint",
 )
-"""What a log tells again, or the metadata, by where it lies below a log dir."""
+"""Files that are rebuilt from a log or from metadata, by their path below a log dir."""
 
 
 def flip(path: Path, position: int | None = None, bit: int = 0) -> None:
-    """Flip one bit of a file, in its middle unless told where."""
+    """Flip one bit of a file, in its middle by default."""
     data = bytearray(path.read_bytes())
     data[len(data) // 2 if position is None else position] ^= 1 << bit
     path.write_bytes(data)

@@ -1,4 +1,4 @@
-"""`klamm` with a disk that can be made to fail: a file beside the node's data says how.
+"""`klamm` with a disk that can be made to fail: a file beside the node's data selects the fault.
 
     python -m harness.faulty_node server FILE.properties
 

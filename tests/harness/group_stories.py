@@ -237,7 +237,7 @@ def a_static_twin_waits_its_turn(bootstrap: str) -> None:
 
 
 def a_member_that_was_put_out_commits_nothing(bootstrap: str) -> None:
-    """Whether it knows already or not, alone or inside a transaction: its offsets are those of another now."""
+    """Before and after its heartbeat fails, alone or inside a transaction: another member owns its offsets now."""
     name, group = topic(bootstrap), unique("group")
     where = TopicPartition(name, 0)
     write(bootstrap, name, 5)
@@ -373,7 +373,7 @@ def without_an_offset_the_policy_decides(bootstrap: str) -> None:
 
 
 def moments_are_found(bootstrap: str) -> None:
-    """By time over several batches, exactly, between and after all records; in the order they were asked for."""
+    """By time over several batches, exactly, between and after all records; in the requested order."""
     name, base = topic(bootstrap, 2), 1_700_000_000_000
     with Producer(bootstrap_servers=bootstrap) as producer:
         for number in range(60):

@@ -46,7 +46,7 @@ SPARK_DEFAULTS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
 }
-"""What Spark does on the reader's machine unless a guide says otherwise; no result depends on it."""
+"""Settings of Spark that a guide may override; no result depends on them."""
 PATIENCE_S = 120
 
 

@@ -1,4 +1,4 @@
-"""Links between nodes that can be cut: every address nodes tell each other leads through this proxy.
+"""Links between nodes that can be cut: every address that nodes advertise to each other leads through this proxy.
 
 Who is calling is known from the client id of the first request, which nodes begin with what they are and their own id;
 other clients pass through untouched. A cut link holds its bytes and gives them on when it heals, as a network does.
@@ -16,7 +16,7 @@ _NODE = re.compile(rb"^(?:broker|controller|raft-client|quorum)-(\d+)\b")
 
 
 class Links:
-    """All links of a cluster, in a thread of their own; `cut(1, 2)` holds what nodes 1 and 2 say to each other."""
+    """All links of a cluster, in a thread of their own; `cut(1, 2)` holds all bytes between nodes 1 and 2."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()

@@ -1,4 +1,4 @@
-"""Members of consumer groups, each in a thread of its own, that read, commit what they read, and can be asked.
+"""Members of consumer groups, each in a thread of its own, that read, commit what they read, and report their state.
 
 Run as a program it is one member in a process of its own, to be killed:
 
@@ -48,14 +48,14 @@ class Member:
     def _guard(self) -> None:
         try:
             self._run()
-        except BaseException as error:  # noqa: BLE001 - told by `stop`
+        except BaseException as error:  # noqa: BLE001 - raised by `stop`
             self.failure = error
 
     def _run(self) -> None:
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Leave the group (a static member keeps its place) and tell whether something went wrong."""
+        """Leave the group (a static member keeps its place) and raise its error."""
         self._stop.set()
         self._thread.join(30)
         assert not self._thread.is_alive(), f"{self.kind} does not stop"
@@ -144,7 +144,7 @@ class KafkaPythonMember(Member):
         consumer.subscribe([self.topic], listener=Listener())
         try:
             while not self._stop.is_set():
-                # Much longer than a rebalance takes: this client forgets a join that its poll gave up waiting for.
+                # Much longer than a rebalance takes: this client drops a join when its poll times out.
                 for partition, records in consumer.poll(timeout_ms=1500).items():
                     self.seen += [(partition.partition, record.offset) for record in records]
                 try:
@@ -223,7 +223,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30.0, what: str =
 def settled(members: list[Member], partitions: int) -> bool:
     """Whether every partition has one owner among the members, and none has more than one above another.
 
-    On the way there, a member may have some partitions while another is still asked to let go of the rest.
+    On the way there, a member may have some partitions while another still has to revoke the rest.
     """
     shares = [list(member.owned) for member in members]
     sizes = [len(share) for share in shares]

@@ -81,14 +81,14 @@ def padded_number(wire: Wire) -> Any:
 
 
 def long_value(wire: Wire) -> Any:
-    """A value that grows longer than older versions of DescribeConfigs can tell."""
+    """A value that grows longer than older versions of DescribeConfigs can return."""
     topic, name = wire.create_topic(), "leader.replication.throttled.replicas"
     low, high = (",".join(f"{partition}:1" for partition in range(start, start + 3000)) for start in (0, 5000))
     return _alter(wire, TOPIC, topic, name, SET, low), _alter(wire, TOPIC, topic, name, APPEND, high)
 
 
 def metadata_by_id_and_name(wire: Wire) -> Any:
-    """An unknown id, with a name, an empty name and no name beside it, in every version that knows ids."""
+    """An unknown id, with a name, an empty name and no name beside it, in every version with ids."""
     answers = []
     wire.create_topic("known-by-name")
     for version in (10, 11, 12, 13):
@@ -141,7 +141,7 @@ def protocol_named_twice(wire: Wire) -> Any:
 
 
 def far_retention(wire: Wire) -> Any:
-    """OffsetCommit with a retention time that ends after the last moment a 64-bit clock knows."""
+    """OffsetCommit with a retention time that ends after the last time of a 64-bit clock."""
     topic, group = wire.create_topic(), unique("far")
     _coordinator(wire, group)
     answers: list[Any] = []
@@ -197,7 +197,7 @@ def _fetch(wire: Wire, version: int, topics: dict[Any, list[int]], session: int,
 
 
 def _codes(reply: Any, names: dict[Any, str]) -> Any:
-    """A reply's error, and error and high watermark of each partition; how partitions are grouped says nothing."""
+    """A reply's error, and error and high watermark of each partition; the grouping of partitions does not matter."""
     partitions = []
     for topic in reply.responses:
         key = topic.topic_id.bytes if hasattr(topic, "topic_id") and topic.topic_id else getattr(topic, "topic", None)
@@ -269,7 +269,7 @@ def _sessions(version: int) -> Iterator[Probe]:
         return [_codes(reply, names) for reply in replies]
 
     def names_and_ids_mixed(wire: Wire) -> Any:
-        """A session begun with names is asked on with ids, or the other way round."""
+        """A session that begins with names continues with ids, or the other way round."""
         topic, topic_id = _topic(wire)
         names = {topic_id: "topic", topic: "topic"}
         first = _fetch(wire, version, {named(topic, topic_id): [0]}, 0, NEW)
@@ -285,7 +285,7 @@ def _sessions(version: int) -> Iterator[Probe]:
     yield names_and_ids_mixed
 
 
-# What an administrator's tools ask
+# Requests of administration tools
 
 
 def share_coordinator(wire: Wire) -> Any:
@@ -345,7 +345,7 @@ def acls(wire: Wire) -> Any:
 
 
 def authorized_operations(wire: Wire) -> Any:
-    """What a client may do, where nothing is forbidden: asked for and not asked for."""
+    """Authorized operations without an authorizer: requested and not requested."""
     topic, group, modern = wire.create_topic(), unique("classic"), unique("modern")
     _coordinator(wire, group)
     _coordinator(wire, modern)

@@ -25,11 +25,11 @@ _STORY_LINES = 6
 _STORY_LINE_CHARS = 180
 
 launched: dict["KlammProcess", None] = {}
-"""Every process a test has started, so that a failure can tell what they said; emptied before each test."""
+"""Every process a test has started, so that a failure shows their logs; emptied before each test."""
 
 
 class KlammFailed(AssertionError):
-    """The process did not do what was asked; says what it wrote to standard error."""
+    """The process did not start or stop in time; contains its standard error."""
 
 
 class KlammProcess:
@@ -66,7 +66,7 @@ class KlammProcess:
         return self.process.pid
 
     def start(self) -> Self:
-        """Start and wait for the line that says it serves."""
+        """Start and wait for the line that it prints when it serves."""
         self.launch()
         return self.wait_ready()
 
@@ -92,7 +92,7 @@ class KlammProcess:
             )
 
     def wait_ready(self, timeout_s: float | None = None) -> Self:
-        """Wait for the line that says it serves."""
+        """Wait for the line that it prints when it serves."""
         line = self._first_line(self.ready_s if timeout_s is None else timeout_s)
         match = _READY.fullmatch(line)
         if match is None:
@@ -117,7 +117,7 @@ class KlammProcess:
         return line.decode()
 
     def stop(self) -> None:
-        """SIGTERM; it must end by itself, with 0, having said nothing more on standard output."""
+        """SIGTERM; it must end by itself, with 0, with no more output on standard output."""
         self.ask_to_stop()
         self.wait_stopped()
 
@@ -127,7 +127,7 @@ class KlammProcess:
         self.process.send_signal(signal.SIGTERM)
 
     def wait_stopped(self) -> None:
-        """Wait for the end of a process that was asked to stop."""
+        """Wait for the end of a process that was sent a signal to stop."""
         assert self.process is not None
         process, self.process = self.process, None
         try:

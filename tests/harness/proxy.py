@@ -142,7 +142,7 @@ def _exactly(link: socket.socket, size: int) -> bytes | None:
 
 
 def _shut(link: socket.socket) -> None:
-    """Wake the threads that read from a socket; one that is to be reset must not say goodbye (FIN) before."""
+    """Wake the threads that read from a socket; one that is to be reset must not send a FIN before."""
     with contextlib.suppress(OSError):
         lingering = link.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, len(RESET_ON_CLOSE))
         link.shutdown(socket.SHUT_RD if lingering == RESET_ON_CLOSE else socket.SHUT_RDWR)

@@ -50,7 +50,7 @@ class SmallDisk:
             shutil.rmtree(self._shm, ignore_errors=True)
 
     def _in_a_namespace(self) -> str:
-        """Mount it where only some see it; what the system says when it does not let us."""
+        """Mount it in a namespace; returns the error of the system if that is not allowed."""
         refusal = ""
         for way in ["-m", "-rm"] if os.geteuid() == 0 else ["-rm"]:  # root in a container may lack the capability
             refusal = self._mounted(way)

@@ -120,7 +120,7 @@ class Wire:
             self.sock.settimeout(before)
         return False
 
-    # Shorthands of many stories
+    # Shorthands of many tests
 
     def create_topic(self, name: str | None = None, partitions: int = 1, **configs: str) -> str:
         """A new topic; settings are written with underscores for dots."""

@@ -1,4 +1,4 @@
-"""Three Kafka clients behind one face, so that one story is told by all of them.
+"""Three Kafka clients behind one interface, so that one test runs with all of them.
 
 producer(...)  send, flush -> what became of each record, close
 reader(...)    read by assignment, offsets by time, beginning and end

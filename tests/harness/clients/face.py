@@ -1,4 +1,4 @@
-"""What the stories ask of a client."""
+"""The interface that tests use of a client."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, Self
@@ -29,7 +29,7 @@ class Row(NamedTuple):
 
 
 class Producer(Protocol):
-    """Sends in the background; `flush` tells the fate of all since the last flush, in the order of sending."""
+    """Sends in the background; `flush` returns the result of all since the last flush, in the order of sending."""
 
     def send(
         self,
