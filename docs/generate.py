@@ -103,8 +103,8 @@ def apis() -> str:
     lines = [
         "# Requests and versions\n",
         NOTE,
-        "What a node tells ApiVersions, and so what clients may send. An API is listed when it is whole; clients do",
-        "without the others. Produce 0-2 are advertised for the sake of older clients and refused, as Kafka does.\n",
+        "The APIs and versions that a node advertises in ApiVersions. An API that is not listed is not served.",
+        "Produce 0-2 are advertised for older clients and refused, as in Kafka.\n",
         _row(titles),
         _row(["---"] * len(titles)),
     ]
@@ -124,7 +124,7 @@ def client_configs() -> str:
         "Settings of `klamm.client`. Write them in a dict by their names, or as keywords with underscores for dots:",
         '`Producer({"linger.ms": 5})` and `Producer(linger_ms=5)` mean the same. Values may be text, as in a',
         "properties file.\n",
-        "Type checkers know the keywords: `ProducerSettings`, `ConsumerSettings` and `AdminSettings` in",
+        "The keywords are typed: `ProducerSettings`, `ConsumerSettings` and `AdminSettings` in",
         "`klamm.client.settings` are typed dicts.",
     ]
     common = {key.name for key in COMMON}
@@ -134,12 +134,12 @@ def client_configs() -> str:
         lines += [f"\n## {definition.role.capitalize()}\n", *_client_table(own)]
     lines += [
         "\n## Settings of Java's clients that have no effect\n",
-        "These are taken, with one warning in the log.\n",
+        "They are ignored, with one warning in the log.\n",
         _row(["Setting", "Why"]),
         _row(["---", "---"]),
         *(_row([f"`{name}`", why]) for name, why in sorted(PASSED_OVER.items())),
         "\n## Settings of Java's clients that are refused\n",
-        "Without them a client would do something else than was asked for. So would every `sasl.*` setting.\n",
+        "If they were ignored, the client would behave differently. Every `sasl.*` setting is refused too.\n",
         _row(["Setting", "What to do"]),
         _row(["---", "---"]),
         *(_row([f"`{name}`", f"It {words}."]) for name, words in sorted(REFUSED.items())),
@@ -161,9 +161,9 @@ def python_api() -> str:
     lines = [
         "# Python API\n",
         NOTE,
-        "What `klamm.client` and `klamm.testing` offer. Every client exists twice, with the same methods: the asyncio",
-        "one (`AsyncProducer`, `AsyncConsumer`, `AsyncAdmin`) has coroutines where the blocking one waits. How they",
-        "are used is in [the guide](../guides/python-client.md); [settings](client-configs.md) have their own page.",
+        "The public names of `klamm.client` and `klamm.testing`. Every client exists twice, with the same methods:",
+        "the asyncio one (`AsyncProducer`, `AsyncConsumer`, `AsyncAdmin`) has coroutines where the blocking one waits.",
+        "[The guide](../guides/python-client.md) has examples; [settings](client-configs.md) have their own page.",
     ]
     for module, names in API.items():
         for name in names:
