@@ -20,6 +20,41 @@ DIRECTIVES = ("# noqa", "# type:", "# fmt:", "# ruff:", "# cython:", "# mypy:")
 
 
 @dataclass
+class Names:
+    """What the code of one file names; numbers are lines."""
+
+    bound: list[tuple[str, int]] = field(default_factory=list)
+    """Every variable that is assigned, as a loop variable or otherwise."""
+    parameters: list[tuple[str, int]] = field(default_factory=list)
+    classes: list[str] = field(default_factory=list)
+    imports: list[str] = field(default_factory=list)
+    strings: list[str] = field(default_factory=list)
+    lambdas: int = 0
+
+
+def find_names(text: str) -> Names:
+    """Walk the tree of a file once for all checks, and let it go: kept trees make garbage collections slow."""
+    names = Names()
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()):
+                names.bound.append((name, node.lineno))
+            case ast.arg(arg=name):
+                names.parameters.append((name, node.lineno))
+            case ast.Constant(value=str(value)):
+                names.strings.append(value)
+            case ast.Lambda():
+                names.lambdas += 1
+            case ast.ClassDef(name=name):
+                names.classes.append(name)
+            case ast.Import(names=aliases):
+                names.imports += [alias.name for alias in aliases]
+            case ast.ImportFrom(module=str(module), names=aliases):
+                names.imports += [module, *(f"{module}.{alias.name}" for alias in aliases)]
+    return names
+
+
+@dataclass
 class Source:
     """One file of Python and what a reader meets in it."""
 
@@ -36,32 +71,14 @@ class Source:
         return self.text.count("\n")
 
     @cached_property
-    def tree(self) -> ast.Module:
-        return ast.parse(self.text)
-
-    @cached_property
-    def bound_names(self) -> list[ast.Name]:
-        """Every variable that is assigned, as a loop variable or otherwise."""
-        return [node for node in ast.walk(self.tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
-
-    @cached_property
-    def parameters(self) -> list[ast.arg]:
-        """Every parameter of a function or lambda."""
-        return [node for node in ast.walk(self.tree) if isinstance(node, ast.arg)]
-
-    @cached_property
-    def lambdas(self) -> int:
-        return sum(isinstance(node, ast.Lambda) for node in ast.walk(self.tree))
+    def names(self) -> "Names":
+        return find_names(self.text)
 
     @cached_property
     def comments(self) -> int:
         """Comments for readers; directives to tools are not counted, nor the reason behind one."""
         tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
         return sum(token.type == tokenize.COMMENT and not token.string.startswith(DIRECTIVES) for token in tokens)
-
-    @cached_property
-    def classes(self) -> list[str]:
-        return [node.name for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef)]
 
     @property
     def is_kernel(self) -> bool:
@@ -86,7 +103,7 @@ def repeated_classes(files: list[Source]) -> dict[str, list[str]]:
     homes: dict[str, list[str]] = defaultdict(list)
     for source in files:
         if "protocol/messages" not in source.name:
-            for name in source.classes:
+            for name in source.names.classes:
                 if not name.startswith("_"):
                     homes[name].append(source.name)
     return {name: paths for name, paths in homes.items() if len(paths) > 1}
@@ -95,14 +112,8 @@ def repeated_classes(files: list[Source]) -> dict[str, list[str]]:
 def imported_modules(files: list[Source]) -> Iterator[str]:
     """Every module that an import statement, or a string that is a dotted path, names."""
     for source in files:
-        for node in ast.walk(source.tree):
-            if isinstance(node, ast.Import):
-                yield from (alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                yield node.module
-                yield from (f"{node.module}.{alias.name}" for alias in node.names)
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("klamm."):
-                yield node.value
+        yield from source.names.imports
+        yield from (text for text in source.names.strings if text.startswith("klamm."))
 
 
 def main() -> None:
@@ -110,9 +121,9 @@ def main() -> None:
     lines = sum(source.lines for source in files)
     print(f"{len(files)} files, {lines} lines")
     for word in ("each", "found"):
-        print(f"{word:>8}: {sum(name.id == word for source in files for name in source.bound_names)}")
+        print(f"{word:>8}: {sum(name == word for source in files for name, _ in source.names.bound)}")
     print(f" persons: {sum(len(PERSONS.findall(source.text)) for source in files)}")
-    print(f" lambdas: {1000 * sum(source.lambdas for source in files) / lines:.1f} per 1,000 lines")
+    print(f" lambdas: {1000 * sum(source.names.lambdas for source in files) / lines:.1f} per 1,000 lines")
     print(f"comments: {1000 * sum(source.comments for source in files) / lines:.1f} per 1,000 lines")
     for name, paths in sorted(repeated_classes(files).items()):
         print(f"   twice: {name} in {', '.join(paths)}")
