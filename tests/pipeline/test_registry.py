@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.core.registry_framing import BadRecord, Frame, header, prefix, read_path, unframe, write_path
+from klamm.pipeline.core.registry_framing import BadRecord, SchemaFrame, header, prefix, read_path, unframe, write_path
 from klamm.pipeline.registry.client import Registry, RegistryError, UnknownSchema, parse_settings
 from klamm.pipeline.registry.codecs import Decoder, compile_schema
 from klamm.pipeline.registry.columns import _column
@@ -77,14 +77,14 @@ def read(registry, reader, data, named=None):
 
 def test_the_first_bytes_name_the_schema():
     assert prefix(0x01020304) == b"\0\1\2\3\4"
-    assert unframe(b"\0\1\2\3\4rest") == Frame(0x01020304, b"rest")
+    assert unframe(b"\0\1\2\3\4rest") == SchemaFrame(0x01020304, b"rest")
 
 
 def test_a_header_names_it_and_wins():
     guid = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
     assert header(guid) == b"\1" + bytes.fromhex("00112233445566778899aabbccddeeff")
-    assert unframe(b"rest", header(guid)) == Frame(guid, b"rest", b"")
-    assert unframe(b"rest", prefix(7)) == Frame(7, b"rest", b"")
+    assert unframe(b"rest", header(guid)) == SchemaFrame(guid, b"rest", b"")
+    assert unframe(b"rest", prefix(7)) == SchemaFrame(7, b"rest", b"")
 
 
 @pytest.mark.parametrize(
@@ -101,14 +101,14 @@ def test_bytes_that_name_no_schema(data, named, words):
 )
 def test_which_message_of_a_file(path, data):
     assert write_path(path) == data
-    assert read_path(Frame(1, data + b"payload")) == (path, b"payload")
-    assert read_path(Frame(uuid.uuid4(), b"payload", data)) == (path, b"payload")
+    assert read_path(SchemaFrame(1, data + b"payload")) == (path, b"payload")
+    assert read_path(SchemaFrame(uuid.uuid4(), b"payload", data)) == (path, b"payload")
 
 
 @pytest.mark.parametrize("data", [b"", b"\4\2", b"\xff" * 9, b"\xff\xff\xff\xff\x0f"])
 def test_a_path_without_an_end(data):
     with pytest.raises(BadRecord):
-        read_path(Frame(1, data))
+        read_path(SchemaFrame(1, data))
 
 
 # Asking

@@ -5,10 +5,10 @@ import pytest
 from klamm.client.producer.prepared_transaction import PreparedTransaction
 from klamm.pipeline.core.sink_commits import (
     SLOTS,
+    CommitStep,
     SinkDecision,
     SinkError,
     SinkState,
-    Step,
     TaskTransaction,
     next_step,
     resume_batch,
@@ -43,12 +43,12 @@ def test_states_as_groups_keep_them():
 @pytest.mark.parametrize(
     ("state", "found"),
     [
-        (SinkState(), Step.BEGIN),
-        (SinkState(6, done=True), Step.BEGIN),
-        (SinkState(6, done=False), Step.BEGIN),  # Spark begins 7 only after the commit of 6 has returned
-        (SinkState(7, done=False), Step.RESUME),
-        (SinkState(7, done=True), Step.SKIP),
-        (SinkState(9, done=False), Step.SKIP),
+        (SinkState(), CommitStep.BEGIN),
+        (SinkState(6, done=True), CommitStep.BEGIN),
+        (SinkState(6, done=False), CommitStep.BEGIN),  # Spark begins 7 only after the commit of 6 has returned
+        (SinkState(7, done=False), CommitStep.RESUME),
+        (SinkState(7, done=True), CommitStep.SKIP),
+        (SinkState(9, done=False), CommitStep.SKIP),
     ],
 )
 def test_where_batch_seven_stands(state, found):

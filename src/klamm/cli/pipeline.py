@@ -21,8 +21,8 @@ from klamm.cli.target import Target, cluster_options
 from klamm.cli.units import counted
 
 if TYPE_CHECKING:
-    from klamm.pipeline.sql import Pipeline, Problem
-    from klamm.pipeline.sql.core.problems import Source
+    from klamm.pipeline.sql import Pipeline, SqlProblem
+    from klamm.pipeline.sql.core.problems import SqlSource
 
 HOME: Final = os.path.join(".klamm", "pipelines")
 
@@ -94,7 +94,7 @@ def load(file: str, pairs: tuple[str, ...], home: str = HOME, target: Target | N
 @refuses
 def check(*, file: str, pairs: tuple[str, ...], topics: bool, target: Target, output: str) -> None:
     """Say what is wrong with a file, and where. Starts no Spark."""
-    from klamm.pipeline.sql import Problem, SqlError
+    from klamm.pipeline.sql import SqlError, SqlProblem
     from klamm.pipeline.sql.registry_schemas import resolve
     from klamm.pipeline.sql.topics import ClusterTopics
 
@@ -108,7 +108,7 @@ def check(*, file: str, pairs: tuple[str, ...], topics: bool, target: Target, ou
     if topics:
         absent = ClusterTopics(compiled, target.client("admin")).absent()
         if absent:
-            raise SqlError(compiled.source, [Problem(offset, words) for offset, words in absent])
+            raise SqlError(compiled.source, [SqlProblem(offset, words) for offset, words in absent])
     if output != "table":
         show(_rows(compiled.source, compiled.warnings), output)
         return
@@ -117,7 +117,7 @@ def check(*, file: str, pairs: tuple[str, ...], topics: bool, target: Target, ou
     click.echo(f"{file}: fine, {counted(len(compiled.nodes), 'statement')}")
 
 
-def _rows(source: Source, problems: Iterable[Problem]) -> list[dict[str, Any]]:
+def _rows(source: SqlSource, problems: Iterable[SqlProblem]) -> list[dict[str, Any]]:
     rows = []
     for problem in problems:
         line, column = source.position(problem.offset)

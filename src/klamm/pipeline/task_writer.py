@@ -18,9 +18,9 @@ from klamm.model.ids import TopicPartition
 from klamm.pipeline.commit_log import CommitLog
 from klamm.pipeline.core.connector_options import WriteOptions
 from klamm.pipeline.core.sink_commits import (
+    CommitStep,
     SinkDecision,
     SinkError,
-    Step,
     TaskTransaction,
     next_step,
     resume_batch,
@@ -85,8 +85,8 @@ class TaskWriter:
             await commits.ensure()
             state = await commits.state()
             verdict = next_step(state, write_id.batch)
-            if verdict is not Step.RESUME:
-                return verdict is Step.BEGIN
+            if verdict is not CommitStep.RESUME:
+                return verdict is CommitStep.BEGIN
             handle = (await commits.decision(state)).of(write_id.task)
             return handle is None or not await commits.finish(handle, write_id.batch)
 
@@ -170,7 +170,7 @@ async def commit_batch(options: WriteOptions, write_id: WriteId, handles: Sequen
             await _commit_once(commits, write_id, handles)
             return
         await commits.ensure()
-        if not handles and next_step(await commits.state(), write_id.batch) is not Step.RESUME:
+        if not handles and next_step(await commits.state(), write_id.batch) is not CommitStep.RESUME:
             await commits.abort_open()  # nothing was written, so no decision is needed
             return
         async with _decision_producer(options, write_id) as writer:
@@ -181,10 +181,10 @@ async def commit_batch(options: WriteOptions, write_id: WriteId, handles: Sequen
 async def _commit(commits: CommitLog, writer: AsyncProducer, batch: int, handles: Sequence[TaskTransaction]) -> None:
     state = await commits.state()
     verdict = next_step(state, batch)
-    if verdict is Step.SKIP:
+    if verdict is CommitStep.SKIP:
         await commits.abort_open()
         return
-    if verdict is Step.RESUME:
+    if verdict is CommitStep.RESUME:
         # A driver died between its decision and the end of the batch. What it decided is committed as decided; only
         # transactions that the broker has aborted meanwhile are replaced by rewritten ones.
         decided = await commits.decision(state)
@@ -237,7 +237,7 @@ async def abort_batch(options: WriteOptions, write_id: WriteId) -> None:
                 await commits.ensure()
                 async with _decision_producer(options, write_id) as writer:
                     await writer.init_transactions()  # completes or aborts a decision in flight
-                    if next_step(await commits.state(), write_id.batch) is Step.RESUME:
+                    if next_step(await commits.state(), write_id.batch) is CommitStep.RESUME:
                         return
             await commits.abort_open()
     except KafkaError as error:  # not raised: it would hide the failure that made Spark abort

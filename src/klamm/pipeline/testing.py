@@ -24,8 +24,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.sql.core.graph import SINGLE, Node, Pipeline, compile_text
-from klamm.pipeline.sql.core.identity import Identity
+from klamm.pipeline.sql.core.graph import SINGLE, GraphNode, Pipeline, compile_text
+from klamm.pipeline.sql.core.identity import QueryIdentity
 from klamm.pipeline.sql.core.problems import suggest
 from klamm.pipeline.sql.core.row_expressions import has_json_key
 from klamm.pipeline.sql.core.statements import SINK, SOURCE, TABLE, VIEW
@@ -112,7 +112,7 @@ def run(
     folder = tempfile.mkdtemp(prefix="klamm-pipeline-")
     try:
         topics = FolderTopics(os.path.join(folder, "topics"))
-        identity = Identity("testing", name, {}, {}).renewed(pipeline)
+        identity = QueryIdentity("testing", name, {}, {}).renewed(pipeline)
         given = {name.lower() for step in steps for name in step}
         # A test reads no databases or files: a source that is given no rows has none.
         given |= {node.name for node in pipeline.nodes if node.name.lower() in given or node.kind == SOURCE}
@@ -192,7 +192,7 @@ def _check_inputs(pipeline: Pipeline, steps: Sequence[Inputs]) -> None:
             raise ConfigError(f"rows cannot be given to {name}{suggest(name, accepting)}")
 
 
-def _record(node: Node, record: Any, now_ms: int) -> Raw:
+def _record(node: GraphNode, record: Any, now_ms: int) -> Raw:
     if isinstance(record, Raw):
         return record
     if isinstance(record, Deleted):
@@ -215,7 +215,7 @@ def _record(node: Node, record: Any, now_ms: int) -> Raw:
     return Raw(key, _value(node, row), at_ms, headers)
 
 
-def _key(node: Node, row: Row) -> bytes | None:
+def _key(node: GraphNode, row: Row) -> bytes | None:
     values = {column: row.get(column) for column in node.key}
     if not values or all(value is None for value in values.values()):
         return None
@@ -224,7 +224,7 @@ def _key(node: Node, row: Row) -> bytes | None:
     return _bytes(next(iter(values.values())))
 
 
-def _value(node: Node, row: Row) -> bytes | None:
+def _value(node: GraphNode, row: Row) -> bytes | None:
     if node.format in SINGLE:
         keys = {column.lower() for column in node.key}
         return _bytes(next((value for name, value in row.items() if name.lower() not in keys), None))
@@ -285,7 +285,7 @@ def _letter(record: Mapping[str, Any]) -> tuple[str, DeadLetter]:
     return headers["dead_letter.stream"], DeadLetter(record["key"], record["value"], error, offset)
 
 
-def _decoded(node: Node, value: bytes | None) -> Any:
+def _decoded(node: GraphNode, value: bytes | None) -> Any:
     if value is None or node.format == "raw":
         return value
     return json.loads(value) if node.format == "json" or node.kind == SINK else value.decode()

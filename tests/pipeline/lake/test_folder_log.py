@@ -10,7 +10,7 @@ import pytest
 
 from klamm.pipeline import SinkError
 from klamm.pipeline.lake import compaction, folder_log
-from klamm.pipeline.lake.folder_log import FolderLog, Move, side_folder
+from klamm.pipeline.lake.folder_log import FileMove, FolderLog, side_folder
 
 APP = "klamm-pipeline-x.audit.0"
 STEPS = ("os.replace", "os.fsync", "os.makedirs")
@@ -28,7 +28,7 @@ def stage(book, batch, parts, attempt=0):
         path = os.path.join(book.staging(APP, f"{batch}-{attempt}"), f"part-{place}.parquet")
         os.makedirs(os.path.dirname(path), exist_ok=True)
         pq.write_table(pa.table({"n": rows}), path)
-        moves.append(Move(os.path.relpath(path, book.side), os.path.join(folder, f"{batch:04d}-{place}.parquet")))
+        moves.append(FileMove(os.path.relpath(path, book.side), os.path.join(folder, f"{batch:04d}-{place}.parquet")))
     return moves
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import compile_text
-from klamm.pipeline.sql.core.identity import Identity, compare
+from klamm.pipeline.sql.core.identity import QueryIdentity, compare
 from klamm.pipeline.sql.core.query_progress import summarize_progress
 from klamm.pipeline.sql.runner import renew_identity
 from klamm.pipeline.sql.status import Home, error_summary, home, homes
@@ -22,8 +22,8 @@ CREATE TABLE rich WITH (key = 'account') AS SELECT account FROM balances WHERE b
 
 
 def verdicts(before, after):
-    stored = Identity("id", "bank", {}, {}).renewed(compile_text(before))
-    stored = Identity.decode(stored.encode(), "here")
+    stored = QueryIdentity("id", "bank", {}, {}).renewed(compile_text(before))
+    stored = QueryIdentity.decode(stored.encode(), "here")
     return {each.name: (each.verdict, each.reason) for each in compare(stored, compile_text(after))}
 
 
@@ -83,7 +83,7 @@ def test_a_pipeline_is_held_to_its_folder(tmp_path):
 
 def test_a_folder_has_one_process_and_tells_others(tmp_path):
     place = Home(str(tmp_path / "bank"))
-    place.keep(Identity("id", "bank", {}, {}))
+    place.keep(QueryIdentity("id", "bank", {}, {}))
     assert place.status()["state"] == "never ran"
     with place.locked():
         place.write_status({"state": "running", "queries": {}})
@@ -116,7 +116,7 @@ def test_whoever_only_looks_keeps_nobody_from_starting(tmp_path, monkeypatch):
 def test_an_identity_of_another_kind_is_refused():
     for text in ("{}", "[]", "no", '{"version": 9}'):
         with pytest.raises(ConfigError):
-            Identity.decode(text, "here")
+            QueryIdentity.decode(text, "here")
 
 
 def test_facts_of_a_batch():

@@ -10,7 +10,7 @@ from klamm.pipeline.sql.core.identity import compare, describe
 from klamm.pipeline.sql.core.jdbc_cursors import INTEGER, TIMESTAMP, CursorRange, StablePositions, choose_width, literal
 from klamm.pipeline.sql.core.secrets import expand, mask_secrets
 from klamm.pipeline.sql.jdbc import JdbcError, JdbcPoller, driver_jars
-from klamm.pipeline.sql.jdbc_positions import LocalFolder, Positions
+from klamm.pipeline.sql.jdbc_positions import JdbcPositions, LocalFolder
 
 TEXT = """CREATE SOURCE orders (id BIGINT, name STRING) WITH (
   connector = 'jdbc', url = 'jdbc:some:thing', table = 'orders', cursor = 'id',
@@ -135,7 +135,7 @@ class Dying(LocalFolder):
 def run_once(table, folder, once=True):
     """One life of a source, in this thread."""
     folder.table = table
-    polling = JdbcPoller("orders", table, Positions(folder), table.save, once=once)
+    polling = JdbcPoller("orders", table, JdbcPositions(folder), table.save, once=once)
     polling._loop()
     return polling
 
@@ -193,7 +193,7 @@ def test_a_source_that_goes_on_is_watched_and_stopped_like_sparks_queries(tmp_pa
     table = Table(node(), [1, 2])
     folder = Dying(str(tmp_path))
     folder.table = table
-    polling = JdbcPoller("orders", table, Positions(folder), table.save, once=False, interval_s=0.01).start()
+    polling = JdbcPoller("orders", table, JdbcPositions(folder), table.save, once=False, interval_s=0.01).start()
     try:
         while polling.lastProgress is None:
             polling.awaitTermination(0.01)
@@ -207,14 +207,14 @@ def test_a_source_that_goes_on_is_watched_and_stopped_like_sparks_queries(tmp_pa
     assert not polling.isActive
     assert [each["numInputRows"] for each in polling.recentProgress] == [2, 1][: len(polling.recentProgress)]
     table.bounds = lambda start: 1 / 0
-    failed = JdbcPoller("orders", table, Positions(folder), table.save, once=True).start()
+    failed = JdbcPoller("orders", table, JdbcPositions(folder), table.save, once=True).start()
     with pytest.raises(JdbcError, match="division"):
         failed.awaitTermination(60)
     assert isinstance(failed.exception(), JdbcError)
 
 
 def test_old_positions_are_forgotten(tmp_path):
-    positions = Positions(LocalFolder(str(tmp_path)))
+    positions = JdbcPositions(LocalFolder(str(tmp_path)))
     for number in range(130):
         positions.begin(number, CursorRange(INTEGER, number, number + 1))
         positions.done(number)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm.pipeline.sql.core.parser import parse
-from klamm.pipeline.sql.core.problems import Source
+from klamm.pipeline.sql.core.problems import SqlSource
 from klamm.pipeline.sql.core.statements import Column, Create, CreateFunction, Set
 
 
@@ -19,7 +19,7 @@ def one(text):
 def refusal(text):
     _, problems = parse(text)
     (found,) = problems
-    line, column = Source(text).position(found.offset)
+    line, column = SqlSource(text).position(found.offset)
     return line, column, found.words
 
 

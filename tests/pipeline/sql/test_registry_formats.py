@@ -12,7 +12,7 @@ import pytest
 import klamm
 from klamm.model.errors import ConfigError
 from klamm.pipeline.core.derived_schemas import derive_schema
-from klamm.pipeline.core.registry_framing import HEADERS, Frame, prefix, unframe
+from klamm.pipeline.core.registry_framing import HEADERS, SchemaFrame, prefix, unframe
 from klamm.pipeline.registry.client import Schema
 from klamm.pipeline.registry.codecs import compile_schema
 from klamm.pipeline.sql import SqlError, compile_text
@@ -234,7 +234,7 @@ class Nobody:
 def there_and_back(kind, name, arrow, value, numbers=None):
     codec = compile_schema(Nobody(), Schema(1, None, kind, derive_schema(kind, name, arrow, numbers)))
     payload = codec.encode(value)
-    return codec, codec.decoder(codec)(Frame(1, (codec.path or b"") + payload))
+    return codec, codec.decoder(codec)(SchemaFrame(1, (codec.path or b"") + payload))
 
 
 @pytest.mark.parametrize("kind", ["AVRO", "JSON", "PROTOBUF"])

@@ -7,7 +7,7 @@ import pytest
 
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import SqlError, compile_text
-from klamm.pipeline.sql.core.problems import Problem
+from klamm.pipeline.sql.core.problems import SqlProblem
 from klamm.pipeline.sql.runner import Runner, _signals, home_of, name_of
 from klamm.pipeline.sql.status import Home
 from klamm.pipeline.sql.topic_lag import Lag
@@ -115,7 +115,7 @@ def test_what_will_never_go_well_is_not_tried_again(home):
     with pytest.raises(ConfigError, match=r"q failed: the Python of this executor, p, lacks q$"):
         runner(home, Query("q", Handle(RuntimeError(lacking)))).run(once=True)
     text = compile_text("CREATE STREAM s (a INT);").source
-    wrong = Query("q", SqlError(text, [Problem(0, "no such column")]))
+    wrong = Query("q", SqlError(text, [SqlProblem(0, "no such column")]))
     with pytest.raises(SqlError, match="no such column"):
         runner(home, wrong).run(once=False)
 

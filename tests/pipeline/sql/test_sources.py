@@ -11,7 +11,7 @@ from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import compile_text
 from klamm.pipeline.sql.core.jdbc_cursors import CursorRange
 from klamm.pipeline.sql.dead_letters import DeadLetters
-from klamm.pipeline.sql.jdbc_positions import Positions
+from klamm.pipeline.sql.jdbc_positions import JdbcPositions
 from klamm.pipeline.sql.runner import run_pipeline
 from klamm.pipeline.testing import run
 
@@ -140,13 +140,13 @@ def test_the_shop_without_a_database_and_without_a_registry(spark):
 
 
 def test_positions_where_only_spark_reaches(spark, tmp_path):
-    positions = Positions.at(spark, f"file://{tmp_path}/far/orders.0")
+    positions = JdbcPositions.at(spark, f"file://{tmp_path}/far/orders.0")
     assert positions.last() is None
     positions.begin(0, CursorRange("integer", None, 5, 3))
     assert positions.last() == (0, CursorRange("integer", None, 5, 3), False)
     for number in range(3):
         positions.begin(number, CursorRange("integer", number, number + 1))
         positions.done(number)
-    again = Positions.at(spark, f"file://{tmp_path}/far/orders.0")
+    again = JdbcPositions.at(spark, f"file://{tmp_path}/far/orders.0")
     assert again.last() == (2, CursorRange("integer", 2, 3), True)
     assert sorted(path.name for path in (tmp_path / "far" / "orders.0" / "commits").glob("[0-9]*")) == ["0", "1", "2"]

@@ -28,7 +28,7 @@ class BadRecord(KlammError):
         super().__init__(ErrorCode.INVALID_RECORD, words)
 
 
-class Frame(NamedTuple):
+class SchemaFrame(NamedTuple):
     """A record's schema and payload; `indexes` are the bytes of the message path when they are in a header."""
 
     schema: int | uuid.UUID
@@ -36,21 +36,21 @@ class Frame(NamedTuple):
     indexes: bytes | None = None
 
 
-def unframe(data: bytes, header: bytes | None = None) -> Frame:
+def unframe(data: bytes, header: bytes | None = None) -> SchemaFrame:
     """Split a record into schema and payload; a header wins over the prefix."""
     if header is not None:
         # Confluent's serializers write the GUID; an id in the header is allowed as well.
         if header[:1] == bytes([BY_GUID]) and len(header) >= 17:
-            return Frame(uuid.UUID(bytes=bytes(header[1:17])), data, header[17:])
+            return SchemaFrame(uuid.UUID(bytes=bytes(header[1:17])), data, header[17:])
         if header[:1] == bytes([BY_ID]) and len(header) >= _PREFIX.size:
-            return Frame(_PREFIX.unpack_from(header)[1], data, header[_PREFIX.size :])
+            return SchemaFrame(_PREFIX.unpack_from(header)[1], data, header[_PREFIX.size :])
         raise BadRecord(f"the schema header is {header[:17].hex() or 'empty'}, which names no schema")
     if len(data) < _PREFIX.size:
         raise BadRecord(f"{len(data)} bytes are too few to name a schema")
     magic, number = _PREFIX.unpack_from(data)
     if magic != BY_ID:
         raise BadRecord(f"the first byte is {magic}, not {BY_ID}: no schema is named")
-    return Frame(number, data[_PREFIX.size :])
+    return SchemaFrame(number, data[_PREFIX.size :])
 
 
 def prefix(number: int) -> bytes:
@@ -63,7 +63,7 @@ def header(guid: uuid.UUID, path: Sequence[int] | None = None) -> bytes:
     return bytes([BY_GUID]) + guid.bytes + (b"" if path is None else write_path(path))
 
 
-def read_path(frame: Frame) -> tuple[tuple[int, ...], bytes]:
+def read_path(frame: SchemaFrame) -> tuple[tuple[int, ...], bytes]:
     """Return the path of a Protobuf message in its file, and the message's bytes."""
     source = frame.payload if frame.indexes is None else frame.indexes
     path, at = _path(source)

@@ -57,7 +57,7 @@ class SinkState(NamedTuple):
         return f"{'done' if self.done else 'decided'} {self.batch}"
 
 
-class Step(Enum):
+class CommitStep(Enum):
     """What is left to do for a batch."""
 
     BEGIN = "not decided"
@@ -65,12 +65,12 @@ class Step(Enum):
     SKIP = "done"
 
 
-def next_step(state: SinkState, batch: int) -> Step:
+def next_step(state: SinkState, batch: int) -> CommitStep:
     """Return what is left to do for a batch."""
     # Spark replays only its last batch, so an older one is done.
     if state.batch > batch or (state.batch == batch and state.done):
-        return Step.SKIP
-    return Step.RESUME if state.batch == batch else Step.BEGIN
+        return CommitStep.SKIP
+    return CommitStep.RESUME if state.batch == batch else CommitStep.BEGIN
 
 
 @dataclass(frozen=True, slots=True)

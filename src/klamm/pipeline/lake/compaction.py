@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from klamm.model.errors import ConfigError
 from klamm.pipeline.core.lake_tables import Merge, plan_bins
 from klamm.pipeline.lake.folder_exchange import exchange_folders
-from klamm.pipeline.lake.folder_log import FolderLog, Move, fsync_path
+from klamm.pipeline.lake.folder_log import FileMove, FolderLog, fsync_path
 
 _SUFFIX = ".parquet"
 
@@ -66,9 +66,9 @@ def compact_folder(log: FolderLog, target: int, advance: Callable[[int], None]) 
     return replaced
 
 
-def replace_partitions(log: FolderLog, moves: Sequence[Move]) -> None:
+def replace_partitions(log: FolderLog, moves: Sequence[FileMove]) -> None:
     """Replace all files of the folders that `moves` lead to, a folder at a time. Needs the lock."""
-    folders: dict[str, list[Move]] = {}
+    folders: dict[str, list[FileMove]] = {}
     for move in moves:
         folders.setdefault(os.path.dirname(move.final), []).append(move)
     work = os.path.join(log.side, "replacing")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from klamm.model.errors import ConfigError
 from klamm.pipeline.core.lake_tables import LakeTable, Merge, app_key, partition_names
 from klamm.pipeline.lake import compaction
-from klamm.pipeline.lake.folder_log import FolderLog, Move
+from klamm.pipeline.lake.folder_log import FileMove, FolderLog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -97,10 +97,10 @@ class FileSink:
             # The setting belongs to the session, which other queries use as well.
             settings.set(_TIMES, before)
 
-    def _moves(self, staged: str, app: str, batch: int) -> list[Move]:
+    def _moves(self, staged: str, app: str, batch: int) -> list[FileMove]:
         """Return the moves of a batch's files to their final names, in the folders that Spark made for partitions."""
         log = self._log
-        moves: list[Move] = []
+        moves: list[FileMove] = []
         for folder, folders, names in os.walk(staged):
             # A task attempt that outlives its job writes below _temporary. A partition column may start with _ as well,
             # but its folder has a "=".
@@ -113,7 +113,7 @@ class FileSink:
                 final_name = f"{app_key(app)}-{batch:010d}-{len(moves):05d}{match[1] if match else ''}"
                 relative = os.path.relpath(folder, staged)
                 final = final_name if relative == "." else os.path.join(relative, final_name)
-                moves.append(Move(os.path.relpath(path, log.side), final))
+                moves.append(FileMove(os.path.relpath(path, log.side), final))
         return moves
 
 

@@ -25,7 +25,7 @@ from klamm.pipeline.core.lake_tables import app_key
 from klamm.pipeline.core.sink_commits import SinkError
 
 
-class Move(NamedTuple):
+class FileMove(NamedTuple):
     """A file's path beside the folder and its final path in the folder, each relative."""
 
     staged: str
@@ -36,7 +36,7 @@ class BatchEntry(NamedTuple):
     """The newest decided batch of a writer, and the moves that may still be open."""
 
     batch: int
-    moves: tuple[Move, ...] = ()
+    moves: tuple[FileMove, ...] = ()
 
 
 class FolderLog:
@@ -69,7 +69,7 @@ class FolderLog:
         try:
             with open(self._file(app), encoding="utf-8") as file:
                 encoded = json.load(file)
-            return BatchEntry(int(encoded["batch"]), tuple(Move(*move) for move in encoded["moves"]))
+            return BatchEntry(int(encoded["batch"]), tuple(FileMove(*move) for move in encoded["moves"]))
         except FileNotFoundError:
             return None
         except (KeyError, TypeError, ValueError) as error:
@@ -84,7 +84,7 @@ class FolderLog:
             self._finish(app, entry)
         return entry.batch >= batch
 
-    def commit_batch(self, app: str, batch: int, moves: Sequence[Move]) -> None:
+    def commit_batch(self, app: str, batch: int, moves: Sequence[FileMove]) -> None:
         """Decide a batch, and move its files. Needs the lock."""
         # Contents are durable before the decision: after a power failure a decided file must not be empty.
         for move in moves:

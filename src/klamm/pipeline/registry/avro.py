@@ -15,7 +15,7 @@ import fastavro
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.core.registry_framing import BadRecord, Frame
+from klamm.pipeline.core.registry_framing import BadRecord, SchemaFrame
 from klamm.pipeline.registry.client import Schema
 
 _PRIMITIVES = {
@@ -63,12 +63,12 @@ class AvroCodec:
             self._arrow = _arrow(self.parsed, self.named_types, ())
         return self._arrow
 
-    def decoder(self, reader: AvroCodec) -> Callable[[Frame], Any]:
+    def decoder(self, reader: AvroCodec) -> Callable[[SchemaFrame], Any]:
         """Return a function that decodes records of this schema into values of the reader's schema."""
         reader_schema = None if reader.parsed == self.parsed else reader.parsed
         reshape = _reshaper(reader.parsed, reader.named_types)
 
-        def decode(frame: Frame) -> Any:
+        def decode(frame: SchemaFrame) -> Any:
             source = io.BytesIO(frame.payload)
             try:
                 value = fastavro.schemaless_reader(source, self.parsed, reader_schema)

@@ -74,7 +74,7 @@ class Schema(NamedTuple):
             raise RegistryError(f"the registry's answer is no schema: {error!r}") from None
 
 
-class Settings(NamedTuple):
+class RegistrySettings(NamedTuple):
     """Addresses and credentials of a registry."""
 
     urls: tuple[str, ...]
@@ -83,7 +83,7 @@ class Settings(NamedTuple):
     ca: str | None = None
 
 
-def parse_settings(registry: str | Mapping[str, str]) -> Settings:
+def parse_settings(registry: str | Mapping[str, str]) -> RegistrySettings:
     """Parse a URL, or the settings that Confluent's serializers take."""
     options = {"schema.registry.url": registry} if isinstance(registry, str) else dict(registry)
     for name in options:
@@ -93,7 +93,7 @@ def parse_settings(registry: str | Mapping[str, str]) -> Settings:
     urls = tuple(address.strip().rstrip("/") for address in addresses if address.strip())
     if not urls or not all(url.startswith(("http://", "https://")) for url in urls):
         raise ConfigError("schema.registry.url names the registry: http://host:8081")
-    return Settings(
+    return RegistrySettings(
         urls, options.get("basic.auth.user.info"), options.get("bearer.auth.token"), options.get("ssl.ca.location")
     )
 
@@ -103,7 +103,7 @@ class Registry:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: RegistrySettings,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -236,10 +236,10 @@ def _error_message(error: urllib.error.HTTPError) -> str:
     return str(error.reason)
 
 
-_registries: dict[Settings, Registry] = {}
+_registries: dict[RegistrySettings, Registry] = {}
 
 
-def shared_registry(settings: Settings) -> Registry:
+def shared_registry(settings: RegistrySettings) -> Registry:
     """Return the process's client of a registry, so that batches share its cache."""
     registry = _registries.get(settings)
     if registry is None:

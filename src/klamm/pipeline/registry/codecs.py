@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.core.registry_framing import BadRecord, Frame
+from klamm.pipeline.core.registry_framing import BadRecord, SchemaFrame
 from klamm.pipeline.registry.client import Registry, Schema
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _CODECS = {
 _COMPILED_MAX = 1000
 
 
-class Codec(Protocol):
+class SchemaCodec(Protocol):
     """A compiled schema."""
 
     schema: Schema
@@ -35,14 +35,14 @@ class Codec(Protocol):
     def path(self) -> bytes | None:
         """The bytes between the schema's id and the payload."""
 
-    def decoder(self, reader: Any) -> Callable[[Frame], Any]:
+    def decoder(self, reader: Any) -> Callable[[SchemaFrame], Any]:
         """Return a function that decodes records of this schema as `reader`, a codec of the same kind, says."""
 
     def encode(self, value: Any) -> bytes:
         """Encode a value."""
 
 
-def compile_schema(registry: Registry, schema: Schema, message: str | None = None) -> Codec:
+def compile_schema(registry: Registry, schema: Schema, message: str | None = None) -> SchemaCodec:
     """Return the codec of a schema; ConfigError when the library for its kind is not installed."""
     if schema.kind not in _CODECS:
         raise BadRecord(f"schema {schema.id} is of the unknown kind {schema.kind}")
@@ -54,19 +54,19 @@ def compile_schema(registry: Registry, schema: Schema, message: str | None = Non
     arguments = {} if message is None else {"message": message}
     if arguments and schema.kind != "PROTOBUF":
         raise ConfigError(f"schema {schema.id} is {schema.kind}: only Protobuf has messages to choose from")
-    codec: Codec = getattr(codec_module, name)(schema, registry.references(schema), **arguments)
+    codec: SchemaCodec = getattr(codec_module, name)(schema, registry.references(schema), **arguments)
     return codec
 
 
 class Decoder:
     """Decodes records of any schema of a registry to one reader's schema. Each schema is compiled once."""
 
-    def __init__(self, registry: Registry, reader: Codec) -> None:
+    def __init__(self, registry: Registry, reader: SchemaCodec) -> None:
         self._registry = registry
         self._reader = reader
-        self._decoders: dict[int | uuid.UUID, Callable[[Frame], Any]] = {}
+        self._decoders: dict[int | uuid.UUID, Callable[[SchemaFrame], Any]] = {}
 
-    def decode(self, frame: Frame) -> Any:
+    def decode(self, frame: SchemaFrame) -> Any:
         """Decode a record; BadRecord when that fails."""
         decode = self._decoders.get(frame.schema)
         if decode is None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm.model.errors import ConfigError
 from klamm.pipeline.core.registry_framing import HEADERS, BadRecord, header, prefix, unframe
-from klamm.pipeline.registry.client import Registry, Schema, Settings, parse_settings, shared_registry
-from klamm.pipeline.registry.codecs import Codec, Decoder, compile_schema
+from klamm.pipeline.registry.client import Registry, RegistrySettings, Schema, parse_settings, shared_registry
+from klamm.pipeline.registry.codecs import Decoder, SchemaCodec, compile_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -233,7 +233,7 @@ class _ColumnDecoder:
 
     def __init__(
         self,
-        registry_settings: Settings,
+        registry_settings: RegistrySettings,
         schema: Schema,
         message: str | None,
         name: str,
@@ -336,10 +336,15 @@ class _ColumnEncoder:
     """Encodes a column in a task, the counterpart of `_ColumnDecoder`."""
 
     def __init__(
-        self, registry_settings: Settings, schema: Schema, message: str | None, prefixed: bool, alone: str | None = None
+        self,
+        registry_settings: RegistrySettings,
+        schema: Schema,
+        message: str | None,
+        prefixed: bool,
+        alone: str | None = None,
     ) -> None:
         self._given = (registry_settings, schema, message, prefixed, alone)
-        self._ready: tuple[Codec, bytes] | None = None
+        self._ready: tuple[SchemaCodec, bytes] | None = None
 
     def __getstate__(self) -> Any:
         return self._given

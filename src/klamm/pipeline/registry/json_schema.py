@@ -16,7 +16,7 @@ import fastjsonschema
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.core.registry_framing import BadRecord, Frame
+from klamm.pipeline.core.registry_framing import BadRecord, SchemaFrame
 from klamm.pipeline.registry.client import Schema
 
 _PRIMITIVES = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
@@ -87,11 +87,11 @@ class JsonCodec:
         # A choice of null and one type is a nullable column of that type.
         return self._type(choices[0], root, depth + 1) if len(choices) == 1 else pa.string()
 
-    def decoder(self, reader: JsonCodec) -> Callable[[Frame], Any]:
+    def decoder(self, reader: JsonCodec) -> Callable[[SchemaFrame], Any]:
         """Return a function that validates records with this schema and converts them to the reader's type."""
         arrow = reader.arrow
 
-        def decode(frame: Frame) -> Any:
+        def decode(frame: SchemaFrame) -> Any:
             try:
                 value = json.loads(frame.payload)
                 self._check(value)

@@ -20,7 +20,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, EncodeError, Message
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.core.registry_framing import BadRecord, Frame, read_path, write_path
+from klamm.pipeline.core.registry_framing import BadRecord, SchemaFrame, read_path, write_path
 from klamm.pipeline.registry.client import Schema
 
 _F = FieldDescriptor
@@ -106,11 +106,11 @@ class ProtobufCodec:
         """The Arrow type of its values."""
         return _struct(self._class(self._path).DESCRIPTOR, ())
 
-    def decoder(self, reader: ProtobufCodec) -> Callable[[Frame], Any]:
+    def decoder(self, reader: ProtobufCodec) -> Callable[[SchemaFrame], Any]:
         """Return a function that decodes records; fields that only the reader has are null."""
         del reader  # pa.array picks the members of its type and ignores the others
 
-        def decode(frame: Frame) -> Any:
+        def decode(frame: SchemaFrame) -> Any:
             path, payload = read_path(frame)
             message = self._class(path)()
             try:

@@ -14,6 +14,6 @@ Spark nor a cluster.
 """
 
 from klamm.pipeline.sql.core.graph import Pipeline, compile_text
-from klamm.pipeline.sql.core.problems import Problem, SqlError
+from klamm.pipeline.sql.core.problems import SqlError, SqlProblem
 
-__all__ = ["Pipeline", "Problem", "SqlError", "compile_text"]
+__all__ = ["Pipeline", "SqlError", "SqlProblem", "compile_text"]

@@ -22,8 +22,8 @@ from klamm.model.errors import ConfigError
 from klamm.model.ids import TopicPartition
 from klamm.pipeline.core.connector_options import EARLIEST, LATEST, ReadBound, TopicSelection
 from klamm.pipeline.core.offsets import Range
-from klamm.pipeline.sql.core.graph import Node, Pipeline
-from klamm.pipeline.sql.core.identity import Identity, describe
+from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
+from klamm.pipeline.sql.core.identity import QueryIdentity, describe
 from klamm.pipeline.sql.core.problems import suggest
 from klamm.pipeline.sql.core.statements import SINK, SOURCE, TABLE
 from klamm.pipeline.sql.registry_schemas import resolve
@@ -42,7 +42,7 @@ _JOBS_FILE: Final = "backfills.json"
 class Backfill:
     """A backfill job: the query, and the offsets it reads."""
 
-    node: Node
+    node: GraphNode
     ranges: tuple[Range, ...]
     until_ms: int | None = None
     """The time as of which tables are read; None is now."""
@@ -68,7 +68,7 @@ class BoundedTopics(ClusterTopics):
         super().__init__(pipeline, client)
         self._job = job
 
-    def stream(self, spark: SparkSession, names: Sequence[str], node: Node | None) -> DataFrame:
+    def stream(self, spark: SparkSession, names: Sequence[str], node: GraphNode | None) -> DataFrame:
         """Return the job's range as a batch; all records of a topic that is not part of the job."""
         ranges = [range_ for range_ in self._job.ranges if range_.topic in set(names)]
         options = {
@@ -142,7 +142,7 @@ def plan_backfill(
     return Backfill(node, tuple(ranges), until, replace, again)
 
 
-def _query(pipeline: Pipeline, name: str) -> Node:
+def _query(pipeline: Pipeline, name: str) -> GraphNode:
     names = [query.name for query in pipeline.queries if query.kind != SOURCE]
     match = next((query for query in names if query.lower() == name.lower()), None)
     if match is None:
@@ -204,7 +204,7 @@ def _write(
     job: Backfill,
     client: Mapping[str, str] | None,
     home: Home,
-    identity: Identity,
+    identity: QueryIdentity,
     app: str,
 ) -> bool:
     from klamm.pipeline.lake.sinks import open_sink  # noqa: PLC0415
@@ -221,7 +221,7 @@ def _write(
     return sink.write(frame, app, 0, replace=job.replace)
 
 
-def _needed_part(pipeline: Pipeline, node: Node) -> Pipeline:
+def _needed_part(pipeline: Pipeline, node: GraphNode) -> Pipeline:
     """Return the part of a pipeline that a query reads: Spark starts a process per topic to ask for its columns."""
     needed_names, waiting = {node.name}, list(node.inputs)
     while waiting:
@@ -232,7 +232,7 @@ def _needed_part(pipeline: Pipeline, node: Node) -> Pipeline:
     return dataclasses.replace(pipeline, nodes=tuple(part for part in pipeline.nodes if part.name in needed_names))
 
 
-def app_name(pipeline: Pipeline, identity: Identity, job: Backfill) -> str:
+def app_name(pipeline: Pipeline, identity: QueryIdentity, job: Backfill) -> str:
     """Return the app name of a backfill: the same for the same range of the same query.
 
     With `replace` a changed SELECT makes another job, so that rows can be replaced by those of the new SELECT.
@@ -245,7 +245,7 @@ def app_name(pipeline: Pipeline, identity: Identity, job: Backfill) -> str:
     return f"klamm-backfill-{identity.id}.{job.node.name}.{uuid.uuid4().hex if job.again else digest}"
 
 
-def _identity(pipeline: Pipeline, home: Home) -> Identity:
+def _identity(pipeline: Pipeline, home: Home) -> QueryIdentity:
     """Return the pipeline's identity; a pipeline that never ran gets a new one."""
     identity = home.identity()
     if identity is None:

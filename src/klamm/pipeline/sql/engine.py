@@ -21,9 +21,9 @@ from klamm.pipeline.core.lake_tables import partition_names
 from klamm.pipeline.executor_package import ship_module
 from klamm.pipeline.sql.core import row_expressions
 from klamm.pipeline.sql.core.column_types import quote_name
-from klamm.pipeline.sql.core.graph import DEAD_LETTERS, Node, Pipeline
-from klamm.pipeline.sql.core.identity import Identity
-from klamm.pipeline.sql.core.problems import Problem, Source, SqlError
+from klamm.pipeline.sql.core.graph import DEAD_LETTERS, GraphNode, Pipeline
+from klamm.pipeline.sql.core.identity import QueryIdentity
+from klamm.pipeline.sql.core.problems import SqlError, SqlProblem, SqlSource
 from klamm.pipeline.sql.core.query_totals import BAD
 from klamm.pipeline.sql.core.secrets import expand
 from klamm.pipeline.sql.core.statement_options import name_list
@@ -32,7 +32,7 @@ from klamm.pipeline.sql.core.temporal_joins import FROM, UNTIL, rewrite_select, 
 from klamm.pipeline.sql.jdbc import Database, JdbcWriter
 from klamm.pipeline.sql.registry_functions import RegistryFunctions
 from klamm.pipeline.sql.spark_jvm import check_append_stream
-from klamm.pipeline.sql.topics import Topics
+from klamm.pipeline.sql.topics import TopicConnector
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,9 +46,9 @@ class Query:
     """A query that can be started repeatedly on the same checkpoint."""
 
     name: str
-    node: Node
+    node: GraphNode
     checkpoint: str
-    source: Source
+    source: SqlSource
     _writer: Callable[[], Any]
     in_passes: bool = False
     """Whether it has state and reads tables: Spark reads tables once per start, so it is started again and again."""
@@ -68,14 +68,14 @@ class Query:
             select = self.node.create.select
             offset, message = error_position(error, select.text) if select else (0, str(error))
             base = self.node.create.offset if select is None else select.offset
-            raise SqlError(self.source, [Problem(base + offset, message)]) from None
+            raise SqlError(self.source, [SqlProblem(base + offset, message)]) from None
 
 
 class Engine:
     """One pipeline in one Spark session, which holds its views."""
 
     def __init__(
-        self, spark: SparkSession, pipeline: Pipeline, topics: Topics, folder: str, identity: Identity
+        self, spark: SparkSession, pipeline: Pipeline, topics: TopicConnector, folder: str, identity: QueryIdentity
     ) -> None:
         self._spark = spark
         self._pipeline = pipeline
@@ -117,7 +117,7 @@ class Engine:
                     queries.append(self._dead_letters(node))
         return queries
 
-    def _given_columns(self, node: Node) -> Sequence[Column]:
+    def _given_columns(self, node: GraphNode) -> Sequence[Column]:
         if node.connector == "rate":
             return _RATE_COLUMNS
         raise ConfigError(f"{node.name} is given rows, and its columns are the database's: declare them")
@@ -128,7 +128,7 @@ class Engine:
         node = self._pipeline.node(name)
         return self._sql(node) if node.kind == SINK else self._encode(node, self._sql(node))
 
-    def _refresh(self, reader: Node, session: SparkSession | None = None) -> None:
+    def _refresh(self, reader: GraphNode, session: SparkSession | None = None) -> None:
         """Create the frames of the tables that a query reads again: a frame is fixed when it is created."""
         read_names = set(reader.inputs)
         # Backwards, so that a view of a view is resolved in one pass.
@@ -143,7 +143,7 @@ class Engine:
             elif node.kind == VIEW:
                 self._sql(node, session).createOrReplaceTempView(quote_name(node.name))
 
-    def _relation(self, node: Node, session: SparkSession | None = None) -> None:
+    def _relation(self, node: GraphNode, session: SparkSession | None = None) -> None:
         """Register the view by which SELECTs read a statement's topic."""
         columns = self._columns[node.name]
         self._encodings.reads(node, columns)
@@ -167,14 +167,14 @@ class Engine:
             frame = self._apply_watermark(frame, node)
         frame.createOrReplaceTempView(quote_name(node.name))
 
-    def _stream(self, node: Node) -> DataFrame:
+    def _stream(self, node: GraphNode) -> DataFrame:
         """Return the stream of a topic; created once, as Spark starts a process to ask a source for its columns."""
         if node.name not in self._streams:
             self._streams[node.name] = self._topics.stream(self._spark, [node.topic], node)
         return self._streams[node.name]
 
     @staticmethod
-    def _add_errors(raw: DataFrame, node: Node, columns: Sequence[Column]) -> DataFrame:
+    def _add_errors(raw: DataFrame, node: GraphNode, columns: Sequence[Column]) -> DataFrame:
         with_row = raw.selectExpr("*", f"{row_expressions.value_struct(node, columns)} AS {row_expressions.PARSED}")
         key = row_expressions.key_struct(node)
         if key is not None:
@@ -182,7 +182,7 @@ class Engine:
         return with_row.selectExpr("*", f"{row_expressions.error_expression(node, columns)} AS {row_expressions.ERROR}")
 
     @staticmethod
-    def _apply_watermark(frame: DataFrame, node: Node) -> DataFrame:
+    def _apply_watermark(frame: DataFrame, node: GraphNode) -> DataFrame:
         timestamp, delay = node.option("timestamp"), node.option("watermark")
         if timestamp and delay:
             frame = frame.withWatermark(timestamp, delay)
@@ -194,7 +194,7 @@ class Engine:
             frame = frame.dropDuplicatesWithinWatermark(names) if within else frame.dropDuplicates(names)
         return frame
 
-    def _connector(self, node: Node) -> DataFrame:
+    def _connector(self, node: GraphNode) -> DataFrame:
         """Return the rows of a source; for a database only a frame with its columns."""
         if node.connector == "jdbc":
             return Database(self._spark, node).shape()
@@ -208,7 +208,7 @@ class Engine:
         )
         return good.selectExpr(*(quote_name(column.name) for column in node.create.columns))
 
-    def _file_rows(self, node: Node) -> DataFrame:
+    def _file_rows(self, node: GraphNode) -> DataFrame:
         """Return rows of files with their errors; `_broken` is the text of a row that does not parse."""
         kind, columns = (node.option("file_format") or "json").lower(), node.create.columns
         reader = self._spark.readStream.format(kind)
@@ -229,7 +229,7 @@ class Engine:
         )
         return rows.selectExpr("*", f"{row_expressions.row_error(node, kind)} AS {row_expressions.ERROR}")
 
-    def _sql(self, node: Node, session: SparkSession | None = None) -> DataFrame:
+    def _sql(self, node: GraphNode, session: SparkSession | None = None) -> DataFrame:
         """Return the frame of a SELECT; SqlError shows where in the file Spark found an error."""
         from pyspark.errors import AnalysisException, ParseException  # noqa: PLC0415 - pyspark is an extra
 
@@ -243,13 +243,13 @@ class Engine:
         except (AnalysisException, ParseException) as error:
             offset, message = error_position(error, rewritten.text)
             raise SqlError(
-                self._pipeline.source, [Problem(select.offset + rewritten.original(offset), message)]
+                self._pipeline.source, [SqlProblem(select.offset + rewritten.original(offset), message)]
             ) from None
 
     def _names(self, table: str) -> list[str]:
         return [column.name for column in self._columns[self._pipeline.node(table).name]]
 
-    def _check_columns(self, node: Node, columns: Sequence[Column]) -> None:
+    def _check_columns(self, node: GraphNode, columns: Sequence[Column]) -> None:
         """Check options that name columns of a SELECT, which only Spark knows."""
         names = {column.name.lower() for column in columns}
         for option in ("key", "timestamp", "deduplicate"):
@@ -258,9 +258,9 @@ class Engine:
                 if value and name.lower() not in names:
                     existing = ", ".join(column.name for column in columns)
                     message = f"{node.name} has no column {name}: it has {existing}"
-                    raise SqlError(self._pipeline.source, [Problem(value.offset, message)])
+                    raise SqlError(self._pipeline.source, [SqlProblem(value.offset, message)])
 
-    def _check_partitions(self, node: Node, frame: DataFrame) -> None:
+    def _check_partitions(self, node: GraphNode, frame: DataFrame) -> None:
         """Check that a sink's partition_by names columns of its SELECT, of types that partitions can have."""
         value = node.create.options.get("partition_by")
         types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
@@ -269,9 +269,9 @@ class Engine:
         try:
             partition_names(name_list(value.text), types, node.name)
         except ConfigError as error:
-            raise SqlError(self._pipeline.source, [Problem(value.offset, str(error))]) from None
+            raise SqlError(self._pipeline.source, [SqlProblem(value.offset, str(error))]) from None
 
-    def _query(self, node: Node, frame: DataFrame) -> Query:
+    def _query(self, node: GraphNode, frame: DataFrame) -> Query:
         if node.kind == SINK:
             self._check_partitions(node, frame)
             return self._make_query(node.name, node, partial(self._sink_writer, node))
@@ -289,7 +289,7 @@ class Engine:
             node.name, node, partial(self._upsert_writer if node.kind == TABLE else self._append_writer, node)
         )
 
-    def _make_query(self, name: str, node: Node, writer: Callable[[], Any]) -> Query:
+    def _make_query(self, name: str, node: GraphNode, writer: Callable[[], Any]) -> Query:
         generation = self._identity.generations.get(node.name, 0)
 
         def begin() -> Any:
@@ -303,7 +303,7 @@ class Engine:
         in_passes = bool(node.streams and node.tables) and not self._pipeline.looks_up(node)
         return Query(name, node, checkpoint, self._pipeline.source, begin, in_passes)
 
-    def _encode(self, node: Node, frame: DataFrame) -> DataFrame:
+    def _encode(self, node: GraphNode, frame: DataFrame) -> DataFrame:
         """Return rows as records of key and value; rows of a table without a key are dropped."""
         types = {column.name.lower(): column.type for column in columns_of(frame.schema)}
         missing = [name for name in node.key if name.lower() not in types]
@@ -312,37 +312,37 @@ class Engine:
             message = (
                 f"the SELECT of {node.name} has no column {missing[0]} for the key: it has {', '.join(frame.columns)}"
             )
-            raise SqlError(self._pipeline.source, [Problem(offset, message)])
+            raise SqlError(self._pipeline.source, [SqlProblem(offset, message)])
         self._encodings.writes(node, frame.schema)
         binary = bool(node.key) and types[node.key[0].lower()] == "BINARY"
         try:
             value = row_expressions.value_expression(node, frame.columns)
         except ValueError:
             message = f"format {node.format} has one column beside its key, not {', '.join(frame.columns)}"
-            raise SqlError(self._pipeline.source, [Problem(node.create.offset, message)]) from None
+            raise SqlError(self._pipeline.source, [SqlProblem(node.create.offset, message)]) from None
         records = frame.selectExpr(
             f"{row_expressions.key_expression(node, binary)} AS key", f"{value} AS value", *self._constant_headers(node)
         )
         return records.where("key IS NOT NULL") if node.kind == TABLE else records
 
-    def _constant_headers(self, node: Node) -> list[str]:
+    def _constant_headers(self, node: GraphNode) -> list[str]:
         headers = self._encodings.headers(node)
         return [f"{row_expressions.headers_expression(headers)} AS headers"] if headers else []
 
-    def _app(self, node: Node) -> str:
+    def _app(self, node: GraphNode) -> str:
         """Return the app name under which a query's batches are numbered; a rebuild starts a new one."""
         return f"klamm-pipeline-{self._identity.id}.{node.name}.{self._identity.generations.get(node.name, 0)}"
 
-    def _sink_writer(self, node: Node) -> Any:
+    def _sink_writer(self, node: GraphNode) -> Any:
         return self._topics.sink(self._sql(node), node, self._app(node))
 
-    def _jdbc_writer(self, node: Node) -> JdbcWriter:
+    def _jdbc_writer(self, node: GraphNode) -> JdbcWriter:
         return JdbcWriter(Database(self._spark, node), self._batch_writer(node))
 
-    def _append_writer(self, node: Node) -> Any:
+    def _append_writer(self, node: GraphNode) -> Any:
         return self._topics.append(self._encode(node, self._sql(node)), node.topic, node)
 
-    def _upsert_writer(self, node: Node) -> Any:
+    def _upsert_writer(self, node: GraphNode) -> Any:
         records = self._encode(node, self._sql(node))
 
         def save(batch: DataFrame, number: int) -> None:
@@ -350,7 +350,7 @@ class Engine:
 
         return records.writeStream.outputMode("append" if node.final else "update").foreachBatch(save)
 
-    def _recompute_writer(self, node: Node) -> Any:
+    def _recompute_writer(self, node: GraphNode) -> Any:
         changes = self._topics.stream(self._spark, [self._pipeline.node(table).topic for table in node.tables], None)
 
         def save(_: DataFrame, number: int) -> None:
@@ -369,7 +369,7 @@ class Engine:
 
         return changes.writeStream.outputMode("append").foreachBatch(save)
 
-    def _batch_writer(self, node: Node) -> Callable[[DataFrame, int], None]:
+    def _batch_writer(self, node: GraphNode) -> Callable[[DataFrame, int], None]:
         """Return a function that writes a batch of rows under its number."""
 
         def save(batch: DataFrame, number: int) -> None:
@@ -377,7 +377,7 @@ class Engine:
 
         return save
 
-    def _lookup_writer(self, node: Node) -> Any:
+    def _lookup_writer(self, node: GraphNode) -> Any:
         """Join each batch, as a batch, with the tables as they are after the batch was planned.
 
         So a row finds every row that was in the table's topic before it. Spark's own join of a stream with a table
@@ -395,7 +395,7 @@ class Engine:
 
         return self._spark.table(quote_name(name)).writeStream.outputMode("append").foreachBatch(save)
 
-    def _check_stream(self, node: Node) -> None:
+    def _check_stream(self, node: GraphNode) -> None:
         """Raise SqlError for a SELECT that Spark rejects on a stream: as a batch it would run, with another meaning."""
         from pyspark.errors import AnalysisException  # noqa: PLC0415 - pyspark is an extra
 
@@ -408,9 +408,9 @@ class Engine:
             check_append_stream(self._spark, frame)
         except AnalysisException as error:
             _, message = error_position(error, select.text)
-            raise SqlError(self._pipeline.source, [Problem(select.offset, message)]) from None
+            raise SqlError(self._pipeline.source, [SqlProblem(select.offset, message)]) from None
 
-    def _bad_rows(self, node: Node) -> Query:
+    def _bad_rows(self, node: GraphNode) -> Query:
         """Return the query that writes bad rows of files to the dead-letter topic."""
         bad = _count_bad_records(self._file_rows(node), "dead_letter", node).where(
             f"{row_expressions.ERROR} IS NOT NULL"
@@ -422,7 +422,7 @@ class Engine:
         topic = self._pipeline.dead_letters[node.name]
         return self._make_query(f"{node.name}{DEAD_LETTERS}", node, partial(self._topics.append, letters, topic, node))
 
-    def _dead_letters(self, node: Node) -> Query:
+    def _dead_letters(self, node: GraphNode) -> Query:
         raw = self._stream(node)
         judged = _count_bad_records(self._add_errors(raw, node, node.create.columns), "dead_letter", node)
         bad = judged.where(f"{row_expressions.ERROR} IS NOT NULL")
@@ -432,14 +432,14 @@ class Engine:
         return self._make_query(f"{node.name}{DEAD_LETTERS}", node, partial(self._topics.append, letters, topic, node))
 
 
-def _count_bad_records(judged: DataFrame, policy: str, node: Node) -> DataFrame:
+def _count_bad_records(judged: DataFrame, policy: str, node: GraphNode) -> DataFrame:
     """Let Spark count a stream's bad records per batch; `query_totals` reads the counts from its progress."""
     return judged.observe(
         f"{BAD}{policy}.{node.name}", _expression(f"count_if({row_expressions.ERROR} IS NOT NULL) AS records")
     )
 
 
-def _row_versions(records: DataFrame, node: Node, columns: Sequence[Column]) -> DataFrame:
+def _row_versions(records: DataFrame, node: GraphNode, columns: Sequence[Column]) -> DataFrame:
     """Return all versions of each row, with the time each is valid from and, if a later version exists, until."""
     time = row_expressions.version_time(node, columns)
     timed = records.where("key IS NOT NULL").selectExpr("*", f"{time} AS {FROM}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from klamm.pipeline.sql.core.graph import Node
+from klamm.pipeline.sql.core.graph import GraphNode
 from klamm.pipeline.sql.core.row_expressions import json_object
 from klamm.records.arrow import schema
 
@@ -86,7 +86,7 @@ class FolderTopics:
         names = sorted(name for name in os.listdir(path) if name.endswith(".parquet") and not name.startswith("."))
         return [row for name in names for row in pq.read_table(os.path.join(path, name)).to_pylist()]
 
-    def stream(self, spark: SparkSession, names: Sequence[str], node: Node | None) -> DataFrame:  # noqa: ARG002
+    def stream(self, spark: SparkSession, names: Sequence[str], node: GraphNode | None) -> DataFrame:  # noqa: ARG002
         """Return the topics' files as a stream."""
         frames = [spark.readStream.schema(_DDL).parquet(self._folder(name)) for name in names]
         union = frames[0]
@@ -98,7 +98,7 @@ class FolderTopics:
         """Return the topic's files as a batch."""
         return spark.read.schema(_DDL).parquet(self._folder(name))
 
-    def append(self, frame: DataFrame, topic: str, node: Node) -> Any:
+    def append(self, frame: DataFrame, topic: str, node: GraphNode) -> Any:
         """Return a writer that collects rows in the driver: tests are small."""
 
         def save(rows: DataFrame, batch: int) -> None:
@@ -106,7 +106,7 @@ class FolderTopics:
 
         return frame.writeStream.outputMode("append").foreachBatch(save)
 
-    def write(self, frame: DataFrame, topic: str, node: Node, app: str, batch: int) -> None:  # noqa: ARG002
+    def write(self, frame: DataFrame, topic: str, node: GraphNode, app: str, batch: int) -> None:  # noqa: ARG002
         """Write a batch once, through the driver."""
         if (app, batch) in self._done:
             return
@@ -115,7 +115,7 @@ class FolderTopics:
         # Only in memory: a test has one driver, which does not die.
         self._done.add((app, batch))
 
-    def sink(self, frame: DataFrame, node: Node, app: str) -> Any:  # noqa: ARG002
+    def sink(self, frame: DataFrame, node: GraphNode, app: str) -> Any:  # noqa: ARG002
         """Return a writer that keeps a sink's rows as JSON under its name."""
         records = frame.selectExpr("cast(NULL AS BINARY) AS key", f"{json_object(frame.columns)} AS value")
         return self.append(records, node.name, node)

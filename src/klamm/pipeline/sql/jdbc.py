@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from klamm.model.errors import ConfigError, ErrorCode, KlammError
 from klamm.pipeline.sql.core.column_types import quote_name
-from klamm.pipeline.sql.core.graph import Node, Pipeline
+from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
 from klamm.pipeline.sql.core.jdbc_cursors import INTEGER, TIMESTAMP, CursorRange, StablePositions, choose_width, literal
 from klamm.pipeline.sql.core.row_expressions import ddl
 from klamm.pipeline.sql.core.secrets import expand, is_secret, mask_secrets
 from klamm.pipeline.sql.core.statement_options import duration_ms
-from klamm.pipeline.sql.jdbc_positions import Positions
+from klamm.pipeline.sql.jdbc_positions import JdbcPositions
 from klamm.pipeline.sql.spark_jvm import activate_session
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class JdbcError(KlammError):
 class Database:
     """One table or query of a database, as a source's options name it."""
 
-    def __init__(self, spark: SparkSession, node: Node, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, spark: SparkSession, node: GraphNode, environment: Mapping[str, str] | None = None) -> None:
         variables = os.environ if environment is None else environment
         self.spark = spark
         self.node = node
@@ -224,7 +224,7 @@ class JdbcPoller:
         self,
         name: str,
         database: Database,
-        positions: Positions,
+        positions: JdbcPositions,
         save: Save,
         *,
         once: bool,
@@ -407,7 +407,7 @@ class JdbcWriter:
 
     def start(self) -> JdbcPoller:
         """Start polling."""
-        positions = Positions.at(self._database.spark, self._folder)
+        positions = JdbcPositions.at(self._database.spark, self._folder)
         return JdbcPoller(
             self._name, self._database, positions, self._save, once=self._once, interval_s=self._interval_s
         ).start()

@@ -122,14 +122,14 @@ class HadoopFolder:
         self._files.delete(self._at(kind, name), False)
 
 
-class Positions:
+class JdbcPositions:
     """The ranges that a source has begun and done."""
 
     def __init__(self, folder: CheckpointFolder) -> None:
         self._folder = folder
 
     @classmethod
-    def at(cls, spark: SparkSession, path: str) -> Positions:
+    def at(cls, spark: SparkSession, path: str) -> JdbcPositions:
         """Return the positions in a checkpoint's folder."""
         return cls(HadoopFolder(spark, path) if is_remote(path) else LocalFolder(path))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from klamm.pipeline.sql.core.identity import Identity
+from klamm.pipeline.sql.core.identity import QueryIdentity
 from klamm.pipeline.sql.spark_jvm import hadoop_configuration, jvm_of
 from klamm.pipeline.sql.status import IDENTITY
 
@@ -33,7 +33,7 @@ class RemoteIdentity:
         path = self._jvm.org.apache.hadoop.fs.Path(self.path, name)
         return path.getFileSystem(self._configuration), path
 
-    def identity(self) -> Identity | None:
+    def identity(self) -> QueryIdentity | None:
         """Return the stored identity; None for a new folder."""
         files, path = self._open(IDENTITY)
         if not files.exists(path):
@@ -43,9 +43,9 @@ class RemoteIdentity:
             text = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
         finally:
             stream.close()
-        return Identity.decode(text, f"{self.path}/{IDENTITY}")
+        return QueryIdentity.decode(text, f"{self.path}/{IDENTITY}")
 
-    def keep(self, identity: Identity) -> None:
+    def keep(self, identity: QueryIdentity) -> None:
         """Store the identity atomically."""
         files, part = self._open(f".{IDENTITY}.part")
         stream = files.create(part, True)

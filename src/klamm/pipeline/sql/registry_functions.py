@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from klamm.model.errors import ConfigError, KlammError
 from klamm.pipeline.sql import registry_schemas
 from klamm.pipeline.sql.core import row_expressions
-from klamm.pipeline.sql.core.graph import Node, Pipeline
-from klamm.pipeline.sql.core.problems import Problem, SqlError
+from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
+from klamm.pipeline.sql.core.problems import SqlError, SqlProblem
 from klamm.pipeline.sql.core.statements import Column
 from klamm.pipeline.sql.registry_schemas import KEY, VALUE
 
@@ -29,7 +29,7 @@ class RegistryFunctions:
         self._made: set[tuple[str, str]] = set()
         self._headers: dict[str, list[tuple[str, bytes]]] = {}
 
-    def reads(self, node: Node, columns: Sequence[Column]) -> None:
+    def reads(self, node: GraphNode, columns: Sequence[Column]) -> None:
         """Register the functions that decode a statement's records, once."""
         if not self._new(node, "read"):
             return
@@ -42,7 +42,7 @@ class RegistryFunctions:
         except (ConfigError, KlammError) as error:
             raise self._problem_of(node, error) from None
 
-    def writes(self, node: Node, schema: Any) -> None:
+    def writes(self, node: GraphNode, schema: Any) -> None:
         """Register the schemas of what a statement writes, and the functions that encode it, once."""
         if not self._new(node, "write"):
             return
@@ -62,18 +62,18 @@ class RegistryFunctions:
         except (ConfigError, KlammError) as error:
             raise self._problem_of(node, error) from None
 
-    def headers(self, node: Node) -> list[tuple[str, bytes]]:
+    def headers(self, node: GraphNode) -> list[tuple[str, bytes]]:
         """Return the constant headers of a statement's records: with framing = 'header' they name the schema."""
         return self._headers.get(node.name, [])
 
-    def _new(self, node: Node, what: str) -> bool:
+    def _new(self, node: GraphNode, what: str) -> bool:
         # Once per statement: a function that is registered again gets a new plan, and streams would not share it.
         if not (node.registered or node.key_registered) or (node.name, what) in self._made:
             return False
         self._made.add((node.name, what))
         return True
 
-    def _reader(self, node: Node, part: str, names: Sequence[str]) -> Any:
+    def _reader(self, node: GraphNode, part: str, names: Sequence[str]) -> Any:
         from klamm.pipeline.registry.columns import make_reader  # noqa: PLC0415 - pyspark is an extra
 
         return make_reader(
@@ -85,7 +85,7 @@ class RegistryFunctions:
             alone=registry_schemas.lone_column(node, names, part),
         )
 
-    def _writer(self, node: Node, part: str, arrow: Any, names: Sequence[str]) -> None:
+    def _writer(self, node: GraphNode, part: str, arrow: Any, names: Sequence[str]) -> None:
         from klamm.pipeline.registry.columns import make_writer, schema_header  # noqa: PLC0415 - pyspark is an extra
 
         registry_schemas.register(self._pipeline, node, part, arrow)
@@ -108,5 +108,5 @@ class RegistryFunctions:
     def _register(self, name: str, function: Any) -> None:
         self._spark.udf.register(name, function)
 
-    def _problem_of(self, node: Node, error: Exception) -> SqlError:
-        return SqlError(self._pipeline.source, [Problem(node.create.offset, f"{node.name}: {error}")])
+    def _problem_of(self, node: GraphNode, error: Exception) -> SqlError:
+        return SqlError(self._pipeline.source, [SqlProblem(node.create.offset, f"{node.name}: {error}")])

@@ -14,8 +14,8 @@ from klamm.model.errors import ConfigError, KlammError
 from klamm.pipeline.registry.client import Registry, parse_settings, shared_registry
 from klamm.pipeline.registry.codecs import compile_schema
 from klamm.pipeline.sql.core.column_types import from_arrow
-from klamm.pipeline.sql.core.graph import Node, Pipeline, check_columns
-from klamm.pipeline.sql.core.problems import Problem, SqlError
+from klamm.pipeline.sql.core.graph import GraphNode, Pipeline, check_columns
+from klamm.pipeline.sql.core.problems import SqlError, SqlProblem
 from klamm.pipeline.sql.core.secrets import expand
 from klamm.pipeline.sql.core.statement_options import REGISTRY_SETTINGS
 from klamm.pipeline.sql.core.statements import Column
@@ -29,7 +29,7 @@ VALUE: Final = "value"
 KEY: Final = "key"
 
 
-def registry_of(pipeline: Pipeline, node: Node, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+def registry_of(pipeline: Pipeline, node: GraphNode, environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return address and credentials of a statement's registry, as the settings of Confluent's serializers."""
     variables = os.environ if environment is None else environment
     url = node.option("registry") or pipeline.settings.get("registry") or ""
@@ -39,29 +39,29 @@ def registry_of(pipeline: Pipeline, node: Node, environment: Mapping[str, str] |
     return {**address, **expanded}
 
 
-def subject_of(node: Node, part: str = VALUE) -> str:
+def subject_of(node: GraphNode, part: str = VALUE) -> str:
     """Return the subject of a statement's values or keys: the option, or `<topic>-value`."""
     return node.option("subject" if part == VALUE else "key_subject") or f"{node.topic}-{part}"
 
 
-def kind_of(node: Node, part: str = VALUE) -> str:
+def kind_of(node: GraphNode, part: str = VALUE) -> str:
     """Return the kind of schema, as the registry names it."""
     return KINDS[node.format if part == VALUE else node.key_format]
 
 
-def message_of(node: Node, part: str = VALUE) -> str | None:
+def message_of(node: GraphNode, part: str = VALUE) -> str | None:
     """Return the message of a Protobuf file that values are."""
     return node.option("message") if part == VALUE else None
 
 
-def lone_column(node: Node, names: Sequence[str], part: str = VALUE) -> str | None:
+def lone_column(node: GraphNode, names: Sequence[str], part: str = VALUE) -> str | None:
     """Return the column that is the value (or key) of a schema that is no record; None when there are several."""
     keys = {column.lower() for column in node.key}
     candidates = [name for name in names if (name.lower() in keys) == (part == KEY)]
     return candidates[0] if len(candidates) == 1 else None
 
 
-def arrow_type_of(pipeline: Pipeline, node: Node, part: str = VALUE) -> pa.DataType:
+def arrow_type_of(pipeline: Pipeline, node: GraphNode, part: str = VALUE) -> pa.DataType:
     """Return the type of values (or keys) by the newest schema; ConfigError when that is of another kind."""
     registry = shared_registry(parse_settings(registry_of(pipeline, node)))
     subject = subject_of(node, part)
@@ -74,8 +74,8 @@ def arrow_type_of(pipeline: Pipeline, node: Node, part: str = VALUE) -> pa.DataT
 
 def resolve(pipeline: Pipeline, *, declared: bool = False) -> Pipeline:
     """Return the pipeline with omitted columns filled in; with `declared` the others are compared with the schema."""
-    problems: list[Problem] = []
-    nodes: list[Node] = []
+    problems: list[SqlProblem] = []
+    nodes: list[GraphNode] = []
     for node in pipeline.nodes:
         resolved = node
         if node.registered and not node.runs and (declared or not node.create.columns):
@@ -88,7 +88,7 @@ def resolve(pipeline: Pipeline, *, declared: bool = False) -> Pipeline:
                     )
                     problems.extend(check_columns(resolved))
             except (ConfigError, KlammError) as error:
-                problems.append(Problem(node.create.offset, str(error)))
+                problems.append(SqlProblem(node.create.offset, str(error)))
         nodes.append(resolved)
     if problems:
         raise SqlError(pipeline.source, problems)
@@ -108,7 +108,7 @@ def without_registry(pipeline: Pipeline) -> Pipeline:
     return replace(pipeline, nodes=tuple(nodes))
 
 
-def _columns(pipeline: Pipeline, node: Node) -> tuple[Column, ...]:
+def _columns(pipeline: Pipeline, node: GraphNode) -> tuple[Column, ...]:
     import pyarrow as pa  # noqa: PLC0415
 
     arrow = arrow_type_of(pipeline, node)
@@ -127,7 +127,7 @@ def _columns(pipeline: Pipeline, node: Node) -> tuple[Column, ...]:
     return tuple(Column(name, kind, node.create.offset) for name, kind in types.items())
 
 
-def _compare_columns(node: Node, arrow: pa.DataType) -> Iterator[Problem]:
+def _compare_columns(node: GraphNode, arrow: pa.DataType) -> Iterator[SqlProblem]:
     """Yield the declared columns that the schema does not have; a column of the key may be in the key only."""
     import pyarrow as pa  # noqa: PLC0415
 
@@ -135,7 +135,7 @@ def _compare_columns(node: Node, arrow: pa.DataType) -> Iterator[Problem]:
         names = [column.name for column in node.create.columns if column.metadata is None]
         if lone_column(node, names) is None:
             words = f"values of subject {subject_of(node)} are {from_arrow(arrow)}: declare one column beside the key"
-            yield Problem(node.create.offset, words)
+            yield SqlProblem(node.create.offset, words)
         return
     types = {field.name.lower(): from_arrow(field.type) for field in arrow}
     keys = {column.lower() for column in node.key}
@@ -145,13 +145,13 @@ def _compare_columns(node: Node, arrow: pa.DataType) -> Iterator[Problem]:
         type_ = types.get(column.name.lower())
         if type_ is None and column.name.lower() not in keys:
             fields = ", ".join(field.name for field in arrow)
-            yield Problem(column.offset, f"subject {subject_of(node)} has no field {column.name}: it has {fields}")
+            yield SqlProblem(column.offset, f"subject {subject_of(node)} has no field {column.name}: it has {fields}")
         # Simple types are cast by name; nested ones by position, so they have to match.
         elif type_ is not None and "<" in type_ + column.type and type_.lower() != column.type.lower():
-            yield Problem(column.offset, f"{column.name} is {type_} in subject {subject_of(node)}")
+            yield SqlProblem(column.offset, f"{column.name} is {type_} in subject {subject_of(node)}")
 
 
-def register(pipeline: Pipeline, node: Node, part: str, arrow: pa.DataType) -> None:
+def register(pipeline: Pipeline, node: GraphNode, part: str, arrow: pa.DataType) -> None:
     """Register the schema of columns as the newest of a subject, unless schema = 'latest' takes the existing one."""
     if (node.option("schema") or "derive").lower() == "latest":
         return

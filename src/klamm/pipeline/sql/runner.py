@@ -21,7 +21,7 @@ from klamm.model.errors import ConfigError
 from klamm.pipeline.executor_package import is_local
 from klamm.pipeline.metrics import serve_metrics
 from klamm.pipeline.sql.core.graph import Pipeline
-from klamm.pipeline.sql.core.identity import INCOMPATIBLE, REBUILD, Identity, compare
+from klamm.pipeline.sql.core.identity import INCOMPATIBLE, REBUILD, QueryIdentity, compare
 from klamm.pipeline.sql.core.problems import SqlError
 from klamm.pipeline.sql.core.query_totals import QueryTotals
 from klamm.pipeline.sql.core.statement_options import duration_ms
@@ -74,7 +74,7 @@ def home_of(pipeline: Pipeline) -> Home:
     )
 
 
-def renew_identity(pipeline: Pipeline, home: Home, rebuild: Iterable[str] = ()) -> Identity:
+def renew_identity(pipeline: Pipeline, home: Home, rebuild: Iterable[str] = ()) -> QueryIdentity:
     """Return the identity to run with; ConfigError when the file has changed in a way that the checkpoints forbid."""
     stored = home.identity()
     rebuilt = frozenset(rebuild)
@@ -90,7 +90,7 @@ def renew_identity(pipeline: Pipeline, home: Home, rebuild: Iterable[str] = ()) 
                 f"{change.name} must be rebuilt: {change.reason}; "
                 f"--rebuild {change.name} reads its topics from the beginning"
             )
-    base = stored or Identity(uuid.uuid4().hex, name_of(pipeline), {}, {})
+    base = stored or QueryIdentity(uuid.uuid4().hex, name_of(pipeline), {}, {})
     return base.renewed(pipeline, rebuilt if stored else frozenset())
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.sql.core.identity import Identity
+from klamm.pipeline.sql.core.identity import QueryIdentity
 from klamm.pipeline.sql.core.problems import suggest
 from klamm.pipeline.sql.core.query_progress import read_offsets
 
@@ -50,12 +50,12 @@ class Home:
     def _file(self, name: str) -> str:
         return os.path.join(self.path, name)
 
-    def identity(self) -> Identity | None:
+    def identity(self) -> QueryIdentity | None:
         """Return the stored identity; None for a new folder."""
         text = self._read(IDENTITY)
-        return None if text is None else Identity.decode(text, self._file(IDENTITY))
+        return None if text is None else QueryIdentity.decode(text, self._file(IDENTITY))
 
-    def keep(self, identity: Identity) -> None:
+    def keep(self, identity: QueryIdentity) -> None:
         """Store the identity."""
         self._write(IDENTITY, identity.encode())
 

@@ -26,7 +26,7 @@ _POLL_TIMEOUT_S: Final = 3.0
 ReadOffsets = Mapping[tuple[str, int], int]
 
 
-class Cluster(Protocol):
+class LagClient(Protocol):
     """The methods of a consumer that are used."""
 
     def end_offsets(self, partitions: Any) -> Mapping[TopicPartition, int]:
@@ -63,7 +63,7 @@ def unread_records(position: ReadOffsets, ends: Mapping[TopicPartition, int]) ->
     return dict(sorted(unread.items(), key=operator.itemgetter(1), reverse=True))
 
 
-def measure_lag(cluster: Cluster, positions: Mapping[str, ReadOffsets], now_ms: int) -> dict[str, Lag]:
+def measure_lag(cluster: LagClient, positions: Mapping[str, ReadOffsets], now_ms: int) -> dict[str, Lag]:
     """Return the lag of each query."""
     partitions = {TopicPartition(*partition) for position in positions.values() for partition in position}
     if not partitions:
@@ -79,7 +79,7 @@ def measure_lag(cluster: Cluster, positions: Mapping[str, ReadOffsets], now_ms: 
     return lags
 
 
-def _oldest_unread_ms(cluster: Cluster, position: ReadOffsets, partitions: list[TopicPartition]) -> int | None:
+def _oldest_unread_ms(cluster: LagClient, position: ReadOffsets, partitions: list[TopicPartition]) -> int | None:
     """Return the timestamp of the oldest first unread record; None when none arrives in time."""
     cluster.assign(partitions)
     for partition in partitions:
@@ -106,7 +106,7 @@ class LagWatch:
 
     def __init__(
         self,
-        connect: Callable[[], Cluster],
+        connect: Callable[[], LagClient],
         positions: Callable[[], Mapping[str, ReadOffsets]],
         every_s: float = INTERVAL_S,
     ) -> None:
@@ -126,7 +126,7 @@ class LagWatch:
         self._thread.join(2 * _POLL_TIMEOUT_S)
 
     def _run(self) -> None:
-        cluster: Cluster | None = None
+        cluster: LagClient | None = None
         while not self._closing.wait(self._every_s):
             try:
                 # Connected once; the consumer reconnects by itself.

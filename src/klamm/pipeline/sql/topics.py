@@ -1,4 +1,4 @@
-"""Topics as Spark frames: `Topics` is the interface that the engine uses, `ClusterTopics` implements it on a cluster.
+"""Topics as Spark frames: the engine uses `TopicConnector`, which `ClusterTopics` implements on a cluster.
 
 Rows are those of `format("klamm")`: key, value, topic, partition, offset, timestamp, headers.
 """
@@ -14,8 +14,8 @@ from klamm.client.config import ADMIN_CONFIGS, CONSUMER_CONFIGS, PRODUCER_CONFIG
 from klamm.client.errors import TopicAlreadyExistsError
 from klamm.pipeline.core.lake_tables import FILES, FORMATS, LakeTable
 from klamm.pipeline.lake.sinks import open_sink
-from klamm.pipeline.sql.core.graph import Node, Pipeline
-from klamm.pipeline.sql.core.problems import Problem, SqlError
+from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
+from klamm.pipeline.sql.core.problems import SqlError, SqlProblem
 from klamm.pipeline.sql.core.secrets import expand
 from klamm.pipeline.sql.core.statement_options import name_list
 from klamm.pipeline.sql.core.statements import SINK
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 
-def lake_table(node: Node) -> LakeTable | None:
+def lake_table(node: GraphNode) -> LakeTable | None:
     """Return the lake table that a sink writes to; None for another kind of sink."""
     kind = (node.option("format") or "").lower()
     if node.kind != SINK or kind not in FORMATS:
@@ -40,25 +40,25 @@ def lake_table(node: Node) -> LakeTable | None:
     return LakeTable(node.name, kind, node.option("path"), node.option("table"), partition_by, options)
 
 
-class Topics(Protocol):
+class TopicConnector(Protocol):
     """Reads and writes topics as frames."""
 
     listed: bool
     """Whether a frame of a topic is fixed when it is created: it has to be created again to see newer records."""
 
-    def stream(self, spark: SparkSession, names: Sequence[str], node: Node | None) -> DataFrame:
+    def stream(self, spark: SparkSession, names: Sequence[str], node: GraphNode | None) -> DataFrame:
         """Return a stream of records; `node` is the statement that reads them."""
 
     def whole(self, spark: SparkSession, name: str) -> DataFrame:
         """Return all records of a topic as a batch."""
 
-    def append(self, frame: DataFrame, topic: str, node: Node) -> Any:
+    def append(self, frame: DataFrame, topic: str, node: GraphNode) -> Any:
         """Return a writer of a stream of key, value and optional headers; its `start` runs it."""
 
-    def write(self, frame: DataFrame, topic: str, node: Node, app: str, batch: int) -> None:
+    def write(self, frame: DataFrame, topic: str, node: GraphNode, app: str, batch: int) -> None:
         """Write a batch of key and value; a batch number that was written is not written again."""
 
-    def sink(self, frame: DataFrame, node: Node, app: str) -> Any:
+    def sink(self, frame: DataFrame, node: GraphNode, app: str) -> Any:
         """Return a writer of a SINK's rows, whose batches are numbered under `app`."""
 
 
@@ -78,7 +78,7 @@ class ClusterTopics:
         }
         self._client = {**(client or {}), **client_settings, "bootstrap.servers": self.bootstrap}
 
-    def _settings(self, definition: Any, node: Node | None) -> dict[str, str]:
+    def _settings(self, definition: Any, node: GraphNode | None) -> dict[str, str]:
         options = node.create.options if node is not None else {}
         client_settings = {
             name.removeprefix("kafka."): expand(value.text, os.environ, name)
@@ -127,7 +127,7 @@ class ClusterTopics:
             existing = {topic.name for topic in admin.list_topics()}
             absent = self._absent(existing)
             if absent:
-                raise SqlError(pipeline.source, [Problem(offset, words) for offset, words in absent])
+                raise SqlError(pipeline.source, [SqlProblem(offset, words) for offset, words in absent])
             for node in pipeline.nodes:
                 if node.has_topic and node.topic not in existing:
                     created.extend(self._create(admin, node.topic, node))
@@ -136,7 +136,7 @@ class ClusterTopics:
                     created.extend(self._create(admin, name, None))
         return created
 
-    def _create(self, admin: Admin, name: str, node: Node | None) -> list[str]:
+    def _create(self, admin: Admin, name: str, node: GraphNode | None) -> list[str]:
         settings = self._pipeline.settings
         partitions = (node.option("partitions") if node else None) or settings.get("partitions") or "-1"
         replication = (node.option("replication") if node else None) or settings.get("replication") or "-1"
@@ -149,7 +149,7 @@ class ClusterTopics:
             return []
         return [name]
 
-    def stream(self, spark: SparkSession, names: Sequence[str], node: Node | None) -> DataFrame:
+    def stream(self, spark: SparkSession, names: Sequence[str], node: GraphNode | None) -> DataFrame:
         """Return a stream of records, from the earliest unless `starting` says otherwise."""
         settings = self._pipeline.settings
         starting = node.option("starting") if node is not None else None
@@ -169,12 +169,12 @@ class ClusterTopics:
         options = {**self._settings(CONSUMER_CONFIGS, None), "subscribe": name, "includeHeaders": "true"}
         return spark.read.format("klamm").options(**options).load()
 
-    def append(self, frame: DataFrame, topic: str, node: Node) -> Any:
+    def append(self, frame: DataFrame, topic: str, node: GraphNode) -> Any:
         """Return a writer that appends exactly once, by the sink's commit protocol."""
         options = {**self._settings(PRODUCER_CONFIGS, node), "topic": topic}
         return frame.writeStream.format("klamm").options(**options).outputMode("append")
 
-    def write(self, frame: DataFrame, topic: str, node: Node, app: str, batch: int) -> None:
+    def write(self, frame: DataFrame, topic: str, node: GraphNode, app: str, batch: int) -> None:
         """Write a numbered batch; one that was written is not written again."""
         options = {
             **self._settings(PRODUCER_CONFIGS, node),
@@ -184,7 +184,7 @@ class ClusterTopics:
         }
         frame.write.format("klamm").options(**options).mode("append").save()
 
-    def sink(self, frame: DataFrame, node: Node, app: str) -> Any:
+    def sink(self, frame: DataFrame, node: GraphNode, app: str) -> Any:
         """Return the writer of a lake table, exactly once; or Spark's own sink, for the console and remote files."""
         table = lake_table(node)
         if table is not None and (table.format not in FILES or table.local is not None):

@@ -16,7 +16,7 @@ from typing import Final
 
 from klamm.pipeline.sql.core.column_types import TIMES
 from klamm.pipeline.sql.core.parser import parse
-from klamm.pipeline.sql.core.problems import Problem, Source, SqlError, suggest
+from klamm.pipeline.sql.core.problems import SqlError, SqlProblem, SqlSource, suggest
 from klamm.pipeline.sql.core.query_sources import SelectScan, TableReference, scan_select
 from klamm.pipeline.sql.core.statement_checks import check_registry, check_source, check_temporal_joins
 from klamm.pipeline.sql.core.statement_options import REGISTRY_FORMATS, check_options, check_setting, name_list
@@ -34,7 +34,7 @@ DEAD_LETTERS: Final = ".dead_letters"
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class GraphNode:
     """A statement and what it reads."""
 
     create: Create
@@ -150,22 +150,22 @@ class Node:
 class Pipeline:
     """A valid file; each node comes after those it reads."""
 
-    source: Source
-    nodes: tuple[Node, ...]
+    source: SqlSource
+    nodes: tuple[GraphNode, ...]
     settings: Mapping[str, str]
     functions: tuple[CreateFunction, ...] = ()
-    warnings: tuple[Problem, ...] = ()
-    _by_name: dict[str, Node] = field(init=False, repr=False, compare=False)
+    warnings: tuple[SqlProblem, ...] = ()
+    _by_name: dict[str, GraphNode] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_by_name", {node.name.lower(): node for node in self.nodes})
 
-    def node(self, name: str) -> Node:
+    def node(self, name: str) -> GraphNode:
         """Return the statement of a name; KeyError when there is none."""
         return self._by_name[name.lower()]
 
     @property
-    def queries(self) -> tuple[Node, ...]:
+    def queries(self) -> tuple[GraphNode, ...]:
         """The statements that run as queries."""
         return tuple(node for node in self.nodes if node.runs)
 
@@ -174,13 +174,13 @@ class Pipeline:
         """The topics it writes."""
         return tuple(node.topic for node in self.nodes if node.runs and node.has_topic)
 
-    def policy(self, node: Node) -> str:
+    def policy(self, node: GraphNode) -> str:
         """Return what happens to bad records. The pipeline's own results must have none, so they fail the query."""
         if node.runs:
             return "fail"
         return (node.option("bad_records") or self.settings.get("bad_records") or "dead_letter").lower()
 
-    def source_policy(self, node: Node) -> str:
+    def source_policy(self, node: GraphNode) -> str:
         """Return what happens to bad rows of a source; only files have any."""
         if node.connector != "files":
             return "fail"
@@ -190,7 +190,7 @@ class Pipeline:
             return "fail"
         return (node.option("bad_records") or self.settings.get("bad_records") or "dead_letter").lower()
 
-    def looks_up(self, node: Node) -> bool:
+    def looks_up(self, node: GraphNode) -> bool:
         """Whether it joins rows of one stream with tables, without state: then every batch reads the tables again."""
         if node.kind not in (STREAM, TABLE) or len(node.streams) != 1 or not node.tables:
             return False
@@ -207,9 +207,9 @@ class Pipeline:
             for scan in scans
         )
 
-    def views_of(self, node: Node) -> list[Node]:
+    def views_of(self, node: GraphNode) -> list[GraphNode]:
         """Return the views it reads, directly or through other views."""
-        views: dict[str, Node] = {}
+        views: dict[str, GraphNode] = {}
         pending = list(node.inputs)
         while pending:
             candidate = self.node(pending.pop())
@@ -234,7 +234,7 @@ class Pipeline:
 
 def compile_text(text: str, name: str = "pipeline.sql", overrides: Mapping[str, str] | None = None) -> Pipeline:
     """Compile a pipeline's text, with `overrides` of its SETs; SqlError has all problems of the text."""
-    source = Source(text, name)
+    source = SqlSource(text, name)
     statements, problems = parse(text)
     has_unparsed = bool(problems)
     settings: dict[str, str] = {}
@@ -244,7 +244,7 @@ def compile_text(text: str, name: str = "pipeline.sql", overrides: Mapping[str, 
             settings[statement.name] = statement.value.text
     for setting, value in (overrides or {}).items():
         setting_problems = list(check_setting(Set(setting, Value(value, 0, 0))))
-        problems.extend(Problem(0, f"--set: {problem.words}") for problem in setting_problems)
+        problems.extend(SqlProblem(0, f"--set: {problem.words}") for problem in setting_problems)
         settings[setting] = value
     creates: dict[str, Create] = {}
     functions = [statement for statement in statements if isinstance(statement, CreateFunction)]
@@ -253,7 +253,7 @@ def compile_text(text: str, name: str = "pipeline.sql", overrides: Mapping[str, 
             continue
         if statement.name.lower() in creates:
             line, _ = source.position(creates[statement.name.lower()].offset)
-            problems.append(Problem(statement.offset, f"{statement.name} is declared already, in line {line}"))
+            problems.append(SqlProblem(statement.offset, f"{statement.name} is declared already, in line {line}"))
             continue
         creates[statement.name.lower()] = statement
         # All problems are collected, so that a file is corrected in one go.
@@ -266,12 +266,12 @@ def compile_text(text: str, name: str = "pipeline.sql", overrides: Mapping[str, 
         problems.extend(check_temporal_joins(node, creates))
     problems.extend(_shared_topics(nodes))
     if not creates and not problems:
-        problems.append(Problem(0, "the file has no statement: write CREATE STREAM ..."))
+        problems.append(SqlProblem(0, "the file has no statement: write CREATE STREAM ..."))
     errors = [problem for problem in problems if not problem.warning]
     pipeline = Pipeline(source, tuple(nodes), settings, tuple(functions), tuple(sorted(problems)))
     if not errors:
         errors = [
-            Problem(moment.offset, _BY_ROW)
+            SqlProblem(moment.offset, _BY_ROW)
             for node in nodes
             for moment in node.temporal_joins
             if not pipeline.looks_up(node)
@@ -281,12 +281,12 @@ def compile_text(text: str, name: str = "pipeline.sql", overrides: Mapping[str, 
     return pipeline
 
 
-def _resolve(creates: Mapping[str, Create], *, has_unparsed: bool) -> tuple[list[Node], list[Problem]]:
+def _resolve(creates: Mapping[str, Create], *, has_unparsed: bool) -> tuple[list[GraphNode], list[SqlProblem]]:
     """Return nodes in build order, and problems: unknown names and cycles.
 
     With `has_unparsed` unknown names are no problem: a statement that could not be parsed may declare them.
     """
-    problems: list[Problem] = []
+    problems: list[SqlProblem] = []
     scans = {name: scan_select(create.select) for name, create in creates.items() if create.select is not None}
     order: list[str] = []
     state: dict[str, int] = {}  # 1 while a name is being visited, 2 when it is done
@@ -298,14 +298,14 @@ def _resolve(creates: Mapping[str, Create], *, has_unparsed: bool) -> tuple[list
             if target not in creates:
                 if not has_unparsed:
                     hint = suggest(read.name, [create.name for create in creates.values() if create.kind != SINK])
-                    problems.append(Problem(read.offset, f"there is no stream or table {read.name}{hint}"))
+                    problems.append(SqlProblem(read.offset, f"there is no stream or table {read.name}{hint}"))
             elif creates[target].kind == SINK:
-                problems.append(Problem(read.offset, f"{read.name} is a sink: nothing can be read from it"))
+                problems.append(SqlProblem(read.offset, f"{read.name} is a sink: nothing can be read from it"))
             elif state.get(target) == 1:
                 names = [step for step, _ in path] + [name]
                 cycle = [creates[step].name for step in names[names.index(target) :]]
                 description = " reads ".join([*cycle, creates[target].name])
-                problems.append(Problem(read.offset, f"statements read each other in a cycle: {description}"))
+                problems.append(SqlProblem(read.offset, f"statements read each other in a cycle: {description}"))
             elif target not in state:
                 # Depth first: a statement comes after all that it reads.
                 visit(target, [*path, (name, read)])
@@ -315,7 +315,7 @@ def _resolve(creates: Mapping[str, Create], *, has_unparsed: bool) -> tuple[list
     for name in creates:
         if name not in state:
             visit(name, [])
-    nodes: dict[str, Node] = {}
+    nodes: dict[str, GraphNode] = {}
     for name in order:
         scan = scans.get(name)
         inputs = [creates[read.lower()].name for read in (scan.names if scan else ()) if read.lower() in nodes]
@@ -328,71 +328,73 @@ def _resolve(creates: Mapping[str, Create], *, has_unparsed: bool) -> tuple[list
                 tables |= dict.fromkeys(node.tables)
             else:
                 (tables if node.kind == TABLE else streams)[input_name] = None
-        nodes[name] = Node(creates[name], scan, tuple(dict.fromkeys(inputs)), tuple(streams), tuple(tables))
+        nodes[name] = GraphNode(creates[name], scan, tuple(dict.fromkeys(inputs)), tuple(streams), tuple(tables))
     return list(nodes.values()), problems
 
 
-def _check(node: Node) -> Iterator[Problem]:
+def _check(node: GraphNode) -> Iterator[SqlProblem]:
     create = node.create
     offset = create.offset
     if create.select is not None:
         yield from _check_derived(node)
     elif create.kind in (VIEW, SINK):
-        yield Problem(offset, f"a {create.kind} needs AS SELECT ...")
+        yield SqlProblem(offset, f"a {create.kind} needs AS SELECT ...")
     elif create.kind in (STREAM, TABLE) and not create.columns and not node.registered:
-        yield Problem(offset, f"{create.name} has neither columns nor AS SELECT: write ({create.name} columns) first")
+        yield SqlProblem(
+            offset, f"{create.name} has neither columns nor AS SELECT: write ({create.name} columns) first"
+        )
     if create.kind == TABLE and not node.key:
         example = create.columns[0].name if create.columns else "id"
-        yield Problem(offset, f"a table needs a key: WITH (key = '{example}')")
+        yield SqlProblem(offset, f"a table needs a key: WITH (key = '{example}')")
     if create.kind == SOURCE:
         yield from check_source(node)
     if create.columns:
         yield from check_columns(node)
     if node.option("watermark") is not None and node.option("timestamp") is None:
-        yield Problem(create.options["watermark"].name_offset, "a watermark needs timestamp = 'column' beside it")
+        yield SqlProblem(create.options["watermark"].name_offset, "a watermark needs timestamp = 'column' beside it")
 
 
-def _check_derived(node: Node) -> Iterator[Problem]:
+def _check_derived(node: GraphNode) -> Iterator[SqlProblem]:
     create, scan = node.create, node.scan
     assert scan is not None
     if create.columns and create.kind != SOURCE:
-        yield Problem(create.columns[0].offset, "columns are those of the SELECT: leave the list out")
+        yield SqlProblem(create.columns[0].offset, "columns are those of the SELECT: leave the list out")
     if create.kind == SOURCE:
-        yield Problem(create.offset, "a source takes no SELECT: read its stream in another statement")
+        yield SqlProblem(create.offset, "a source takes no SELECT: read its stream in another statement")
     known = len(node.inputs) == len({name.lower() for name in scan.names})
     if not scan.reads:
-        yield Problem(create.offset, f"{create.name} reads nothing: its SELECT has no FROM")
+        yield SqlProblem(create.offset, f"{create.name} reads nothing: its SELECT has no FROM")
     if create.kind == STREAM and known and node.tables and not node.streams:
-        yield Problem(create.offset, f"{create.name} reads tables only: CREATE TABLE {create.name} AS SELECT ...")
+        yield SqlProblem(create.offset, f"{create.name} reads tables only: CREATE TABLE {create.name} AS SELECT ...")
     if create.kind == SINK and known and node.tables and not node.streams:
-        yield Problem(create.offset, f"{create.name} reads tables only; a sink is fed by a stream")
+        yield SqlProblem(create.offset, f"{create.name} reads tables only; a sink is fed by a stream")
     if create.kind == VIEW and create.options:
-        yield Problem(next(iter(create.options.values())).name_offset, "a view has no topic and no options")
+        yield SqlProblem(next(iter(create.options.values())).name_offset, "a view has no topic and no options")
     if create.kind == TABLE and node.streams and scan.having is not None:
-        yield Problem(
+        yield SqlProblem(
             scan.having,
             "a row that HAVING drops would stay in the table: use delete_when = 'condition' in WITH instead",
         )
     if create.kind == STREAM and node.option("emit") == "changes":
-        yield Problem(
+        yield SqlProblem(
             create.options["emit"].offset, "rows of a stream are never changed: emit = 'changes' is a table's"
         )
     if create.kind == SINK:
         kind = (node.option("format") or "").lower()
         if not kind:
-            yield Problem(create.offset, "a sink needs a format: WITH (format = 'parquet', path = '...')")
+            yield SqlProblem(create.offset, "a sink needs a format: WITH (format = 'parquet', path = '...')")
         elif kind not in ("console", "noop") and node.option("path") is None and not _has_catalog(node, kind):
-            yield Problem(create.offset, f"{kind} needs a path: WITH (format = '{kind}', path = '...')")
+            yield SqlProblem(create.offset, f"{kind} needs a path: WITH (format = '{kind}', path = '...')")
         if "table" in create.options and kind != "iceberg":
-            yield Problem(create.options["table"].name_offset, "table names an Iceberg table: format = 'iceberg'")
+            yield SqlProblem(create.options["table"].name_offset, "table names an Iceberg table: format = 'iceberg'")
 
 
-def _has_catalog(node: Node, kind: str) -> bool:
+def _has_catalog(node: GraphNode, kind: str) -> bool:
     """Whether an Iceberg table's location comes from its catalog."""
     return kind == "iceberg" and any(option in node.create.options for option in ("option.uri", "option.catalog"))
 
 
-def check_columns(node: Node) -> Iterator[Problem]:
+def check_columns(node: GraphNode) -> Iterator[SqlProblem]:
     """Yield the problems of a statement's columns."""
     create = node.create
     names = {column.name.lower(): column for column in create.columns}
@@ -401,11 +403,11 @@ def check_columns(node: Node) -> Iterator[Problem]:
         for name in name_list(value.text) if value else ():
             if value and name.lower() not in names:
                 hint = suggest(name, [declared.name for declared in create.columns])
-                yield Problem(value.offset, f"{create.name} has no column {name}{hint}")
+                yield SqlProblem(value.offset, f"{create.name} has no column {name}{hint}")
     timestamp = create.options.get("timestamp")
     column = names.get(timestamp.text.lower()) if timestamp else None
     if timestamp and column is not None and column.type not in TIMES:
-        yield Problem(timestamp.offset, f"{column.name} is {column.type}; a timestamp is TIMESTAMP")
+        yield SqlProblem(timestamp.offset, f"{column.name} is {column.type}; a timestamp is TIMESTAMP")
     for declared in create.columns:
         yield from _check_metadata(declared.name, declared.metadata, declared.type, declared.offset)
     values = [column for column in create.columns if column.metadata is None]
@@ -413,13 +415,13 @@ def check_columns(node: Node) -> Iterator[Problem]:
         keys = {name.lower() for name in node.key}
         value_columns = [column for column in values if column.name.lower() not in keys]
         if len(value_columns) != 1:
-            yield Problem(
+            yield SqlProblem(
                 create.offset, f"format {node.format} has one column beside its key, not {len(value_columns)}"
             )
         elif node.format == "raw" and value_columns[0].type != "BINARY":
-            yield Problem(value_columns[0].offset, "a raw value is BINARY")
+            yield SqlProblem(value_columns[0].offset, "a raw value is BINARY")
     elif not values:
-        yield Problem(create.offset, "there is no column for the value")
+        yield SqlProblem(create.offset, "there is no column for the value")
 
 
 _METADATA_TYPES: Final = {
@@ -432,20 +434,20 @@ _METADATA_TYPES: Final = {
 }
 
 
-def _check_metadata(name: str, part: str | None, kind: str, offset: int) -> Iterator[Problem]:
+def _check_metadata(name: str, part: str | None, kind: str, offset: int) -> Iterator[SqlProblem]:
     if part is not None and kind not in _METADATA_TYPES[part]:
-        yield Problem(offset, f"{name} is {kind}; a record's {part} is {_METADATA_TYPES[part][0]}")
+        yield SqlProblem(offset, f"{name} is {kind}; a record's {part} is {_METADATA_TYPES[part][0]}")
 
 
-def _shared_topics(nodes: list[Node]) -> Iterator[Problem]:
-    writers: dict[str, Node] = {}
+def _shared_topics(nodes: list[GraphNode]) -> Iterator[SqlProblem]:
+    writers: dict[str, GraphNode] = {}
     for node in nodes:
         if not (node.runs and node.has_topic):
             continue
         if node.topic in writers:
-            yield Problem(node.create.offset, f"{writers[node.topic].name} writes to topic {node.topic} already")
+            yield SqlProblem(node.create.offset, f"{writers[node.topic].name} writes to topic {node.topic} already")
         writers[node.topic] = node
     for node in nodes:
         if node.has_topic and not node.runs and node.topic in writers:
             message = f"{writers[node.topic].name} writes to topic {node.topic}: read it by that name"
-            yield Problem(node.create.offset, message, warning=True)
+            yield SqlProblem(node.create.offset, message, warning=True)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from klamm.pipeline.sql.core.graph import Node, Pipeline
+from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
 from klamm.pipeline.sql.core.identity import QueryChange
 
 
 def render_graph(pipeline: Pipeline, changes: Iterable[QueryChange] = ()) -> list[str]:
     """Return the lines of the graph from its inputs down; a statement that appears again is only named."""
     verdicts = {change.name: change for change in changes}
-    readers: dict[str, list[Node]] = {}
+    readers: dict[str, list[GraphNode]] = {}
     for node in pipeline.nodes:
         for name in node.inputs:
             readers.setdefault(name, []).append(node)
     lines: list[str] = []
     rendered: set[str] = set()
 
-    def visit(node: Node, indent: str, branch: str, below: str) -> None:
+    def visit(node: GraphNode, indent: str, branch: str, below: str) -> None:
         # A node with two inputs is reached twice.
         is_repeated = node.name in rendered
         lines.append(
@@ -43,7 +43,7 @@ def render_graph(pipeline: Pipeline, changes: Iterable[QueryChange] = ()) -> lis
     return lines
 
 
-def _line(node: Node, change: QueryChange | None) -> str:
+def _line(node: GraphNode, change: QueryChange | None) -> str:
     facts: list[str] = []
     if node.has_topic:
         facts.append(f"topic {node.topic}")

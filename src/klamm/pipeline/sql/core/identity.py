@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.sql.core.graph import Node, Pipeline
+from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
 from klamm.pipeline.sql.core.query_sources import normalize_select
 from klamm.pipeline.sql.core.secrets import is_secret, mask_secrets
 
@@ -46,7 +46,7 @@ class QueryChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class QueryIdentity:
     """The pipeline that a folder belongs to: its id, and a description and a generation of each query."""
 
     id: str
@@ -66,7 +66,7 @@ class Identity:
         return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
     @classmethod
-    def decode(cls, text: str, path: str) -> Identity:
+    def decode(cls, text: str, path: str) -> QueryIdentity:
         """Parse the text of an identity file."""
         try:
             document = json.loads(text)
@@ -76,13 +76,13 @@ class Identity:
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"{path} is no identity of a pipeline: {error!r}") from None
 
-    def renewed(self, pipeline: Pipeline, rebuilt: frozenset[str] = frozenset()) -> Identity:
+    def renewed(self, pipeline: Pipeline, rebuilt: frozenset[str] = frozenset()) -> QueryIdentity:
         """Return the identity with `pipeline`'s queries; a rebuilt query gets a new generation, so a new checkpoint."""
         described = describe(pipeline)
         generations = dict(self.generations)
         for name in described:
             generations[name] = generations.get(name, 0) + (name in rebuilt)
-        return Identity(self.id, self.name, described, generations)
+        return QueryIdentity(self.id, self.name, described, generations)
 
 
 def describe(pipeline: Pipeline) -> dict[str, dict[str, Any]]:
@@ -90,7 +90,7 @@ def describe(pipeline: Pipeline) -> dict[str, dict[str, Any]]:
     return {query.name: _describe_query(pipeline, query) for query in pipeline.queries}
 
 
-def _describe_query(pipeline: Pipeline, node: Node) -> dict[str, Any]:
+def _describe_query(pipeline: Pipeline, node: GraphNode) -> dict[str, Any]:
     inputs = {name: _describe_input(pipeline.node(name)) for name in (*node.streams, *node.tables)}
     views = sorted(
         " ".join((view.name, *normalize_select(view.create.select)))
@@ -123,7 +123,7 @@ def _describe_query(pipeline: Pipeline, node: Node) -> dict[str, Any]:
     }
 
 
-def _describe_input(node: Node) -> dict[str, Any]:
+def _describe_input(node: GraphNode) -> dict[str, Any]:
     """Return what a reader depends on of one of its inputs."""
     return {
         "topic": node.topic,
@@ -134,15 +134,15 @@ def _describe_input(node: Node) -> dict[str, Any]:
     }
 
 
-def _columns(node: Node) -> list[str]:
+def _columns(node: GraphNode) -> list[str]:
     """Return the declared columns; not those of a registry, which change without a change of the file."""
     if node.create.resolved:
         return []
     return [f"{column.name} {column.type} {column.metadata or ''}".strip() for column in node.create.columns]
 
 
-def _views(pipeline: Pipeline, node: Node) -> list[Node]:
-    views: dict[str, Node] = {}
+def _views(pipeline: Pipeline, node: GraphNode) -> list[GraphNode]:
+    views: dict[str, GraphNode] = {}
     pending = list(node.inputs)
     while pending:
         candidate = pipeline.node(pending.pop())
@@ -152,7 +152,7 @@ def _views(pipeline: Pipeline, node: Node) -> list[Node]:
     return list(views.values())
 
 
-def compare(stored: Identity | None, pipeline: Pipeline) -> list[QueryChange]:
+def compare(stored: QueryIdentity | None, pipeline: Pipeline) -> list[QueryChange]:
     """Return what running `pipeline` on a folder means for each query."""
     described = describe(pipeline)
     before = stored.queries if stored else {}

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Final
 
 from klamm.pipeline.sql.core.column_types import parse_type
-from klamm.pipeline.sql.core.problems import ParseError, Problem, join_words, suggest
+from klamm.pipeline.sql.core.problems import ParseError, SqlProblem, join_words, suggest
 from klamm.pipeline.sql.core.statements import Column, Create, CreateFunction, Select, Set, Statement, Value
 from klamm.pipeline.sql.core.tokens import NAME, NUMBER, STRING, WORD, Token, tokenize
 
@@ -26,14 +26,14 @@ METADATA: Final = ("headers", "key", "offset", "partition", "timestamp", "topic"
 """The parts of a record that a METADATA column may be taken from."""
 
 
-def parse(text: str) -> tuple[list[Statement], list[Problem]]:
+def parse(text: str) -> tuple[list[Statement], list[SqlProblem]]:
     """Return the statements of a text, and the problems of those that could not be parsed."""
     try:
         tokens = tokenize(text)
     except ParseError as refused:
         return [], [refused.problem]
     statements: list[Statement] = []
-    problems: list[Problem] = []
+    problems: list[SqlProblem] = []
     start = 0
     for index in range(len(tokens) + 1):
         # A semicolon in a string or comment is no token.

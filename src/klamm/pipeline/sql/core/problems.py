@@ -15,7 +15,7 @@ _SECRET = re.compile(
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Problem:
+class SqlProblem:
     """An error or warning; `offset` is its position in the text, in characters from 0."""
 
     offset: int
@@ -24,7 +24,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SqlSource:
     """A text and its file's name; converts offsets to lines and columns."""
 
     text: str
@@ -53,7 +53,7 @@ class Source:
         end = self.text.find("\n", start)
         return self.text[start : len(self.text) if end < 0 else end].rstrip("\r")
 
-    def show(self, problem: Problem) -> str:
+    def show(self, problem: SqlProblem) -> str:
         """Return a problem as a compiler prints it: position and message, then the line with a caret below."""
         line, column = self.position(problem.offset)
         text = _SECRET.sub(_mask, self.line(line))
@@ -69,7 +69,7 @@ def _mask(match: re.Match[str]) -> str:
 class SqlError(ConfigError):
     """Raised for a pipeline file that cannot run; `problems` are in the order of the text."""
 
-    def __init__(self, source: Source, problems: Sequence[Problem]) -> None:
+    def __init__(self, source: SqlSource, problems: Sequence[SqlProblem]) -> None:
         self.source = source
         self.problems = sorted(problems)
         super().__init__("\n".join(source.show(problem) for problem in self.problems))
@@ -80,7 +80,7 @@ class ParseError(Exception):
 
     def __init__(self, offset: int, words: str) -> None:
         super().__init__(words)
-        self.problem = Problem(offset, words)
+        self.problem = SqlProblem(offset, words)
 
 
 def suggest(word: str, known: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from klamm.pipeline.sql.core.column_types import quote_name
-from klamm.pipeline.sql.core.graph import SINGLE, Node
+from klamm.pipeline.sql.core.graph import SINGLE, GraphNode
 from klamm.pipeline.sql.core.statements import TABLE, Column
 
 BROKEN: Final = "_broken"
@@ -37,29 +37,29 @@ _METADATA: Final = {
 }
 
 
-def _function(what: str, node: Node) -> str:
+def _function(what: str, node: GraphNode) -> str:
     """Return a function's name: readable, and distinct for every statement."""
     name = node.name.lower()
     # The checksum keeps names apart that differ only in replaced characters.
     return f"klamm_{what}_{re.sub('[^a-z0-9_]', '_', name)}_{zlib.crc32(name.encode()):08x}"
 
 
-def value_reader(node: Node) -> str:
+def value_reader(node: GraphNode) -> str:
     """Return the name of the function that decodes a statement's values."""
     return _function("read_value", node)
 
 
-def key_reader(node: Node) -> str:
+def key_reader(node: GraphNode) -> str:
     """Return the name of the function that decodes its keys."""
     return _function("read_key", node)
 
 
-def value_writer(node: Node) -> str:
+def value_writer(node: GraphNode) -> str:
     """Return the name of the function that encodes its values."""
     return _function("write_value", node)
 
 
-def key_writer(node: Node) -> str:
+def key_writer(node: GraphNode) -> str:
     """Return the name of the function that encodes its keys."""
     return _function("write_key", node)
 
@@ -74,7 +74,7 @@ def ddl(columns: Iterable[Column]) -> str:
     return ", ".join(f"{quote_name(column.name)} {column.type}" for column in columns)
 
 
-def value_columns(node: Node, columns: Sequence[Column]) -> list[Column]:
+def value_columns(node: GraphNode, columns: Sequence[Column]) -> list[Column]:
     """Return the columns in the value: all but metadata, and but the key for formats of a single column."""
     in_value = [column for column in columns if column.metadata is None]
     if node.format in SINGLE:
@@ -88,7 +88,7 @@ def needs_headers(columns: Iterable[Column]) -> bool:
     return any(column.metadata == "headers" for column in columns)
 
 
-def value_struct(node: Node, columns: Sequence[Column]) -> str:
+def value_struct(node: GraphNode, columns: Sequence[Column]) -> str:
     """Return the expression of the value as a struct."""
     if node.registered:
         return f"{value_reader(node)}(value, headers)"
@@ -103,12 +103,12 @@ def value_struct(node: Node, columns: Sequence[Column]) -> str:
     return f"{function}(cast(value AS STRING), {schema}, {_READ_OPTIONS})"
 
 
-def key_struct(node: Node) -> str | None:
+def key_struct(node: GraphNode) -> str | None:
     """Return the expression of the key as a struct, when a function decodes it."""
     return f"{key_reader(node)}(key, headers)" if node.key_registered else None
 
 
-def error_expression(node: Node, columns: Sequence[Column]) -> str:
+def error_expression(node: GraphNode, columns: Sequence[Column]) -> str:
     """Return the expression of a record's error, or null. A table's value may be null: that deletes the key."""
     cases: list[str] = []
     columns_in_value = value_columns(node, columns)
@@ -147,7 +147,7 @@ def error_expression(node: Node, columns: Sequence[Column]) -> str:
     return f"CASE {' '.join(cases)} END"
 
 
-def good_or_raise(node: Node) -> str:
+def good_or_raise(node: GraphNode) -> str:
     """Return a condition that is true for a good record; a bad one fails the query with its position."""
     message = (
         f"{literal(f'a record of {node.name} is bad: ')}, topic, '-', partition, ' offset ', offset, ': ', {ERROR}"
@@ -155,7 +155,7 @@ def good_or_raise(node: Node) -> str:
     return f"CASE WHEN {ERROR} IS NULL THEN true ELSE cast(raise_error(concat({message})) AS BOOLEAN) END"
 
 
-def row_error(node: Node, kind: str) -> str:
+def row_error(node: GraphNode, kind: str) -> str:
     """Return the expression of the error of a file's row, or null."""
     message = literal(
         f"no {kind.upper()} of {', '.join(f'{column.name} {column.type}' for column in node.create.columns)}"
@@ -169,31 +169,31 @@ def row_error(node: Node, kind: str) -> str:
     return f"CASE {' '.join(cases)} END"
 
 
-def good_row_or_raise(node: Node) -> str:
+def good_row_or_raise(node: GraphNode) -> str:
     """Return the condition of `good_or_raise` for a file's row."""
     message = f"{literal(f'a record of {node.name} is bad: ')}, _file, ': ', {ERROR}"
     return f"CASE WHEN {ERROR} IS NULL THEN true ELSE cast(raise_error(concat({message})) AS BOOLEAN) END"
 
 
-def bad_row(node: Node) -> str:
+def bad_row(node: GraphNode) -> str:
     """Return the expression of a file's row as bytes: its text, or JSON where that is not known."""
     names = ", ".join(quote_name(column.name) for column in node.create.columns)
     return f"cast(coalesce({BROKEN}, to_json(struct({names}))) AS BINARY)"
 
 
-def version_time(node: Node, columns: Sequence[Column]) -> str:
+def version_time(node: GraphNode, columns: Sequence[Column]) -> str:
     """Return the time since which a table's record is valid: its time column, or the record's own for a deletion."""
     timestamp = (node.option("timestamp") or "").lower()
     time_column = next((column for column in columns if column.name.lower() == timestamp), None)
     return "timestamp" if time_column is None else f"coalesce({_read(node, time_column, columns)}, timestamp)"
 
 
-def column_expressions(node: Node, columns: Sequence[Column]) -> list[str]:
+def column_expressions(node: GraphNode, columns: Sequence[Column]) -> list[str]:
     """Return the expressions of the columns."""
     return [f"{_read(node, column, columns)} AS {quote_name(column.name)}" for column in columns]
 
 
-def _read(node: Node, column: Column, columns: Sequence[Column]) -> str:
+def _read(node: GraphNode, column: Column, columns: Sequence[Column]) -> str:
     if column.metadata is not None:
         return f"cast({_METADATA[column.metadata]} AS {column.type})"
     value_names = {value_column.name.lower() for value_column in value_columns(node, columns)}
@@ -210,7 +210,7 @@ def _read(node: Node, column: Column, columns: Sequence[Column]) -> str:
     return f"coalesce({', '.join(candidate for candidate in candidates if candidate)})"
 
 
-def _cast(node: Node, column: Column) -> str:
+def _cast(node: GraphNode, column: Column) -> str:
     """Return a field of a decoded record as its declared type, null where it does not fit."""
     field = f"{PARSED}.record.{quote_name(column.name)}"
     if column.type == "BINARY" and node.format == "json_schema":
@@ -222,12 +222,12 @@ def _cast(node: Node, column: Column) -> str:
     return f"try_cast({field} AS {column.type})"
 
 
-def has_json_key(node: Node) -> bool:
+def has_json_key(node: GraphNode) -> bool:
     """Whether the record's key is JSON, as that of several columns is by default."""
     return node.key_format == "json"
 
 
-def _from_key(node: Node, column: Column, columns: Sequence[Column]) -> str:
+def _from_key(node: GraphNode, column: Column, columns: Sequence[Column]) -> str:
     if node.key_registered:
         return f"try_cast({KEYED}.record.{quote_name(column.name)} AS {column.type})"
     if has_json_key(node):
@@ -237,7 +237,7 @@ def _from_key(node: Node, column: Column, columns: Sequence[Column]) -> str:
     return "key" if column.type == "BINARY" else f"try_cast(cast(key AS STRING) AS {column.type})"
 
 
-def key_expression(node: Node, binary: bool = False) -> str:
+def key_expression(node: GraphNode, binary: bool = False) -> str:
     """Return the expression of a record's key."""
     if not node.key:
         return "cast(NULL AS STRING)"
@@ -254,7 +254,7 @@ def json_object(names: Iterable[str]) -> str:
     return f"to_json(struct({', '.join(map(quote_name, names))}), {_WRITE_JSON})"
 
 
-def value_expression(node: Node, names: Sequence[str]) -> str:
+def value_expression(node: GraphNode, names: Sequence[str]) -> str:
     """Return the expression of a record's value from these columns."""
     if node.format in SINGLE:
         keys = {key.lower() for key in node.key}
@@ -268,7 +268,7 @@ def value_expression(node: Node, names: Sequence[str]) -> str:
     return f"CASE WHEN ({delete_when}) THEN NULL ELSE {text} END" if delete_when else text
 
 
-def dead_letter_headers(pipeline: str, node: Node) -> str:
+def dead_letter_headers(pipeline: str, node: GraphNode) -> str:
     """Return the headers of a dead letter: those of the record, then its origin and error."""
     empty = "cast(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>)"
     origin = {
@@ -280,13 +280,13 @@ def dead_letter_headers(pipeline: str, node: Node) -> str:
     return f"concat(coalesce(headers, {empty}), {_letter_headers(pipeline, node, origin)})"
 
 
-def bad_row_headers(pipeline: str, node: Node) -> str:
+def bad_row_headers(pipeline: str, node: GraphNode) -> str:
     """Return the headers of a dead letter of a file's row; the file takes the place of the topic."""
     origin = {"topic": "_file", "partition": "0", "offset": "0", "timestamp": "unix_millis(_written)"}
     return _letter_headers(pipeline, node, origin)
 
 
-def _letter_headers(pipeline: str, node: Node, origin: Mapping[str, str]) -> str:
+def _letter_headers(pipeline: str, node: GraphNode, origin: Mapping[str, str]) -> str:
     values = {"pipeline": literal(pipeline), "stream": literal(node.name), **origin, "error": ERROR}
     structs = ", ".join(
         f"named_struct('key', {literal(f'dead_letter.{name}')}, 'value', cast(cast({text} AS STRING) AS BINARY))"

@@ -6,82 +6,86 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from klamm.pipeline.sql.core.column_types import TIMES, WHOLE
-from klamm.pipeline.sql.core.problems import ParseError, Problem
+from klamm.pipeline.sql.core.problems import ParseError, SqlProblem
 from klamm.pipeline.sql.core.statement_options import CONNECTOR_OPTIONS, REGISTRY_FORMATS
 from klamm.pipeline.sql.core.statements import STREAM, TABLE, Create
 
 if TYPE_CHECKING:
-    from klamm.pipeline.sql.core.graph import Node
+    from klamm.pipeline.sql.core.graph import GraphNode
 
 
-def check_source(node: Node) -> Iterator[Problem]:
+def check_source(node: GraphNode) -> Iterator[SqlProblem]:
     """Yield the problems of a source."""
     connector = node.connector
     create = node.create
     if not connector:
-        yield Problem(create.offset, "a source needs a connector: WITH (connector = 'files', path = '...')")
+        yield SqlProblem(create.offset, "a source needs a connector: WITH (connector = 'files', path = '...')")
         return
     for name, value in create.options.items():
         connectors = [known for known, names in CONNECTOR_OPTIONS.items() if name in names]
         if connectors and connector not in connectors:
-            yield Problem(value.name_offset, f"{name} is an option of connector {connectors[0]}, not of {connector}")
+            yield SqlProblem(value.name_offset, f"{name} is an option of connector {connectors[0]}, not of {connector}")
     if connector == "files":
         if node.option("path") is None:
-            yield Problem(create.offset, "files need a path")
+            yield SqlProblem(create.offset, "files need a path")
         if not create.columns:
-            yield Problem(create.offset, "files need columns: CREATE SOURCE name (column type, ...) WITH (...)")
+            yield SqlProblem(create.offset, "files need columns: CREATE SOURCE name (column type, ...) WITH (...)")
     elif connector == "jdbc":
         yield from _check_jdbc(node)
     elif create.columns:
-        yield Problem(create.columns[0].offset, "rate has the columns timestamp and value: leave the list out")
+        yield SqlProblem(create.columns[0].offset, "rate has the columns timestamp and value: leave the list out")
 
 
-def _check_jdbc(node: Node) -> Iterator[Problem]:
+def _check_jdbc(node: GraphNode) -> Iterator[SqlProblem]:
     create = node.create
     if node.option("url") is None:
-        yield Problem(create.offset, "jdbc needs the database's address: url = 'jdbc:...'")
+        yield SqlProblem(create.offset, "jdbc needs the database's address: url = 'jdbc:...'")
     if (node.option("table") is None) == (node.option("query") is None):
-        yield Problem(create.offset, "jdbc needs either table = '...' or query = 'SELECT ...'")
+        yield SqlProblem(create.offset, "jdbc needs either table = '...' or query = 'SELECT ...'")
     if "driver_jar" in create.options and "driver" not in create.options:
         offset = create.options["driver_jar"].name_offset
-        yield Problem(offset, "a driver from a jar is named by its class, too: driver = 'org.postgresql.Driver'")
+        yield SqlProblem(offset, "a driver from a jar is named by its class, too: driver = 'org.postgresql.Driver'")
     cursor = create.options.get("cursor")
     if cursor is None:
-        yield Problem(create.offset, "jdbc needs a cursor: the column by which new rows are recognized")
+        yield SqlProblem(create.offset, "jdbc needs a cursor: the column by which new rows are recognized")
         return
     bare = cursor.text.rsplit(".", 1)[-1].strip('"`[]').lower()
     for column in create.columns:
         if column.name.lower() == bare and not (
             column.type in TIMES or column.type in WHOLE or column.type.endswith(",0)")
         ):
-            yield Problem(cursor.offset, f"{column.name} is {column.type}; a cursor is a whole number or a TIMESTAMP")
+            yield SqlProblem(
+                cursor.offset, f"{column.name} is {column.type}; a cursor is a whole number or a TIMESTAMP"
+            )
 
 
 _REGISTRY_OPTIONS: Final = ("registry", "subject", "key_subject", "message", "schema", "framing")
 
 
-def check_registry(node: Node, settings: Mapping[str, str]) -> Iterator[Problem]:
+def check_registry(node: GraphNode, settings: Mapping[str, str]) -> Iterator[SqlProblem]:
     """Yield the problems of registry formats and their options."""
     create = node.create
     if node.registered or node.key_registered:
         if node.option("registry") is None and "registry" not in settings:
             format_name = node.format if node.registered else node.key_format
-            yield Problem(create.offset, f"{format_name} needs a registry: SET registry = 'http://host:8081'")
+            yield SqlProblem(create.offset, f"{format_name} needs a registry: SET registry = 'http://host:8081'")
         if "message" in create.options and node.format != "protobuf":
-            yield Problem(create.options["message"].name_offset, "only protobuf has messages to choose from")
+            yield SqlProblem(create.options["message"].name_offset, "only protobuf has messages to choose from")
         if "subject" in create.options and not node.registered:
-            yield Problem(create.options["subject"].name_offset, f"a subject is of a registry; format is {node.format}")
+            yield SqlProblem(
+                create.options["subject"].name_offset, f"a subject is of a registry; format is {node.format}"
+            )
         if "key_subject" in create.options and not node.key_registered:
-            yield Problem(create.options["key_subject"].name_offset, "a subject needs a key_format of a registry")
+            yield SqlProblem(create.options["key_subject"].name_offset, "a subject needs a key_format of a registry")
         return
     for name in _REGISTRY_OPTIONS:
         if name in create.options and node.has_topic:
             formats = ", ".join(REGISTRY_FORMATS)
             message = f"{name} is for formats of a registry ({formats}); format is {node.format}"
-            yield Problem(create.options[name].name_offset, message)
+            yield SqlProblem(create.options[name].name_offset, message)
 
 
-def check_temporal_joins(node: Node, creates: Mapping[str, Create]) -> Iterator[Problem]:
+def check_temporal_joins(node: GraphNode, creates: Mapping[str, Create]) -> Iterator[SqlProblem]:
     """Yield the problems of tables that are read as of a time."""
     try:
         joins = node.temporal_joins
@@ -93,6 +97,8 @@ def check_temporal_joins(node: Node, creates: Mapping[str, Create]) -> Iterator[
         if table is None:
             continue
         if table.kind != TABLE:
-            yield Problem(join.offset, f"{join.name} is a {table.kind}: only a table is read as of a time")
+            yield SqlProblem(join.offset, f"{join.name} is a {table.kind}: only a table is read as of a time")
         elif node.kind not in (STREAM, TABLE) or len(node.streams) != 1:
-            yield Problem(join.offset, "a table is read as of a time beside one stream, in a STREAM or TABLE AS SELECT")
+            yield SqlProblem(
+                join.offset, "a table is read as of a time beside one stream, in a STREAM or TABLE AS SELECT"
+            )

@@ -12,7 +12,7 @@ from typing import Final
 
 from klamm.client.config import CONSUMER_CONFIGS, PRODUCER_CONFIGS
 from klamm.pipeline.core.lake_tables import FORMATS as LAKE_FORMATS
-from klamm.pipeline.sql.core.problems import Problem, join_words, suggest
+from klamm.pipeline.sql.core.problems import SqlProblem, join_words, suggest
 from klamm.pipeline.sql.core.secrets import is_secret
 from klamm.pipeline.sql.core.statements import Create, Set, Value
 
@@ -225,7 +225,7 @@ def option_kind(create: Create) -> str:
     return f"{create.kind} as" if create.select is not None else create.kind
 
 
-def check_options(create: Create) -> Iterator[Problem]:
+def check_options(create: Create) -> Iterator[SqlProblem]:
     """Yield the problems of a statement's options."""
     kind = option_kind(create)
     known = KIND_OPTIONS.get(kind, {})
@@ -242,10 +242,10 @@ def check_options(create: Create) -> Iterator[Problem]:
             hint = suggest(name, known)
             if other_kinds:
                 hint = f"; it is one of {join_words([kind_name.upper() for kind_name in other_kinds], 'and')}"
-            yield Problem(value.name_offset, message + hint)
+            yield SqlProblem(value.name_offset, message + hint)
 
 
-def check_setting(setting: Set) -> Iterator[Problem]:
+def check_setting(setting: Set) -> Iterator[SqlProblem]:
     """Yield the problems of a SET."""
     check = SETTINGS.get(setting.name)
     if check is not None:
@@ -256,23 +256,23 @@ def check_setting(setting: Set) -> Iterator[Problem]:
         known = [f"registry.{registry_setting}" for registry_setting in REGISTRY_SETTINGS]
         if setting.name not in known:
             message = f"there is no setting {setting.name}{suggest(setting.name, known) or f': {join_words(known)}'}"
-            yield Problem(setting.value.name_offset, message)
+            yield SqlProblem(setting.value.name_offset, message)
     elif not setting.name.startswith("spark."):
         hint = suggest(setting.name, SETTINGS) or f": {join_words(SETTINGS)}"
-        yield Problem(setting.value.name_offset, f"there is no setting {setting.name}{hint}")
+        yield SqlProblem(setting.value.name_offset, f"there is no setting {setting.name}{hint}")
 
 
-def _check_value(name: str, value: Value, check: Check) -> Iterator[Problem]:
+def _check_value(name: str, value: Value, check: Check) -> Iterator[SqlProblem]:
     complaint = check(value.text)
     if complaint is not None:
-        yield Problem(value.offset, f"{name} = '{'***' if is_secret(name) else value.text}': {complaint}")
+        yield SqlProblem(value.offset, f"{name} = '{'***' if is_secret(name) else value.text}': {complaint}")
 
 
-def _check_client_setting(name: str, value: Value) -> Iterator[Problem]:
+def _check_client_setting(name: str, value: Value) -> Iterator[SqlProblem]:
     setting = name.removeprefix("kafka.")
     if setting in _RESERVED:
         hint = "use SET bootstrap" if setting == "bootstrap.servers" else "the pipeline sets it"
-        yield Problem(value.name_offset, f"{name} cannot be set: {hint}")
+        yield SqlProblem(value.name_offset, f"{name} cannot be set: {hint}")
     elif setting not in CONSUMER_CONFIGS and setting not in PRODUCER_CONFIGS:
         known = [f"kafka.{key}" for key in (*CONSUMER_CONFIGS.keys, *PRODUCER_CONFIGS.keys)]
-        yield Problem(value.name_offset, f"{name} is no setting of a client{suggest(name, known)}")
+        yield SqlProblem(value.name_offset, f"{name} is no setting of a client{suggest(name, known)}")
