@@ -80,14 +80,14 @@ def _ack_before_isr() -> Patches:
 
 @_bug("truncate to the high watermark", in_situation="leaders change")
 def _truncate_to_high_watermark() -> Patches:
-    add = replica_fetcher.Fetcher.add
+    add = replica_fetcher.ReplicaFetcher.add
 
     def truncating(self: Any, replica: Any) -> None:
         if replica.log.high_watermark < replica.log.log_end_offset:
             replica.log.truncate_to(replica.log.high_watermark)
         add(self, replica)
 
-    return [(replica_fetcher.Fetcher, "add", truncating)]
+    return [(replica_fetcher.ReplicaFetcher, "add", truncating)]
 
 
 @_bug("never compare histories", in_situation="leaders change")

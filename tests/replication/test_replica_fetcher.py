@@ -7,7 +7,7 @@ from klamm.protocol.codec import decode, encode
 from klamm.protocol.header import decode_request_header, encode_response_header
 from klamm.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from klamm.records.batch import build_batch
-from klamm.replication.replica_fetcher import FETCH, VERSION, Fetcher
+from klamm.replication.replica_fetcher import FETCH, VERSION, ReplicaFetcher
 
 from .test_follower_append import TOPIC_ID, Member, rows
 
@@ -53,7 +53,7 @@ class Following:
         self.member = member
         self.loop = Loop()
         self.line = Line()
-        self.fetcher = Fetcher(
+        self.fetcher = ReplicaFetcher(
             self.loop, ManualClock(), member.manager, LEADER, address=lambda _: None, broker_epoch=lambda: 7
         )
         self.fetcher._line = self.line

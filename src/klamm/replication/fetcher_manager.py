@@ -6,7 +6,7 @@ from collections.abc import Callable
 from klamm.model.clock import Clock
 from klamm.replication.manager import ReplicaManager
 from klamm.replication.replica import Replica
-from klamm.replication.replica_fetcher import Address, Fetcher
+from klamm.replication.replica_fetcher import Address, ReplicaFetcher
 
 Key = tuple[bytes, int]
 Lane = tuple[int, int]
@@ -30,7 +30,7 @@ class Fetchers:
         self._replicas = replicas
         self._address = address
         self._broker_epoch = broker_epoch
-        self._lanes: dict[Lane, Fetcher] = {}
+        self._lanes: dict[Lane, ReplicaFetcher] = {}
         self._where: dict[Key, tuple[Lane, Replica]] = {}
         self._closed = False
         self.per_leader = replicas.config.fetchers
@@ -52,7 +52,7 @@ class Fetchers:
         if wanted is not None:
             fetcher = self._lanes.get(wanted)
             if fetcher is None:
-                fetcher = self._lanes[wanted] = Fetcher(
+                fetcher = self._lanes[wanted] = ReplicaFetcher(
                     self._loop,
                     self._clock,
                     self._replicas,

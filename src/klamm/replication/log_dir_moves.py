@@ -47,7 +47,7 @@ class _MoveCancelled(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class Move:
+class LogDirMove:
     """A replica that is being copied to another log dir of this broker."""
 
     replica: Replica
@@ -85,12 +85,12 @@ class LogDirMoves:
         self._assign = assign
         self._threads = threads
         self._slots = asyncio.Semaphore(count)
-        self._moves: dict[Replica, Move] = {}
+        self._moves: dict[Replica, LogDirMove] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.throttle = Throttle()
         replicas.on_role.append(self._on_role)
 
-    def of(self, replica: Replica) -> Move | None:
+    def of(self, replica: Replica) -> LogDirMove | None:
         """The move a replica is on."""
         return self._moves.get(replica)
 
@@ -117,7 +117,7 @@ class LogDirMoves:
             raise StorageFailure("no replica is moved while a log dir is offline: its copy may lie there already")
         future = self._logs.create_future(replica.log, log_dir, _first_offset(replica.log))
         log.info("replica move between log dirs started", partition=replica.log.name, folder=path)
-        self._begin(Move(replica, replica.log, future, log_dir, replica.log.truncations))
+        self._begin(LogDirMove(replica, replica.log, future, log_dir, replica.log.truncations))
 
     def resume(self) -> None:
         """Go on with the moves a restart has interrupted; the replicas are in place."""
@@ -131,7 +131,7 @@ class LogDirMoves:
                 continue
             log.info("replica move between log dirs resumed", partition=replica.log.name, folder=log_dir.path)
             self._logs.cleaner.pause(replica.log)
-            self._begin(Move(replica, replica.log, future, log_dir, -1))
+            self._begin(LogDirMove(replica, replica.log, future, log_dir, -1))
 
     async def stop(self) -> None:
         """Leave the rest for the next start."""
@@ -143,13 +143,13 @@ class LogDirMoves:
         self._threads.shutdown(wait=True)
         self._moves.clear()
 
-    def _begin(self, move: Move) -> None:
+    def _begin(self, move: LogDirMove) -> None:
         self._moves[move.replica] = move
         move.task = self._loop.create_task(self._run(move), name=f"move {move.source.name}")
         self._tasks.add(move.task)
         move.task.add_done_callback(self._tasks.discard)
 
-    def _cancel(self, move: Move) -> None:
+    def _cancel(self, move: LogDirMove) -> None:
         """Give up a move; the files of its copy go when no thread is writing to them."""
         move.cancelled = True
         self._logs.futures.release(move.future)
@@ -162,7 +162,7 @@ class LogDirMoves:
 
     # --- a move ------------------------------------------------------------------------------------------------------
 
-    async def _run(self, move: Move) -> None:
+    async def _run(self, move: LogDirMove) -> None:
         name, folder = move.source.name, move.log_dir.path
         try:
             async with self._slots:
@@ -179,7 +179,7 @@ class LogDirMoves:
         if move.cancelled:
             self._logs.drop_future(move.future)
 
-    async def _step(self, move: Move) -> bool:
+    async def _step(self, move: LogDirMove) -> bool:
         """Copy a piece, or whatever is next; True when the copy has taken over."""
         self._check(move)
         source, future = move.source, move.future
@@ -206,13 +206,13 @@ class LogDirMoves:
             await self._on_failure(move, failure)
         return False
 
-    def _check(self, move: Move) -> None:
+    def _check(self, move: LogDirMove) -> None:
         if move.cancelled or move.replica.retired or move.log_dir.failure is not None:
             raise _MoveCancelled
         if move.source.failed or move.source.retired:
             raise _MoveCancelled
 
-    async def _agree(self, move: Move) -> None:
+    async def _agree(self, move: LogDirMove) -> None:
         """Cut from the copy what the replica does not have, or has not any more."""
         source, future, cuts = move.source, move.future, move.source.truncations
         while future.log_end_offset > future.log_start_offset:
@@ -227,7 +227,7 @@ class LogDirMoves:
         self._logs.checkpoint()  # what is on disk may promise more than the copy has now
         move.cuts = cuts
 
-    async def _copy(self, move: Move) -> None:
+    async def _copy(self, move: LogDirMove) -> None:
         while self.throttle.exceeded(self._clock.monotonic_ms()):
             await asyncio.sleep(THROTTLED_S)
             self._check(move)
@@ -236,7 +236,7 @@ class LogDirMoves:
         await self._in_thread(partial(_append, move.future, piece))
         self.throttle.record(piece.length, self._clock.monotonic_ms())
 
-    async def _tell(self, move: Move) -> None:
+    async def _tell(self, move: LogDirMove) -> None:
         try:
             await self._assign(move.replica, self._logs.directory_ids[move.log_dir.path])
             move.assigned = True
@@ -244,7 +244,7 @@ class LogDirMoves:
             log.warning("AssignReplicasToDirs refused, will retry", partition=move.source.name, reason=error)
             await asyncio.sleep(RETRY_S)
 
-    async def _catch_up(self, move: Move) -> None:
+    async def _catch_up(self, move: LogDirMove) -> None:
         """Copy what was written since, and take over in a moment when nothing is missing."""
         allowed = PIECE_BYTES
         for attempt in range(1 << 30):
@@ -264,7 +264,7 @@ class LogDirMoves:
                 allowed *= 2
             await self._in_thread(partial(_append, move.future, piece))
 
-    def _take_over(self, move: Move) -> None:
+    def _take_over(self, move: LogDirMove) -> None:
         replica, source, future = move.replica, move.source, move.future
         if source.recovery_point > future.recovery_point:
             future.flush()  # what was durable stays so
@@ -274,7 +274,7 @@ class LogDirMoves:
         replica.refresh()
         self._logs.group_sync.move(source, future)
 
-    async def _on_failure(self, move: Move, failure: OSError | StorageFailure) -> None:
+    async def _on_failure(self, move: LogDirMove, failure: OSError | StorageFailure) -> None:
         """A copy that cannot be written condemns its log dir, unless the disk is merely full."""
         self._check(move)
         if move.future.failed:
@@ -294,7 +294,7 @@ class LogDirMoves:
             raise
 
 
-def _next_piece(move: Move) -> FileSlice | None:
+def _next_piece(move: LogDirMove) -> FileSlice | None:
     """Where the bytes lie that the copy needs next; None when it has everything."""
     source, offset = move.source, move.future.log_end_offset
     if offset >= source.log_end_offset:

@@ -48,7 +48,7 @@ _SESSION_ERRORS = (
 Address = tuple[str, int]
 
 
-class Fetcher:
+class ReplicaFetcher:
     """A connection to a leader and the partitions copied over it."""
 
     def __init__(

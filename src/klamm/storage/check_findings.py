@@ -16,7 +16,7 @@ class Fix(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class LogProblem:
     """One problem: in which file, at which byte, what it is, what repair does about it."""
 
     path: str
@@ -35,7 +35,7 @@ class Problem:
 class Findings:
     """The result of a check: problems, harmless oddities (`notes`), and how much was read."""
 
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[LogProblem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     partitions: int = 0
     segments: int = 0
@@ -44,7 +44,7 @@ class Findings:
 
     def add(self, path: str, what: str, fix: Fix, position: int | None = None, offset: int | None = None) -> None:
         """Record a problem."""
-        self.problems.append(Problem(path, what, fix, position, offset))
+        self.problems.append(LogProblem(path, what, fix, position, offset))
 
     def include(self, other: "Findings") -> None:
         """Add the result of another check."""

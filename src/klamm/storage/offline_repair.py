@@ -11,7 +11,7 @@ from functools import partial
 
 from klamm.model.ids import TopicPartition
 from klamm.records.batch import BatchView
-from klamm.storage.check_findings import Findings, Fix, Problem
+from klamm.storage.check_findings import Findings, Fix, LogProblem
 from klamm.storage.checkpoints import LOG_START_OFFSET, RECOVERY_POINT, read_offsets, write_lines, write_offsets
 from klamm.storage.config import LogConfig
 from klamm.storage.disk import Disk, OpenFiles, write_all
@@ -29,7 +29,7 @@ _COPY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RepairStep:
     """One change: its description and the work."""
 
     what: str
@@ -37,21 +37,21 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RepairPlan:
     """The steps in order, and the problems that repair does not fix."""
 
     findings: Findings
-    steps: list[Step]
-    unfixed: list[Problem]
+    steps: list[RepairStep]
+    unfixed: list[LogProblem]
 
 
 def make_plan(
     folders: list[str], *, on_progress: Callable[[int, int], None] | None = None, disk: Disk | None = None
-) -> Plan:
+) -> RepairPlan:
     """Check folders and plan their repair. Changes nothing."""
     disk = disk or Disk()
     findings = check_folders(folders, on_progress=on_progress)
-    steps: list[Step] = []
+    steps: list[RepairStep] = []
     cut = [problem for problem in findings.problems if problem.fix is Fix.CUT]
     for problem in cut:
         steps += _cut_steps(disk, problem)
@@ -63,7 +63,7 @@ def make_plan(
     steps += [_epochs_step(disk, p.path) for p in findings.problems if p.fix is Fix.EPOCHS]
     steps += [_checkpoint_step(disk, p.path) for p in findings.problems if p.fix is Fix.CHECKPOINT]
     steps += [_recovery_point_step(disk, problem) for problem in cut]
-    return Plan(findings, steps, [problem for problem in findings.problems if problem.fix is Fix.NOTHING])
+    return RepairPlan(findings, steps, [problem for problem in findings.problems if problem.fix is Fix.NOTHING])
 
 
 def hold(folders: list[str], disk: Disk | None = None) -> list[LogDir]:
@@ -84,7 +84,7 @@ def hold(folders: list[str], disk: Disk | None = None) -> list[LogDir]:
 # --- steps -----------------------------------------------------------------------------------------------------------
 
 
-def _cut_steps(disk: Disk, problem: Problem) -> list[Step]:
+def _cut_steps(disk: Disk, problem: LogProblem) -> list[RepairStep]:
     """Cut a segment, and set aside the segments after it with their indexes and snapshots."""
     path, position = problem.path, problem.position or 0
     folder, base = _segment_of(path)
@@ -97,13 +97,13 @@ def _cut_steps(disk: Disk, problem: Problem) -> list[Step]:
         of_segment = suffix in (LOG_SUFFIX, ".index", ".timeindex", TXN_INDEX_SUFFIX) and int(stem) > base
         if of_segment or (suffix == SNAPSHOT_SUFFIX and int(stem) > (problem.offset or 0)):
             other = os.path.join(folder, name)
-            steps.append(Step(f"set {other} aside as {name}{ASIDE_SUFFIX}", partial(_set_aside, disk, other)))
+            steps.append(RepairStep(f"set {other} aside as {name}{ASIDE_SUFFIX}", partial(_set_aside, disk, other)))
     what = f"cut {path} at position {position}: {size - position} bytes, kept as {_cut_name(path, position)}"
-    steps.append(Step(what, partial(_cut, disk, path, position)))
+    steps.append(RepairStep(what, partial(_cut, disk, path, position)))
     return steps
 
 
-def _is_set_aside(path: str, cut: list[Problem]) -> bool:
+def _is_set_aside(path: str, cut: list[LogProblem]) -> bool:
     """Return whether a snapshot is of an offset that a cut removes, and is set aside with it."""
     folder, name = os.path.split(path)
     stem, suffix = os.path.splitext(name)
@@ -147,29 +147,29 @@ def _cut(disk: Disk, path: str, position: int) -> None:
         disk.close(copy)
 
 
-def _remove_step(disk: Disk, problem: Problem) -> Step:
+def _remove_step(disk: Disk, problem: LogProblem) -> RepairStep:
     def remove() -> None:
         disk.remove_if_exists(problem.path)
         disk.sync_dir(os.path.dirname(problem.path))
 
-    return Step(f"remove {problem.path}: {problem.what}", remove)
+    return RepairStep(f"remove {problem.path}: {problem.what}", remove)
 
 
-def _rebuild_step(disk: Disk, folder: str, base: int) -> Step:
+def _rebuild_step(disk: Disk, folder: str, base: int) -> RepairStep:
     path = os.path.join(folder, f"{base:020d}")
-    return Step(f"rebuild the indexes of {path}{LOG_SUFFIX}", partial(rebuild_indexes, disk, folder, base))
+    return RepairStep(f"rebuild the indexes of {path}{LOG_SUFFIX}", partial(rebuild_indexes, disk, folder, base))
 
 
-def _epochs_step(disk: Disk, path: str) -> Step:
+def _epochs_step(disk: Disk, path: str) -> RepairStep:
     def rewrite() -> None:
         segments = _segments(disk, os.path.dirname(path))
         epochs = read_leader_epochs(segments) if segments is not None else []
         write_lines(disk, path, epochs)
 
-    return Step(f"write {path} anew from the batches", rewrite)
+    return RepairStep(f"write {path} anew from the batches", rewrite)
 
 
-def _checkpoint_step(disk: Disk, path: str) -> Step:
+def _checkpoint_step(disk: Disk, path: str) -> RepairStep:
     def rewrite() -> None:
         lines = disk.read_file(path).decode(errors="replace").splitlines()
         counts: dict[tuple[str, ...], int] = {}
@@ -181,10 +181,10 @@ def _checkpoint_step(disk: Disk, path: str) -> Step:
         twice = os.path.basename(path) == LOG_START_OFFSET and max(counts.values(), default=0) > 1
         write_lines(disk, path, [row for row, count in counts.items() if count > 1 or not twice], twice=twice)
 
-    return Step(f"write {path} anew with the lines that can be read", rewrite)
+    return RepairStep(f"write {path} anew with the lines that can be read", rewrite)
 
 
-def _recovery_point_step(disk: Disk, problem: Problem) -> Step:
+def _recovery_point_step(disk: Disk, problem: LogProblem) -> RepairStep:
     """Plan to lower the recovery point: bytes written beyond the cut must be checked by the next recovery."""
     folder, base = _segment_of(problem.path)
     path = os.path.join(os.path.dirname(folder), RECOVERY_POINT)
@@ -196,7 +196,7 @@ def _recovery_point_step(disk: Disk, problem: Problem) -> Step:
         if points.get(partition, 0) > base:
             write_offsets(disk, path, {**points, partition: base})
 
-    return Step(f"let the recovery point of {partition} be at most {base}", lower)
+    return RepairStep(f"let the recovery point of {partition} be at most {base}", lower)
 
 
 def rebuild_indexes(disk: Disk, folder: str, base: int, config: LogConfig | None = None) -> None:

@@ -23,7 +23,7 @@ _HALF = 2**30
 _WRAP = 2**31
 
 
-class Refusal(NamedTuple):
+class BatchRefusal(NamedTuple):
     """The first batch of a producer that was refused and not sent again."""
 
     epoch: int
@@ -36,7 +36,7 @@ class RefusedBatches:
     """The refused batches of one log, one per producer; the oldest is dropped when there are too many."""
 
     def __init__(self) -> None:
-        self._first: dict[int, Refusal] = {}
+        self._first: dict[int, BatchRefusal] = {}
 
     def __len__(self) -> int:
         return len(self._first)
@@ -60,7 +60,7 @@ class RefusedBatches:
         # Bounded, because producer ids come from clients.
         if known is None and len(self._first) >= PRODUCERS_MAX:
             del self._first[next(iter(self._first))]
-        self._first[producer_id] = Refusal(epoch, sequence, code, now_ms)
+        self._first[producer_id] = BatchRefusal(epoch, sequence, code, now_ms)
 
     def check(self, batch: BatchView, entries: Mapping[int, ProducerEntry], now_ms: int) -> None:
         """Refuse a batch that comes after one that was refused."""
@@ -79,12 +79,12 @@ class RefusedBatches:
             )
 
 
-def _is_recent(refusal: Refusal, now_ms: int) -> bool:
+def _is_recent(refusal: BatchRefusal, now_ms: int) -> bool:
     """Return whether it was not long ago. Callers cache the clock, so `at_ms` may be slightly ahead of `now_ms`."""
     return abs(now_ms - refusal.at_ms) <= MEMORY_MS
 
 
-def _precedes(refusal: Refusal, epoch: int, sequence: int) -> bool:
+def _precedes(refusal: BatchRefusal, epoch: int, sequence: int) -> bool:
     return refusal.epoch > epoch or (refusal.epoch == epoch and _is_after(sequence, refusal.sequence))
 
 

@@ -40,8 +40,8 @@ def lock_dirs(disk: Disk, paths: tuple[str, ...], is_vital: Callable[[str], bool
 
 
 @dataclass(slots=True)
-class Identity:
-    """The identity of the log dirs."""
+class NodeIdentity:
+    """The cluster of this node and the meta.properties of its log dirs, as read at start."""
 
     cluster_id: str | None
     properties: dict[str, MetaProperties | None]
@@ -50,7 +50,7 @@ class Identity:
 
 def read_identity(
     dirs: list[LogDir], cluster_id: str | None, node_id: int, is_vital: Callable[[str], bool]
-) -> Identity:
+) -> NodeIdentity:
     """Read the identity of every log dir; ConfigError when they do not belong together or to this node."""
     properties: dict[str, MetaProperties | None] = {}
     for log_dir in dirs:
@@ -62,10 +62,10 @@ def read_identity(
     known = {meta.cluster_id for meta in properties.values() if meta is not None}
     if len(known) > 1:
         raise ConfigError(f"the data folders belong to different clusters: {', '.join(sorted(known))}")
-    return Identity(cluster_id or next(iter(known), None), properties)
+    return NodeIdentity(cluster_id or next(iter(known), None), properties)
 
 
-def complete_identity(log_dir: LogDir, identity: Identity, node_id: int, new_id: Callable[[], Uuid] | None) -> Uuid:
+def complete_identity(log_dir: LogDir, identity: NodeIdentity, node_id: int, new_id: Callable[[], Uuid] | None) -> Uuid:
     """Return the directory id of a log dir; an unformatted one is formatted when `new_id` is given."""
     meta = identity.properties[log_dir.path]
     if meta is None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from klamm.model.clock import Clock
 from klamm.model.ids import TopicPartition, Uuid
-from klamm.replication.log_dir_moves import LogDirMoves, Move
+from klamm.replication.log_dir_moves import LogDirMove, LogDirMoves
 from klamm.server.cluster.move_service import complete_interrupted_moves
 from klamm.storage import Log, LogManager
 
@@ -64,27 +64,27 @@ class SteppedMoves(LogDirMoves):
             known = self._known[log.topic_partition] = Held(log, log.topic_id, index)
         return known
 
-    def _begin(self, move: Move) -> None:
+    def _begin(self, move: LogDirMove) -> None:
         self._moves[move.replica] = move
 
     @property
-    def under_way(self) -> list[Move]:
+    def under_way(self) -> list[LogDirMove]:
         return list(self._moves.values())
 
-    def step(self, move: Move) -> bool:
+    def step(self, move: LogDirMove) -> bool:
         """Whether that was the last: the copy has taken over."""
         arrived = _result(self._step(move))
         if arrived:
             del self._moves[move.replica]
         return arrived
 
-    def finish(self, move: Move) -> None:
+    def finish(self, move: LogDirMove) -> None:
         for _ in range(1000):
             if self.step(move):
                 return
         raise AssertionError(f"the move of {move.source.name} comes to no end")
 
-    def give_up(self, move: Move) -> None:
+    def give_up(self, move: LogDirMove) -> None:
         self._cancel(move)
         self._logs.drop_future(move.future)
 
