@@ -1,4 +1,4 @@
-"""Proposals of in-sync replicas: one request for all, and whatever the controller says, or does not, is safe."""
+"""Proposals of ISR changes: one request for all of a moment, and every answer of the controller, or none, is safe."""
 
 import asyncio
 
@@ -10,16 +10,17 @@ from klamm.protocol.messages import alter_partition as ap
 
 from .test_manager import ME, Node
 
+BROKER_EPOCH = 100
 
-class House(Node):
+
+class IsrLeader(Node):
     """A leader of partitions, and a controller whose answers the test writes."""
 
     def __init__(self, folder) -> None:
         super().__init__(folder)
-        self.asked: list[ap.AlterPartitionRequest] = []
+        self.requests: list[ap.AlterPartitionRequest] = []
         self.answers: list[object] = []
-        self.manager.isr.alter_partition = self._answer
-        self.manager.isr.broker_epoch = lambda: 100
+        self.manager.isr.start(self._answer, lambda: BROKER_EPOCH)
         self.brokers()
 
     def brokers(self, *, fenced=(), epochs=None):
@@ -29,7 +30,7 @@ class House(Node):
         self.manager.image = MetadataImage(cluster=ClusterImage(known))
 
     async def _answer(self, request):
-        self.asked.append(request)
+        self.requests.append(request)
         answer = self.answers.pop(0) if self.answers else ErrorCode.NONE
         if isinstance(answer, Exception):
             raise answer
@@ -49,161 +50,161 @@ class House(Node):
         ]
         return ap.AlterPartitionResponse(topics=topics)
 
-    def fetched(self, replica, follower, offset, now_ms=0, epoch=None):
+    def fetch(self, replica, follower, offset, now_ms=0, epoch=None):
         broker_epoch = follower * 10 if epoch is None else epoch
         replica.state.on_follower_fetch(
             follower, offset, replica.log.log_end_offset, now_ms, broker_epoch=broker_epoch, eligible=True
         )
         self.manager.isr.consider(replica, follower)
 
-    def wanted(self, at=-1):
+    def proposals(self, at=-1):
         return [
             (partition.partition_index, [(m.broker_id, m.broker_epoch) for m in partition.new_isr_with_epochs])
-            for topic in self.asked[at].topics
+            for topic in self.requests[at].topics
             for partition in topic.partitions
         ]
 
 
 @pytest.fixture
-def house(tmp_path):
-    made = House(tmp_path)
+def node(tmp_path):
+    made = IsrLeader(tmp_path)
     yield made
     made.logs.close(clean=False)
 
 
-async def settle(house, rounds=20):
+async def settle(rounds=20):
     for _ in range(rounds):
         await asyncio.sleep(0)
 
 
-def story(house, tell):
-    async def run():
-        await tell()
-        await settle(house)
-        house.manager.isr.stop()
+def run(node, scenario):
+    async def run_and_stop():
+        await scenario()
+        await settle()
+        node.manager.isr.stop()
 
-    asyncio.run(run())
+    asyncio.run(run_and_stop())
 
 
-def test_a_follower_that_has_everything_is_proposed_with_its_life(house):
-    replica = house.lead("t", replicas=(ME, 2, 3), isr=(ME,))
-    house.brokers()
+def test_a_follower_that_has_everything_is_proposed_with_its_broker_epoch(node):
+    replica = node.lead("t", replicas=(ME, 2, 3), isr=(ME,))
+    node.brokers()
 
-    async def tell():
-        house.fetched(replica, 2, 0)
+    async def scenario():
+        node.fetch(replica, 2, 0)
         assert replica.state.proposed == (ME, 2)
-        await settle(house)
+        await settle()
 
-    story(house, tell)
-    assert house.wanted() == [(0, [(ME, 100), (2, 20)])]
-    assert house.asked[0].broker_epoch == 100
-    assert replica.state.proposed == (ME, 2), "it counts until the metadata log tells"
-
-
-def test_many_at_once_are_one_request(house):
-    house.lead("t", partitions=5, replicas=(ME, 2, 3), isr=(ME,))
-    house.brokers()
-
-    async def tell():
-        for replica in house.manager:
-            house.fetched(replica, 2, 0)
-
-    story(house, tell)
-    assert len(house.asked) == 1
-    assert [index for index, _ in house.wanted()] == [0, 1, 2, 3, 4]
+    run(node, scenario)
+    assert node.proposals() == [(0, [(ME, BROKER_EPOCH), (2, 20)])]
+    assert node.requests[0].broker_epoch == BROKER_EPOCH
+    assert replica.state.proposed == (ME, 2), "it counts until the metadata log decides"
 
 
-@pytest.mark.parametrize("why", ["fenced", "another life", "unknown"])
-def test_who_the_controller_would_refuse_waits_until_that_changes(house, why):
-    replica = house.lead("t", replicas=(ME, 2, 3, 4), isr=(ME,))
+def test_many_at_once_are_one_request(node):
+    node.lead("t", partitions=5, replicas=(ME, 2, 3), isr=(ME,))
+    node.brokers()
+
+    async def scenario():
+        for replica in node.manager:
+            node.fetch(replica, 2, 0)
+
+    run(node, scenario)
+    assert len(node.requests) == 1
+    assert [index for index, _ in node.proposals()] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("why", ["fenced", "another epoch", "unknown"])
+def test_a_follower_the_controller_would_refuse_waits_until_that_changes(node, why):
+    replica = node.lead("t", replicas=(ME, 2, 3, 4), isr=(ME,))
     follower = 4 if why == "unknown" else 2
-    house.brokers(fenced=(2,) if why == "fenced" else (), epochs={2: 21} if why == "another life" else None)
+    node.brokers(fenced=(2,) if why == "fenced" else (), epochs={2: 21} if why == "another epoch" else None)
 
-    async def tell():
-        house.fetched(replica, follower, 0)
-        await settle(house)
-        assert house.asked == []
+    async def scenario():
+        node.fetch(replica, follower, 0)
+        await settle()
+        assert node.requests == []
         if why == "unknown":
             return
-        house.brokers()
-        house.manager.isr.look_again()
+        node.brokers()
+        node.manager.isr.look_again()
 
-    story(house, tell)
-    assert len(house.asked) == (why != "unknown")
+    run(node, scenario)
+    assert len(node.requests) == (why != "unknown")
 
 
-def test_a_refusal_leaves_the_follower_a_candidate(house):
-    replica = house.lead("t", replicas=(ME, 2, 3), isr=(ME,))
-    house.brokers()
-    house.answers = [ErrorCode.INELIGIBLE_REPLICA]
+def test_a_refusal_leaves_the_follower_a_candidate(node):
+    replica = node.lead("t", replicas=(ME, 2, 3), isr=(ME,))
+    node.brokers()
+    node.answers = [ErrorCode.INELIGIBLE_REPLICA]
 
-    async def tell():
-        house.fetched(replica, 2, 0)
-        await settle(house)
+    async def scenario():
+        node.fetch(replica, 2, 0)
+        await settle()
         assert replica.state.proposed is None
-        house.manager.isr.look_again()
+        node.manager.isr.look_again()
 
-    story(house, tell)
-    assert len(house.asked) == 2
+    run(node, scenario)
+    assert len(node.requests) == 2
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.FENCED_LEADER_EPOCH])
-def test_a_proposal_that_was_overtaken_counts_until_the_metadata_log_tells(house, code):
+def test_a_proposal_that_was_overtaken_counts_until_the_metadata_log_decides(node, code):
     """Perhaps an answer was lost and the very proposal was decided: forgetting it would commit without the follower."""
-    replica = house.lead("t", replicas=(ME, 2, 3), isr=(ME,))
-    house.brokers()
-    house.answers = [code]
+    replica = node.lead("t", replicas=(ME, 2, 3), isr=(ME,))
+    node.brokers()
+    node.answers = [code]
 
-    async def tell():
-        house.fetched(replica, 2, 0)
+    async def scenario():
+        node.fetch(replica, 2, 0)
 
-    story(house, tell)
-    assert len(house.asked) == 1
+    run(node, scenario)
+    assert len(node.requests) == 1
     assert replica.state.proposed == (ME, 2)
 
 
 @pytest.mark.parametrize(
     "failure", [OSError("gone"), KlammError(ErrorCode.REQUEST_TIMED_OUT), ErrorCode.UNKNOWN_SERVER_ERROR]
 )
-def test_a_controller_that_cannot_say_is_asked_again(house, failure):
-    replica = house.lead("t", replicas=(ME, 2, 3), isr=(ME,))
-    house.brokers()
-    house.answers = [failure, failure]
+def test_a_proposal_without_a_decision_is_sent_again(node, failure):
+    replica = node.lead("t", replicas=(ME, 2, 3), isr=(ME,))
+    node.brokers()
+    node.answers = [failure, failure]
 
-    async def tell():
-        house.fetched(replica, 2, 0)
+    async def scenario():
+        node.fetch(replica, 2, 0)
         async with asyncio.timeout(30):
-            while len(house.asked) < 3:  # noqa: ASYNC110 - the house has no event to wait for
+            while len(node.requests) < 3:  # noqa: ASYNC110 - there is no event to wait for
                 await asyncio.sleep(0.01)
 
-    story(house, tell)
-    assert house.wanted(0) == house.wanted(2)
+    run(node, scenario)
+    assert node.proposals(0) == node.proposals(2)
 
 
-def test_a_laggard_is_proposed_to_leave_and_still_counts(house):
-    replica = house.lead("t", replicas=(ME, 2, 3), isr=(ME, 2, 3))
-    house.brokers()
-    house.fetched(replica, 3, 0)
-    house.stage(replica, b"x")
-    house.manager.commit()
+def test_a_laggard_is_proposed_to_leave_and_still_counts(node):
+    replica = node.lead("t", replicas=(ME, 2, 3), isr=(ME, 2, 3))
+    node.brokers()
+    node.fetch(replica, 3, 0)
+    node.stage(replica, b"x")
+    node.manager.commit()
     replica.state.on_follower_fetch(3, 1, 1, 0, broker_epoch=30)
 
-    async def tell():
-        house.manager.isr.check_lag(replica.state.settled_ms + replica.state.lag_ms + 1)
+    async def scenario():
+        node.manager.isr.check_lag(replica.state.settled_ms + replica.state.lag_ms + 1)
 
-    story(house, tell)
-    assert [members for _, members in house.wanted()] == [[(ME, 100), (3, 30)]]
+    run(node, scenario)
+    assert [members for _, members in node.proposals()] == [[(ME, BROKER_EPOCH), (3, 30)]]
     assert replica.log.high_watermark == 0
 
 
-def test_nobody_is_proposed_for_a_partition_that_is_led_elsewhere_by_now(house):
-    replica = house.lead("t", replicas=(ME, 2, 3), isr=(ME,))
-    house.brokers()
+def test_no_change_is_proposed_for_a_partition_that_is_led_elsewhere_by_now(node):
+    replica = node.lead("t", replicas=(ME, 2, 3), isr=(ME,))
+    node.brokers()
 
-    async def tell():
-        house.fetched(replica, 2, 0)
+    async def scenario():
+        node.fetch(replica, 2, 0)
         replica.state.leader = 2
         replica.refresh()
 
-    story(house, tell)
-    assert house.asked == []
+    run(node, scenario)
+    assert node.requests == []

@@ -1,8 +1,8 @@
-"""Who is in sync, as leaders on this node see it: proposals to the controller, and what became of them.
+"""ISR changes of the partitions led here: which are proposed to the controller, and what it decided.
 
 A follower that has everything committed is proposed to join, one that has been behind for replica.lag.time.max.ms to
-leave. All proposals of a moment travel in one AlterPartition. What the controller decided comes back through the
-metadata log; until it does, a proposal holds the high watermark back, so it does not matter whether an answer was lost.
+leave. All proposals of a moment are sent in one AlterPartition. The decision of the controller comes through the
+metadata log; until then a proposal holds the high watermark back, so a lost answer does no harm.
 """
 
 import asyncio
@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 
 log = get_logger("replication")
 
-Ask = Callable[[ap.AlterPartitionRequest], Awaitable[ap.AlterPartitionResponse]]
+AlterPartition = Callable[[ap.AlterPartitionRequest], Awaitable[ap.AlterPartitionResponse]]
+"""Sends a request to the active controller; KlammError or OSError when it cannot be reached."""
 
 PARTITIONS_PER_REQUEST_MAX = 5000
+"""Bounds the time the controller needs for one request; the rest of the queue follows in the next."""
 BACKOFF_MS = 50
+"""Kafka's delay before an AlterPartition is sent again; doubled here for every failure in a row."""
 BACKOFF_MAX_MS = 1000
 
 _REFUSED = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
@@ -34,29 +37,40 @@ class IsrChanges:
 
     def __init__(self, replicas: "ReplicaManager") -> None:
         self._replicas = replicas
-        self.alter_partition: Ask | None = None
-        """Sends a request to the active controller; KlammError or OSError when it cannot be reached."""
-        self.broker_epoch: Callable[[], int] = _no_epoch
+        self._alter_partition: AlterPartition | None = None
+        self._broker_epoch: Callable[[], int] = _no_epoch
         self._queue: dict[Replica, tuple[int, int]] = {}
         """(leader epoch, partition epoch) under which a change was proposed."""
         self._candidates: dict[tuple[Replica, int], None] = {}
         """Followers that have everything but could not join yet."""
         self._task: asyncio.Task[None] | None = None
 
-    # Deciding
+    def start(self, alter_partition: AlterPartition, broker_epoch: Callable[[], int]) -> None:
+        """Send proposals from now on; earlier ones only hold the high watermark back.
+
+        Not constructor arguments: the link to the controller waits for metadata that is applied to the replicas, so it
+        is made after them.
+        """
+        self._alter_partition = alter_partition
+        self._broker_epoch = broker_epoch
+
+    # Decisions
 
     def eligible(self, follower: int, broker_epoch: int) -> bool:
         """Whether the controller would let a broker join, by the newest metadata here."""
         broker = self._replicas.image.cluster.get(follower)
+        # KIP-903: a broker that restarted without its data has a new epoch, and what it fetched before proves nothing.
+        # -1 is a Fetch before v15, which has no epoch.
         return broker is not None and broker.active and broker_epoch in (-1, broker.epoch)
 
     def consider(self, replica: "Replica", follower: int) -> None:
-        """A follower that is not in sync has fetched: it may be time for it to join."""
+        """Propose that a follower joins the ISR if it has caught up; keep it as a candidate if it cannot join yet."""
         state = replica.state
         if follower in state.isr or replica.retired:
             self._candidates.pop((replica, follower), None)
             return
         progress = state.followers.get(follower)
+        # Behind what is committed: its next fetch brings it here again, so it is no candidate meanwhile.
         if progress is None or progress.log_end_offset < max(state.high_watermark, state.epoch_start_offset):
             self._candidates.pop((replica, follower), None)
             return
@@ -67,20 +81,23 @@ class IsrChanges:
             self._candidates[replica, follower] = None
 
     def look_again(self) -> None:
-        """Something changed that may let followers join: a broker, or another proposal was decided."""
+        """Consider the candidates again: a broker changed, or another proposal was decided."""
+        # A copy: `consider` changes the candidates.
         for replica, follower in list(self._candidates):
             self.consider(replica, follower)
 
     def check_lag(self, now_ms: int) -> None:
-        """Propose to go on without followers that have been behind for too long."""
+        """Propose to remove followers that have been behind for replica.lag.time.max.ms."""
         for replica in self._replicas:
             if not replica.leads or len(replica.state.replicas) == 1:
                 continue
+            # Retention moves the log start without an append; without this a quiet partition would never send it.
             for followed in replica.followed:
                 if followed.sent_log_start_offset != replica.log.log_start_offset:
                     followed.touch()
             state = replica.state
             end = replica.log.log_end_offset
+            # First those that were only about to join: they hold the high watermark back without being in the ISR.
             if state.reconsider(end, now_ms, self.eligible):
                 replica.refresh()
                 self._replicas.advance(replica)
@@ -88,25 +105,28 @@ class IsrChanges:
             if behind:
                 self._propose(replica, (r for r in state.isr if r not in behind), "replica lags")
             if len(state.isr) < len(state.replicas):
-                # A follower whose partition stands still names it in no request, though it has everything.
+                # A fetch session names only partitions that moved: a follower that has everything of a quiet one
+                # names it in no request, so no fetch would bring it into the ISR.
                 for followed in list(replica.followed):
                     if followed.session.follower not in state.isr:
                         self.consider(replica, followed.session.follower)
 
     def _propose(self, replica: "Replica", isr: Iterable[int], why: str) -> None:
         state = replica.state
-        wanted = tuple(isr)
+        proposed = tuple(isr)
         log.info(
             "ISR change proposed",
-            partition=f"{replica.topic}-{replica.index}", before=list(state.isr), after=list(wanted), reason=why,
+            partition=f"{replica.topic}-{replica.index}", before=list(state.isr), after=list(proposed), reason=why,
         )  # fmt: skip
-        state.propose(wanted)
+        # Before the request is sent: the controller may decide before its answer arrives, and a record committed
+        # meanwhile must be on the new member too.
+        state.propose(proposed)
         replica.refresh()
         self._queue[replica] = (state.leader_epoch, state.partition_epoch)
-        if self._task is None and self.alter_partition is not None:
+        if self._task is None and self._alter_partition is not None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="alter partition")
 
-    # Asking
+    # Requests to the controller
 
     async def _run(self) -> None:
         pause_ms = BACKOFF_MS
@@ -116,8 +136,8 @@ class IsrChanges:
                 if not proposed:
                     return
                 try:
-                    assert self.alter_partition is not None
-                    response = await self.alter_partition(request)
+                    assert self._alter_partition is not None
+                    response = await self._alter_partition(request)
                     if response.error_code:
                         raise KlammError(ErrorCode(response.error_code))
                 except (KlammError, OSError) as error:
@@ -134,9 +154,10 @@ class IsrChanges:
     def _request(self) -> tuple[ap.AlterPartitionRequest, dict[tuple[bytes, int], "Replica"]]:
         proposed: dict[tuple[bytes, int], Replica] = {}
         topics: dict[bytes, ap.TopicData] = {}
-        own_epoch = self.broker_epoch()
+        own_epoch = self._broker_epoch()
         for replica, epochs in list(self._queue.items()):
             state = replica.state
+            # The metadata log has decided it, or has made it pointless: a newer partition epoch would be refused.
             if state.proposed is None or epochs != (state.leader_epoch, state.partition_epoch) or not replica.leads:
                 del self._queue[replica]
                 continue
@@ -176,33 +197,35 @@ class IsrChanges:
                     continue
                 code = ErrorCode(answer.error_code)
                 if code and code not in _REFUSED:
-                    # It could not decide, or knows of a newer state, which may yet be lost with it: ask again until
-                    # the metadata log has told.
+                    # Undecided, or it refers to a newer state that is not committed and may be lost with this
+                    # controller: repeat the proposal until the metadata log settles it.
                     all_decided = False
                     continue
                 epochs = self._queue.pop(replica, None)
                 state = replica.state
                 if epochs != (state.leader_epoch, state.partition_epoch):
                     continue  # the metadata log was faster
+                # Success without a newer partition epoch: the ISR was that already, and no record will follow.
                 if code in _REFUSED or (not code and answer.partition_epoch <= state.partition_epoch):
                     self._withdraw(replica, code)
         return all_decided
 
     def _withdraw(self, replica: "Replica", code: ErrorCode) -> None:
         state = replica.state
-        wanted = state.proposed or ()
+        proposed = state.proposed or ()
         state.withdraw()
         replica.refresh()
+        # One follower less may hold the high watermark back.
         self._replicas.advance(replica)
-        for follower in wanted:
+        for follower in proposed:
             if follower not in state.isr:
                 self._candidates[replica, follower] = None
         if code:
             log.info("ISR change refused", partition=f"{replica.topic}-{replica.index}", reason=code.name)
 
     def stop(self) -> None:
-        """Ask nothing more."""
-        self.alter_partition = None
+        """Send no more proposals."""
+        self._alter_partition = None
         if self._task is not None:
             self._task.cancel()
 

@@ -35,13 +35,13 @@ class ReplicationService:
             services.loop, services.clock, replicas, address=self._address, broker_epoch=broker_epoch
         )
         replicas.on_role.append(self.fetchers.on_role)
-        replicas.isr.alter_partition = self._alter_partition
-        replicas.isr.broker_epoch = broker_epoch
+        self._broker_epoch = broker_epoch
         self._task: asyncio.Task[None] | None = None
         self._checkpointed = -1
 
     def start(self) -> None:
-        """Start the timers."""
+        """Start the timers and send proposals of ISR changes."""
+        self._services.replicas.isr.start(self._alter_partition, self._broker_epoch)
         self._set_rates(self._services.image)
         self._task = self._services.loop.create_task(self._run(), name="replication")
 
