@@ -13,7 +13,7 @@ from klamm.records.batch import build_batch
 from klamm.replication import ReplicaManager
 from klamm.replication.acknowledgements import NEVER_MS
 from klamm.replication.fetch_waiter import FetchWaiter
-from klamm.replication.manager import ROOM_MS
+from klamm.replication.manager import DISK_FULL_RETRY_MS
 from klamm.replication.settings import TopicSettings
 from klamm.storage import Disk, LogManager, StorageConfig
 
@@ -306,13 +306,13 @@ def test_a_replica_that_found_no_room_is_made_when_there_is_some(node):
     node.manager.tick()
     assert node.manager.find("b", 0) is None, "there is still none"
     node.disk.full = "/b-1/"
-    node.clock.advance(ROOM_MS)
+    node.clock.advance(DISK_FULL_RETRY_MS)
     node.manager.tick()
     assert [node.manager.find("b", each) is not None for each in range(2)] == [True, False]
     node.disk.full = ""
     node.manager.tick()
     assert node.manager.find("b", 1) is None, "it looks now and then, not all the time"
-    node.clock.advance(ROOM_MS)
+    node.clock.advance(DISK_FULL_RETRY_MS)
     node.manager.tick()
     assert node.manager.find("b", 1).leads
     assert not node.manager.offline
@@ -324,7 +324,7 @@ def test_a_replica_that_waits_for_room_is_forgotten_with_its_topic(node):
     topic = node.topics.pop("b")
     node.apply({}, {topic.id: "b"})
     node.disk.full = ""
-    node.clock.advance(ROOM_MS)
+    node.clock.advance(DISK_FULL_RETRY_MS)
     node.manager.tick()
     assert list(node.manager) == []
     assert not node.manager.offline

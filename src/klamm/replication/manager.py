@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 log = get_logger("replication")
 
 APPLY_SLICE = 16
-"""Partitions opened before other work of the loop is let in."""
-ROOM_MS = 500
-"""Time between two attempts to make replicas for which a full disk had no room."""
+"""Partitions opened before the event loop gets to other work; opening one takes some file operations."""
+DISK_FULL_RETRY_MS = 500
+"""Time between two attempts to create replicas whose log dir was full."""
 
 
 def _do_nothing() -> None:
@@ -64,19 +64,21 @@ class ReplicaManager:
         self._by_name: dict[str, dict[int, Replica]] = {}
         self._by_id: dict[bytes, dict[int, Replica]] = {}
         self._dirty: list[Replica] = []
+        """Replicas with `has_staged` set, in the order of their first append: each once."""
         self._gathering: list[Callable[[], None]] = []
         self._now_ms = 0
+        """The wall clock at the first append of the turn."""
         self.offline: set[tuple[bytes, int]] = set()
         """(topic id, partition) of replicas this node should have, in log dirs that have failed or are full."""
-        self._no_room: dict[tuple[bytes, int], Callable[[str], TopicSettings]] = {}
-        """Those of them for which a full disk had no room, with the function that looks up their topic's settings."""
-        self._retry_room_at_ms = 0
+        self._disk_full: dict[tuple[bytes, int], Callable[[str], TopicSettings]] = {}
+        """Those of them whose log dir is full, with the function that looks up their topic's settings."""
+        self._retry_disk_full_at_ms = 0
         self._expiring: dict[Replica, None] = {}
-        """Replicas with replies that wait for the high watermark, looked at for deadlines that have passed."""
+        """Replicas with replies that wait for the high watermark, checked for deadlines that have passed."""
         self.schedule_commit = schedule_commit
-        """Has `commit` called when the turn ends."""
+        """Arranges that `commit` is called when the turn ends."""
         self.on_role: list[Callable[[Replica], None]] = []
-        """Called when a replica has a new leader, epoch or set of replicas, or is let go (`retired`)."""
+        """Called when a replica has a new leader, epoch or set of replicas, or is removed (`retired`)."""
 
     def find(self, topic: str, index: int) -> Replica | None:
         """Return the replica of a partition by its topic's name, or None."""
@@ -91,6 +93,7 @@ class ReplicaManager:
     def absence(self, topic_id: bytes, index: int) -> ErrorCode:
         """The error for a partition that this node does not lead: its disk has failed, or another broker leads."""
         replica = self.find_by_id(topic_id, index)
+        # KAFKA_STORAGE_ERROR, too, makes a client refresh its metadata, where it finds the next leader.
         failed = replica.log.offline if replica is not None else (topic_id, index) in self.offline
         return ErrorCode.KAFKA_STORAGE_ERROR if failed else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -99,7 +102,7 @@ class ReplicaManager:
             yield from partitions.values()
 
     def now_ms(self) -> int:
-        """The forward clock."""
+        """The monotonic clock, on which deadlines of replies are."""
         return self._clock.monotonic_ms()
 
     # Appending
@@ -115,16 +118,16 @@ class ReplicaManager:
     ) -> int:
         """Stage a producer's batch on a replica that leads and return its first offset; KlammError is the refusal.
 
-        `header` is what `plain_header` has read of the batch already, `checked` what looking at its records in a thread
-        has led to.
+        `header` is the result of `plain_header` for the batch, `checked` that of validating its records in a thread.
         """
+        # Before staging: acks=1 is accepted below min.insync.replicas, acks=all must leave nothing behind.
         if acks_all and replica.under_min_isr:
             raise KlammError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{len(replica.state.isr)} replicas are in sync, min.insync.replicas is {replica.min_insync_replicas}",
             )
         if not now_ms:
-            # One look at the clock a turn is enough: nothing of a turn is older than its beginning.
+            # One call a turn instead of one a batch: all batches of a turn arrived before it was read.
             if not self._dirty:
                 self._now_ms = self._clock.now_ms()
             now_ms = self._now_ms
@@ -143,7 +146,7 @@ class ReplicaManager:
         return base_offset
 
     def stage_own(self, replica: Replica, batch: memoryview, transaction_version: int = 0) -> int:
-        """Stage a batch that a coordinator of this node made: markers are allowed, sequences are not checked."""
+        """Stage a batch of a coordinator of this node: markers are allowed, sequences are not checked."""
         base_offset = replica.log.stage_from(
             batch, replica.leader_epoch, self._clock.now_ms(), Origin.COORDINATOR, transaction_version
         )
@@ -156,11 +159,12 @@ class ReplicaManager:
     def acknowledge(self, replica: Replica, reply: ExpiringReply, *, acks_all: bool) -> None:
         """Answer `reply` when the log has its records, for acks=all when every replica in sync has them."""
         if not replica.has_staged:
-            # Nothing is left to be written for it.
+            # A coordinator registers callbacks for records of earlier turns too.
             reached = replica.state.high_watermark if acks_all else replica.counted_end
             if reply.required_offset <= reached:
                 reply.succeed()
                 return
+            # Leadership ended meanwhile, and `fail_all` has run already: a reply queued now would wait for ever.
             if not replica.leads:
                 reply.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 return
@@ -175,12 +179,13 @@ class ReplicaManager:
         self._expiring[replica] = None
 
     def before_commit(self, stage: Callable[[], None]) -> None:
-        """Have `stage` called when the turn ends, before anything is written, to stage what was gathered."""
+        """Call `stage` when the turn ends, before anything is written, to stage records of many requests at once."""
         self._gathering.append(stage)
         self.schedule_commit()
 
     def commit(self) -> None:
         """Write what the turn staged, then answer what waits for it. A failed write fails exactly what it carried."""
+        # First, and the list replaced: what they stage is part of this write, what they add is for the next.
         if self._gathering:
             gathering, self._gathering = self._gathering, []
             for stage in gathering:
@@ -191,12 +196,14 @@ class ReplicaManager:
         woken: dict[FetchWaiter, None] = {}
         sessions: dict[FollowerSession, None] = {}
         for replica in dirty:
+            # Before the replies: an answer may stage more, which needs another commit.
             replica.has_staged = False
             acknowledgements = replica.acknowledgements
             before_end = replica.log.log_end_offset
             try:
                 replica.log.commit()
             except StorageFailure as failure:
+                # The other logs of the turn are on other files, maybe on other disks: they go on.
                 self._on_write_failed(replica, failure)
                 continue
             if replica.followed:
@@ -209,13 +216,14 @@ class ReplicaManager:
                     if session.parked is not None:
                         # Answered after the loop: a session follows many partitions, and gets all of them at once.
                         sessions[session] = None
+            # Followers above may have the records before the sync; this log counts them after it.
             if replica.awaits_sync and self._await_sync(replica):
                 continue
             end = replica.counted_end = replica.log.log_end_offset
             if acknowledgements.until_written:
                 acknowledgements.on_written(end)
             if replica.commits_alone and not acknowledgements.until_committed:
-                # Most appends of a partition without followers: the high watermark needs no reckoning.
+                # Most appends of a partition without followers: the high watermark is the log end.
                 replica.state.high_watermark = replica.log.advance_to_end()
                 if replica.fetch_waiters:
                     woken.update(replica.fetch_waiters)
@@ -223,13 +231,15 @@ class ReplicaManager:
             if self._advance(replica, end):
                 woken.update(replica.fetch_waiters)
         for session in sessions:
+            # It may have been answered meanwhile, by a follower's next request.
             if session.parked is not None:
                 session.parked(False)
+        # Last, and once each: a consumer that waits on many partitions of the turn gets them in one response.
         for waiter in woken:
             waiter.look_again()
 
     def _advance(self, replica: Replica, end: int) -> bool:
-        """Reckon the high watermark anew, `end` being what counts of this log; whether it has moved."""
+        """Compute the high watermark, `end` being what counts of this log; return whether it has moved."""
         before = replica.state.high_watermark
         reached = replica.state.on_local_append(end)
         if reached > before:
@@ -240,6 +250,7 @@ class ReplicaManager:
 
     def _await_sync(self, replica: Replica) -> bool:
         """Begin a sync if flush.messages records are not on the device, and count them after it; False if too few."""
+        # As Kafka counts: fewer unsynced records than flush.messages are acknowledged from the page cache.
         if replica.log.log_end_offset - replica.log.recovery_point < replica.log.config.flush_messages:
             return False
         self.logs.group_sync.wait(replica.log, partial(self._on_synced, replica))
@@ -247,9 +258,10 @@ class ReplicaManager:
 
     def _on_synced(self, replica: Replica, failure: StorageFailure | None) -> None:
         if failure is not None:
-            # What counted before the sync was asked for is not concerned: fewer than flush.messages may be lost.
+            # Only replies that wait for this sync: what counted before it was acknowledged under flush.messages.
             replica.acknowledgements.fail_above(replica.counted_end, ErrorCode.KAFKA_STORAGE_ERROR, failure.message)
             return
+        # Later records may count already without a sync: fewer than flush.messages of them.
         replica.counted_end = max(replica.counted_end, replica.log.recovery_point)
         replica.acknowledgements.on_written(replica.counted_end)
         if self._advance(replica, replica.counted_end):
@@ -258,7 +270,7 @@ class ReplicaManager:
     def _on_write_failed(self, replica: Replica, failure: StorageFailure) -> None:
         log.error("append failed", partition=f"{replica.topic}-{replica.index}", reason=failure.message)
         acknowledgements = replica.acknowledgements
-        # Taken before anything is answered: an answer may stage more, which is not concerned.
+        # Taken before anything is answered: an answer may stage more, which has not failed.
         lost = acknowledgements.take_above(replica.log.log_end_offset)
         # Duplicates of records that are in the log need nothing of the failed write, and come first by their offsets.
         acknowledgements.on_written(replica.counted_end)
@@ -269,7 +281,7 @@ class ReplicaManager:
     # The high watermark
 
     def advance(self, replica: Replica) -> None:
-        """Reckon the high watermark anew after a change of what it depends on: a follower, the ISR, a setting."""
+        """Compute the high watermark after a change of a follower, the ISR or a setting."""
         if self._advance(replica, replica.counted_end):
             _look_again(replica)
 
@@ -287,11 +299,11 @@ class ReplicaManager:
             _look_again(replica)
 
     def tick(self) -> None:
-        """Expire requests whose deadline has passed, and retry replicas for which a disk had no room."""
+        """Expire requests whose deadline has passed, and retry replicas whose log dir was full."""
         now_ms = self._clock.monotonic_ms()
-        if self._no_room and now_ms >= self._retry_room_at_ms:
-            self._retry_room_at_ms = now_ms + ROOM_MS
-            self._retry_replicas_without_room()
+        if self._disk_full and now_ms >= self._retry_disk_full_at_ms:
+            self._retry_disk_full_at_ms = now_ms + DISK_FULL_RETRY_MS
+            self._retry_disk_full()
         for replica in list(self._expiring):
             if replica.acknowledgements.until_committed:
                 replica.acknowledgements.expire(now_ms)
@@ -313,14 +325,16 @@ class ReplicaManager:
         `partitions` names those of a topic that changed, when that is not all of them.
         """
         self.image = image
+        # Deletions first: a topic that was deleted and created again has the same folder names.
         for topic_id, name in deleted.items():
             self._drop_topic(name, topic_id)
             self.offline = {partition for partition in self.offline if partition[0] != topic_id}
-            self._no_room = {
-                partition: settings_of for partition, settings_of in self._no_room.items() if partition[0] != topic_id
+            self._disk_full = {
+                partition: settings_of for partition, settings_of in self._disk_full.items() if partition[0] != topic_id
             }
         count = 0
         for topic in changed.values():
+            # Deleted in the same delta that changed it.
             if image.topics.by_id.get(topic.id) is None:
                 continue
             config = settings(topic.name)
@@ -332,6 +346,7 @@ class ReplicaManager:
                 count += 1
                 if count % APPLY_SLICE == 0:
                     await asyncio.sleep(0)
+        # Unfenced brokers and decided proposals may let candidates join, also of partitions that did not change.
         self.isr.look_again()
 
     def _follow(
@@ -342,24 +357,25 @@ class ReplicaManager:
         else:
             self._drop(topic.name, topic.id, index)
 
-    def _retry_replicas_without_room(self) -> None:
-        """Make as many as there is room for now; the first that finds none ends it."""
-        for (topic_id, index), settings in list(self._no_room.items())[:APPLY_SLICE]:
+    def _retry_disk_full(self) -> None:
+        """Create as many replicas as there is space for; the first that fails ends the attempt."""
+        for (topic_id, index), settings in list(self._disk_full.items())[:APPLY_SLICE]:
             topic = self.image.topics.by_id.get(Uuid(topic_id))
             partition = None if topic is None else topic.partitions.get(index)
             if topic is None or partition is None or self.node_id not in partition.replicas:
-                del self._no_room[topic_id, index]
+                del self._disk_full[topic_id, index]
                 continue
             self._ensure(topic, index, settings(topic.name), settings)
             if (topic_id, index) in self.offline:
                 return
-            log.info("replica online: its log dir has room again", partition=f"{topic.name}-{index}")
+            log.info("replica online: log directory has space again", partition=f"{topic.name}-{index}")
 
     def _ensure(
         self, topic: TopicImage, index: int, settings: TopicSettings, later: Callable[[str], TopicSettings]
     ) -> None:
         replica = self.find_by_id(topic.id, index)
         if replica is None:
+            # Same name, another topic id: the folder has the topic's name and can serve one of them only.
             stale = self.find(topic.name, index)
             if stale is not None:
                 self._drop(stale.topic, stale.topic_id, index)
@@ -367,22 +383,23 @@ class ReplicaManager:
             try:
                 opened = self.logs.create(topic.name, index, topic.id, settings.log, directory_id=directory)
             except StorageFailure as failure:
-                # Its log dir has failed or is full: no replica until that is over, and other partitions do not wait.
+                # Its log dir has failed or is full: no replica until that ends; other partitions do not wait for it.
                 if (topic.id, index) not in self.offline:
                     log.warning("replica offline", partition=f"{topic.name}-{index}", reason=failure.message)
                 self.offline.add((topic.id, index))
                 if is_disk_full(failure):
-                    self._no_room[topic.id, index] = later
+                    self._disk_full[topic.id, index] = later
                 else:
-                    self._no_room.pop((topic.id, index), None)
+                    self._disk_full.pop((topic.id, index), None)
                 return
             self.offline.discard((topic.id, index))
-            self._no_room.pop((topic.id, index), None)
+            self._disk_full.pop((topic.id, index), None)
             replica = Replica(self.node_id, topic.name, topic.id, index, opened)
             replica.state.lag_ms = self.config.lag_time_max_ms
             self._by_name.setdefault(topic.name, {})[index] = replica
             self._by_id.setdefault(topic.id, {})[index] = replica
         replica.settings = settings
+        # Before the role: below min.insync.replicas the high watermark of a new leader must not move.
         replica.state.min_insync_replicas = settings.min_insync_replicas
         self._take_over(replica, topic.partitions[index])
         replica.configure(settings)
@@ -395,6 +412,7 @@ class ReplicaManager:
         if replica.has_staged and partition.leader_epoch > epoch:
             self.commit()  # what was staged belongs to the epoch that ends, and is answered under it
         state.apply(partition, replica.log.log_end_offset, self._clock.monotonic_ms())
+        # After `apply`: the answers name the leader and epoch of this state.
         if state.leader_epoch != epoch or not state.is_leader:
             for followed in list(replica.followed):
                 followed.touch()  # a fetch that waits here is answered with the new epoch or leader
@@ -402,17 +420,22 @@ class ReplicaManager:
         if state.is_leader:
             if not led:
                 if state.leader_epoch > 0 and len(partition.replicas) > 1:
-                    # Batches that the leader before did not take are sent here now, and the later must not overtake.
+                    # Batches that the previous leader refused are sent here now, in any order: a later one must not
+                    # be stored before an earlier one of its producer.
                     replica.log.producers.gaps_refused_until_ms = self._clock.now_ms() + GAPS_REFUSED_MS
-                # A follower's high watermark lags behind the leader's, but all that was committed is in its log.
+                # A follower's high watermark lags behind the leader's. All that was committed is in its log, and
+                # becomes visible again once the ISR has fetched up to it from here.
                 state.high_watermark = replica.log.high_watermark
+                # With flush.messages a record counts once it is on this device, also one copied as a follower.
                 replica.counted_end = replica.log.durable_offset
                 if replica.counted_end < replica.log.log_end_offset:
                     self.logs.group_sync.wait(replica.log, partial(self._on_synced, replica))
             self.advance(replica)
             if state.under_min_isr:
+                # The high watermark stands still now: Kafka's error for records that are stored but not replicated.
                 replica.acknowledgements.fail_uncommitted(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         elif led:
+            # The new leader may lack what was not committed: its producer has to send it again.
             replica.acknowledgements.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if state.leader_epoch != epoch:
             self._wake(replica)
@@ -424,7 +447,7 @@ class ReplicaManager:
         _look_again(replica)
 
     def reconfigure(self, topic: str, settings: TopicSettings) -> None:
-        """Give the replicas of a topic its new settings."""
+        """Apply a topic's new settings to its replicas."""
         for replica in self._by_name.get(topic, {}).values():
             replica.configure(settings)
             if replica.leads:
@@ -436,17 +459,19 @@ class ReplicaManager:
 
     def _drop(self, name: str, topic_id: bytes, index: int) -> None:
         self.offline.discard((topic_id, index))
-        self._no_room.pop((topic_id, index), None)
+        self._disk_full.pop((topic_id, index), None)
         replica = self._by_id.get(topic_id, {}).pop(index, None)
         if replica is None:
             return
         if not self._by_id[topic_id]:
             del self._by_id[topic_id]
         named = self._by_name.get(name, {})
+        # The name may belong to a newer topic already.
         if named.get(index) is replica:
             del named[index]
             if not named:
                 del self._by_name[name]
+        # Or the end of the turn would write to files that are closed and renamed below.
         if replica.has_staged:
             self.commit()
         replica.retire()
