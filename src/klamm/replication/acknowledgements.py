@@ -2,7 +2,7 @@
 
 Pure. A reply joins one of two stages when its records are staged, and names the offset it needs. Replies leave a stage
 in the order of their offsets, each answered exactly once: by `succeed` when the stage has reached the offset, by `fail`
-when it never will, or not in time. What a reply is and how it reaches its client is known to the caller alone.
+when it never will, or not in time. The form of a reply and its connection belong to the caller.
 """
 
 from collections import deque
@@ -64,6 +64,7 @@ class Acknowledgements:
     def on_committed(self, high_watermark: int, error: ErrorCode = ErrorCode.NONE) -> None:
         """Answer the replies that need the high watermark up to here; with `error` if too few were in sync for it."""
         waiting = self.until_committed
+        # Popped before it is answered, as above.
         if error:
             while waiting and waiting[0].required_offset <= high_watermark:
                 waiting.popleft().fail(error)
@@ -83,6 +84,7 @@ class Acknowledgements:
     def fail_uncommitted(self, error: ErrorCode) -> None:
         """Fail the replies that need the high watermark: it will not move for them."""
         waiting = list(self.until_committed)
+        # Cleared first: the callback of a failed reply may register another one.
         self.until_committed.clear()
         for reply in waiting:
             reply.fail(error)
@@ -98,6 +100,7 @@ class Acknowledgements:
     def expire(self, now_ms: int) -> None:
         """Fail the replies whose deadline has passed; their records stay in the log."""
         waiting = self.until_committed
+        # All of them are compared: every client has its own timeout, so deadlines are not in the order of offsets.
         due = [reply for reply in waiting if reply.deadline_ms <= now_ms]
         if not due:
             return

@@ -1,7 +1,7 @@
 """What a follower fetches from one leader: which partitions, from which offsets, and what the next request must name.
 
-Pure. The session at the leader keeps what earlier requests named, so a request names only partitions that moved, came
-or go. A partition that fails is left out for a while, and for longer each time.
+Pure. The session at the leader keeps what earlier requests named (KIP-227), so a request names only partitions that
+moved, came or go. A partition that fails is left out for a while, and for longer each time.
 """
 
 from collections.abc import Iterable
@@ -109,6 +109,7 @@ class FetchPlan:
 
     def pause_for(self, following: Following, now_ms: int, pause_ms: int) -> None:
         """Leave a partition out for `pause_ms`."""
+        # Replaced by a newer epoch meanwhile, which has failed nothing.
         if self.partitions.get(following.key) is not following:
             return
         following.not_before_ms = now_ms + pause_ms
@@ -124,6 +125,7 @@ class FetchPlan:
             left = following.not_before_ms - now_ms
             if left <= 0:
                 del self._paused[key]
+                # A held one comes back through `mark_moved` when its sync or its offsets are done.
                 if not following.held:
                     self._changed[key] = following
             elif soonest is None or left < soonest:
@@ -155,6 +157,7 @@ class FetchPlan:
             epoch = 0
         else:
             epoch = self._epoch
+            # Wraps to 1: epoch 0 begins a session.
             self._epoch = 1 if epoch == 2**31 - 1 else epoch + 1
         topics: dict[bytes, FetchTopic] = {}
         limit = config.fetch_max_bytes
@@ -168,6 +171,7 @@ class FetchPlan:
                     partition=index,
                     current_leader_epoch=following.leader_epoch,
                     fetch_offset=log.log_end_offset,
+                    # KIP-595: lets the leader find where the logs diverge without OffsetForLeaderEpoch.
                     last_fetched_epoch=log.leader_epochs.latest,
                     log_start_offset=log.log_start_offset,
                     partition_max_bytes=limit,
@@ -175,6 +179,7 @@ class FetchPlan:
             )
             following.in_session = True
             following.request = number
+        # Named and forgotten at once would be removed: a leader adds first.
         forgotten = self._forget(self._forgotten.keys() - self._changed.keys())
         self._changed = {}
         self._forgotten = {}

@@ -1,8 +1,8 @@
 """Fetch sessions (KIP-227): a client that polls the same partitions names only what has changed.
 
 Pure: the caller gives the time and the random source. A session is a numbered list of partitions with what the client
-was last told of each; its epoch counts its requests, so a lost or repeated one is noticed. The cache is bounded: a
-client that gets no session simply names all its partitions again.
+was last sent of each; its epoch counts its requests, so a lost or repeated one is detected. The cache is bounded: a
+client that gets no session names all its partitions in every request.
 """
 
 from collections.abc import Iterable
@@ -18,14 +18,14 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 
 STALE_MS = 120_000
-"""A session unused for so long may be given up for a new one."""
+"""A session unused for so long may be given up for a new one; Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS."""
 
 PartitionKey = tuple[bytes | str, int]
 
 
 @dataclass(slots=True)
 class FetchedPartition:
-    """One partition of a fetch: what the client wants, and what was sent to it last."""
+    """One partition of a fetch: what the client requests, and what was sent to it last."""
 
     topic: str | None
     topic_id: bytes
@@ -46,7 +46,7 @@ class FetchedPartition:
         return (self.topic if self.topic_id == ZERO_UUID and self.topic is not None else self.topic_id, self.index)
 
     def update(self, other: "FetchedPartition") -> None:
-        """Take over what the client wants now; what was sent to it stays."""
+        """Take over what the client requests now; what was sent to it stays."""
         self.fetch_offset = other.fetch_offset
         self.max_bytes = other.max_bytes
         self.current_leader_epoch = other.current_leader_epoch
@@ -111,13 +111,14 @@ class FetchSessions:
     ) -> FetchContext:
         """Return the partitions a request is to be answered with; KlammError refuses the request."""
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            # A client that begins anew names its session before, which it uses no longer.
+            # A client that begins a session names the one it ends.
             self._sessions.pop(session_id, None)
             if epoch == FINAL_EPOCH:
                 return FetchContext(partitions)
             session = self._create(partitions, uses_topic_ids=uses_topic_ids, privileged=privileged, now_ms=now_ms)
             return FetchContext(partitions, session)
         session = self._continue(session_id, epoch, uses_topic_ids)
+        # Before the additions, unlike Kafka's order: a partition both forgotten and named stays.
         for key in forgotten:
             session.partitions.pop(key, None)
         for partition in partitions:
@@ -138,8 +139,10 @@ class FetchSessions:
         session = self._sessions.get(session_id)
         if session is None:
             raise KlammError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        # A request that was sent twice, or after one that was lost: its base is not what the client assumes.
         if session.epoch != epoch:
             raise KlammError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        # KIP-516: keys by name and by id do not mix, so a client that was upgraded begins a new session.
         if session.uses_topic_ids != uses_topic_ids:
             raise KlammError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         return session
@@ -149,6 +152,7 @@ class FetchSessions:
     ) -> FetchSession | None:
         if len(self._sessions) >= self._slots_max and not self._evict(privileged=privileged, now_ms=now_ms):
             return None
+        # Random (KIP-227): after a restart, a client that still names an old session must not meet the one of another.
         session_id = self._random.randint(1, 2**31 - 1)
         while session_id in self._sessions:
             session_id = self._random.randint(1, 2**31 - 1)
@@ -158,7 +162,8 @@ class FetchSessions:
         return session
 
     def _evict(self, *, privileged: bool, now_ms: int) -> bool:
-        """Give up the session unused for longest, if it is stale or a follower needs its place."""
+        """Drop the session unused for longest, if it is stale or a follower needs its slot."""
+        # A consumer never replaces a follower: replication must not fall back to full requests for it.
         oldest = min(
             (session for session in self._sessions.values() if privileged >= session.privileged),
             key=attrgetter("privileged", "last_used_ms"),
@@ -173,4 +178,5 @@ class FetchSessions:
 
 
 def _next_epoch(epoch: int) -> int:
+    # Past the largest int32 comes 1: epoch 0 begins a session.
     return 1 if epoch == 2**31 - 1 else epoch + 1

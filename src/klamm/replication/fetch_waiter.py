@@ -1,6 +1,6 @@
-"""A Fetch that waits until its partitions have enough bytes.
+"""A Fetch that waits until its partitions have enough bytes (Kafka's fetch purgatory).
 
-It looks again whenever one of them has changed; a wake-up may be too early and is cheap.
+It reads again whenever one of them has changed; a wake-up may be too early and is cheap.
 """
 
 import asyncio
@@ -27,12 +27,14 @@ class FetchWaiter:
 
     def start(self, loop: asyncio.AbstractEventLoop, max_wait_ms: int) -> None:
         """Begin to wait."""
+        # With every partition, so that an append has its waiters at hand.
         for replica in self._replicas:
             replica.fetch_waiters[self] = None
         self._timer = loop.call_later(max_wait_ms / 1000, self._expire)
 
     def look_again(self) -> None:
-        """Something changed on one of the partitions."""
+        """Read again: one of the partitions has changed."""
+        # A commit collects waiters first and wakes them later: a connection may have been closed in between.
         if not self.done and self._attempt(False):
             self.cancel()
 

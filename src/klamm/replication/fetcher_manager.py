@@ -46,7 +46,7 @@ class Fetchers:
         key = (replica.topic_id, replica.index)
         wanted = self._lane(replica)
         known = self._where.get(key)
-        # Another object for the same partition: it was deleted and made anew, or dropped and assigned again.
+        # Another object for the same partition: it was deleted and created again, or removed and assigned again.
         if known is not None and (known[0] != wanted or known[1] is not replica):
             self._leave(key, *known)
         if wanted is not None:
@@ -62,12 +62,14 @@ class Fetchers:
                     name=f"{wanted[0]}-{wanted[1]}",
                 )
             self._where[key] = (wanted, replica)
+            # Also when the fetcher has it already: under a new leader epoch the fetch must name it again.
             fetcher.add(replica)
 
     def _lane(self, replica: Replica) -> Lane | None:
         leader = replica.state.leader
         if replica.retired or leader < 0 or leader == self._replicas.node_id:
             return None
+        # By partition index: the partitions of one topic are spread evenly.
         return leader, replica.index % self.per_leader
 
     def spread(self, per_leader: int) -> None:
@@ -81,6 +83,7 @@ class Fetchers:
         del self._where[key]
         fetcher = self._lanes[lane]
         fetcher.remove(replica)
+        # An idle fetcher would keep a connection and a session at the leader.
         if not fetcher.plan.partitions:
             del self._lanes[lane]
             fetcher.close()

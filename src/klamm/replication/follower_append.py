@@ -1,7 +1,7 @@
 """Applies a leader's answer to a follower's log: append, truncate, move its offsets. Nothing here waits.
 
-Truncation goes by epochs alone. The leader names the last epoch both histories share and where it ends there; what lies
-behind that was never committed, or could not have been lost.
+Truncation goes by epochs alone (KIP-101, KIP-279), not by the high watermark, which lags on a follower. The leader
+names the last epoch both logs share and where it ends there; what lies beyond was never committed.
 """
 
 from enum import Enum
@@ -22,8 +22,8 @@ class Applied(Enum):
     NOTHING = "no news, or none that moved an end of the log"
     MOVED = "an end of the log is elsewhere"
     OUT_OF_RANGE = "the leader does not have the fetch offset"
-    FAILED = "not now"
-    LOST = "the log here takes no more"
+    FAILED = "failed, to be retried after a pause"
+    LOST = "the log here takes no appends any more"
 
 
 def apply_answer(replicas: ReplicaManager, replica: Replica, data: PartitionData) -> Applied:
@@ -31,6 +31,7 @@ def apply_answer(replicas: ReplicaManager, replica: Replica, data: PartitionData
     code = data.error_code
     if code:
         return _refused(replica, ErrorCode(code))
+    # Before the offsets: below the leader's high watermark this log may hold other records than the leader.
     if data.diverging_epoch is not None and data.diverging_epoch.end_offset >= 0:
         try:
             truncate(replica, data.diverging_epoch)
@@ -48,6 +49,7 @@ def apply_answer(replicas: ReplicaManager, replica: Replica, data: PartitionData
         except StorageFailure as failure:
             log.warning("append from leader failed", partition=_name(replica), reason=failure.message)
             return Applied.LOST if kept.failed else Applied.FAILED
+        # Damaged on the way, or at the leader: the next fetch may bring them undamaged.
         except (CorruptBatch, KlammError) as error:
             log.warning("records from leader cannot be appended", partition=_name(replica), reason=error)
             return Applied.FAILED
@@ -64,13 +66,15 @@ def follow_offsets(replicas: ReplicaManager, replica: Replica, data: PartitionDa
     if data.log_start_offset <= kept.log_start_offset:
         return False
     kept.advance_log_start(min(data.log_start_offset, kept.log_end_offset))
+    # Moving the log start may have moved the high watermark with it.
     replica.state.high_watermark = kept.high_watermark
-    return True  # the next fetch tells the leader, which waits for it before DeleteRecords is done
+    return True  # the next fetch carries it to the leader, where DeleteRecords waits for it
 
 
 def _refused(replica: Replica, code: ErrorCode) -> Applied:
     if code is ErrorCode.OFFSET_OUT_OF_RANGE:
         return Applied.OUT_OF_RANGE
+    # Expected while leadership moves: the metadata of this node and of the leader change at different times.
     if code not in (
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
@@ -85,6 +89,7 @@ def truncate(replica: Replica, diverging: EpochEndOffset) -> None:
     """Truncate what the leader's history does not have."""
     kept = replica.log
     offset = common_end(kept, diverging.epoch, diverging.end_offset)
+    # Expected only after an unclean leader election, which gives up committed records.
     if offset < kept.high_watermark:
         log.warning(
             "truncation below high watermark",
@@ -102,10 +107,11 @@ def truncate(replica: Replica, diverging: EpochEndOffset) -> None:
 
 
 def common_end(kept: Log, epoch: int, end_offset: int) -> int:
-    """The offset up to which both histories agree, as far as one answer can tell; the next may name an earlier one."""
+    """The offset up to which both logs agree by this answer; the next answer may name an earlier one."""
     own_epoch, own_end = kept.end_offset_for_epoch(epoch)
     if own_epoch < 0:
         return min(end_offset, kept.log_end_offset)
+    # KIP-279: this log never had the leader's epoch, so its own earlier epoch is where they may still agree.
     if own_epoch != epoch:
         return min(own_end, kept.log_end_offset)
     return min(own_end, end_offset, kept.log_end_offset)
@@ -114,9 +120,11 @@ def common_end(kept: Log, epoch: int, end_offset: int) -> int:
 def reset_to_leader(replica: Replica, leader_start: int, leader_end: int) -> None:
     """Follow a leader whose log does not contain this log's end: it is shorter, or starts beyond it."""
     kept = replica.log
+    # The leader was elected uncleanly, or lost its disk: its log is the partition now.
     if leader_end < kept.log_end_offset:
         log.warning("log truncated to leader end", partition=_name(replica), offset=leader_end)
         kept.truncate_to(max(leader_end, kept.log_start_offset))
+    # Retention at the leader passed this replica while it was away; a gap cannot be appended to.
     if leader_start > kept.log_end_offset:
         log.warning("log restarted at leader start", partition=_name(replica), offset=leader_start)
         kept.truncate_fully_and_start_at(leader_start)

@@ -1,8 +1,8 @@
-"""The leader's side of following: sessions of followers, looked at only where something has changed.
+"""Fetch sessions of followers at the leader: a request costs only as much as the partitions that have changed.
 
-A follower names its partitions once and then only what moved. The leader keeps, per session, the partitions worth
-looking at: those the last request named, and those whose log or high watermark has moved since. Ten thousand quiet
-partitions cost nothing, and an append finds the followers that wait for it without a search.
+A follower names its partitions once and then only what moved. The leader keeps, per session, the partitions to check:
+those the last request named, and those whose log or high watermark has moved since. Ten thousand quiet partitions cost
+nothing, and an append has the followers that wait for it at hand.
 """
 
 from collections.abc import Callable, Iterator
@@ -58,7 +58,7 @@ class FollowedPartition:
     ) -> None:
         """Take over what the follower's latest fetch names."""
         if fetch_offset == self.fetch_offset or leader_epoch != self.leader_epoch:
-            # It may have dropped the last answer, which came after it had decided to ask anew.
+            # It may have dropped the last answer, which crossed this request on the way: send the offsets again.
             self.sent_high_watermark = self.sent_log_start_offset = -1
         self.fetch_offset = fetch_offset
         self.max_bytes = max_bytes
@@ -80,7 +80,7 @@ class FollowedPartition:
             replica.followed.append(self)
 
     def touch(self) -> None:
-        """Have the next answer of the session look at the partition."""
+        """Make the next answer of the session check the partition."""
         self.session.changed[self] = None
 
 
@@ -96,7 +96,7 @@ class FollowerSession:
         self.epoch = INITIAL_EPOCH
         self.partitions: dict[Key, FollowedPartition] = {}
         self.changed: dict[FollowedPartition, None] = {}
-        """What the next answer looks at, longest waiting first."""
+        """What the next answer checks, longest waiting first."""
         self.parked: Callable[[bool], None] | None = None
         """Answers the fetch that waits if there is enough; called with True in any case."""
 
@@ -142,12 +142,14 @@ class FollowerSessions:
             self.close(session_id, follower)
             session = FollowerSession(NO_SESSION, follower, replica_epoch)
             if epoch == INITIAL_EPOCH:
-                self._make_room(follower, replica_epoch)
+                self._evict(follower, replica_epoch)
+                # Counted, not random as for consumers: the follower is compared too.
                 session.id = self._last_id = self._last_id % (2**31 - 1) + 1
                 session.epoch = 1
                 self._sessions[session.id] = session
             return session, False
         known = self._sessions.get(session_id)
+        # Ids begin at 1 after every start of this node, so an id of before may belong to another follower.
         if known is None or known.follower != follower:
             raise KlammError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if known.epoch != epoch:
@@ -163,7 +165,7 @@ class FollowerSessions:
             del self._sessions[session_id]
             session.close()
 
-    def _make_room(self, follower: int, replica_epoch: int) -> None:
+    def _evict(self, follower: int, replica_epoch: int) -> None:
         """Drop the sessions of earlier broker epochs of the follower, and its oldest when it has too many."""
         own = [s for s in self._sessions.values() if s.follower == follower]
         gone = [s for s in own if s.replica_epoch != replica_epoch]

@@ -2,13 +2,13 @@
 
 A copy is made beside the replica (`storage/future_logs`): pieces of the log are read and appended to it in threads, as
 fast as `replica.alter.log.dirs.io.max.bytes.per.second` allows. Once it has everything and is durable, the controller
-is asked to assign the replica to the other log dir, what was written meanwhile follows, and on the loop, between two
+assigns the replica to the other log dir (KIP-858), what was written meanwhile follows, and on the loop, between two
 appends, the copy takes over.
 
     copying ──has all──▶ durable ──▶ assigned ──has all again──▶ taken over
 
-A move survives a restart at any point: what is copied is checked like any log, brought to agree with the replica, and
-the move goes on.
+A move survives a restart at any point: the copy is recovered like any log, truncated to what the replica has, and the
+move continues.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ RETRY_S = 1.0
 THROTTLED_S = 0.1
 
 Assign = Callable[[Replica, Uuid], Awaitable[None]]
-"""Has the metadata name a log dir for a replica; KlammError when the controller does not take it."""
+"""Assigns a replica to a log dir in the metadata (AssignReplicasToDirs); KlammError when the controller refuses."""
 
 
 class _MoveCancelled(Exception):
@@ -101,6 +101,7 @@ class LogDirMoves:
         log_dir = self._logs.log_dir_at(path)
         replica = self._replicas.find(topic, index)
         if replica is None:
+            # As Kafka: the error says that nothing moves, and a replica created later goes to this log dir.
             self._logs.prefer(topic, index, path)
             raise KlammError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic}-{index} has no replica here")
         current = self._logs.log_dir_of(replica.log)
@@ -115,6 +116,7 @@ class LogDirMoves:
             return
         if any(other.failure is not None for other in self._logs.dirs):
             raise StorageFailure("no replica is moved while a log dir is offline: its copy may lie there already")
+        # From the batch boundary, not from the log start: a copy consists of whole batches.
         future = self._logs.create_future(replica.log, log_dir, _first_offset(replica.log))
         log.info("replica move between log dirs started", partition=replica.log.name, folder=path)
         self._begin(LogDirMove(replica, replica.log, future, log_dir, replica.log.truncations))
@@ -130,11 +132,13 @@ class LogDirMoves:
                 self._logs.drop_future(future)
                 continue
             log.info("replica move between log dirs resumed", partition=replica.log.name, folder=log_dir.path)
+            # Compaction could remove a tombstone before it is copied: the copy would keep the value it deletes.
             self._logs.cleaner.pause(replica.log)
+            # -1 differs from every count: the copy is compared with the replica before anything is appended.
             self._begin(LogDirMove(replica, replica.log, future, log_dir, -1))
 
     async def stop(self) -> None:
-        """Leave the rest for the next start."""
+        """Stop all moves; the next start resumes them."""
         for move in list(self._moves.values()):
             move.cancelled = True
         for task in list(self._tasks):
@@ -150,7 +154,7 @@ class LogDirMoves:
         move.task.add_done_callback(self._tasks.discard)
 
     def _cancel(self, move: LogDirMove) -> None:
-        """Give up a move; the files of its copy go when no thread is writing to them."""
+        """Cancel a move; the files of its copy are removed when no thread writes to them any more."""
         move.cancelled = True
         self._logs.futures.release(move.future)
         self._moves.pop(move.replica, None)
@@ -180,12 +184,14 @@ class LogDirMoves:
             self._logs.drop_future(move.future)
 
     async def _step(self, move: LogDirMove) -> bool:
-        """Copy a piece, or whatever is next; True when the copy has taken over."""
+        """Take the next step of a move; True when the copy has taken over."""
         self._check(move)
         source, future = move.source, move.future
         try:
+            # First: after a truncation the copy may hold records that the replica has replaced.
             if move.cuts != source.truncations:
                 await self._agree(move)
+            # Retention has deleted what the copy needs next: it begins again where the replica does now.
             elif future.log_end_offset < (start := _first_offset(source)):
                 await self._in_thread(partial(future.truncate_fully_and_start_at, start))
                 self._logs.checkpoint()
@@ -195,10 +201,11 @@ class LogDirMoves:
                 # An empty copy too: its only file's name says where it begins.
                 await self._in_thread(future.flusher.sync_all)
                 self._check(move)
-                # Where the replica begins and how far it is replicated is known in its new place before it counts.
+                # Before the assignment: a crash after it makes this log dir the replica's, with its log start and high
+                # watermark from the checkpoints there.
                 await self._in_thread(self._logs.checkpoint_writer(move.log_dir))
                 self._check(move)
-                await self._tell(move)
+                await self._assign_dir(move)
             else:
                 await self._catch_up(move)
                 return True
@@ -213,8 +220,9 @@ class LogDirMoves:
             raise _MoveCancelled
 
     async def _agree(self, move: LogDirMove) -> None:
-        """Cut from the copy what the replica does not have, or has not any more."""
+        """Truncate the copy to what the replica has."""
         source, future, cuts = move.source, move.future, move.source.truncations
+        # Epoch by epoch, as a follower does: equal offsets may hold different records.
         while future.log_end_offset > future.log_start_offset:
             latest = future.leader_epochs.latest
             _, end = source.end_offset_for_epoch(latest)
@@ -224,7 +232,8 @@ class LogDirMoves:
             await self._in_thread(partial(future.truncate_to, target))
             if future.leader_epochs.latest == latest and future.log_end_offset > target:
                 break  # `target` lies inside a batch that both have
-        self._logs.checkpoint()  # what is on disk may promise more than the copy has now
+        self._logs.checkpoint()  # the recovery point on disk may be beyond the end of the copy now
+        # The count from before the first await: a truncation meanwhile is found by the next step.
         move.cuts = cuts
 
     async def _copy(self, move: LogDirMove) -> None:
@@ -236,7 +245,7 @@ class LogDirMoves:
         await self._in_thread(partial(_append, move.future, piece))
         self.throttle.record(piece.length, self._clock.monotonic_ms())
 
-    async def _tell(self, move: LogDirMove) -> None:
+    async def _assign_dir(self, move: LogDirMove) -> None:
         try:
             await self._assign(move.replica, self._logs.directory_ids[move.log_dir.path])
             move.assigned = True
@@ -245,10 +254,11 @@ class LogDirMoves:
             await asyncio.sleep(RETRY_S)
 
     async def _catch_up(self, move: LogDirMove) -> None:
-        """Copy what was written since, and take over in a moment when nothing is missing."""
+        """Copy what was written since, and take over when nothing is missing."""
         allowed = PIECE_BYTES
         for attempt in range(1 << 30):
             self._check(move)
+            # What is staged has offsets in the old log: it is written there, and copied with the rest.
             if move.replica.has_staged:
                 self._replicas.commit()
             if move.cuts != move.source.truncations:
@@ -256,6 +266,7 @@ class LogDirMoves:
                 continue
             piece = _next_piece(move)
             if piece is None or (piece.length <= allowed and piece.next_offset >= move.source.log_end_offset):
+                # No await from here to the switch: an append in between would be in the old log only.
                 if piece is not None:
                     _append(move.future, piece)
                 self._take_over(move)
@@ -267,16 +278,18 @@ class LogDirMoves:
     def _take_over(self, move: LogDirMove) -> None:
         replica, source, future = move.replica, move.source, move.future
         if source.recovery_point > future.recovery_point:
-            future.flush()  # what was durable stays so
+            future.flush()  # what was acknowledged as durable (flush.messages) must stay so
         future.config = source.config
         self._logs.take_over(future)
         replica.log = future
         replica.refresh()
+        # Callbacks that wait for a sync of the old log are served by one of the new.
         self._logs.group_sync.move(source, future)
 
     async def _on_failure(self, move: LogDirMove, failure: OSError | StorageFailure) -> None:
-        """A copy that cannot be written condemns its log dir, unless the disk is merely full."""
+        """Fail the log dir of a copy that cannot be written, or wait if its disk is full."""
         self._check(move)
+        # A full disk leaves the log online, any other failed write does not.
         if move.future.failed:
             reason = failure if isinstance(failure, StorageFailure) else StorageFailure(str(failure))
             self._logs.fail_dir(move.log_dir, reason)
@@ -287,6 +300,7 @@ class LogDirMoves:
     async def _in_thread(self, work: Callable[[], object]) -> None:
         job = asyncio.wrap_future(self._threads.submit(work), loop=self._loop)
         try:
+            # Shielded: cancelling the future of a thread that runs does not stop the thread.
             await asyncio.shield(job)
         except asyncio.CancelledError:
             # The thread goes on: the copy must not be touched before it is done.

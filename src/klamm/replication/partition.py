@@ -1,8 +1,8 @@
-"""What one replica knows of its partition's place in the cluster: pure, numbers in, numbers out.
+"""Leadership, ISR and high watermark of one partition, as one of its replicas has them. Pure: numbers in, numbers out.
 
 The leader's high watermark is the smallest log end among the in-sync replicas; it never goes back while one replica
 leads. Epochs order leaders: a request that names an older epoch comes from a client or replica that missed a
-change (fenced), a newer epoch from one that knows of a change this replica has not applied yet.
+change (fenced), a newer epoch from one that has applied a change this replica has not.
 
 Three sets of followers hold the high watermark back: those in sync, those proposed to the controller and not decided
 yet (whichever way it decides, nothing was committed without them), and those about to join: without waiting for them a
@@ -92,7 +92,7 @@ class PartitionState:
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
-        """In-sync replicas, whether decided or proposed."""
+        """In-sync replicas, whether decided or proposed (KIP-497: the leader counts both until it is decided)."""
         return self.isr if self.proposed is None else tuple(dict.fromkeys((*self.isr, *self.proposed)))
 
     def apply(self, image: PartitionImage, log_end_offset: int = 0, now_ms: int = -1) -> bool:
@@ -100,6 +100,7 @@ class PartitionState:
         if image.partition_epoch < self.partition_epoch:
             return False
         new_epoch = image.leader_epoch > self.leader_epoch
+        # A newer partition epoch decides the proposal, whichever way: the controller refuses one made under the old.
         if new_epoch or image.partition_epoch > self.partition_epoch:
             self.proposed = None
         self.leader = image.leader
@@ -129,6 +130,7 @@ class PartitionState:
             for follower in self._counted:
                 if follower.log_end_offset < reached:  # noqa: PLR1730 - a call per follower and append costs more
                     reached = follower.log_end_offset
+            # Never back: a follower that restarted fetches from an earlier offset, and consumers have read beyond it.
             self.high_watermark = max(self.high_watermark, reached)
         return self.high_watermark
 
@@ -156,6 +158,7 @@ class PartitionState:
             progress.log_start_offset = log_start_offset
             progress.broker_epoch = broker_epoch
             if replica_id not in self.isr:
+                # By time and not by offset: a follower of a busy leader is always some batches behind.
                 self._join(replica_id, eligible and progress.is_caught_up(end, now_ms, self.lag_ms))
         return self.on_local_append(log_end_offset)
 
@@ -167,6 +170,7 @@ class PartitionState:
         return (
             progress is not None
             and self.is_leader
+            # One proposal at a time: the partition epoch it names would be outdated by the other.
             and self.proposed is None
             and replica_id not in self.isr
             and progress.log_end_offset >= max(self.high_watermark, self.epoch_start_offset)
@@ -181,6 +185,7 @@ class PartitionState:
             progress = self.followers.get(replica_id)
             if progress is None or progress.log_end_offset >= log_end_offset:
                 continue
+            # A new leader has no fetch of any follower yet: lag counts from its election at the earliest.
             if now_ms - max(progress.caught_up_ms, self.settled_ms) > self.lag_ms:
                 behind.append(replica_id)
         return behind

@@ -51,11 +51,11 @@ class Replica:
         self.leader_epoch = -1
         self.min_insync_replicas = 1
         self.retired = False
-        """Whether this node has a replica of the partition no longer."""
+        """Whether this node no longer has a replica of the partition."""
         self.counted_end = log.log_end_offset
         """What counts of the leader's own log: all of it, or with flush.messages what the device has."""
         self.has_staged = False
-        """Whether something was staged, or found to be a duplicate, since the last commit."""
+        """Whether something was staged since the last commit; a duplicate counts, for its reply waits too."""
         self.acknowledgements = Acknowledgements()
         self.fetch_waiters: dict[FetchWaiter, None] = {}
         self.followed: list[FollowedPartition] = []
@@ -76,6 +76,7 @@ class Replica:
 
     def configure(self, settings: TopicSettings) -> None:
         """Take over the topic's settings."""
+        # Only if they differ: assigning derives the limits of the append path again, and metadata comes often.
         if self.log.config != settings.log:
             self.log.config = settings.log
         self.settings = settings
@@ -86,6 +87,7 @@ class Replica:
     def refresh(self) -> None:
         """Derive what the hot path looks at from state and settings; called after every change of either."""
         state = self.state
+        # A request that began before the replica was removed may still hold it.
         self.leads = state.is_leader and not self.retired
         self.leader_epoch = state.leader_epoch
         self.under_min_isr = state.under_min_isr
@@ -108,23 +110,25 @@ class Replica:
         return log.end_offset_for_epoch(epoch)
 
     def low_watermark(self, cluster: ClusterImage) -> int:
-        """The smallest log start among this leader and its live followers: no record before it can come back."""
+        """The smallest log start among this leader and its live followers, which DeleteRecords waits for."""
         starts = [self.log.log_start_offset]
         for follower, progress in self.state.followers.items():
             broker = cluster.get(follower)
+            # As in Kafka: DeleteRecords does not wait for a fenced broker, which gets the log start when it is back.
             if broker is not None and not broker.fenced:
                 starts.append(progress.log_start_offset)
         return min(starts)
 
     def answer_followers(self) -> None:
         """Answer the fetches of followers now, after a change other than an append: of the log start."""
+        # A copy: an answer may detach an entry.
         for followed in list(self.followed):
             followed.touch()
             if followed.session.parked is not None:
                 followed.session.parked(True)
 
     def retire(self) -> None:
-        """Let go of the partition: no request that waits on it gets anything from here."""
+        """End all waiting requests of a partition that was removed from this node."""
         self.retired = True
         self.leads = self.answers_early = self.commits_alone = False
         self.acknowledgements.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -144,6 +148,7 @@ class Replica:
         if not waiting or waiting[0].required_offset > high_watermark:
             return
         error = ErrorCode.NONE
+        # As in Kafka, checked again at the end: the ISR may have shrunk since the append was accepted.
         if len(self.state.maximal_isr) < self.state.required_in_sync:
             error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         self.acknowledgements.on_committed(high_watermark, error)

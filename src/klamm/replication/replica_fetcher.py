@@ -1,7 +1,7 @@
 """Copies the partitions this node follows from one leader: fetch, apply the answer, fetch again.
 
-One request is always under way, waiting at the leader when there is nothing to copy. When a request has something to
-name meanwhile (a partition came, or a sync is done), a second one is sent at once; the leader then answers the first.
+One request is always in flight, waiting at the leader when there is nothing to copy. If there is something to name
+meanwhile (a partition was added, or a sync is done), a second one is sent at once; the leader then answers the first.
 Records are appended from the buffer they were received into, in the call that received them.
 """
 
@@ -33,9 +33,13 @@ FETCH = 1
 VERSION = 17
 LIST_OFFSETS_VERSION = 9
 LATEST, EARLIEST_LOCAL = -1, -4
+"""Timestamps with a meaning in ListOffsets; -4 (KIP-405) is the first offset on the leader's own disk."""
 IN_FLIGHT_MAX = 2
+"""One that waits at the leader, and one that names what has changed meanwhile."""
 RECONNECT_MS = 20
+"""The first pause before a connection is tried again, doubled up to replica.fetch.backoff.ms."""
 THROTTLE_PAUSE_MS = 100
+"""How long a throttled partition is left out before the rate is checked again."""
 ANSWER_TIMEOUT_MS_MIN = 1000
 
 _INT32 = struct.Struct(">i")
@@ -44,6 +48,7 @@ _SESSION_ERRORS = (
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
+"""A new session is all it takes: the partitions have not failed, so they are not paused."""
 
 Address = tuple[str, int]
 
@@ -90,12 +95,12 @@ class ReplicaFetcher:
         self._schedule()
 
     def remove(self, replica: Replica) -> None:
-        """Copy it no longer."""
+        """Stop copying a partition."""
         self.plan.remove((replica.topic_id, replica.index))
         self._schedule()
 
     def close(self) -> None:
-        """Copy nothing more."""
+        """Stop copying and close the connection."""
         self._closed = True
         for timer in (self._timer, self._watchdog):
             if timer is not None:
@@ -104,6 +109,7 @@ class ReplicaFetcher:
             if task is not None:
                 task.cancel()
         if self._line is not None:
+            # Cleared first: `_on_lost`, which `close` calls, then does nothing.
             line, self._line = self._line, None
             line.close()
 
@@ -121,6 +127,7 @@ class ReplicaFetcher:
             return
         plan = self.plan
         wait_ms = plan.resume(self._clock.monotonic_ms())
+        # One timer for all pauses, moved forward when an earlier one ends first.
         if wait_ms is not None and (self._timer is None or self._timer.when() > self._loop.time() + wait_ms / 1000):
             if self._timer is not None:
                 self._timer.cancel()
@@ -142,6 +149,7 @@ class ReplicaFetcher:
     def _send(self) -> None:
         assert self._line is not None
         self._next_id = number = (self._next_id + 1) & 0x7FFFFFFF
+        # The broker epoch of now, not of when the fetcher began: the leader does not count an earlier one.
         request = self.plan.request(self._replicas.node_id, self._broker_epoch(), number)
         parts: list[Any] = [b"", encode_request_header(RequestHeader(FETCH, VERSION, number, self._client_id))]
         encode_into(request, VERSION, parts)
@@ -176,6 +184,7 @@ class ReplicaFetcher:
             self._connecting = None
             if not self._closed:
                 self._schedule()
+        # Both may have happened while this coroutine waited for its turn.
         if self._closed or line.closed:
             line.close()
             return
@@ -200,6 +209,7 @@ class ReplicaFetcher:
                 self._watch()
 
         config = self._replicas.config
+        # A third of replica.lag.time.max.ms leaves time for two more connections before the leader shrinks the ISR.
         timeout_ms = config.fetch_wait_max_ms + max(config.lag_time_max_ms // 3, ANSWER_TIMEOUT_MS_MIN)
         self._watchdog = self._loop.call_later(min(config.socket_timeout_ms, timeout_ms) / 1000, look)
 
@@ -209,7 +219,9 @@ class ReplicaFetcher:
         log.info("connection to leader lost", leader=self.leader, reason=reason)
         self._line = None
         self._in_flight.clear()
+        # A request may be lost with it: only a full one brings both sides to the same session epoch.
         self.plan.restart()
+        # Not 0, so that a leader which accepts and closes is not connected to in a busy loop.
         self._failures = max(self._failures, 1)
         if not self._closed:
             self._schedule()
@@ -220,6 +232,7 @@ class ReplicaFetcher:
         self._answered += 1
         try:
             number, offset = decode_response_header(frame, FETCH, VERSION)
+            # Kafka answers in the order of requests; anything else is another protocol or a lost frame.
             if not self._in_flight or self._in_flight.popleft() != number:
                 raise ProtocolError("correlation id of no request")
             response, _ = decode(FetchResponse, VERSION, frame, offset)
@@ -229,6 +242,7 @@ class ReplicaFetcher:
                 self._line.close("its answer cannot be read")
             return
         self._apply_response(response)
+        # In the same call, not scheduled: the next fetch is what moves the leader's high watermark.
         self._pump()
 
     def _apply_response(self, response: FetchResponse) -> None:
@@ -249,6 +263,7 @@ class ReplicaFetcher:
             topic_id = topic.topic_id
             for data in topic.partitions:
                 copied = plan.partitions.get((topic_id, data.partition_index))
+                # Removed, promoted to leader, or under a new epoch since the request: its records must not be appended.
                 if copied is not None and copied.current:
                     if self._is_stale(copied):
                         self._apply_stale(copied, data)
@@ -274,6 +289,7 @@ class ReplicaFetcher:
         replica = following.replica
         applied = apply_answer(self._replicas, replica, data)
         if applied is Applied.MOVED:
+            # Not after a truncation: what is left was claimed by an earlier fetch, so it is on the device.
             if replica.awaits_sync and data.diverging_epoch is None:
                 self._sync_first(following)
             elif replica.settings.throttled_followers and self._must_wait(replica):
@@ -283,16 +299,19 @@ class ReplicaFetcher:
             names = replica.settings.throttled_followers
             return len(data.records) if names and data.records is not None and self._is_throttled(replica) else 0
         if applied is Applied.OUT_OF_RANGE:
+            # Held: fetching from the same offset would fail again until the leader's offsets are known.
             following.held = True
-            self._in_background(self._ask_for_offsets(following))
+            self._in_background(self._reset_to_leader_offsets(following))
         elif applied is Applied.FAILED:
             self.plan.pause(following, self._clock.monotonic_ms())
         elif applied is Applied.LOST:
+            # Its log dir fails and the controller assigns new roles; fetching for it would be repeated in vain.
             self.plan.remove(following.key)
         return 0
 
     def _is_throttled(self, replica: Replica) -> bool:
         names, state = replica.settings.throttled_followers, replica.state
+        # KIP-73: a replica in sync is never throttled, or it would fall out of the ISR by it.
         return state.node_id not in state.isr and is_throttled(names, replica.index, state.node_id)
 
     def _must_wait(self, replica: Replica) -> bool:
@@ -319,32 +338,34 @@ class ReplicaFetcher:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _ask_for_offsets(self, following: Following) -> None:
+    async def _reset_to_leader_offsets(self, following: Following) -> None:
         """Look up where the leader's log begins and ends, since it does not contain this log's end."""
         replica = following.replica
         address = self._address(self.leader)
         try:
             if address is None:
                 return
+            # A connection of its own: the fetcher's carries Fetch only, whose answers are matched by order.
             peer = Peer(self._loop, *address, client_id=self._client_id)
             try:
-                start = await self._ask_for_offset(peer, following, EARLIEST_LOCAL)
-                end = await self._ask_for_offset(peer, following, LATEST)
+                start = await self._list_offset(peer, following, EARLIEST_LOCAL)
+                end = await self._list_offset(peer, following, LATEST)
             finally:
                 peer.close()
+            # Leadership may have moved while it was looked up: another leader has another log.
             if following.current:
                 reset_to_leader(replica, start, end)
                 following.held = False
                 self.plan.mark_moved(following)
         except (KlammError, OSError) as error:
-            log.warning("leader offsets not found", partition=str(replica), reason=error)
+            log.warning("leader offsets not available", partition=str(replica), reason=error)
         finally:
             if following.held:
                 following.held = False
                 self.plan.pause(following, self._clock.monotonic_ms())
             self._schedule()
 
-    async def _ask_for_offset(self, peer: Peer, following: Following, timestamp: int) -> int:
+    async def _list_offset(self, peer: Peer, following: Following, timestamp: int) -> int:
         replica = following.replica
         partition = ListOffsetsPartition(
             partition_index=replica.index, current_leader_epoch=following.leader_epoch, timestamp=timestamp

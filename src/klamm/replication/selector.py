@@ -5,7 +5,7 @@ from klamm.replication.replica import Replica
 
 
 def nearest_replica(cluster: ClusterImage, replica: Replica, rack: str, offset: int) -> int:
-    """The leader if it is in the rack or no other replica is, otherwise the in-sync replica there that is furthest."""
+    """The leader if it is in the rack or no other replica is, otherwise the in-sync replica there that has most."""
     state = replica.state
     leader = cluster.get(state.node_id)
     if leader is None or leader.rack == rack:
@@ -15,6 +15,7 @@ def nearest_replica(cluster: ClusterImage, replica: Replica, rack: str, offset: 
         broker = cluster.get(follower)
         if broker is None or broker.fenced or broker.rack != rack or follower not in state.isr:
             continue
+        # Or the consumer would get OFFSET_OUT_OF_RANGE there and reset its position.
         if not max(progress.log_start_offset, 0) <= offset <= progress.log_end_offset:
             continue
         rank = (progress.log_end_offset, progress.caught_up_ms)

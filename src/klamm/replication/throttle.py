@@ -1,10 +1,11 @@
-"""How fast replicas that are not in sync may be copied: bytes over a sliding window of seconds. Pure."""
+"""Replication quota (KIP-73): how fast replicas that are not in sync may be copied, in bytes over a window. Pure."""
 
 from collections import deque
 
 from klamm.storage.config import MAX_LONG
 
 WINDOW_MS = 11_000
+"""Kafka's replication.quota.window.num, 11 samples of replication.quota.window.size.seconds, 1 s each."""
 SAMPLE_MS = 1_000
 
 
@@ -22,6 +23,7 @@ class Throttle:
         self._forget(now_ms)
         if self._samples and now_ms - self._samples[-1][0] < SAMPLE_MS:
             self._samples[-1][1] += size
+        # A sample per second bounds the deque, however small the pieces are.
         else:
             self._samples.append([now_ms, size])
         self._total += size
