@@ -1,7 +1,7 @@
 """One client connection: bytes in, frames to the handler, replies out in request order.
 
-Requests of one connection are handled as they arrive; a reply that is not ready yet holds back those behind it. When
-the peer does not take its replies, or too many requests wait, the connection is not read until that has changed.
+Requests of one connection are handled as they arrive; a reply that is not ready yet holds back those behind it. While
+the peer does not read its replies, or too many requests wait, the connection is not read: TCP then slows the peer down.
 """
 
 import socket
@@ -31,7 +31,7 @@ REPLIES_PER_TURN_MAX = 128
 """Replies that may gather before they are sent; small requests can have large replies, and many fit in a buffer."""
 
 SEND_BYTES_PER_TURN = 4 * 1024 * 1024
-"""What one connection may send before the others get their chance."""
+"""What one connection may send before others are served; a consumer with fast disks would keep the loop for itself."""
 
 
 class FileRegion(Protocol):
@@ -59,7 +59,7 @@ class FrameHandler(Protocol):
         """Handle the frame in `view[start:end]`, which is borrowed until the turn ends."""
 
     def closed(self, channel: "Channel") -> None:
-        """The connection is gone; forget what was kept for it."""
+        """Drop the state of a connection that is closed."""
 
 
 class Slot:
@@ -77,7 +77,7 @@ class Slot:
         self._channel.slot_filled()
 
     def abandon(self) -> None:
-        """The reply cannot be made: close the connection, since all replies behind it would wait for ever."""
+        """Close the connection because the reply cannot be made: all replies behind it would wait for ever."""
         self._channel.close("a reply could not be made")
 
 
@@ -114,6 +114,7 @@ class Channel:
         self._turn = server.turn
         self._handled_turn = -1  # the turn whose commit may borrow frames of the receive buffer
         self._sock = sock
+        # Kept: `fileno` of a closed socket is -1, and the watcher must be given the number it was registered with.
         self._fd = sock.fileno()
         self._received = BorrowedFrames(REQUEST_BYTES_MIN, server.config.request_bytes_max)
         self._out: list[Part] = []
@@ -147,6 +148,7 @@ class Channel:
             # overwrite them; the socket is still readable after it.
             return
         received = self._received
+        # One read a turn, also when more has come: other connections have their share of the turn.
         try:
             count = self._sock.recv_into(received.room())
         except (BlockingIOError, InterruptedError):
@@ -176,13 +178,16 @@ class Channel:
                 received.put_back(end)
                 self.pause_reading()
                 return
+        # After the whole frames before it: their requests are sound, and their replies are queued.
         if received.complaint:
             self.close(received.complaint)
+        # A large frame on its way: one wake-up when all of it is there instead of one per segment.
         elif received.lacking >= LARGE_BYTES or self._low_water:
             self._set_low_water()
 
     def _set_low_water(self) -> None:
         size = self._received.low_water
+        # A system call, so only when it changes.
         if size != self._low_water:
             self._low_water = size
             gather(self._sock, size or 1)
@@ -199,15 +204,16 @@ class Channel:
         self.pause_reading()
 
     def release(self) -> None:
-        """Go on with the requests behind the one that was held for."""
+        """Continue with the requests behind the one that was held for."""
         self._held = False
         if not self.closed:
             self.resume_reading()
 
     def resume_reading(self) -> None:
-        """Take requests again, unless something else keeps it from that; replies leave when the turn ends."""
+        """Take requests again if no other reason to pause is left; replies leave when the turn ends."""
         if self._held:
             return
+        # The end of the input was read before the pause: no request follows, only the last replies.
         if self._finishing:
             self._finish()
             return
@@ -222,14 +228,14 @@ class Channel:
         self._handle_frames()
 
     def shrink(self) -> None:
-        """Give a grown buffer back; called when the connection has been quiet."""
+        """Free a grown buffer; called when the connection has been quiet."""
         self._received.shrink(BUFFER_IDLE_BYTES_MAX)
 
     @property
     def idle(self) -> bool:
-        """Whether no request is being worked on; replies that the peer does not take do not keep it alive.
+        """Whether no request is being handled; replies that the peer does not read do not keep the connection open.
 
-        A peer that sends nothing more is most often gone, so requests it still waits for do not keep it either.
+        A peer that has ended its input is most often gone, so requests it still waits for do not keep it open either.
         """
         return not self._slots or self._finishing
 
@@ -260,7 +266,7 @@ class Channel:
             self._turn.mark(self)
 
     def defer(self) -> Slot:
-        """Keep the place of a reply that is made later."""
+        """Reserve the place of a reply that is made later."""
         slot = Slot(self)
         self._slots.append(slot)
         return slot
@@ -281,6 +287,7 @@ class Channel:
         self.dirty = False
         if self.closed:
             return
+        # While the socket is full another attempt would only cost a system call.
         if not self._awaiting_write:
             self._send()
         if not self._reading:
@@ -301,7 +308,7 @@ class Channel:
             self._server.watcher.remove_writer(self._fd)
 
     def _send_more(self, rest: "_RegionRest") -> bool:
-        """The short way for a large region on its way out; True while the peer has not taken all of it."""
+        """Send more of a large region without the general queue; True while some of it is left."""
         try:
             sent = self._server.sendfile(self._fd, rest.fileno(), rest.position, rest.length)
         except (BlockingIOError, InterruptedError):
@@ -331,13 +338,13 @@ class Channel:
         if done:
             self.active_tick = self._server.tick
         elif not self._awaiting_write:
-            # A peer that does not take its replies is not read: its requests would fill memory with more of them.
+            # A peer that does not read its replies is not read: its requests would fill memory with more of them.
             self._awaiting_write = True
             self._server.watcher.add_writer(self._fd, self._on_writable)
             self.pause_reading()
 
     def _send_queued(self) -> bool:
-        """Send in order; True once nothing is left, False when this connection has had its share."""
+        """Send in order; True once nothing is left, False when the socket or the budget of the turn is full."""
         out = self._out
         # One small reply is the common case by far, and a turn may have thousands of them.
         if len(out) == 1 and isinstance(out[0], (bytes, bytearray)):
@@ -346,6 +353,7 @@ class Channel:
             if sent == len(data):
                 out.clear()
                 return True
+            # A view, not a slice: a large reply would be copied again with every part that is sent.
             out[0] = memoryview(data)[sent:]
             return False
         budget = SEND_BYTES_PER_TURN
@@ -359,10 +367,11 @@ class Channel:
         return True
 
     def _send_front(self, out: list[Part]) -> int:
-        """Send what is first; -1 when the socket did not take all of it, so that it is not tried again in vain."""
+        """Send the first parts; -1 when the socket did not take all of them and is full."""
         front = out[0]
         if not isinstance(front, (bytes, bytearray, memoryview)):
             return self._send_region(out, front)
+        # Joined into one send: copying small parts costs less than a system call for each.
         count = 1
         while count < len(out) and isinstance(out[count], (bytes, bytearray, memoryview)):
             count += 1
@@ -385,6 +394,7 @@ class Channel:
         if sent == region.length:
             del out[0]
             return sent
+        # 0 bytes and no error: the file was truncated below a region that was promised to the peer.
         if sent == 0:
             raise OSError(0, "the file ended before the bytes of the reply")
         rest = region if isinstance(region, _RegionRest) else _RegionRest(region, region.position, region.length)
@@ -408,7 +418,7 @@ class Channel:
         self.flush()
 
     def _finish(self) -> None:
-        """The peer sends nothing more, but may still read: it gets the replies it is owed, then the connection ends."""
+        """End the connection after the last reply: the peer sends nothing more, but may still read (half-closed)."""
         if self._slots or self._out:
             self.pause_reading()
             self._finishing = True
@@ -426,7 +436,7 @@ class Channel:
             self.end("the peer had closed it")
 
     def _on_drained(self) -> None:
-        """Throw away what the peer still sends, until it ends the connection too."""
+        """Discard what the peer still sends, until it ends the connection too."""
         try:
             received = self._sock.recv_into(self._received.room())
         except (BlockingIOError, InterruptedError):
@@ -437,14 +447,15 @@ class Channel:
             self.end("both sides closed it")
 
     def close(self, reason: str) -> None:
-        """Drop the connection and the replies it owes by a decision of the node, which is logged with its reason."""
+        """Close the connection by a decision of this node, which is logged with its reason; queued replies are lost."""
         if not self.closed:
             log.info("connection closed", decided_by="node", **self._end_fields(reason))
             self._close()
 
     def end(self, reason: str) -> None:
-        """Drop the connection because the peer or the network ended it, or both sides agreed to."""
+        """Close the connection because the peer or the network ended it, or both sides did."""
         if not self.closed:
+            # Clients come and go all the time: only for debugging, and without building the fields otherwise.
             if log.enabled(Level.DEBUG):
                 log.debug("connection closed", decided_by="peer", **self._end_fields(reason))
             self._close()
@@ -463,6 +474,7 @@ class Channel:
         self._sock.close()
         self._out.clear()
         self._slots.clear()
+        # Last: the handler may cancel waiting requests, which come back here and find the channel closed.
         self._server.forget(self)
         self._server.handler.closed(self)
 
@@ -473,6 +485,7 @@ class _RegionRest:
     __slots__ = ("_region", "fileno", "length", "position")
 
     def __init__(self, region: FileRegion, position: int, length: int) -> None:
+        # Held although unused: it keeps the file open while retention may delete the segment.
         self._region = region
         self.fileno = region.fileno
         self.position = position

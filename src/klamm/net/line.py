@@ -13,7 +13,7 @@ from klamm.net.sockets import gather
 from klamm.protocol.framing import BorrowedFrames
 
 BUFFER_IDLE_BYTES_MAX = 1024 * 1024
-"""A larger buffer is given back once it is empty and answers are small again."""
+"""A larger buffer is freed once it is empty and answers are small again."""
 FRAME_BYTES_MIN = 4
 FRAME_BYTES_MAX = 256 << 20
 
@@ -33,14 +33,15 @@ class Line(asyncio.BufferedProtocol):
         self.closed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """asyncio's: the connection stands."""
+        """asyncio's: the connection is established."""
         self._transport = transport  # type: ignore[assignment]
+        # The simulation's transport has no socket to set options of.
         sock = transport.get_extra_info("socket")
         if hasattr(sock, "setsockopt"):
             self._sock = sock
 
     def set_receive_buffer(self, size: int) -> None:
-        """Choose the kernel's receive buffer instead of letting it choose."""
+        """Set the size of the kernel's receive buffer, which ends its automatic tuning."""
         if self._sock is not None:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
 
@@ -62,6 +63,7 @@ class Line(asyncio.BufferedProtocol):
         view = received.view
         for start, end in received.take_frames():
             self._on_frame(view[start:end])
+            # Frames of a connection that was given up must not be applied: their requests are repeated elsewhere.
             if self.closed:
                 return
         if received.complaint:
@@ -72,15 +74,16 @@ class Line(asyncio.BufferedProtocol):
     def data_received(self, data: bytes) -> None:
         """The same for a transport that brings its own bytes."""
         while data and not self.closed:
-            room = self.get_buffer(len(data))
-            size = min(len(room), len(data))
-            room[:size] = data[:size]
+            buffer = self.get_buffer(len(data))
+            size = min(len(buffer), len(data))
+            buffer[:size] = data[:size]
             data = data[size:]
             self.buffer_updated(size)
 
     def _set_low_water(self) -> None:
-        """Let the kernel gather large answers, and give a large buffer back when answers are small again."""
+        """Let the kernel collect large answers, and free a large buffer when answers are small again."""
         size = self._received.low_water
+        # Twice in a row without a large answer: a stream of them keeps its buffer.
         if not size and not self._low_water:
             self._received.shrink(BUFFER_IDLE_BYTES_MAX)
         if size != self._low_water and self._sock is not None:
@@ -97,12 +100,14 @@ class Line(asyncio.BufferedProtocol):
         self._lost(str(exc) if exc is not None else "the other side closed it")
 
     def close(self, reason: str = "closed") -> None:
-        """Give the connection up."""
+        """Close the connection."""
         if self._transport is not None:
+            # Not `close`, which first sends what is queued: the other side may be the reason that nothing moves.
             self._transport.abort()
         self._lost(reason)
 
     def _lost(self, reason: str) -> None:
+        # Once: asyncio calls `connection_lost` after an abort, too.
         if not self.closed:
             self.closed = True
             self._on_lost(reason)

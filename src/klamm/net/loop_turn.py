@@ -51,6 +51,7 @@ class LoopTurn:
 
     def mark(self, channel: Flushable) -> None:
         """Have `channel` flushed at the end of this turn."""
+        # Each channel once a turn: it marks itself only while its `dirty` is not set.
         self._dirty.append(channel)
         if not self.scheduled and not self._committing:  # a reply made ready by the commit leaves right behind it
             self.schedule()

@@ -1,4 +1,4 @@
-"""Outbound connections between nodes, so that a module that sends requests to another node needs no socket.
+"""Outbound connections between nodes: requests in, futures of responses out.
 
     peer = Peer(loop, "127.0.0.1", 9093, client_id="raft-1")
     answer = await peer.ask(VoteRequest(...), 2)
@@ -25,6 +25,7 @@ from klamm.protocol.messages.api_versions import ApiVersionsRequest
 RESPONSE_BYTES_MIN = 4
 """The correlation id."""
 RESPONSE_BYTES_MAX = 256 << 20
+"""Above any response of a node; a larger length is garbage, and must not be allocated."""
 IN_FLIGHT_MAX = 1024
 """Requests of one connection that may wait for their responses."""
 API_VERSIONS_VERSION = 3
@@ -35,7 +36,7 @@ Body = Iterable[bytes | bytearray | memoryview]
 
 
 class PeerGone(ConnectionError):
-    """The other node cannot be reached, or went away before it answered.
+    """The other node cannot be reached, or the connection was lost before it answered.
 
     `refused` means that its machine answered and no process listens at the port.
     """
@@ -107,6 +108,7 @@ class _Link(asyncio.BufferedProtocol):
         if len(self._waiting) >= IN_FLIGHT_MAX:
             raise KlammError(ErrorCode.NETWORK_EXCEPTION, f"{IN_FLIGHT_MAX} requests wait for {self._peer.address}")
         loop = self._peer.loop
+        # Not beyond int32; 1,024 in flight at most, so a number that comes again is free.
         self._next_correlation_id = number = (self._next_correlation_id + 1) & 0x7FFFFFFF
         waiting = _PendingRequest(api_key, version, loop.create_future())
         self._waiting[number] = waiting
@@ -122,7 +124,9 @@ class _Link(asyncio.BufferedProtocol):
             raise RemoteProtocolError(f"a response to request {number}, which is not pending")
         assert waiting.timer is not None
         waiting.timer.cancel()
+        # By the version that was sent: the header of a flexible response has tagged fields, that of ApiVersions never.
         _, offset = decode_response_header(frame, waiting.api_key, waiting.version)
+        # The caller may have been cancelled while it waited.
         if not waiting.future.done():
             waiting.future.set_result(frame[offset:])
 
@@ -179,7 +183,7 @@ class Peer:
         self.refused = False
         """Whether the last attempt to connect was refused: the machine is there, the process is not."""
         self.on_closed: Callable[[], None] | None = None
-        """Called when an established connection ends for whatever reason but `close`."""
+        """Called when an established connection ends, except by `close`."""
         self._request_timeout_ms = request_timeout_ms
         self._connect_timeout_ms = connect_timeout_ms
         self._backoff_ms = reconnect_backoff_ms
@@ -192,15 +196,15 @@ class Peer:
 
     @property
     def address(self) -> str:
-        """Host and port, for sentences."""
+        """Host and port, for messages."""
         return f"{self.host}:{self.port}"
 
     @property
     def connected(self) -> bool:
-        """Whether a connection stands."""
+        """Whether a connection is established."""
         return self._link is not None
 
-    # asking
+    # Requests
 
     async def ask(self, request: Any, version: int | None = None, *, timeout_ms: int | None = None) -> Any:
         """The answer to a request; `version` None is the newest both sides speak.
@@ -210,6 +214,7 @@ class Peer:
         """
         api = BY_NAME[type(request).__name__.removesuffix("Request")]
         link = await self.connect()
+        # Per connection: the node at the address may have been upgraded between two of them.
         if version is None:
             version = await self._common_version(link, api)
         body: list[Any] = []
@@ -233,6 +238,7 @@ class Peer:
 
     async def _common_version(self, link: _Link, api: Api) -> int:
         if link.versions is None:
+            # Concurrent requests share one ApiVersions.
             if link.asking_versions is None:
                 link.asking_versions = self.loop.create_future()
                 link.asking_versions.add_done_callback(_retrieve_exception)
@@ -255,6 +261,7 @@ class Peer:
             answer = await self._send(link, API_VERSIONS, API_VERSIONS_VERSION, body, None)
             response, _ = decode(api.response, API_VERSIONS_VERSION, answer)
             link.versions = {served.api_key: (served.min_version, served.max_version) for served in response.api_keys}
+        # Also when cancelled: the others that wait for this exchange must not wait for ever.
         except BaseException:
             asking, link.asking_versions = link.asking_versions, None
             if asking is not None and not asking.done():
@@ -263,7 +270,7 @@ class Peer:
         if not link.asking_versions.done():
             link.asking_versions.set_result(None)
 
-    # connecting
+    # Connecting
 
     async def connect(self) -> _Link:
         """The connection, made if there is none; concurrent callers share one attempt. PeerGone when it fails."""
@@ -274,6 +281,7 @@ class Peer:
         if self._connecting is None:
             self._connecting = self.loop.create_task(self._connect(), name=f"connect {self.address}")
             self._connecting.add_done_callback(self._attempted)
+        # Shielded: a caller that is cancelled must not cancel the attempt that others wait for.
         return await asyncio.shield(self._connecting)
 
     def _attempted(self, task: "asyncio.Task[_Link]") -> None:
@@ -290,6 +298,7 @@ class Peer:
                 _, link = await self.loop.create_connection(partial(_Link, self), self.host, self.port)
         except (OSError, TimeoutError) as error:
             self.refused = _is_refused(error)
+            # 10 doublings are beyond the limit, and keep the shift from growing without bound.
             backoff = min(self._backoff_ms << min(self._failures, 10), self._backoff_max_ms)
             self._failures += 1
             self._not_before = self.loop.time() + backoff / 1000
@@ -297,6 +306,7 @@ class Peer:
             raise PeerGone(f"{self.address} cannot be reached: {why}", refused=self.refused) from error
         self.refused = False
         self._failures = 0
+        # Closed while the connection was being made.
         if self._closed:
             link.close("closed")
             raise PeerGone(f"the connection to {self.address} is closed for good")
@@ -305,16 +315,16 @@ class Peer:
         return link
 
     def link_closed(self, link: _Link) -> None:
-        """A connection of this peer ended."""
+        """Forget a connection that ended; the next request makes another."""
         if self._link is link:
             self._link = None
             if self.on_closed is not None and not self._closed:
                 self.on_closed()
 
     def disconnect(self) -> None:
-        """Give up the present connection; the next request makes another."""
+        """Close the present connection; the next request makes another."""
         if self._link is not None:
-            self._link.close(f"the connection to {self.address} was given up")
+            self._link.close(f"the connection to {self.address} was closed by this node")
 
     def close(self) -> None:
         """Close for good; pending requests fail with PeerGone."""

@@ -1,8 +1,8 @@
 """An event loop that handles our connections while it waits, so that a turn needs one wait and not two.
 
-asyncio wraps every ready socket in a handle, and what is scheduled meanwhile runs only after another look at the
+asyncio wraps every ready socket in a handle, and what is scheduled meanwhile runs only after another poll of the
 sockets. Here the loop's selector calls the connections itself as soon as the wait is over, ends the turn, and returns
-to asyncio what is asyncio's. Timers, tasks and signals are untouched; any other loop works too, at a higher price.
+to asyncio what is asyncio's. Timers, tasks and signals are untouched; any other loop works too, at a higher cost.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ Callback = Callable[[], None]
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 
 TURNS_MAX = 64
-"""Turns that may follow one another before asyncio looks after itself, and tidies its timers."""
+"""Turns that may follow one another before asyncio runs its own part, such as removing cancelled timers."""
 
 
 class _Watch:
@@ -179,7 +179,7 @@ class Poller(BaseSelector):
             turn.end()
         return bool(events), ready
 
-    # What asyncio asks of a selector
+    # The interface of a selector, for asyncio
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> SelectorKey:
         """Watch something for asyncio."""
@@ -207,7 +207,7 @@ class Poller(BaseSelector):
         return self._keys[fileobj if isinstance(fileobj, int) else fileobj.fileno()]
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Watch nothing more."""
         self._epoll.close()
         self._keys.clear()
         self._watched.clear()

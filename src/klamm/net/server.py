@@ -19,7 +19,7 @@ from klamm.telemetry.log import get_logger
 log = get_logger("net")
 
 ACCEPTS_PER_TURN = 64
-"""Connections taken from a listener before other work gets its chance."""
+"""Connections accepted from a listener before other work of the loop; a flood of them must not stop the node."""
 
 LOOPBACK_SEND_BUFFER_BYTES = 300 * 1024
 """For peers on this machine: bytes on their way are still in the cache when the peer copies them. 75 KB made the two
@@ -27,7 +27,7 @@ sides wait for each other (librdkafka reads a third less), a megabyte falls out 
 kernel's own tuning does better."""
 
 IDLE_CHECKS = 4
-"""How often within connections.max.idle.ms quiet connections are looked for."""
+"""How often within connections.max.idle.ms connections are checked for being idle."""
 
 LEAVE_CHECK_S = 0.005
 
@@ -88,7 +88,7 @@ class NetServer:
         return len(self._channels)
 
     def bind(self, name: str, host: str, port: int) -> tuple[str, int]:
-        """Take an address without serving it yet, so that a taken port is known before anything is touched."""
+        """Bind an address without serving it yet, so that a taken port is found before anything changes on disk."""
         try:
             sock = self.sockets.listen(
                 host,
@@ -107,13 +107,12 @@ class NetServer:
 
         May be called again for others.
         """
-        first = not hasattr(self, "handler")
         self.handler = handler
         for name in contexts if contexts is not None else self._listeners:
             context = (contexts or {}).get(name)
             sock = self._listeners[name]
             self.loop.add_reader(sock.fileno(), self._accept, name, sock, context)
-        if first:
+        if self._reaper is None:
             self._schedule_reaper()
 
     def _accept(self, name: str, listener: socket.socket, context: object) -> None:
@@ -123,7 +122,8 @@ class NetServer:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # Out of descriptors: the peer stays in the backlog; look again shortly rather than spin.
+                # Out of descriptors: the peer stays in the backlog, and its listener stays readable. Accepting pauses,
+                # or the loop would spin.
                 log.warning("accept failed", listener=name, reason=error.strerror)
                 self.loop.remove_reader(listener.fileno())
                 self.loop.call_later(0.5, self._accept_again, name, listener, context)
@@ -135,6 +135,7 @@ class NetServer:
                 sock.close()
                 continue
             sock.setblocking(False)
+            # Replies of a turn are sent with one call, so Nagle's algorithm would only delay the last segment.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             send_buffer = self.config.send_buffer_bytes
             if send_buffer <= 0 and (ip.startswith("127.") or ip == "::1"):
@@ -165,11 +166,12 @@ class NetServer:
         return ""
 
     def forget(self, channel: Channel) -> None:
-        """A channel has closed."""
+        """Stop counting a channel that has closed."""
         if channel in self._channels:
             del self._channels[channel]
             ip = channel.peer_address[0]
             self._per_ip[ip] -= 1
+            # Or every address that ever connected would stay in memory.
             if not self._per_ip[ip]:
                 del self._per_ip[ip]
 
@@ -178,6 +180,7 @@ class NetServer:
         self._reaper = self.loop.call_later(interval, self._reap)
 
     def _reap(self) -> None:
+        # Ticks instead of times: a request costs the connection no look at the clock.
         self.tick += 1
         for channel in list(self._channels):
             quiet = self.tick - channel.active_tick

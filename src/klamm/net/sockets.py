@@ -1,4 +1,4 @@
-"""What the server side of the network asks the operating system for, behind one seam."""
+"""Calls of the operating system for the server side of the network; the simulation replaces them here."""
 
 import os
 import socket
@@ -17,7 +17,9 @@ class Sockets:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
+            # Or a restart fails while connections of the last process are in TIME_WAIT.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Before `listen`: accepted sockets inherit it, and the TCP window scale is fixed by the handshake.
             if receive_buffer_bytes > 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
             sock.bind((host, port))
@@ -30,11 +32,9 @@ class Sockets:
 
 
 def gather(sock: Any, size: int) -> None:
-    """Have the kernel tell of new bytes when there are `size` of them, or the connection ends; 1 for any.
-
-    What has come is acknowledged at once: a peer whose send buffer is full waits for that, and the kernel is in no
-    hurry when it has little to acknowledge.
-    """
+    """Make the socket readable once `size` bytes have come, or the connection ends; 1 for any."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+    # What has come is acknowledged at once: a peer whose send buffer is full waits for that, and the kernel delays the
+    # acknowledgement while the process reads nothing. TCP_QUICKACK is not permanent, so it is set with every change.
     if size > 1 and _QUICKACK is not None:
         sock.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
