@@ -28,7 +28,9 @@ class BatchFile:
                 if len(chunk) < HEADER_SIZE:
                     raise CorruptBatch(f"{len(chunk)} bytes are too few for a batch")
             size = HEADER.unpack_from(chunk, at)[1] + LOG_OVERHEAD
+            # Before anything is read by it: a damaged length must not decide how much memory is allocated.
             if size < HEADER_SIZE or position + size > self.size:
+                # Told apart: preallocated or lost blocks read as zeros, which is not a damaged batch.
                 zeros = not any(chunk[at : at + HEADER_SIZE])
                 raise CorruptBatch("zeros follow" if zeros else f"no batch of {size} bytes fits here")
             if at + size > len(chunk):

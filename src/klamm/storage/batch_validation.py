@@ -57,6 +57,7 @@ def validate(
     loop can wait for.
     """
     batch = _one_batch(data, config, name)
+    # Coordinators write markers, and records of transactions without a sequence of their own.
     if origin is Origin.CLIENT:
         _check_header(batch, name)
     if batch.codec > 4:
@@ -84,6 +85,7 @@ def validate(
     elif changes_codec:
         check = RecordCheck(batch, name)
         batch = _repack(batch, check.passing(_pieces(batch, config, name, inline=False)), check, config, name)
+    # Last: it changes the checksum, which the checks above compare.
     if config.log_append_time:
         if batch.buffer is data:
             batch = BatchView(bytearray(data))
@@ -94,7 +96,8 @@ def validate(
 def has_sound_records(data: memoryview, codec: int, config: LogConfig, name: str) -> bool:
     """Return whether a small packed batch whose header is plain holds the records its header counts.
 
-    `validate` says why when it does not. Raises UnpackElsewhere where it unpacks to more than the loop has time for.
+    `validate` finds the reason when it does not. Raises UnpackElsewhere for one that unpacks to more than
+    INLINE_UNPACKED_BYTES_MAX.
     """
     batch = BatchView(data)
     check = RecordCheck(batch, name, keyed=config.compacted)
@@ -122,12 +125,14 @@ def _one_batch(data: memoryview, config: LogConfig, name: str) -> BatchView:
     batch = BatchView(data)
     if batch.size > len(data):
         raise CorruptBatch(f"the batch for {name} is cut: {len(data)} of {batch.size} bytes")
+    # As Kafka since message format 2: a Produce request has one batch per partition.
     if batch.size < len(data):
         raise RecordRefused(ErrorCode.INVALID_RECORD, f"more than one batch in one append to {name}")
     if batch.base_offset != 0:
         raise RecordRefused(
             ErrorCode.INVALID_RECORD, f"a batch for {name} must have base offset 0, not {batch.base_offset}"
         )
+    # Before the checksum, which would cost the loop time in proportion to the size.
     if batch.size > config.max_message_bytes:
         raise RecordRefused(
             ErrorCode.MESSAGE_TOO_LARGE,
@@ -162,6 +167,7 @@ def _record_check(batch: BatchView, config: LogConfig, now_ms: int, name: str) -
         raise RecordRefused(
             ErrorCode.INVALID_TIMESTAMP, f"the producer set timestamp type LogAppendTime in {name}", errors
         )
+    # The broker's clock replaces the producer's timestamps, so theirs may be anything.
     if config.log_append_time:
         return RecordCheck(batch, name, keyed=config.compacted)
     oldest, newest = _timestamp_range(config, now_ms)
@@ -190,6 +196,7 @@ def _pieces(batch: BatchView, config: LogConfig, name: str, *, inline: bool) -> 
         yield batch.records
         return
     limit = config.unpacked_bytes_max
+    # A topic whose limit is smaller gets its refusal here, and no thread for it.
     inline = inline and limit > INLINE_UNPACKED_BYTES_MAX
     try:
         yield from unpack(batch.codec, batch.records, INLINE_UNPACKED_BYTES_MAX if inline else limit)
@@ -219,6 +226,7 @@ def _raise_for_noted(check: RecordCheck, config: LogConfig, now_ms: int, name: s
         else RecordError(record.offset_delta, f"timestamp {record.timestamp} is outside [{oldest}, {newest}]")
         for record in noted
     )
+    # One error code for the batch, as in Kafka: a timestamp out of range decides when there are both.
     if all(record.keyless for record in noted):
         raise RecordRefused(ErrorCode.INVALID_RECORD, f"{check.noted_count} records for {name} have no key", errors)
     raise RecordRefused(
@@ -230,9 +238,10 @@ def _repack(batch: BatchView, pieces: Iterator[Buffer], check: RecordCheck, conf
     """Return the same records, checked on the way, in a batch of the topic's codec."""
     codec = config.codec
     assert codec is not None
-    room = config.max_message_bytes - HEADER_SIZE
+    # Compressing may make a batch larger: max.message.bytes holds for what is stored, too.
+    packed_bytes_max = config.max_message_bytes - HEADER_SIZE
     try:
-        packed = repack(codec, pieces, config.level(codec), room)
+        packed = repack(codec, pieces, config.level(codec), packed_bytes_max)
     except RecordRefused:
         raise
     except KlammError as error:
@@ -248,6 +257,7 @@ def _repack(batch: BatchView, pieces: Iterator[Buffer], check: RecordCheck, conf
             last_offset_delta=batch.last_offset_delta,
             base_timestamp=batch.base_timestamp,
             max_timestamp=check.largest_timestamp,
+            # Nothing else may be set: control batches do not come here, and the timestamp type is set last.
             attributes=batch.attributes & TRANSACTIONAL | codec,
             producer_id=batch.producer_id,
             producer_epoch=batch.producer_epoch,

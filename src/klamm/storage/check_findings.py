@@ -9,9 +9,9 @@ class Fix(enum.Enum):
 
     CUT = "cut the file there, keeping what follows under another name"
     REBUILD = "rebuild the segment's indexes from its log"
-    REMOVE = "remove the file, which a start makes anew"
-    EPOCHS = "write the file anew from the batches"
-    CHECKPOINT = "write the file anew with the lines that can be read"
+    REMOVE = "remove the file, which a start creates again"
+    EPOCHS = "rewrite the file from the batches"
+    CHECKPOINT = "rewrite the file with the lines that can be read"
     NOTHING = "leave it as it is"
 
 

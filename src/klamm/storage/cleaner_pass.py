@@ -126,7 +126,7 @@ class CleanerPass:
     # --- the first pass ----------------------------------------------------------------------------------------------
 
     def map_keys(self) -> None:
-        """Fill the table from the dirty part, as far as it has room."""
+        """Fill the table from the dirty part, as far as its keys fit."""
         first = self._job.first_dirty_offset
         # Of its own, because the second pass follows the same transactions from the start again.
         transactions = CleanedTransactions(self._job.aborted)
@@ -332,8 +332,8 @@ class CleanerPass:
     def _chunks(self, segment: LogSegment, position: int) -> Iterator[memoryview]:
         """Yield the bytes of a segment, a buffer at a time; the next begins where the kernels stopped (word 0)."""
         file = segment.open_file()
-        room = max(self._job.buffer_bytes, CHUNK_BYTES_MIN)
-        chunk_size = room
+        buffer_bytes = max(self._job.buffer_bytes, CHUNK_BYTES_MIN)
+        chunk_size = buffer_bytes
         while position < segment.size:
             if self._job.stop.is_set():
                 raise CleanerStopped
@@ -341,7 +341,8 @@ class CleanerPass:
             chunk = file.pread(min(chunk_size, segment.size - position), position)
             yield memoryview(chunk)
             used = self._words[layout.INPUT_AT]
-            chunk_size = room
+            chunk_size = buffer_bytes
+            # Not one whole batch was in it: read again with the size that its header names.
             if used == 0:
                 chunk_size = HEADER.unpack_from(chunk)[1] + LOG_OVERHEAD if len(chunk) >= HEADER_SIZE else 0
                 if chunk_size <= len(chunk) or position + chunk_size > segment.size:

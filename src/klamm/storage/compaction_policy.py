@@ -59,11 +59,13 @@ def plan_compaction(
     now_ms: int,
 ) -> CompactionPlan:
     """Plan the pass a log would get now. `cleaned_offset` is where the last one ended, if that is known."""
+    # A checkpoint outside of the log is older than a truncation or a deletion: everything is dirty again.
     dirty_from = log_start_offset
     if cleaned_offset is not None and log_start_offset <= cleaned_offset <= log_end_offset:
         dirty_from = cleaned_offset
     end = segments[-1].end_offset if segments else dirty_from
     stable = max(last_stable_offset, dirty_from)
+    # By whole segments, as in Kafka: the first that may not be cleaned ends the range.
     for segment in segments:
         young = (
             config.min_compaction_lag_ms > 0
@@ -75,6 +77,7 @@ def plan_compaction(
             break
     dirty = [s for s in segments if s.end_offset > dirty_from and s.base_offset < end]
     limit = now_ms - config.max_compaction_lag_ms
+    # The first timestamp stands for all of a segment: reading more of it would cost as much as cleaning.
     return CompactionPlan(
         dirty_from,
         end,
@@ -88,6 +91,7 @@ def group_segments(segments: Sequence[ClosedSegment], config: LogConfig) -> list
     """Return indexes of segments to merge: neighbours whose bytes and indexes fit together in one segment."""
     groups: list[list[int]] = []
     size = index_size = 0
+    # By the sizes before cleaning, which only shrink; offsets in an index are relative to the base and 32 bits wide.
     for i, segment in enumerate(segments):
         fits = (
             groups
@@ -111,6 +115,7 @@ class CleanedTransactions:
     """
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
+        # Of several segments, which may name the same transaction; the next one to begin is last.
         self._ahead = sorted(set(aborted), key=attrgetter("first_offset"), reverse=True)
         self._aborted: dict[int, tuple[AbortedTxn, bool]] = {}
         """Producer id -> its aborted transaction here, and whether data of it was met."""
@@ -136,6 +141,7 @@ class CleanedTransactions:
             self._committed.discard(producer_id)
             return idle
         txn, met = self._aborted.pop(producer_id, (None, False))
+        # Kept while its data may be read: without the entry a read_committed reader would return aborted records.
         if txn is not None and met:
             self.retained.append(txn)
         return not met

@@ -60,6 +60,7 @@ class LogConfig:
     @property
     def unchecked_codecs(self) -> frozenset[int]:
         """Codecs whose batches are stored without decompressing them; none where a rule needs the records."""
+        # Compaction needs keys, and another codec needs the records to compress them again.
         if self.compacted or self.codec is not None:
             return frozenset()
         return frozenset(_CODECS[name] for name in _PACKING_CODECS - self.klamm_checked_codecs)
@@ -93,6 +94,7 @@ class LogConfig:
             value = values.get(name.replace("_", "."))
             if value is not None:
                 known[name] = frozenset(value) if isinstance(value, tuple) else value
+        # Kafka's tests use it to go below the minimum of segment.bytes.
         if values.get("internal.segment.bytes"):
             known["segment_bytes"] = values["internal.segment.bytes"]
         return cls(**known)  # type: ignore[arg-type]
@@ -124,6 +126,6 @@ class StorageConfig:
     retention_check_interval_ms: int = 300_000
     cleaner: CleanerConfig = field(default_factory=CleanerConfig)
     vital_dirs: tuple[str, ...] = ()
-    """Log dirs without which a node cannot go on: that of the metadata log."""
+    """Log dirs whose failure stops the node: that of the metadata log."""
     metadata_only_dirs: tuple[str, ...] = ()
     """Log dirs that get no partitions."""

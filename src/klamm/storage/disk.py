@@ -1,4 +1,4 @@
-"""File access of storage: the operating system's calls behind one seam, and file descriptors that close themselves.
+"""File access of storage: the calls of the operating system in one class, and file descriptors that close themselves.
 
 Every call that touches the disk goes through a `Disk`, so that a test can let one fail and a simulation can replace
 them all.
@@ -74,6 +74,7 @@ class Disk:
 
     def write_file(self, path: str, data: bytes | bytearray | memoryview, *, sync: bool = False) -> None:
         """Replace a file's content in place."""
+        # For files that recovery can rebuild: a crash in between leaves a torn one. `replace_file` is for the others.
         fd = self.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
             write_all(self, fd, data, 0)
@@ -88,6 +89,7 @@ class Disk:
         temporary = path + ".tmp"
         self.write_file(temporary, data, sync=sync)
         self.rename(temporary, path)
+        # The rename is in the directory: without this a power loss may bring the old file back.
         if sync:
             self.sync_dir(os.path.dirname(path))
 
@@ -116,6 +118,7 @@ class Disk:
         if syncfs is None:
             return False
         fd = self.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # One call instead of an fsync per file, for a clean stop with very many logs.
         try:
             error = syncfs(fd)
         finally:
@@ -151,6 +154,7 @@ def _syncfs() -> Callable[[int], int] | None:
 def write_all(disk: Disk, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
     """Write all of `data` at `position`, however many calls it takes."""
     view = memoryview(data)
+    # pwrite may write less than it is given, on a nearly full disk or after a signal.
     while view:
         written = disk.pwrite(fd, view, position)
         position += written

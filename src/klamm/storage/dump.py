@@ -64,6 +64,7 @@ def dump_file(path: str, *, records: bool = False, metadata: Decoder | None = No
 
 
 def _batches(path: str, name: str, records: bool, metadata: Decoder | None) -> Iterator[Row]:
+    # The folder names the topic, which decides how its records are decoded.
     topic = os.path.basename(os.path.dirname(os.path.abspath(path))).rpartition("-")[0]
     if name.endswith(".checkpoint"):
         topic = "__cluster_metadata"

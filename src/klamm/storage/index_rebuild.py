@@ -30,12 +30,14 @@ def build_indexes(segment: "LogSegment") -> tuple[OffsetIndex, TimeIndex]:
             raise CorruptBatch(f"{segment!r} holds no batch at {position}")
         if batch.max_timestamp > largest[0]:
             largest = (batch.max_timestamp, batch.last_offset)
+        # As an append would have: the batch that begins after the interval gets the entry.
         if unindexed > INTERVAL_BYTES:
             index.append(batch.last_offset, position)
             times.maybe_append(*largest)
             unindexed = 0
         unindexed += batch.size
         position += batch.size
+    # The last entry of a closed segment is its largest timestamp, by which retention decides.
     times.maybe_append(*largest)
     return index, times
 

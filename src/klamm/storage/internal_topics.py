@@ -119,6 +119,7 @@ def _decode_keyed(
         fields = {"type": keys[kind].__name__.removesuffix("Key"), "key": plain(decode(keys[kind], 0, key, 2)[0])}
         if value is None:
             return {**fields, "value": None}
+        # Keys have one version for ever, since compaction compares their bytes; values carry theirs.
         (version,) = _INT16.unpack_from(value)
         return {**fields, "version": version, "value": plain(decode(values[kind], version, value, 2)[0])}
     except (RemoteProtocolError, CorruptBatch, LookupError, ValueError, ArithmeticError):

@@ -55,6 +55,7 @@ class LeaderEpochs:
 
     def correct(self, epoch: int, offset: int) -> None:
         """Take the epoch of `offset` from its batch; for recovery, which writes the file once at its end."""
+        # -1: a batch that was written before leader epochs existed.
         if epoch < 0:
             return
         kept = len(self._epochs)
@@ -119,6 +120,7 @@ class LeaderEpochs:
     def truncate_from_start(self, start_offset: int) -> None:
         """Remove epochs that ended before `start_offset`; the one that contains it now starts there."""
         count = bisect_right(self._starts, start_offset)
+        # The epoch of the first record that is left stays, or a follower would not find where it begins.
         if count > 1 or (count and self._starts[0] != start_offset):
             del self._epochs[: count - 1], self._starts[: count - 1]
             self._starts[0] = start_offset
@@ -137,6 +139,7 @@ class LeaderEpochs:
     def flush(self) -> None:
         """Write the checkpoint without a sync: `LogFlusher` syncs it before the recovery point passes a new epoch."""
         self.written += 1
+        # It is called for every new leader epoch of every partition: a sync each would block the loop.
         write_lines(self._disk, self.path, self.entries(), sync=False)
 
     def _insert(self, epoch: int, start_offset: int) -> bool:

@@ -143,8 +143,8 @@ class LogCleaner:
     # --- choosing ----------------------------------------------------------------------------------------------------
 
     def _start_passes(self, logs: Iterable[Log]) -> None:
-        room = self.config.threads - len(self._running)
-        if room <= 0:
+        free_threads = self.config.threads - len(self._running)
+        if free_threads <= 0:
             return
         # A log is in one pass at a time: two would rewrite the same segments.
         excluded = {running.log for running in self._running} | self._damaged | self._paused
@@ -157,7 +157,7 @@ class LogCleaner:
                     candidates.append((plan, log))
         for plan, log in sorted(candidates, key=_dirty_ratio, reverse=True):
             try:
-                room -= room > 0 and self.start(log, plan, now)
+                free_threads -= free_threads > 0 and self.start(log, plan, now)
             except CorruptBatch as error:
                 self._exclude_damaged(log, error)
 
@@ -231,7 +231,7 @@ class LogCleaner:
         cleaner_pass.map_keys()
         # Without this, the same pass would be planned again and again and never make progress.
         if cleaner_pass.map_end <= job.first_dirty_offset < job.end_offset:
-            raise CorruptBatch("log.cleaner.dedupe.buffer.size has no room for the keys of a single batch")
+            raise CorruptBatch("log.cleaner.dedupe.buffer.size is too small for the keys of one batch")
         for segments in cleaner_pass.groups():
             group = cleaner_pass.rewrite(segments)
             try:

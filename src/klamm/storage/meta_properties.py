@@ -24,6 +24,7 @@ def read_meta_properties(disk: Disk, log_dir: str) -> MetaProperties | None:
     path = os.path.join(log_dir, META_PROPERTIES)
     try:
         text = disk.read_file(path).decode()
+    # Any other error is raised: a folder that cannot be read must not be taken for an empty one and formatted.
     except FileNotFoundError:
         return None
     values = {}

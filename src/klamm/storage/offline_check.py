@@ -87,6 +87,7 @@ def partition_tasks(folders: list[str]) -> list[Task]:
         inner = [os.path.join(folder, name) for name in names if _is_partition(os.path.join(folder, name))]
         if not inner and META_PROPERTIES not in names:
             raise ConfigError(f"{folder} holds no data of a node: no {META_PROPERTIES} and no partitions")
+        # Only then are the indexes on disk complete: those of an active segment live in memory.
         clean = CLEAN_SHUTDOWN in names
         cleaned = _partitions_in(os.path.join(folder, CLEANER_OFFSET))
         tasks += [_task(path, clean=clean, cleaned=cleaned) for path in inner]
@@ -119,12 +120,14 @@ def inspect_partition(task: Task, on_progress: OnProgress = _ignore_progress) ->
     if epochs.damaged:
         findings.add(epochs.path, "it cannot be read", Fix.EPOCHS)
     producers = _producers_at(disk, folder, bases, names)
-    knows_producers = bases[:1] == [0] or bool(producers.entries)
+    # Without a snapshot at the first segment, transactions may have begun before it, unseen.
+    producers_complete = bases[:1] == [0] or bool(producers.entries)
     end_offset, damaged = bases[0] if bases else 0, False
     for i, base in enumerate(bases):
+        # Repair cuts there: offsets after it cannot be compared with anything.
         if damaged:
             path = os.path.join(folder, f"{base:020d}{LOG_SUFFIX}")
-            findings.notes.append(f"{path}: not looked at, because it follows the damage")
+            findings.notes.append(f"{path}: not checked, because it follows the damage")
             continue
         last = i == len(bases) - 1
         if base != end_offset and not task.compacted:
@@ -134,7 +137,7 @@ def inspect_partition(task: Task, on_progress: OnProgress = _ignore_progress) ->
         segment = SegmentCheck(
             folder, base, end, findings, last=last, closed=task.clean, holes=task.compacted, disk=disk
         )
-        end_offset, intact = segment.run(producers, epochs, on_progress, knows_producers=knows_producers)
+        end_offset, intact = segment.run(producers, epochs, on_progress, producers_complete=producers_complete)
         damaged = not intact
     # The end of a damaged log is unknown, so snapshots are not compared with it.
     _check_small_files(disk, folder, names, set(bases), 2**63 if damaged else end_offset, findings)
@@ -160,9 +163,9 @@ def inspect_top(folder: str) -> Findings:
         elif _DELETED.match(name):
             findings.notes.append(f"{path}: a deleted partition, removed by the next start")
         elif _FUTURE.match(name):
-            findings.notes.append(f"{path}: a partition on its way to this folder, the next start goes on with it")
+            findings.notes.append(f"{path}: a replica being moved to this folder, continued by the next start")
         elif _STRAY.match(name):
-            findings.notes.append(f"{path}: waits for an operator")
+            findings.notes.append(f"{path}: a stray partition, kept until an operator removes it")
         elif not _FILES.match(name) and not _is_partition(path):
             findings.notes.append(f"{path}: no part of a node's data")
     if not os.path.exists(os.path.join(folder, META_PROPERTIES)):
@@ -261,7 +264,7 @@ def _check_snapshot(disk: Disk, path: str, offset: int, end_offset: int, finding
         findings.add(path, str(error), Fix.REMOVE)
         return
     if offset > end_offset:
-        findings.add(path, f"it speaks of offset {offset}, the log ends at {end_offset}", Fix.REMOVE)
+        findings.add(path, f"it is for offset {offset}, the log ends at {end_offset}", Fix.REMOVE)
 
 
 def _check_metadata_snapshot(path: str, findings: Findings) -> None:
@@ -291,7 +294,7 @@ def _check_checkpoint(disk: Disk, path: str, findings: Findings) -> None:
                 findings.add(path, f"the line of {topic}-{partition} has a negative number", Fix.CHECKPOINT)
             elif twice and rows.count([topic, partition, offset]) < 2:
                 findings.add(
-                    path, f"offset {offset} of {topic}-{partition} stands there once, not twice", Fix.CHECKPOINT
+                    path, f"offset {offset} of {topic}-{partition} is there once instead of twice", Fix.CHECKPOINT
                 )
     except (StorageFailure, ValueError) as error:
         what = str(error) if isinstance(error, StorageFailure) else f"a line of it cannot be read: {error}"

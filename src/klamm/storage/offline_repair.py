@@ -52,6 +52,7 @@ def make_plan(
     disk = disk or Disk()
     findings = check_folders(folders, on_progress=on_progress)
     steps: list[RepairStep] = []
+    # The order of the steps matters: indexes and epochs are rebuilt from a log that is cut already.
     cut = [problem for problem in findings.problems if problem.fix is Fix.CUT]
     for problem in cut:
         steps += _cut_steps(disk, problem)
@@ -73,6 +74,7 @@ def hold(folders: list[str], disk: Disk | None = None) -> list[LogDir]:
         top = folder if os.path.exists(os.path.join(folder, LOCK)) else os.path.dirname(os.path.abspath(folder))
         if os.path.exists(os.path.join(top, LOCK)) and all(log_dir.path != os.path.abspath(top) for log_dir in held):
             try:
+                # A running node, or Kafka, holds this lock: repairing under it would corrupt what it writes.
                 held.append(LogDir(disk or Disk(), top))
             except BaseException:
                 for log_dir in held:
@@ -90,6 +92,7 @@ def _cut_steps(disk: Disk, problem: LogProblem) -> list[RepairStep]:
     folder, base = _segment_of(path)
     size = os.path.getsize(path)
     steps = []
+    # The newest first: an interruption leaves a log without a hole.
     for name in sorted(os.listdir(folder), reverse=True):
         stem, suffix = os.path.splitext(name)
         if not stem.isdigit():
@@ -115,6 +118,7 @@ def _is_set_aside(path: str, cut: list[LogProblem]) -> bool:
 def _set_aside(disk: Disk, path: str) -> None:
     target = path + ASIDE_SUFFIX
     number = 1
+    # An earlier repair may have set a file of this name aside, and nothing that was cut is ever overwritten.
     while os.path.exists(target):
         number += 1
         target = f"{path}.{number}{ASIDE_SUFFIX}"
@@ -130,6 +134,7 @@ def _cut_name(path: str, position: int) -> str:
 def _cut(disk: Disk, path: str, position: int) -> None:
     """Cut a file, after the rest was copied to another beside it."""
     fd = disk.open(path, os.O_RDWR | os.O_CLOEXEC, 0o644)
+    # O_EXCL: what an earlier cut at this position kept must not be overwritten.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     copy = disk.open(os.path.join(os.path.dirname(path), _cut_name(path, position)), flags, 0o644)
     try:
@@ -166,7 +171,7 @@ def _epochs_step(disk: Disk, path: str) -> RepairStep:
         epochs = read_leader_epochs(segments) if segments is not None else []
         write_lines(disk, path, epochs)
 
-    return RepairStep(f"write {path} anew from the batches", rewrite)
+    return RepairStep(f"rewrite {path} from the batches", rewrite)
 
 
 def _checkpoint_step(disk: Disk, path: str) -> RepairStep:
@@ -181,7 +186,7 @@ def _checkpoint_step(disk: Disk, path: str) -> RepairStep:
         twice = os.path.basename(path) == LOG_START_OFFSET and max(counts.values(), default=0) > 1
         write_lines(disk, path, [row for row, count in counts.items() if count > 1 or not twice], twice=twice)
 
-    return RepairStep(f"write {path} anew with the lines that can be read", rewrite)
+    return RepairStep(f"rewrite {path} with the lines that can be read", rewrite)
 
 
 def _recovery_point_step(disk: Disk, problem: LogProblem) -> RepairStep:
@@ -196,7 +201,7 @@ def _recovery_point_step(disk: Disk, problem: LogProblem) -> RepairStep:
         if points.get(partition, 0) > base:
             write_offsets(disk, path, {**points, partition: base})
 
-    return RepairStep(f"let the recovery point of {partition} be at most {base}", lower)
+    return RepairStep(f"lower the recovery point of {partition} to {base} at most", lower)
 
 
 def rebuild_indexes(disk: Disk, folder: str, base: int, config: LogConfig | None = None) -> None:
@@ -207,6 +212,7 @@ def rebuild_indexes(disk: Disk, folder: str, base: int, config: LogConfig | None
     segment = next(candidate for candidate in segments if candidate.base_offset == base)
     producers = ProducerStates(os.path.basename(folder))
     snapshots = ProducerSnapshots(disk, folder)
+    # Open transactions at the start of the segment decide what its abort markers ended.
     if segment is segments[0]:
         snapshot = snapshots.latest(base, base)
         producers.load(snapshot[1] if snapshot else [])

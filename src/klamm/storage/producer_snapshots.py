@@ -30,6 +30,7 @@ def encode(entries: Iterable[ProducerEntry]) -> bytes:
     """Encode producers as the bytes of a snapshot file."""
     rows = []
     for entry in entries:
+        # A producer of which only a marker is left has no batch, but its epoch still fences older ones.
         last = entry.batches[-1] if entry.batches else None
         rows.append(
             _ENTRY.pack(
@@ -112,6 +113,7 @@ class ProducerSnapshots:
         # A roll right after a clean start: nothing was written since the last one.
         if self._offsets and self._offsets[-1] == offset:
             return
+        # In place and mostly unsynced: one that a crash has torn fails its checksum, and an older one is used.
         try:
             self._disk.write_file(self.path(offset), encode(entries), sync=sync)
         except OSError as error:
@@ -125,6 +127,7 @@ class ProducerSnapshots:
                 continue
             try:
                 return offset, decode(self._disk.read_file(self.path(offset)))
+            # An older snapshot costs a longer replay, nothing else.
             except (CorruptBatch, FileNotFoundError) as error:
                 logger.warning("unreadable producer snapshot removed", path=self.path(offset), reason=error)
                 self.remove(offset)

@@ -38,6 +38,7 @@ GAPS_REFUSED_MS = 60_000
 MAX_SEQUENCE = 2**31 - 1
 MAX_EPOCH = 2**15 - 1
 BATCHES_REMEMBERED = 5
+"""As in Kafka, where an idempotent producer has at most five requests in flight per connection."""
 NO_SEQUENCE = -1
 
 
@@ -145,6 +146,7 @@ class ProducerStates:
     @property
     def first_unstable_offset(self) -> int | None:
         """The first offset of an open or not yet replicated transaction; None when there is none."""
+        # Transactions begin in offset order and the dict keeps it, so the first is the oldest.
         undecided = next(iter(self._ongoing), None)
         if not self._unreplicated:
             return undecided
@@ -172,6 +174,7 @@ class ProducerStates:
     def find_duplicate(self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int) -> BatchMeta | None:
         """The remembered batch with exactly these sequences, if there is one."""
         entry = self.entries.get(producer_id)
+        # Sequences begin at 0 with every epoch: the same numbers of another epoch are other records.
         if entry is None or entry.epoch != epoch:
             return None
         for batch in entry.batches:
@@ -263,6 +266,7 @@ class ProducerStates:
         if entry is not None and origin is not Origin.REPLICATION:
             self._check_marker(entry, batch.producer_epoch, marker.coordinator_epoch, transaction_version)
         entry = self._touch(batch.producer_id, undo)
+        # KIP-890: a marker may carry the bumped epoch, which fences batches of the ended transaction that come late.
         if entry.epoch != batch.producer_epoch:
             entry.batches = ()
             entry.next_sequence = 0
@@ -271,6 +275,7 @@ class ProducerStates:
         entry.last_timestamp = batch.max_timestamp
         first = entry.txn_first_offset
         entry.txn_first_offset = -1
+        # A repeated marker, or one for a transaction that wrote nothing here.
         if first < 0:
             return None
         self._ongoing.pop(first, None)
@@ -308,6 +313,7 @@ class ProducerStates:
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
         """Remove producers that were idle too long and have no transaction open."""
+        # Never one with an open transaction: the last stable offset would pass records that are not decided.
         expired = [
             entry.producer_id
             for entry in self.entries.values()
@@ -376,6 +382,7 @@ class ProducerStates:
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"the marker's epoch {epoch} of {producer} is behind the last seen {entry.epoch}",
             )
+        # A coordinator that was replaced and does not know it: its decision may contradict that of its successor.
         if coordinator_epoch < entry.coordinator_epoch:
             raise KlammError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,

@@ -63,10 +63,10 @@ class SegmentCheck:
         self._epoch_reported = False
 
     def run(
-        self, producers: ProducerStates, epochs: LeaderEpochs, on_progress: OnProgress, *, knows_producers: bool
+        self, producers: ProducerStates, epochs: LeaderEpochs, on_progress: OnProgress, *, producers_complete: bool
     ) -> SegmentEnd:
-        """Check everything; `producers` follows the batches. `knows_producers`: it is complete at the start."""
-        self._knows_producers = knows_producers
+        """Check everything; `producers` follows the batches. `producers_complete`: it has all open transactions."""
+        self._producers_complete = producers_complete
         segment, findings = self._segment, self._findings
         path = segment.path(LOG_SUFFIX)
         position, next_offset, why = 0, segment.base_offset, ""
@@ -79,6 +79,7 @@ class SegmentCheck:
             except CorruptBatch as error:
                 why = str(error)
                 break
+            # Not cut: the records behind a hole are intact, and a repair would lose them.
             if batch.base_offset > next_offset > segment.base_offset and not self._holes:
                 what = f"offsets {next_offset} to {batch.base_offset - 1} are missing before this batch{UNCLEANED}"
                 findings.add(path, what, Fix.NOTHING, at)
@@ -138,12 +139,13 @@ class SegmentCheck:
             _, producer_id, first, last, stable = self._aborts.pop()
             if marker is None or marker.committed or producer_id != batch.producer_id or last != batch.base_offset:
                 self._wrong(TXN_INDEX_SUFFIX, f"no transaction of producer {producer_id} was aborted at {last}")
-            elif aborted is not None and self._knows_producers and (first, stable) != (aborted[1], aborted[3]):
+            elif aborted is not None and self._producers_complete and (first, stable) != (aborted[1], aborted[3]):
                 self._wrong(TXN_INDEX_SUFFIX, f"the transaction aborted at {last} is not the one it names")
         elif aborted is not None:
             self._wrong(TXN_INDEX_SUFFIX, f"the transaction aborted at {aborted.last_offset} is not in it")
 
     def _check_epoch(self, batch: BatchView, epochs: LeaderEpochs, at: int) -> None:
+        # Once per segment: one wrong line of the checkpoint concerns all batches behind it.
         known = epochs.epoch_for_offset(batch.base_offset)
         if 0 <= known != batch.leader_epoch != -1 and not self._epoch_reported and not epochs.damaged:
             self._epoch_reported = True
@@ -164,6 +166,7 @@ class SegmentCheck:
         ):
             if entries:
                 self._wrong(suffix, f"{len(entries)} entries are beyond the end of the log")
+        # A closed segment's last entry is written with the roll, so that retention need not read the log.
         if self._closed and largest >= 0 and self._last_time not in (None, largest):
             self._wrong(TIME_INDEX_SUFFIX, f"it ends with time {self._last_time}, the log with {largest}")
 
@@ -200,6 +203,7 @@ class SegmentCheck:
 
     def _wrong(self, suffix: str, what: str, position: int | None = None) -> None:
         path = self._segment.path(suffix)
+        # The first problem of a file is enough: rebuilding fixes all of them.
         if not any(problem.path == path for problem in self._findings.problems):
             self._findings.add(path, what, Fix.REBUILD, position)
 

@@ -139,9 +139,9 @@ class SegmentScan:
             words[layout.LEADER_EPOCH], words[layout.EPOCH_END_OFFSET] = HEADER.unpack_from(chunk, at)[2], NEVER
         words[layout.INPUT_AT], words[layout.BATCHES_PASSED], words[layout.INDEX_ENTRIES] = at, 0, 0
         # 32 bytes per index entry; at most one per interval, and no batch is smaller than its 61-byte header.
-        room = 32 * (len(chunk) // max(min(self._interval, 1 << 30), 61) + 2)
-        if len(self._marks) < room:
-            self._marks = bytearray(room)
+        marks_bytes = 32 * (len(chunk) // max(min(self._interval, 1 << 30), 61) + 2)
+        if len(self._marks) < marks_bytes:
+            self._marks = bytearray(marks_bytes)
         reason = recovery.check_batches(
             chunk,
             self._segment.base_offset,

@@ -30,6 +30,7 @@ def rename_files(disk: Disk, folder: str, base_offset: int, before: str, after: 
         path = os.path.join(folder, offset_name(base_offset) + suffix)
         try:
             disk.rename(path + before, path + after)
+        # Indexes may be missing, or have been renamed before a crash; without the `.log` there is nothing to swap.
         except FileNotFoundError:
             if suffix == LOG_SUFFIX:
                 raise
@@ -52,6 +53,7 @@ def complete_swaps(disk: Disk, folder: str) -> None:
         for other in _bases(names, LOG_SUFFIX):
             if base <= other < end:
                 remove_files(disk, folder, other, "")
+                # The snapshot at the base stays: the cleaned segment begins with the same producers.
                 if other != base:
                     disk.remove_if_exists(os.path.join(folder, offset_name(other) + SNAPSHOT_SUFFIX))
         rename_files(disk, folder, base, SWAP_SUFFIX, "")

@@ -59,6 +59,7 @@ def read_identity(
                 properties[log_dir.path] = log_dir.identify(cluster_id, node_id)
             except OSError as error:
                 fail_at_start(dirs, log_dir, error, is_vital)
+    # A disk of another node, or mounted in the wrong place, is refused before anything in it is opened.
     known = {meta.cluster_id for meta in properties.values() if meta is not None}
     if len(known) > 1:
         raise ConfigError(f"the data folders belong to different clusters: {', '.join(sorted(known))}")
@@ -121,6 +122,7 @@ class LogLoader:
         for done, (job, log_dir, is_future) in enumerate(jobs, 1):
             try:
                 loaded_logs.append(LoadedLog(job.result(), log_dir, is_future))
+            # The first failure takes the log dir offline; those of its other logs add nothing.
             except (OSError, StorageFailure) as error:
                 if log_dir.failure is None:
                     fail_at_start(dirs, log_dir, error, self._is_vital)
@@ -130,12 +132,14 @@ class LogLoader:
             if loaded.log_dir.failure is not None:
                 loaded.log.close(clean=False)
                 continue
+            # Only now: no thread works on the log any more, and the loop owns it from here.
             loaded.log.advance_high_watermark(loaded.log_dir.saved.marks.get(loaded.log.topic_partition, 0))
             loaded.log.state.cleaned_offset = loaded.log_dir.saved.cleaned.get(loaded.log.topic_partition)
             yield loaded
 
     def _begin(self, log_dir: LogDir, pool: Executor) -> list[tuple[Future[Log], LogDir, bool]]:
         log_dir.load()
+        # Removed with this call: a crash during the start must not look like a clean stop to the next one.
         epoch = log_dir.take_clean_shutdown()
         self.broker_epochs.append(epoch)
         self.leftovers += log_dir.deleted_folders()

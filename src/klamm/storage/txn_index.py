@@ -46,6 +46,7 @@ class TxnIndex:
                 data = self._disk.read_file(self.path)
             except FileNotFoundError:
                 data = b""
+            # A torn entry at the end is from a crash; recovery of the active segment writes it again.
             complete_bytes = len(data) - len(data) % ENTRY_SIZE
             entries = [AbortedTxn(*fields[1:]) for fields in ENTRY.iter_unpack(data[:complete_bytes])]
             ends = [-1, *(txn.last_offset for txn in entries)]
@@ -87,6 +88,7 @@ class TxnIndex:
         for txn in self.entries(verify):
             if txn.last_offset >= start and txn.first_offset < end:
                 transactions.append(txn)
+            # Transactions aborted later began at or after this last stable offset, so beyond the range.
             if txn.last_stable_offset >= end:
                 return transactions, True
         return transactions, False

@@ -1,4 +1,4 @@
-"""Verifying an entry of a transaction index against the batches it speaks of.
+"""Verifying an entry of a transaction index against the batches it refers to.
 
 The index carries no checksum. An entry that is wrong would hide committed records from read_committed readers, so each
 is compared with the log when it is read from the file for the first time.
@@ -12,6 +12,7 @@ from klamm.storage.log_segment import BatchLocation, LogSegment
 from klamm.storage.txn_index import AbortedTxn
 
 _TXN_BATCHES_MAX = 100
+"""How many batches of the log are compared with an entry: it is checked on the loop."""
 _LOOK_BACK_BYTES = 16 * 1024
 """How much of the log before a transaction is searched for an earlier batch of it."""
 
