@@ -33,8 +33,7 @@ class Later:
 
 
 def grouped() -> tuple[GroupSync, Later]:
-    sync, later = GroupSync(), Later()
-    sync.call_on_loop = lambda work: work()
+    sync, later = GroupSync(call_on_loop=lambda work: work()), Later()
     sync._threads = later
     return sync, later
 

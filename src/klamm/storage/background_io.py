@@ -57,7 +57,7 @@ class BackgroundIo:
 
     def sync(self, log: Log, up_to: int) -> None:
         """Make a log durable up to an offset; its recovery point follows with a later tick."""
-        # Every roll and every tick of retention asks for the same sync while it is running.
+        # Every roll and every tick of retention would start the same sync again while it is running.
         if up_to > log.recovery_point and not any(
             log is other and up_to <= end and truncations == log.truncations
             for _, other, end, truncations in self._syncs

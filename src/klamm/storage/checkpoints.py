@@ -5,7 +5,7 @@
     topic partition offset     (offset checkpoints)
     epoch start_offset         (leader-epoch-checkpoint)
 
-and the two `key: value` / `key=value` files beside them: partition.metadata and meta.properties (see properties.py).
+and the two `key: value` / `key=value` files beside them: partition.metadata and meta.properties (`meta_properties`).
 """
 
 import json
@@ -47,7 +47,7 @@ def read_checkpoint(disk: Disk, path: str) -> tuple[list[list[str]], bool]:
         return [], False
     lines = text.splitlines()
     if not lines:
-        # Kafka makes its checkpoints empty and fills them later.
+        # Kafka creates its checkpoints empty and fills them later.
         return [], False
     if not text.endswith("\n"):
         raise UnreadableCheckpoint(f"{path} is cut inside its last line")
@@ -59,7 +59,7 @@ def read_checkpoint(disk: Disk, path: str) -> tuple[list[list[str]], bool]:
     except (IndexError, ValueError) as error:
         raise UnreadableCheckpoint(f"{path} is not a checkpoint file") from error
     if len(rows) != count:
-        raise UnreadableCheckpoint(f"{path} promises {count} lines and has {len(rows)}")
+        raise UnreadableCheckpoint(f"{path} should have {count} lines and has {len(rows)}")
     return rows, lines[1].startswith("+")
 
 

@@ -13,15 +13,17 @@ from klamm.storage.log import Log
 from klamm.storage.thread_pools import Threads, real_threads
 
 Done = Callable[[StorageFailure | None], None]
+CallOnLoop = Callable[[Callable[[], None]], object]
+"""Calls something soon on the loop's thread; safe to call from any thread."""
 THREADS = 8
+"""Syncs of different logs that may run at a time: devices and journals join those that wait together."""
 
 
 class GroupSync:
-    """Owned by the loop's thread; only the syncs themselves run elsewhere."""
+    """Owned by the loop's thread; only syncs run elsewhere. Without `call_on_loop`, callers wait inline."""
 
-    def __init__(self, threads: Threads = real_threads) -> None:
-        self.call_on_loop: Callable[[Callable[[], None]], object] | None = None
-        """Has something called soon on the loop's thread, from any thread. Without one, callers wait inline."""
+    def __init__(self, threads: Threads = real_threads, *, call_on_loop: CallOnLoop | None = None) -> None:
+        self.call_on_loop = call_on_loop
         self.syncs = 0
         """How many syncs were started; divided by the number of appends, this shows how well sharing works."""
         self._make_threads = threads
@@ -45,6 +47,7 @@ class GroupSync:
     def move(self, log: Log, other: Log) -> None:
         """Move the waiting callbacks of a log to the log that has replaced it, which has the same content."""
         waiting = self._waiting.pop(log, [])
+        # A sync of the old log may be under way: it finds no callbacks when it ends, and the new log begins its own.
         if waiting:
             self._waiting[other] = waiting
             if other not in self._busy:

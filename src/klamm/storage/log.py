@@ -158,7 +158,7 @@ class Log:
         self.overwrite_topic_id(topic_id)
 
     def overwrite_topic_id(self, topic_id: bytes) -> None:
-        """Bind the folder to a topic id whatever it says now."""
+        """Bind the folder to a topic id, also one that is bound to another."""
         write_topic_id(self.state.disk, self.path, topic_id)
         self.state.topic_id = topic_id
 
@@ -386,7 +386,7 @@ class Log:
         return truncated
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Delete everything and begin anew at `offset`."""
+        """Delete everything and begin again at `offset`."""
         truncation.truncate_fully(self.state, offset, self.appender.now_ms)
         self.appender.reset_to_log_end()
 

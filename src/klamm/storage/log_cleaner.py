@@ -59,6 +59,7 @@ class LogCleaner:
         checkpoint_writer: Callable[[Log], Callable[[], None]],
         recovery_point_writer: Callable[[Log], Callable[[], None] | None],
         threads: Threads = real_threads,
+        call_on_loop: Callable[[Callable[[], object]], object] | None = None,
     ) -> None:
         self.config = config
         self._disk = disk
@@ -69,8 +70,8 @@ class LogCleaner:
         self._recovery_point_writer = recovery_point_writer
         """Returns what writes the recovery point of a log, None while its closed segments are not durable. Holes that
         compaction makes must be below it: recovery takes a hole beyond it for records that a crash has lost."""
-        self.wake: Callable[[], object] = _ignore_wake
-        """Has `step` called soon on the loop's thread; safe to call from any thread. By default, `tick` has to do."""
+        self.wake: Callable[[], object] = _ignore_wake if call_on_loop is None else partial(call_on_loop, self.step)
+        """Calls `step` soon on the loop's thread, from any thread; without a loop the next `tick` does the work."""
         self._threads = threads(max(config.threads, 1), "klamm-cleaner")
         self._steps: deque[_Step] = deque()
         self._running: list[_Running] = []

@@ -4,7 +4,6 @@ The loop calls `tick` regularly for periodic work (see `housekeeping`). Nothing 
 than renaming a few files takes.
 """
 
-import functools
 import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -34,6 +33,7 @@ from klamm.telemetry.log import get_logger
 logger = get_logger("storage")
 
 _PREFERRED_MAX = 10_000
+"""Bounds what AlterReplicaLogDirs may leave in memory for partitions that are never created."""
 _BITS_DAMAGED_MAX = 6
 """One damaged character of a topic id is six bits. Two random ids are never that similar."""
 
@@ -72,7 +72,7 @@ class LogManager:
         self._preferred: dict[TopicPartition, str] = {}
         """The log dir that partitions get when they are created here (AlterReplicaLogDirs before creation)."""
         self._background = BackgroundIo(self._disk, threads)
-        self.group_sync = GroupSync(threads)
+        self.group_sync = GroupSync(threads, call_on_loop=call_on_loop)
         self.cleaner = LogCleaner(
             config.cleaner,
             self._disk,
@@ -81,6 +81,7 @@ class LogManager:
             checkpoint_writer=self._cleaner_checkpoint,
             recovery_point_writer=self._recovery_point_writer,
             threads=threads,
+            call_on_loop=call_on_loop,
         )
         self.housekeeping = Housekeeping(
             config,
@@ -97,9 +98,6 @@ class LogManager:
             on_truncate=self._on_truncate,
             on_failure=self._on_failure,
         )
-        if call_on_loop is not None:
-            self.group_sync.call_on_loop = call_on_loop
-            self.cleaner.wake = functools.partial(call_on_loop, self.cleaner.step)
         self.on_failure = on_failure
         """Called when a vital log directory, or the last one, failed; the node then stops."""
         self.on_dir_offline = on_dir_offline

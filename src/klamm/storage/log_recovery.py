@@ -88,6 +88,7 @@ def open_log(
 
     suspects = _find_suspects(disk, segments_on_disk, recovery_point, clean=clean)
     kept = checker.check_all(segments_on_disk, suspects, progress)
+    # A rebuilt index is not on the device yet, so a log with suspects counts as not closed cleanly.
     if kept and not (clean and not suspects):
         clean = False
     try:
@@ -114,6 +115,7 @@ def open_log(
             end_offset=end_offset,
             log_start_offset=log_start_offset,
         )
+        # DeleteRecords moved the start beyond records that were never synced: none of what is left may be read.
         for segment in kept:
             segment.remove_files()
         kept, end_offset = [], log_start_offset
@@ -149,7 +151,7 @@ def open_log(
         leader_epochs=epochs,
         log_start_offset=start_offset,
         log_end_offset=end_offset,
-        # Files of checked segments were written anew, so syncing begins with them.
+        # Files of checked segments were rewritten, so syncing begins with them.
         recovery_point=end_offset if clean else min([recovery_point, end_offset, *(s.base_offset for s in suspects)]),
     )
     log = Log(state, now_ms)

@@ -10,6 +10,7 @@ from klamm.storage.segment_list import SegmentList
 from klamm.storage.segment_scan import SegmentScan
 
 _REFILL_BYTES = 8 << 20
+"""Five requests of a producer, at 1 MB each by default, with others between them."""
 
 
 def rebuild_producers(

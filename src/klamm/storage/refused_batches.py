@@ -3,10 +3,10 @@
 Idempotent producers send several batches without waiting. When the first is refused because the disk is full, too few
 replicas are in sync, or this node does not lead yet, and the reason is gone when the next one arrives, that one leaves
 a gap. OUT_OF_ORDER_SEQUENCE_NUMBER is true then, but means that records were lost: librdkafka begins a new epoch and
-sends again whatever is unanswered in *other* partitions, which may be there already and cannot be known for a duplicate
-under the new epoch. And a producer the log does not know yet may begin with any sequence, so the later batch would be
-taken and the first one refused for good. So whatever is ahead of a refused batch gets the same answer it got, until it
-comes again, its producer begins a new epoch, or a minute has passed.
+sends again all unanswered batches of *other* partitions, which may be stored already and are not recognised as
+duplicates under the new epoch. And a producer without state in the log may begin with any sequence, so the later batch
+would be accepted and the first one refused for good. So a batch ahead of a refused one gets the same error, until that
+one is sent again, its producer begins a new epoch, or a minute has passed.
 """
 
 from collections.abc import Mapping
@@ -19,6 +19,7 @@ from klamm.storage.producer_state import ProducerEntry
 MEMORY_MS = 60_000
 """After this time, a gap is answered with OUT_OF_ORDER_SEQUENCE_NUMBER."""
 PRODUCERS_MAX = 1000
+"""Per log; producer ids come from clients, so the memory they take is bounded."""
 _HALF = 2**30
 _WRAP = 2**31
 
@@ -57,7 +58,7 @@ class RefusedBatches:
         # For a producer that the log has no state of, only the refused batches show which comes first.
         if entry is None and known is not None and _is_recent(known, now_ms) and _precedes(known, epoch, sequence):
             return
-        # Bounded, because producer ids come from clients.
+        # The oldest goes: its producer has had the longest time to send the batch again.
         if known is None and len(self._first) >= PRODUCERS_MAX:
             del self._first[next(iter(self._first))]
         self._first[producer_id] = BatchRefusal(epoch, sequence, code, now_ms)

@@ -42,6 +42,7 @@ def segments_to_delete(
     count = 0
     for segment in segments:
         excess -= segment.size
+        # An empty segment holds no record that could still be young.
         expired = by_time and (segment.size == 0 or now_ms - segment.largest_timestamp > config.retention_ms)
         below_start = segment.end_offset <= log_start_offset and not segment.active
         if segment.end_offset > high_watermark or not (expired or below_start or excess >= 0):

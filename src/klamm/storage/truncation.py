@@ -1,6 +1,6 @@
 """Truncating the end of a log: a new leader has another history, or a commit failed half way.
 
-The caller resets the log's appender afterwards; nothing here knows what is staged.
+The caller resets the log's appender afterwards; what is staged is not touched here.
 """
 
 from klamm.storage.config import MAX_LONG
@@ -34,7 +34,7 @@ def truncate_to(state: LogState, offset: int, now_ms: int, *, durable: bool = Fa
 
 
 def truncate_fully(state: LogState, offset: int, now_ms: int) -> None:
-    """Delete everything and begin anew at `offset`."""
+    """Delete everything and begin again at `offset`."""
     state.listener.before_truncate(state)
     segments = state.segments
     old = segments[::-1]
@@ -102,7 +102,7 @@ def _set_end(state: LogState, offset: int, checkpointed: int) -> None:
     if state.cleaned_offset is not None:
         state.cleaned_offset = min(state.cleaned_offset, offset)
     state.log_end_offset = offset
-    # The active segment's index was written anew: syncing begins with it.
+    # The active segment's index was written again: syncing begins with it.
     state.recovery_point = min(state.recovery_point, offset, state.segments.active.base_offset)
     state.high_watermark = min(state.high_watermark, offset)
     state.log_start_offset = min(state.log_start_offset, offset)
