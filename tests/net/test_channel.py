@@ -92,7 +92,7 @@ def test_borrowed_bytes_stay_until_the_turn_ends(data, seed):
     size = st.one_of(st.integers(8, 300), st.integers(8, 120_000), st.sampled_from([90_000, 100_000]))
     sizes = data.draw(st.lists(size, min_size=1, max_size=30))
 
-    async def story():
+    async def run_connection():
         from klamm.net import NetConfig, NetServer
 
         source = random.Random(seed)
@@ -131,7 +131,7 @@ def test_borrowed_bytes_stay_until_the_turn_ends(data, seed):
         await writer.wait_closed()
         server.stop()
 
-    asyncio.run(story())
+    asyncio.run(run_connection())
 
 
 @pytest.mark.asyncio
@@ -236,7 +236,7 @@ async def test_the_log_says_who_ended_a_connection_and_why(serve, capsys):
     configure()  # tests that ran before may have left another level
     net = serve(request_bytes_max=1000)
     peer, other = await net.connect(), await net.connect()
-    await other.send(frame_of(b"somebody"))
+    await other.send(frame_of(b"other peer"))
     await other.receive_frame()
     await peer.send(struct.pack(">i", 2000) + bytes(4))
     port = peer.sock.getsockname()[1]

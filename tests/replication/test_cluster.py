@@ -1,4 +1,4 @@
-"""Three real processes and an unmodified client: what was acknowledged is there once, in order, whoever dies.
+"""Three real processes and an unmodified client: what was acknowledged is there once, in order, whatever is killed.
 
 Breaks when acks=all is answered before the in-sync replicas have the records, when a follower truncates by anything but
 epochs, when a new leader forgets the sequences of producers, or when a replica that came back is let in too early.
@@ -86,18 +86,20 @@ def create(bootstrap: str, topic: str, partitions: int, **config: str) -> None:
 
 def leaders(bootstrap: str, topic: str) -> dict[int, int]:
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
-    found = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
-    return {each.id: each.leader for each in found.values()}
+    partitions = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
+    return {partition.id: partition.leader for partition in partitions.values()}
 
 
 def wait_until_in_sync(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        found = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions.values()
-        if all(len(each.isrs) == 3 and each.leader >= 0 for each in found):
+        partitions = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions.values()
+        if all(len(partition.isrs) == 3 and partition.leader >= 0 for partition in partitions):
             return
-        assert time.monotonic() < deadline, [(each.id, each.leader, each.isrs) for each in found]
+        assert time.monotonic() < deadline, [
+            (partition.id, partition.leader, partition.isrs) for partition in partitions
+        ]
         time.sleep(0.1)
 
 
@@ -107,7 +109,7 @@ def read_all(bootstrap: str, topic: str, partitions: int) -> dict[int, list[int]
          "auto.offset.reset": "earliest", "enable.partition.eof": True, **QUIET}
     )  # fmt: skip
     consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
-    found: dict[int, list[int]] = defaultdict(list)
+    consumed: dict[int, list[int]] = defaultdict(list)
     open_ends = set(range(partitions))
     deadline = time.monotonic() + PATIENCE_S
     while open_ends:
@@ -120,15 +122,17 @@ def read_all(bootstrap: str, topic: str, partitions: int) -> dict[int, list[int]
                 open_ends.discard(message.partition())
             continue
         open_ends.add(message.partition()) if message.partition() not in open_ends else None
-        found[message.partition()].append(int(message.value()))
+        consumed[message.partition()].append(int(message.value()))
     consumer.close()
-    return found
+    return consumed
 
 
-def check(load: Load, found: dict[int, list[int]]) -> None:
+def check(load: Load, consumed: dict[int, list[int]]) -> None:
     for partition, acked in load.acked.items():
-        assert found[partition] == sorted(set(found[partition])), f"partition {partition} repeats or is out of order"
-        assert set(acked) <= set(found[partition]), f"partition {partition} lost what was acknowledged"
+        assert consumed[partition] == sorted(set(consumed[partition])), (
+            f"partition {partition} repeats or is out of order"
+        )
+        assert set(acked) <= set(consumed[partition]), f"partition {partition} lost what was acknowledged"
 
 
 @pytest.fixture

@@ -153,9 +153,9 @@ class Copier(threading.Thread):
             try:
                 producer.init_transactions(PATIENCE_S)
                 parts = [TopicPartition("source", index) for index in range(3)]
-                found = consumer.committed(parts, PATIENCE_S)
-                self.done = sum(max(part.offset, 0) for part in found)
-                consumer.assign([TopicPartition("source", p.partition, max(p.offset, 0)) for p in found])
+                positions = consumer.committed(parts, PATIENCE_S)
+                self.done = sum(max(part.offset, 0) for part in positions)
+                consumer.assign([TopicPartition("source", p.partition, max(p.offset, 0)) for p in positions])
                 while self.done < self._total:
                     batch = consumer.consume(50, 1.0)
                     batch = [message for message in batch if message.error() is None]

@@ -28,7 +28,7 @@ def forgotten(request):
 
 def plan_of(*replicas, **config):
     plan = FetchPlan(ReplicationConfig(**config))
-    return plan, [plan.add(each) for each in replicas]
+    return plan, [plan.add(replica) for replica in replicas]
 
 
 def opened(plan):

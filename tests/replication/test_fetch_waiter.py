@@ -27,18 +27,18 @@ def replica():
 
 
 def fetch(answers, replicas):
-    told = []
+    attempts = []
 
     def attempt(force):
-        told.append("forced" if force else "looked")
+        attempts.append("forced" if force else "looked")
         return force or answers.pop(0)
 
-    return FetchWaiter(attempt, replicas), told
+    return FetchWaiter(attempt, replicas), attempts
 
 
 def test_a_fetch_looks_again_until_there_is_enough():
     loop, replicas = Loop(), [replica(), replica()]
-    waiter, told = fetch([False, True], replicas)
+    waiter, attempts = fetch([False, True], replicas)
     waiter.start(loop, 500)
     assert all(waiter in r.fetch_waiters for r in replicas)
     waiter.look_again()
@@ -48,26 +48,26 @@ def test_a_fetch_looks_again_until_there_is_enough():
     assert not any(r.fetch_waiters for r in replicas)
     waiter.look_again()
     loop.timers[0].callback()
-    assert told == ["looked", "looked"]
+    assert attempts == ["looked", "looked"]
 
 
 def test_a_fetch_is_answered_when_its_time_is_up():
     loop, replicas = Loop(), [replica()]
-    waiter, told = fetch([False], replicas)
+    waiter, attempts = fetch([False], replicas)
     waiter.start(loop, 500)
     assert loop.timers[0].delay == 0.5
     loop.timers[0].callback()
-    assert told == ["forced"]
+    assert attempts == ["forced"]
     assert not replicas[0].fetch_waiters
     assert waiter.done
 
 
 def test_a_cancelled_fetch_is_forgotten():
     loop, replicas = Loop(), [replica()]
-    waiter, told = fetch([True], replicas)
+    waiter, attempts = fetch([True], replicas)
     waiter.start(loop, 500)
     waiter.cancel()
     waiter.look_again()
     loop.timers[0].callback()
-    assert told == []
+    assert attempts == []
     assert not replicas[0].fetch_waiters

@@ -59,8 +59,8 @@ class Member:
 def rows(log):
     offset = log.log_start_offset
     while offset < log.log_end_offset:
-        found = log.read(offset, 1 << 20, log.log_end_offset)
-        for view in iter_batches(found.read()):
+        piece = log.read(offset, 1 << 20, log.log_end_offset)
+        for view in iter_batches(piece.read()):
             yield from ((row.offset, view.leader_epoch, row.value) for row in view.decode())
             offset = view.next_offset
 
@@ -74,8 +74,8 @@ def fetch(leader: Member, follower: Member, max_bytes: int = 1 << 20) -> Applied
     try:
         data.diverging_epoch = _divergence(leader.replica, followed)
         if data.diverging_epoch is None:
-            found = leader.log.read(followed.fetch_offset, max_bytes, leader.log.log_end_offset)
-            data.records = memoryview(bytearray(found.read())) if found is not None else b""
+            piece = leader.log.read(followed.fetch_offset, max_bytes, leader.log.log_end_offset)
+            data.records = memoryview(bytearray(piece.read())) if piece is not None else b""
     except KlammError as error:
         data.error_code = error.code
     return apply_answer(follower.manager, follower.replica, data)
@@ -237,7 +237,7 @@ HISTORY = st.lists(
 @settings(max_examples=60)
 @given(HISTORY)
 def test_any_history_of_leaders_ends_in_one_log(history):
-    """Leaders come and go, in order or not, followers copy a little of each; the last leader's log is everybody's."""
+    """Leaders change, in order or not, and followers copy a little of each; all logs end up like the last leader's."""
     with three_members() as members:
         epoch, number = 0, 0
         for chosen, step, appends, fetches in history:

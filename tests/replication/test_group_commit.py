@@ -12,7 +12,7 @@ from .test_manager import Node
 
 
 class Later:
-    """An executor whose jobs run when told."""
+    """An executor whose jobs run when `run` is called."""
 
     def __init__(self) -> None:
         self.jobs = []
@@ -50,68 +50,68 @@ def synced(messages: int = 1) -> TopicSettings:
 def test_an_append_counts_when_it_is_on_the_device(node, acks_all):
     replica = node.lead("t", settings=synced())
     assert not replica.answers_early, "no reply is made in advance"
-    _, told = node.stage(replica, b"a", acks_all=acks_all)
+    _, answers = node.stage(replica, b"a", acks_all=acks_all)
     node.manager.commit()
-    assert (told, replica.log.high_watermark, replica.log.log_end_offset) == ([], 0, 1)
+    assert (answers, replica.log.high_watermark, replica.log.log_end_offset) == ([], 0, 1)
     node.later.run()
-    assert (told, replica.log.high_watermark) == ([ErrorCode.NONE], 1)
+    assert (answers, replica.log.high_watermark) == ([ErrorCode.NONE], 1)
 
 
 def test_appends_of_several_turns_and_partitions_share_what_they_can(node):
     node.lead("t", partitions=2, settings=synced())
     replicas = [node.manager.find("t", i) for i in range(2)]
-    heard = []
+    answers_of_all = []
     for i in range(6):
-        _, told = node.stage(replicas[i % 2], b"%d" % i)
-        heard.append(told)
+        _, answers = node.stage(replicas[i % 2], b"%d" % i)
+        answers_of_all.append(answers)
         node.manager.commit()
     node.later.run()
-    assert heard == [[ErrorCode.NONE], [ErrorCode.NONE], [], [], [], []]
+    assert answers_of_all == [[ErrorCode.NONE], [ErrorCode.NONE], [], [], [], []]
     node.later.run()
-    assert heard == [[ErrorCode.NONE]] * 6
+    assert answers_of_all == [[ErrorCode.NONE]] * 6
     assert node.logs.group_sync.syncs == 4
 
 
 def test_a_failed_sync_is_never_acknowledged(node):
     replica = node.lead("t", settings=synced())
-    _, told = node.stage(replica, b"a", acks_all=True)
+    _, answers = node.stage(replica, b"a", acks_all=True)
     node.manager.commit()
     node.later.run(OSError(5, "Input/output error"))
-    assert told == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert answers == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert replica.log.high_watermark == 0
     assert replica.log.failed
 
 
 def test_every_third_record_waits_for_the_device(node):
     replica = node.lead("t", settings=synced(3))
-    heard = []
+    answers_of_all = []
     for i in range(3):
-        _, told = node.stage(replica, b"%d" % i)
-        heard.append(told)
+        _, answers = node.stage(replica, b"%d" % i)
+        answers_of_all.append(answers)
         node.manager.commit()
-    assert heard == [[ErrorCode.NONE], [ErrorCode.NONE], []]
+    assert answers_of_all == [[ErrorCode.NONE], [ErrorCode.NONE], []]
     node.later.run()
-    assert heard[2] == [ErrorCode.NONE]
+    assert answers_of_all[2] == [ErrorCode.NONE]
     assert replica.log.recovery_point == 3
 
 
 def test_a_duplicate_waits_like_the_original(node):
     replica = node.lead("t", settings=synced())
     fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
-    _, told = node.stage(replica, b"a", **fields)
+    _, answers = node.stage(replica, b"a", **fields)
     node.manager.commit()
     _, again = node.stage(replica, b"a", **fields)
     node.manager.commit()
-    assert (told, again) == ([], [])
+    assert (answers, again) == ([], [])
     node.later.run()
     node.later.run()
-    assert (told, again) == ([ErrorCode.NONE], [ErrorCode.NONE])
+    assert (answers, again) == ([ErrorCode.NONE], [ErrorCode.NONE])
 
 
 def test_losing_the_partition_tells_who_waits(node):
     replica = node.lead("t", settings=synced())
-    _, told = node.stage(replica, b"a")
+    _, answers = node.stage(replica, b"a")
     node.manager.commit()
     replica.retire()
-    assert told == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert answers == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     node.later.run()

@@ -100,15 +100,15 @@ class Node:
         return reply, reply.answers
 
     def values(self, replica):
-        found, offset = [], replica.log.log_start_offset
+        values, offset = [], replica.log.log_start_offset
         from klamm.records.batch import iter_batches
 
         while offset < replica.log.high_watermark:
             piece = replica.log.read(offset, 1 << 20, replica.log.high_watermark)
             for view in iter_batches(piece.read()):
-                found += [row.value for row in view.decode()]
+                values += [row.value for row in view.decode()]
                 offset = view.next_offset
-        return found
+        return values
 
 
 @pytest.fixture
@@ -121,10 +121,10 @@ def node(tmp_path):
 
 def test_nothing_is_told_before_the_turn_commits(node):
     replica = node.lead("a")
-    pending, told = node.stage(replica, b"x", b"y")
-    assert (pending.base_offset, told, replica.log.high_watermark, node.scheduled) == (0, [], 0, 1)
+    pending, answers = node.stage(replica, b"x", b"y")
+    assert (pending.base_offset, answers, replica.log.high_watermark, node.scheduled) == (0, [], 0, 1)
     node.manager.commit()
-    assert (told, replica.log.high_watermark, node.values(replica)) == ([ErrorCode.NONE], 2, [b"x", b"y"])
+    assert (answers, replica.log.high_watermark, node.values(replica)) == ([ErrorCode.NONE], 2, [b"x", b"y"])
 
 
 def test_many_appends_of_a_turn_are_written_once(node):
@@ -132,11 +132,11 @@ def test_many_appends_of_a_turn_are_written_once(node):
     writes = []
     write = replica.log.appender.pwritev
     replica.log.appender.pwritev = lambda *args: (writes.append(len(args[1])), write(*args))[1]
-    told = [node.stage(replica, b"%d" % number)[1] for number in range(10)]
+    answers = [node.stage(replica, b"%d" % number)[1] for number in range(10)]
     node.manager.commit()
     assert writes == [10]
     assert node.scheduled == 1
-    assert told == [[ErrorCode.NONE]] * 10
+    assert answers == [[ErrorCode.NONE]] * 10
     assert node.values(replica) == [b"%d" % number for number in range(10)]
 
 
@@ -158,7 +158,7 @@ def test_a_full_disk_fails_exactly_what_it_carried(node):
     lost = [node.stage(bad, b"lost-%d" % number) for number in range(3)]
     node.manager.commit()
     assert (fine.error, fine_told) == (ErrorCode.NONE, [ErrorCode.NONE])
-    assert [told for _, told in lost] == [[ErrorCode.KAFKA_STORAGE_ERROR]] * 3
+    assert [answers for _, answers in lost] == [[ErrorCode.KAFKA_STORAGE_ERROR]] * 3
     assert (bad.log.log_end_offset, bad.log.high_watermark, bad.log.next_offset) == (1, 1, 1)
     node.disk.full = ""
     again, _ = node.stage(bad, b"after")
@@ -205,19 +205,19 @@ def test_acks_all_is_refused_below_min_insync_replicas(node):
     with pytest.raises(KlammError) as refused:
         node.stage(replica, b"x", acks_all=True)
     assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
-    _, told = node.stage(replica, b"x")
+    _, answers = node.stage(replica, b"x")
     node.manager.commit()
-    assert told == [ErrorCode.NONE]
+    assert answers == [ErrorCode.NONE]
 
 
 def test_too_few_in_sync_after_the_append_is_told(node):
     settings = TopicSettings(min_insync_replicas=2)
     replica = node.lead("a", replicas=(1, 2), isr=(1, 2), settings=settings)
-    _, told = node.stage(replica, b"x", acks_all=True)
+    _, answers = node.stage(replica, b"x", acks_all=True)
     node.manager.commit()
-    assert told == []
+    assert answers == []
     node.lead("a", replicas=(1, 2), isr=(1,), epoch=1, settings=settings)
-    assert told == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
+    assert answers == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
 
 
 def test_a_reply_expires_at_its_deadline(node):
@@ -251,11 +251,11 @@ def test_acks_all_waits_for_the_others(node):
 
 def test_losing_leadership_fails_who_waits(node):
     replica = node.lead("a", replicas=(1, 2), isr=(1, 2))
-    _, told = node.stage(replica, b"x", acks_all=True)
+    _, answers = node.stage(replica, b"x", acks_all=True)
     node.manager.commit()
     node.lead("a", replicas=(1, 2), isr=(2,), leader=2, epoch=1)
     assert not replica.leads
-    assert told == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert answers == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
 def test_readers_who_wait_are_woken_once_per_turn(node):
@@ -275,10 +275,10 @@ def test_a_deleted_topic_ends_every_wait(node):
     looked = []
     waiter = FetchWaiter(looked.append, [replica])
     replica.fetch_waiters[waiter] = None
-    _, told = node.stage(replica, b"x", acks_all=True)
+    _, answers = node.stage(replica, b"x", acks_all=True)
     topic = node.topics.pop("a")
     node.apply({}, {topic.id: "a"})
-    assert told == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert answers == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert looked
     assert node.manager.find("a", 0) is None
     assert node.manager.find_by_id(topic.id, 0) is None
@@ -302,13 +302,13 @@ def test_a_replica_that_found_no_room_is_made_when_there_is_some(node):
     assert node.lead("a") is not None
     assert node.lead("b", partitions=2) is None
     topic = node.topics["b"]
-    assert [node.manager.absence(topic.id, each) for each in range(2)] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+    assert [node.manager.absence(topic.id, index) for index in range(2)] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
     node.manager.tick()
     assert node.manager.find("b", 0) is None, "there is still none"
     node.disk.full = "/b-1/"
     node.clock.advance(DISK_FULL_RETRY_MS)
     node.manager.tick()
-    assert [node.manager.find("b", each) is not None for each in range(2)] == [True, False]
+    assert [node.manager.find("b", index) is not None for index in range(2)] == [True, False]
     node.disk.full = ""
     node.manager.tick()
     assert node.manager.find("b", 1) is None, "it looks now and then, not all the time"

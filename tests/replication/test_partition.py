@@ -129,7 +129,7 @@ def test_the_high_watermark_is_the_smallest_end_in_sync_and_never_goes_back(step
                 ends = dict.fromkeys(ends, -1)
                 state.apply(image(replicas=replicas, isr=sorted(isr), partition_epoch=epoch, leader_epoch=leader_epoch))
         before = expected
-        if step != ("lead again",):  # then nothing is learnt until somebody appends or fetches
+        if step != ("lead again",):  # then nothing changes until the next append or fetch
             expected = max(expected, min([end, *(ends[f] for f in isr - {1})]))
         assert state.high_watermark == expected
         assert state.high_watermark >= before

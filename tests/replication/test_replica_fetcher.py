@@ -93,46 +93,46 @@ class Following:
 
 
 @pytest.fixture
-def story(tmp_path):
+def follower(tmp_path):
     member = Member(FOLLOWER, str(tmp_path))
     yield Following(member)
     member.logs.close(clean=False)
 
 
-def test_records_of_the_epoch_before_are_not_appended_twice(story):
-    assert story.named() == [[]], "a fetch waits at the leader"
-    story.begin(epoch=2)
-    assert story.named() == [[], [(2, 0)]]
-    story.answer(b"a", b"b")  # what the append of the epoch before has woken
-    story.answer(b"a", b"b")  # what the leader found when it was asked anew
-    assert story.values() == [b"a", b"b"]
-    assert story.named() == [[(2, 2)]]
+def test_records_of_the_epoch_before_are_not_appended_twice(follower):
+    assert follower.named() == [[]], "a fetch waits at the leader"
+    follower.begin(epoch=2)
+    assert follower.named() == [[], [(2, 0)]]
+    follower.answer(b"a", b"b")  # what the append of the epoch before has woken
+    follower.answer(b"a", b"b")  # what the leader had when the partition was named again
+    assert follower.values() == [b"a", b"b"]
+    assert follower.named() == [[(2, 2)]]
 
 
-def test_an_epoch_that_the_leader_was_not_told_of_takes_no_answer(story):
-    story.member.learn(LEADER, 2)
-    story.fetcher.add(story.member.replica)
-    story.answer(b"a", b"b")
-    assert story.values() == []
-    assert story.named() == [[(2, 0)]]
-    story.answer(b"a", b"b")
-    assert story.values() == [b"a", b"b"]
+def test_an_epoch_that_no_request_named_takes_no_answer(follower):
+    follower.member.learn(LEADER, 2)
+    follower.fetcher.add(follower.member.replica)
+    follower.answer(b"a", b"b")
+    assert follower.values() == []
+    assert follower.named() == [[(2, 0)]]
+    follower.answer(b"a", b"b")
+    assert follower.values() == [b"a", b"b"]
 
 
-def test_a_refusal_of_an_earlier_fetch_pauses_nothing(story):
-    story.begin(epoch=2)
-    story.answer(error=6)
-    assert story.named() == [[(2, 0)]]
+def test_a_refusal_of_an_earlier_fetch_pauses_nothing(follower):
+    follower.begin(epoch=2)
+    follower.answer(error=6)
+    assert follower.named() == [[(2, 0)]]
 
 
-def test_a_high_watermark_counts_although_the_partition_was_named_again(story):
-    story.answer(b"a", b"b")
-    assert story.named() == [[(1, 2)]]
-    story.answer()
-    following = next(iter(story.fetcher.plan.partitions.values()))
-    story.fetcher.plan.mark_moved(following)
-    story.fetcher._schedule()
-    story.loop.run()
-    assert story.named() == [[], [(1, 2)]]
-    story.answer(high_watermark=2)
-    assert story.member.log.high_watermark == 2
+def test_a_high_watermark_counts_although_the_partition_was_named_again(follower):
+    follower.answer(b"a", b"b")
+    assert follower.named() == [[(1, 2)]]
+    follower.answer()
+    following = next(iter(follower.fetcher.plan.partitions.values()))
+    follower.fetcher.plan.mark_moved(following)
+    follower.fetcher._schedule()
+    follower.loop.run()
+    assert follower.named() == [[], [(1, 2)]]
+    follower.answer(high_watermark=2)
+    assert follower.member.log.high_watermark == 2

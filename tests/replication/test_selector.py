@@ -37,7 +37,7 @@ def leader(isr=(1, 2, 3, 4), ends=None, starts=None):
         ("b", (1, 2, 3, 4), {3: 60}, 2),
         ("b", (1, 2, 3, 4), {2: 40, 3: 40}, 1),
     ],
-    ids=["own rack", "no such rack", "there", "not in sync", "furthest", "furthest again", "nobody has it"],
+    ids=["own rack", "no such rack", "there", "not in sync", "furthest", "furthest again", "no replica has it"],
 )
 def test_the_nearest_that_has_it(rack, isr, ends, expected):
     assert nearest_replica(cluster(), leader(isr, ends), rack, 50) == expected

@@ -81,16 +81,16 @@ def from_producer(sequence: int, count: int = 1, *, producer_id: int = 7, epoch:
 def read_all(log: Log, start: int | None = None, max_bytes: int = 1 << 20) -> list[tuple[int, bytes | None]]:
     """(offset, value) of every record, through `read`."""
     offset = log.log_start_offset if start is None else start
-    found = []
+    rows = []
     while offset < log.log_end_offset:
         piece = log.read(offset, max_bytes, log.log_end_offset)
         if piece is None:
             break
         for view in iter_batches(piece.read()):
             view.check_crc()
-            found += [(r.offset, r.value) for r in view.decode() if r.offset >= offset]
+            rows += [(r.offset, r.value) for r in view.decode() if r.offset >= offset]
             offset = view.next_offset
-    return found
+    return rows
 
 
 def append_end_txn_marker(

@@ -52,7 +52,7 @@ def test_every_crash_of_the_quorum_s_folder_is_survived(tmp_path: Path, first: i
 
 
 def nothing_is_checked(plant: pytest.MonkeyPatch):
-    plant.setattr(log_recovery._SegmentChecker, "check_all", lambda self, found, suspects, progress: found)
+    plant.setattr(log_recovery._SegmentChecker, "check_all", lambda self, segments, suspects, progress: segments)
 
 
 def checksums_are_not_looked_at(plant: pytest.MonkeyPatch):
@@ -92,8 +92,8 @@ def log_starts_are_not_saved(plant: pytest.MonkeyPatch):
 
 def producers_are_taken_from_the_snapshot_alone(plant: pytest.MonkeyPatch):
     def rebuild(producers, snapshots, segments, end_offset):
-        found = snapshots.latest(segments[0].base_offset, end_offset)
-        producers.load(found[1] if found else [])
+        snapshot = snapshots.latest(segments[0].base_offset, end_offset)
+        producers.load(snapshot[1] if snapshot else [])
 
     plant.setattr(log_recovery, "rebuild_producers", rebuild)
 

@@ -51,7 +51,7 @@ def test_the_topic_id_of_a_folder(tmp_path: Path):
         (tmp_path / "partition.metadata").write_text(torn)
         assert read_topic_id(Disk(), str(tmp_path)) is None, "the file is not synced; the metadata log knows the id"
     (tmp_path / "partition.metadata").write_text(f"version: 3\ntopic_id: {uuid_to_str(ID)}\n")
-    assert read_topic_id(Disk(), str(tmp_path)) == ID, "whoever knows the topics compares it with theirs"
+    assert read_topic_id(Disk(), str(tmp_path)) == ID, "the caller compares it with the id in the metadata"
 
 
 def test_the_clean_shutdown_marker_is_used_once(tmp_path: Path):

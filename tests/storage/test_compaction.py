@@ -35,7 +35,7 @@ class Inline:
         pass
 
 
-class House:
+class CompactionNode:
     """A manager that cleans on the spot, on a clock of our own."""
 
     def __init__(self, folder: Path, *, disk=None, buffer: int = 1 << 20, threads: int = 1, **config) -> None:
@@ -49,7 +49,7 @@ class House:
         self.config = LogConfig(
             **{"segment_bytes": 500, "cleanup_policy": COMPACT, "index_interval_bytes": 100, **config}
         )
-        # As the node does: when logs are opened, nobody knows yet which topics are compacted.
+        # As the node does: when logs are opened, it is not known yet which topics are compacted.
         self.manager.start("MkU3OEVBNTcwNTJENDM2Qg", 1, format_empty=True)
         self.log = self.manager.create("t", 0, b"t" * 16, self.config)
 
@@ -75,34 +75,34 @@ class House:
         return [(r.offset, r.key, r.value) for view in self.batches() if not view.is_control for r in view.decode()]
 
     def batches(self) -> list:
-        log, offset, found = self.log, self.log.log_start_offset, []
+        log, offset, views = self.log, self.log.log_start_offset, []
         while offset < log.log_end_offset:
             piece = log.read(offset, 1 << 20, log.log_end_offset)
             if piece is None:
                 break
             for view in iter_batches(piece.read()):
                 view.check_crc()
-                found.append(view)
+                views.append(view)
                 offset = view.next_offset
-        return found
+        return views
 
     def names(self) -> set[str]:
         return set(os.listdir(self.log.path))
 
-    def reopened(self, *, killed: bool = False) -> "House":
+    def reopened(self, *, killed: bool = False) -> "CompactionNode":
         folder = self.folder
         if killed:
             folder = self.folder.with_name(self.folder.name + "-killed")
             shutil.copytree(self.folder, folder)
         self.manager.close(clean=not killed)
-        return House(folder, **{f: getattr(self.config, f) for f in self.config.__slots__})
+        return CompactionNode(folder, **{f: getattr(self.config, f) for f in self.config.__slots__})
 
 
 @pytest.fixture
-def house(tmp_path: Path):
-    house = House(tmp_path / "data")
-    yield house
-    house.manager.close(clean=False)
+def node(tmp_path: Path):
+    node = CompactionNode(tmp_path / "data")
+    yield node
+    node.manager.close(clean=False)
 
 
 # Deciding
@@ -179,211 +179,211 @@ def test_markers_wait_until_a_round_meets_no_data_of_their_transaction():
 # Doing
 
 
-def test_the_newest_value_of_every_key_stays_under_its_offset(house: House):
+def test_the_newest_value_of_every_key_stays_under_its_offset(node: CompactionNode):
     for i in range(40):
-        house.put((b"key%d" % (i % 4), b"value%d" % i))
-    house.roll()
-    before = house.log.size_bytes
-    house.clean()
-    assert house.rows() == [(i, b"key%d" % (i % 4), b"value%d" % i) for i in range(36, 40)]
-    assert house.log.size_bytes < before / 5
-    assert (house.log.log_start_offset, house.log.log_end_offset) == (0, 40)
-    assert house.log.cleaned_offset == 40
-    assert not {name for name in house.names() if name.endswith((".cleaned", ".swap"))}
+        node.put((b"key%d" % (i % 4), b"value%d" % i))
+    node.roll()
+    before = node.log.size_bytes
+    node.clean()
+    assert node.rows() == [(i, b"key%d" % (i % 4), b"value%d" % i) for i in range(36, 40)]
+    assert node.log.size_bytes < before / 5
+    assert (node.log.log_start_offset, node.log.log_end_offset) == (0, 40)
+    assert node.log.cleaned_offset == 40
+    assert not {name for name in node.names() if name.endswith((".cleaned", ".swap"))}
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_compacted_log_opens_again_as_it_was(house: House, killed: bool):
+def test_a_compacted_log_opens_again_as_it_was(node: CompactionNode, killed: bool):
     for i in range(60):
-        house.put((b"key%d" % (i % 7), b"value%d" % i))
-    house.clean()
-    expected = house.rows()
-    again = house.reopened(killed=killed)
+        node.put((b"key%d" % (i % 7), b"value%d" % i))
+    node.clean()
+    expected = node.rows()
+    again = node.reopened(killed=killed)
     assert again.rows() == expected
-    assert again.log.cleaned_offset == house.log.cleaned_offset
+    assert again.log.cleaned_offset == node.log.cleaned_offset
     assert again.log.log_end_offset == 60
     again.manager.close()
 
 
-def test_every_offset_can_be_asked_for_afterwards(house: House):
+def test_every_offset_can_be_asked_for_afterwards(node: CompactionNode):
     for i in range(60):
-        house.put((b"key%d" % (i * i % 23), b"value%d" % i))
-    house.clean()
-    offsets = [row[0] for row in house.rows()]
+        node.put((b"key%d" % (i * i % 23), b"value%d" % i))
+    node.clean()
+    offsets = [row[0] for row in node.rows()]
     for offset in range(60):
-        piece = house.log.read(offset, 1000, 60)
+        piece = node.log.read(offset, 1000, 60)
         first = next(iter_batches(piece.read()))
         expected = min(o for o in offsets if o >= offset)
         assert first.base_offset <= expected <= first.last_offset
 
 
-def test_readers_keep_what_they_had_and_times_are_found(house: House):
+def test_readers_keep_what_they_had_and_times_are_found(node: CompactionNode):
     for i in range(40):
-        house.clock.advance(1000)
-        house.put((b"key%d" % (i % 4), b"value%d" % i))
-    old = house.log.read(0, 10_000, 40)
+        node.clock.advance(1000)
+        node.put((b"key%d" % (i % 4), b"value%d" % i))
+    old = node.log.read(0, 10_000, 40)
     before = old.read()
-    house.roll()
-    house.clean()
+    node.roll()
+    node.clean()
     assert old.read() == before
-    assert house.log.offset_for_timestamp(NOW).offset == 36
-    assert house.log.offset_for_timestamp(NOW + 38_500).offset == 38
-    assert house.log.offset_of_max_timestamp().offset == 39
+    assert node.log.offset_for_timestamp(NOW).offset == 36
+    assert node.log.offset_for_timestamp(NOW + 38_500).offset == 38
+    assert node.log.offset_of_max_timestamp().offset == 39
 
 
-def test_the_manager_cleans_what_is_dirty_enough_and_merges_small_segments(house: House):
+def test_the_manager_cleans_what_is_dirty_enough_and_merges_small_segments(node: CompactionNode):
     for i in range(30):
-        house.put((b"key%d" % (i % 3), b"value%d" % i))
-    count = len(house.log.segments)
+        node.put((b"key%d" % (i % 3), b"value%d" % i))
+    count = len(node.log.segments)
     assert count > 4
     for _ in range(2):
-        house.clock.advance(1000)
-        house.log.flush()
-        house.manager.tick()
-        house.manager.tick()
-        house.put(*[(b"key0", b"more")] * 8)
-        house.roll()
-    house.clean()
-    assert len(house.log.segments) == 2
-    assert (house.folder / "cleaner-offset-checkpoint").read_text() == f"0\n1\nt 0 {house.log.cleaned_offset}\n"
-    size = house.log.size_bytes
-    house.clock.advance(1000)
-    house.manager.tick()
-    assert house.log.size_bytes == size, "it is clean"
+        node.clock.advance(1000)
+        node.log.flush()
+        node.manager.tick()
+        node.manager.tick()
+        node.put(*[(b"key0", b"more")] * 8)
+        node.roll()
+    node.clean()
+    assert len(node.log.segments) == 2
+    assert (node.folder / "cleaner-offset-checkpoint").read_text() == f"0\n1\nt 0 {node.log.cleaned_offset}\n"
+    size = node.log.size_bytes
+    node.clock.advance(1000)
+    node.manager.tick()
+    assert node.log.size_bytes == size, "it is clean"
 
 
 def test_compressed_batches_are_opened_and_closed_again(tmp_path: Path):
     for codec in (1, 2, 3, 4):
-        house = House(tmp_path / str(codec))
+        node = CompactionNode(tmp_path / str(codec))
         for i in range(30):
-            house.put((b"a", b"1" * 50), (b"key%d" % (i % 3), b"value%d" % i), codec=codec)
-        house.roll()
-        house.clean()
-        assert [row[:2] for row in house.rows()] == [(55, b"key0"), (57, b"key1"), (58, b"a"), (59, b"key2")]
-        assert {view.codec for view in house.batches() if view.record_count} == {codec}
-        house.manager.close()
+            node.put((b"a", b"1" * 50), (b"key%d" % (i % 3), b"value%d" % i), codec=codec)
+        node.roll()
+        node.clean()
+        assert [row[:2] for row in node.rows()] == [(55, b"key0"), (57, b"key1"), (58, b"a"), (59, b"key2")]
+        assert {view.codec for view in node.batches() if view.record_count} == {codec}
+        node.manager.close()
 
 
 @pytest.mark.parametrize("codec", [0, 4])
 def test_a_tombstone_stays_readable_for_its_time_and_then_goes(tmp_path: Path, codec: int):
-    house = House(tmp_path, delete_retention_ms=DAY)
-    house.put((b"gone", b"1"), (b"stays", b"2"), codec=codec)
-    house.put((b"gone", None), codec=codec)
-    house.roll()
-    house.put((b"x", b"active"))
-    house.clean()
-    assert house.rows() == [(1, b"stays", b"2"), (2, b"gone", None), (3, b"x", b"active")]
-    [tombstone] = [view for view in house.batches() if view.base_offset == 2]
+    node = CompactionNode(tmp_path, delete_retention_ms=DAY)
+    node.put((b"gone", b"1"), (b"stays", b"2"), codec=codec)
+    node.put((b"gone", None), codec=codec)
+    node.roll()
+    node.put((b"x", b"active"))
+    node.clean()
+    assert node.rows() == [(1, b"stays", b"2"), (2, b"gone", None), (3, b"x", b"active")]
+    [tombstone] = [view for view in node.batches() if view.base_offset == 2]
     assert (tombstone.has_delete_horizon, tombstone.base_timestamp) == (True, NOW + DAY)
     assert tombstone.decode()[0].timestamp == NOW, "its own time is not lost"
-    house.clock.advance(DAY - 1)
-    house.clean()
-    assert len(house.rows()) == 3
-    house.clock.advance(1)
-    house.clean()
-    assert house.rows() == [(1, b"stays", b"2"), (3, b"x", b"active")]
-    assert house.log.read(2, 1000, 4) is not None
-    house.manager.close()
+    node.clock.advance(DAY - 1)
+    node.clean()
+    assert len(node.rows()) == 3
+    node.clock.advance(1)
+    node.clean()
+    assert node.rows() == [(1, b"stays", b"2"), (3, b"x", b"active")]
+    assert node.log.read(2, 1000, 4) is not None
+    node.manager.close()
 
 
-def test_the_last_batch_of_a_producer_leaves_its_sequence(house: House):
+def test_the_last_batch_of_a_producer_leaves_its_sequence(node: CompactionNode):
     for i in range(5):
-        house.put((b"k", b"%d" % i), producer_id=7, producer_epoch=1, base_sequence=i)
-    house.put((b"k", b"newer"))
-    house.roll()
-    house.clean()
-    assert [row[2] for row in house.rows()] == [b"newer"]
-    [empty] = [view for view in house.batches() if view.record_count == 0]
+        node.put((b"k", b"%d" % i), producer_id=7, producer_epoch=1, base_sequence=i)
+    node.put((b"k", b"newer"))
+    node.roll()
+    node.clean()
+    assert [row[2] for row in node.rows()] == [b"newer"]
+    [empty] = [view for view in node.batches() if view.record_count == 0]
     assert (empty.producer_id, empty.producer_epoch, empty.last_sequence, empty.base_offset) == (7, 1, 4, 4)
-    for name in list(house.names()):
+    for name in list(node.names()):
         if name.endswith(".snapshot"):
-            os.unlink(os.path.join(house.log.path, name))
-    again = house.reopened(killed=True)
+            os.unlink(os.path.join(node.log.path, name))
+    again = node.reopened(killed=True)
     assert again.log.producers.entries[7].next_sequence == 5
     assert again.put((b"k", b"4"), producer_id=7, producer_epoch=1, base_sequence=4) == 4, "a duplicate is known"
     assert again.put((b"k", b"5"), producer_id=7, producer_epoch=1, base_sequence=5) == 6
     again.manager.close()
 
 
-def end(house: House, producer_id: int, *, committed: bool) -> int:
+def end(node: CompactionNode, producer_id: int, *, committed: bool) -> int:
     offset = append_end_txn_marker(
-        house.log, producer_id, 0, committed=committed, coordinator_epoch=1, leader_epoch=0, now_ms=house.clock.now_ms()
+        node.log, producer_id, 0, committed=committed, coordinator_epoch=1, leader_epoch=0, now_ms=node.clock.now_ms()
     )
-    house.log.advance_high_watermark(house.log.log_end_offset)
+    node.log.advance_high_watermark(node.log.log_end_offset)
     return offset
 
 
-def in_transaction(house: House, sequence: int, *rows, producer_id: int = 9) -> int:
-    return house.put(*rows, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True)
+def in_transaction(node: CompactionNode, sequence: int, *rows, producer_id: int = 9) -> int:
+    return node.put(*rows, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True)
 
 
 def test_aborted_records_go_and_their_marker_follows_when_nobody_needs_it(tmp_path: Path):
-    house = House(tmp_path, delete_retention_ms=DAY)
-    house.put((b"a", b"old"), (b"b", b"old"))
-    in_transaction(house, 0, (b"a", b"aborted"))
-    in_transaction(house, 1, (b"c", b"aborted"))
-    abort = end(house, 9, committed=False)
-    in_transaction(house, 2, (b"b", b"committed"))
-    commit = end(house, 9, committed=True)
-    in_transaction(house, 3, (b"last", b"one"))
-    end(house, 9, committed=True)
-    house.roll()
-    house.put((b"x", b"active"))
-    house.clean()
-    assert house.rows() == [(0, b"a", b"old"), (5, b"b", b"committed"), (7, b"last", b"one"), (9, b"x", b"active")]
-    assert [t.first_offset for t in house.log.aborted_transactions(0, 10)] == [2], "this round has met its data"
-    assert {v.base_offset for v in house.batches() if v.is_control} == {abort, commit, 8}
-    house.clean()
-    assert house.log.aborted_transactions(0, 10) == []
-    markers = {v.base_offset: v for v in house.batches() if v.is_control}
+    node = CompactionNode(tmp_path, delete_retention_ms=DAY)
+    node.put((b"a", b"old"), (b"b", b"old"))
+    in_transaction(node, 0, (b"a", b"aborted"))
+    in_transaction(node, 1, (b"c", b"aborted"))
+    abort = end(node, 9, committed=False)
+    in_transaction(node, 2, (b"b", b"committed"))
+    commit = end(node, 9, committed=True)
+    in_transaction(node, 3, (b"last", b"one"))
+    end(node, 9, committed=True)
+    node.roll()
+    node.put((b"x", b"active"))
+    node.clean()
+    assert node.rows() == [(0, b"a", b"old"), (5, b"b", b"committed"), (7, b"last", b"one"), (9, b"x", b"active")]
+    assert [t.first_offset for t in node.log.aborted_transactions(0, 10)] == [2], "this round has met its data"
+    assert {v.base_offset for v in node.batches() if v.is_control} == {abort, commit, 8}
+    node.clean()
+    assert node.log.aborted_transactions(0, 10) == []
+    markers = {v.base_offset: v for v in node.batches() if v.is_control}
     assert markers[abort].has_delete_horizon
     assert not markers[commit].has_delete_horizon, "its data is still there"
-    house.put((b"b", b"newest"))
-    house.roll()
-    house.clock.advance(DAY)
-    house.clean()
-    assert abort not in {v.base_offset for v in house.batches()}
-    assert (0, b"a", b"old") in house.rows()
-    again = house.reopened(killed=True)
+    node.put((b"b", b"newest"))
+    node.roll()
+    node.clock.advance(DAY)
+    node.clean()
+    assert abort not in {v.base_offset for v in node.batches()}
+    assert (0, b"a", b"old") in node.rows()
+    again = node.reopened(killed=True)
     assert again.log.last_stable_offset == again.log.high_watermark
     assert not again.log.producers.open_transactions()
     again.manager.close()
 
 
-def test_an_open_transaction_holds_compaction_back(house: House):
-    house.put((b"a", b"1"))
-    house.roll()
-    in_transaction(house, 0, (b"a", b"2"))
-    house.roll()
-    house.put((b"a", b"3"))
-    house.roll()
-    house.clean()
-    assert [row[2] for row in house.rows()] == [b"1", b"2", b"3"]
-    end(house, 9, committed=True)
-    house.clean()
-    assert [row[2] for row in house.rows()] == [b"3"]
+def test_an_open_transaction_holds_compaction_back(node: CompactionNode):
+    node.put((b"a", b"1"))
+    node.roll()
+    in_transaction(node, 0, (b"a", b"2"))
+    node.roll()
+    node.put((b"a", b"3"))
+    node.roll()
+    node.clean()
+    assert [row[2] for row in node.rows()] == [b"1", b"2", b"3"]
+    end(node, 9, committed=True)
+    node.clean()
+    assert [row[2] for row in node.rows()] == [b"3"]
 
 
 def test_a_small_table_makes_many_small_rounds(tmp_path: Path):
-    house = House(tmp_path, buffer=24 * 20)
+    node = CompactionNode(tmp_path, buffer=24 * 20)
     for i in range(200):
-        house.put((b"key%03d" % (i % 50), b"value%d" % i))
-    house.roll()
+        node.put((b"key%03d" % (i % 50), b"value%d" % i))
+    node.roll()
     rounds = 0
-    while house.log.cleaned_offset != 200:
-        before = house.log.cleaned_offset or 0
-        house.clean()
-        assert house.log.cleaned_offset > before
+    while node.log.cleaned_offset != 200:
+        before = node.log.cleaned_offset or 0
+        node.clean()
+        assert node.log.cleaned_offset > before
         rounds += 1
     assert rounds > 4
-    house.clean()
-    newest = {row[1]: row for row in house.rows()}
+    node.clean()
+    newest = {row[1]: row for row in node.rows()}
     assert newest == {b"key%03d" % (i % 50): (i, b"key%03d" % (i % 50), b"value%d" % i) for i in range(150, 200)}
-    house.manager.close()
+    node.manager.close()
 
 
-def test_batches_larger_than_the_buffer_are_read_whole(house: House):
-    big = House(house.folder.with_name("big"), segment_bytes=10_000_000)
+def test_batches_larger_than_the_buffer_are_read_whole(node: CompactionNode):
+    big = CompactionNode(node.folder.with_name("big"), segment_bytes=10_000_000)
     for i in range(3):
         big.put((b"k", b"x" * 700_000), (b"k%d" % i, b"y" * 700))
     big.roll()
@@ -393,52 +393,52 @@ def test_batches_larger_than_the_buffer_are_read_whole(house: House):
 
 
 def test_compaction_and_deletion_go_together(tmp_path: Path):
-    house = House(tmp_path, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=DAY)
+    node = CompactionNode(tmp_path, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=DAY)
     for i in range(20):
-        house.put((b"key%d" % (i % 3), b"value%d" % i))
-    house.roll()
-    house.clean()
-    house.log.flush()
-    house.clock.advance(2 * DAY)
-    house.put((b"fresh", b"1"))
-    house.log.roll(house.clock.now_ms())
-    house.log.flush()
-    house.log.apply_retention(house.clock.now_ms())
-    assert house.rows() == [(20, b"fresh", b"1")]
-    house.clean()
-    assert house.rows() == [(20, b"fresh", b"1")]
-    house.manager.close()
+        node.put((b"key%d" % (i % 3), b"value%d" % i))
+    node.roll()
+    node.clean()
+    node.log.flush()
+    node.clock.advance(2 * DAY)
+    node.put((b"fresh", b"1"))
+    node.log.roll(node.clock.now_ms())
+    node.log.flush()
+    node.log.apply_retention(node.clock.now_ms())
+    assert node.rows() == [(20, b"fresh", b"1")]
+    node.clean()
+    assert node.rows() == [(20, b"fresh", b"1")]
+    node.manager.close()
 
 
 # When things go wrong
 
 
-def test_damage_is_reported_with_its_place_and_nothing_is_changed(house: House, said: Said):
+def test_damage_is_reported_with_its_place_and_nothing_is_changed(node: CompactionNode, said: Said):
     for i in range(20):
-        house.put((b"key%d" % (i % 3), b"value%d" % i))
-    path = house.log.segments[0].path(".log")
-    house.log.flush()
+        node.put((b"key%d" % (i % 3), b"value%d" % i))
+    path = node.log.segments[0].path(".log")
+    node.log.flush()
     with open(path, "r+b") as file:
         file.seek(100 + 80)
         byte = file.read(1)
         file.seek(100 + 80)
         file.write(bytes([byte[0] ^ 1]))
-    bases = house.log.segments.bases
-    house.clock.advance(1000)
-    house.manager.tick()
-    house.manager.tick()
+    bases = node.log.segments.bases
+    node.clock.advance(1000)
+    node.manager.tick()
+    node.manager.tick()
     assert "compaction stopped" in said()
     assert path in said()
-    assert house.log.segments.bases == bases
-    assert not {name for name in house.names() if name.endswith((".cleaned", ".swap"))}
+    assert node.log.segments.bases == bases
+    assert not {name for name in node.names() if name.endswith((".cleaned", ".swap"))}
 
 
 def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path):
     disk = FaultyDisk()
-    house = House(tmp_path, disk=disk)
+    node = CompactionNode(tmp_path, disk=disk)
     for i in range(30):
-        house.put((b"key%d" % (i % 3), b"value%d" % i))
-    before = house.rows()
+        node.put((b"key%d" % (i % 3), b"value%d" % i))
+    before = node.rows()
 
     def full(path, flags):
         if flags & os.O_CREAT and path.endswith(ending):
@@ -447,14 +447,14 @@ def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path):
     disk.fail["open"] = full
     for ending in (".log.cleaned", ".timeindex.cleaned", ".tmp"):  # noqa: B007 - `full` looks at it
         with pytest.raises((OSError, StorageFailure), match="No space"):
-            house.clean()
-        assert not {name for name in house.names() if name.endswith((".cleaned", ".swap"))}
+            node.clean()
+        assert not {name for name in node.names() if name.endswith((".cleaned", ".swap"))}
     disk.fail.clear()
-    assert house.rows() == before
-    assert not house.log.failed
-    house.clean()
-    assert len(house.rows()) < len(before)
-    house.manager.close()
+    assert node.rows() == before
+    assert not node.log.failed
+    node.clean()
+    assert len(node.rows()) < len(before)
+    node.manager.close()
 
 
 def test_a_crash_between_any_two_renames_loses_nothing(tmp_path: Path):
@@ -478,68 +478,68 @@ def test_a_crash_between_any_two_renames_loses_nothing(tmp_path: Path):
         watched: Path | None = None
 
     disk = Watching()
-    house = House(tmp_path / "data", disk=disk)
+    node = CompactionNode(tmp_path / "data", disk=disk)
     for i in range(30):
-        house.put((b"key%d" % (i % 4), b"value%d" % i))
-    in_transaction(house, 0, (b"key0", b"aborted"))
-    end(house, 9, committed=False)
-    house.roll()
-    house.manager.checkpoint()
-    newest = {key: value for _, key, value in house.rows() if value != b"aborted"}
-    disk.watched = house.folder
-    house.clean()
+        node.put((b"key%d" % (i % 4), b"value%d" % i))
+    in_transaction(node, 0, (b"key0", b"aborted"))
+    end(node, 9, committed=False)
+    node.roll()
+    node.manager.checkpoint()
+    newest = {key: value for _, key, value in node.rows() if value != b"aborted"}
+    disk.watched = node.folder
+    node.clean()
     disk.watched = None
-    after = house.rows()
+    after = node.rows()
     assert len(copies) > 10
     for copy in copies:
-        again = House(copy)
+        again = CompactionNode(copy)
         rows = [row for row in again.rows() if row[2] != b"aborted"]
         assert {key: value for _, key, value in rows} == newest
-        assert again.log.log_end_offset == house.log.log_end_offset
+        assert again.log.log_end_offset == node.log.log_end_offset
         assert not {name for name in again.names() if name.endswith((".cleaned", ".swap", ".deleted"))}
         again.clean()
         assert again.rows() == after
         again.manager.close()
-    house.manager.close()
+    node.manager.close()
 
 
 def test_a_log_that_is_cut_or_deleted_meanwhile_is_let_go(tmp_path: Path):
     for change in ("truncate", "delete"):
-        house = House(tmp_path / change)
+        node = CompactionNode(tmp_path / change)
         for i in range(30):
-            house.put((b"key%d" % (i % 3), b"value%d" % i))
-        cleaner = house.manager.cleaner
+            node.put((b"key%d" % (i % 3), b"value%d" % i))
+        cleaner = node.manager.cleaner
         name_swap = cleaner._name_swap
 
-        def meddle(log, job, group, house=house, change=change, name_swap=name_swap):
+        def meddle(log, job, group, node=node, change=change, name_swap=name_swap):
             name_swap(log, job, group)
             if change == "truncate":
                 log.truncate_to(4)
             else:
-                house.manager.delete("t", 0)
+                node.manager.delete("t", 0)
 
         cleaner._name_swap = meddle
-        now = house.clock.now_ms()
-        house.log.flush()
-        cleaner.start(house.log, cleaner.plan(house.log, now), now)
+        now = node.clock.now_ms()
+        node.log.flush()
+        cleaner.start(node.log, cleaner.plan(node.log, now), now)
         cleaner.step()
         assert not cleaner.busy
         if change == "truncate":
-            assert [row[0] for row in house.rows()] == [0, 1, 2, 3]
-            assert not {name for name in house.names() if name.endswith((".cleaned", ".swap"))}
-        house.manager.close()
+            assert [row[0] for row in node.rows()] == [0, 1, 2, 3]
+            assert not {name for name in node.names() if name.endswith((".cleaned", ".swap"))}
+        node.manager.close()
 
 
 def test_cleaning_in_a_real_thread_leaves_the_log_usable(tmp_path: Path):
-    house = House(tmp_path)
+    node = CompactionNode(tmp_path)
     for i in range(300):
-        house.put((b"key%d" % (i % 5), b"value%d" % i))
-    house.manager.cleaner.close()
+        node.put((b"key%d" % (i % 5), b"value%d" % i))
+    node.manager.cleaner.close()
     manager = LogManager(
-        StorageConfig(log_dirs=(str(tmp_path / "other"),), cleaner=CleanerConfig(backoff_ms=0)), clock=house.clock
+        StorageConfig(log_dirs=(str(tmp_path / "other"),), cleaner=CleanerConfig(backoff_ms=0)), clock=node.clock
     )
     manager.start("MkU3OEVBNTcwNTJENDM2Qg", 1, format_empty=True)
-    log = manager.create("t", 0, b"t" * 16, house.config)
+    log = manager.create("t", 0, b"t" * 16, node.config)
     for i in range(300):
         batch = build_batch([(NOW, b"key%d" % (i % 5), b"value%d" % i, ())])
         log.append_as_leader(memoryview(batch), 0, NOW)
@@ -549,9 +549,9 @@ def test_cleaning_in_a_real_thread_leaves_the_log_usable(tmp_path: Path):
     assert manager.cleaner.busy
     while manager.cleaner.busy:
         manager.cleaner.step()
-    house.log = log
-    assert len(house.rows()) < 12
-    assert {row[1] for row in house.rows()} == {b"key%d" % i for i in range(5)}
+    node.log = log
+    assert len(node.rows()) < 12
+    assert {row[1] for row in node.rows()} == {b"key%d" % i for i in range(5)}
     manager.close()
 
 

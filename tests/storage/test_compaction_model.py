@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from .test_compaction import House, end, in_transaction
+from .test_compaction import CompactionNode, end, in_transaction
 
 HOUR = 3600 * 1000
 KEYS = [b"a", b"b", b"c", b"a-longer-key"]
@@ -23,14 +23,14 @@ class CompactedLogAgainstList(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
-        self.house = House(self.folder / "data", **POLICY)
+        self.node = CompactionNode(self.folder / "data", **POLICY)
         self.model: list[list] = []
         self.made = 0
         self.sequences = {7: 0, 9: 0}
         self.kills = 0
 
     def teardown(self) -> None:
-        self.house.manager.close(clean=False)
+        self.node.manager.close(clean=False)
         shutil.rmtree(self.folder)
 
     def rows(self, keys: list[tuple[bytes, bool]]) -> list[tuple[bytes, bytes | None]]:
@@ -55,60 +55,60 @@ class CompactedLogAgainstList(RuleBasedStateMachine):
             if idempotent:
                 fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": self.sequences[7]}
                 self.sequences[7] += len(rows)
-            self.note(self.house.put(*rows, codec=codec, **fields), rows, "committed")
-            self.house.clock.advance(1000)
+            self.note(self.node.put(*rows, codec=codec, **fields), rows, "committed")
+            self.node.clock.advance(1000)
 
     @rule(keys=records)
     def put_in_transaction(self, keys) -> None:
         rows = self.rows(keys)
-        offset = in_transaction(self.house, self.sequences[9], *rows)
+        offset = in_transaction(self.node, self.sequences[9], *rows)
         self.sequences[9] += len(rows)
         self.note(offset, rows, "open")
 
     @precondition(lambda self: any(row[3] == "open" for row in self.model))
     @rule(committed=st.booleans())
     def end_transaction(self, committed: bool) -> None:
-        end(self.house, 9, committed=committed)
+        end(self.node, 9, committed=committed)
         for row in self.model:
             if row[3] == "open":
                 row[3] = "committed" if committed else "aborted"
 
     @rule()
     def roll(self) -> None:
-        self.house.roll()
+        self.node.roll()
 
     @rule(hours=st.integers(0, 3))
     def clean(self, hours: int) -> None:
-        self.house.clock.advance(hours * HOUR)
-        self.house.clean()
+        self.node.clock.advance(hours * HOUR)
+        self.node.clean()
 
     @rule(hours=st.integers(0, 6))
     def retain(self, hours: int) -> None:
-        self.house.clock.advance(hours * HOUR)
-        self.house.log.flush()
-        self.house.log.apply_retention(self.house.clock.now_ms())
+        self.node.clock.advance(hours * HOUR)
+        self.node.log.flush()
+        self.node.log.apply_retention(self.node.clock.now_ms())
 
     @rule(data=st.data())
     def delete_records(self, data) -> None:
-        log = self.house.log
+        log = self.node.log
         log.delete_records(data.draw(st.integers(log.log_start_offset, log.high_watermark)))
 
     @rule(killed=st.booleans())
     def restart(self, killed: bool) -> None:
-        now, start = self.house.clock.now_ms(), self.house.log.log_start_offset
+        now, start = self.node.clock.now_ms(), self.node.log.log_start_offset
         self.kills += 1
         if killed:
-            self.house.manager.checkpoint()
-        self.house = self.house.reopened(killed=killed)
-        self.house.clock.advance(now - self.house.clock.now_ms())
-        assert self.house.log.log_start_offset >= start
-        self.house.log.advance_high_watermark(self.house.log.log_end_offset)
+            self.node.manager.checkpoint()
+        self.node = self.node.reopened(killed=killed)
+        self.node.clock.advance(now - self.node.clock.now_ms())
+        assert self.node.log.log_start_offset >= start
+        self.node.log.advance_high_watermark(self.node.log.log_end_offset)
 
     @invariant()
     def the_newest_of_every_key_is_there(self) -> None:
-        log = self.house.log
+        log = self.node.log
         written = {row[0]: row for row in self.model}
-        visible = self.house.rows()
+        visible = self.node.rows()
         offsets = [row[0] for row in visible]
         assert offsets == sorted(set(offsets))
         for offset, key, value in visible:
@@ -126,7 +126,7 @@ class CompactedLogAgainstList(RuleBasedStateMachine):
 
     @invariant()
     def producers_are_remembered(self) -> None:
-        producers = self.house.log.producers.entries
+        producers = self.node.log.producers.entries
         for producer_id, sequence in self.sequences.items():
             if sequence and producer_id in producers and producers[producer_id].batches:
                 assert producers[producer_id].next_sequence == sequence

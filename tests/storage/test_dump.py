@@ -107,10 +107,10 @@ def test_the_quorums_log_and_its_control_records(tmp_path: Path):
     path.write_bytes(
         build_control_batch(ControlType.LEADER_CHANGE, value, timestamp=NOW) + build_batch([(NOW, None, b"abc", ())])
     )
-    found = rows(path, records=True, metadata=lambda _key, value: {"said": len(value)})
-    assert found[1][1]["control"] == "LEADER_CHANGE"
-    assert found[1][1]["leader_id"] == 1
-    assert found[3][1]["said"] == 3
+    dumped = rows(path, records=True, metadata=lambda _key, value: {"said": len(value)})
+    assert dumped[1][1]["control"] == "LEADER_CHANGE"
+    assert dumped[1][1]["leader_id"] == 1
+    assert dumped[3][1]["said"] == 3
 
 
 def test_damage_is_the_last_row(folder: Path, tmp_path: Path):

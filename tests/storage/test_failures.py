@@ -128,18 +128,18 @@ def test_a_broken_disk_is_not_a_full_one(home: Home):
     def broken(*_args):
         raise OSError(errno.EIO, "Input/output error")
 
-    told = []
+    failures = []
     log = home.open()
-    log.listener = LogListener(on_failure=lambda _, failure: told.append(failure.message))
+    log.listener = LogListener(on_failure=lambda _, failure: failures.append(failure.message))
     home.disk.fail["pwritev"] = broken
     with pytest.raises(StorageFailure):
         log.append_as_leader(batch(), 0, NOW)
     home.disk.fail.clear()
     assert log.failed
-    assert len(told) == 1
+    assert len(failures) == 1
     with pytest.raises(StorageFailure):
         log.append_as_leader(batch(), 0, NOW)
-    assert len(told) == 1
+    assert len(failures) == 1
 
 
 def test_when_not_even_cutting_back_works_the_log_takes_no_more(home: Home):

@@ -49,7 +49,7 @@ def started(folder: Path) -> LogManager:
 
 
 def facts(log: Log) -> dict[str, object]:
-    """What somebody outside can see of a log."""
+    """What can be read of a log."""
     start, end = log.log_start_offset, log.log_end_offset
     return {
         "id": log.topic_id,
@@ -139,13 +139,16 @@ def test_what_can_be_told_from_the_log_is_told_from_the_log(tmp_path: Path, soun
         if stop == "killed":
             (copy / MARKER).unlink()
         manager = started(copy)
-        found = everything(manager)
+        observed = everything(manager)
         for name, wanted in expected.items():
             if pattern == "log-start-offset-checkpoint" and name == "orders-1":
                 # What was deleted may come back as far as its segment goes; nothing else may go.
-                assert found[name]["start"] <= 37, where
-                found[name] = {**wanted, **{key: found[name][key] for key in ("id", "end", "aborted", "producers")}}
-            assert found[name] == wanted, f"{where}: {name}"
+                assert observed[name]["start"] <= 37, where
+                observed[name] = {
+                    **wanted,
+                    **{key: observed[name][key] for key in ("id", "end", "aborted", "producers")},
+                }
+            assert observed[name] == wanted, f"{where}: {name}"
         for log in manager.logs():
             assert log.append_as_leader(batch(), 9, NOW) == expected[log.name]["end"], where
         manager.close(clean=False)
@@ -161,8 +164,8 @@ def test_an_index_of_aborted_transactions_is_right_or_refused(tmp_path: Path, so
         manager = started(copy)
         log = manager.get("paid", 0)
         with suppress(CorruptBatch):
-            found = log.aborted_transactions(0, log.log_end_offset)
-            kept = [(txn.producer_id, txn.first_offset, txn.last_offset) for txn in found]
+            aborted = log.aborted_transactions(0, log.log_end_offset)
+            kept = [(txn.producer_id, txn.first_offset, txn.last_offset) for txn in aborted]
             assert kept == [(t.producer_id, t.first_offset, t.last_offset) for t in expected["paid-0"]["aborted"]], (
                 where
             )
@@ -184,22 +187,22 @@ def test_a_damaged_log_is_served_up_to_the_damage_and_cut_only_where_nobody_had_
         manager = started(copy)
         log = manager.get("orders", 0)
         wanted = [row for (row,) in expected["orders-0"]["records"]]
-        told, noticed = [], log.failed
+        read_back, noticed = [], log.failed
         with suppress(CorruptBatch):  # what a client says of bytes below the recovery point, which no start reads
             noticed = True
-            while len(told) < min(log.log_end_offset, len(wanted)):
-                if log.read(len(told), 1, log.log_end_offset) is None:
+            while len(read_back) < min(log.log_end_offset, len(wanted)):
+                if log.read(len(read_back), 1, log.log_end_offset) is None:
                     break
-                told += _batch_at(log, len(told))
+                read_back += _batch_at(log, len(read_back))
             noticed = log.failed
-        ends_here = noticed or len(told) == min(log.log_end_offset, len(wanted))
+        ends_here = noticed or len(read_back) == min(log.log_end_offset, len(wanted))
         manager.close(clean=False)
-        if told != wanted[: len(told)] or not ends_here:
+        if read_back != wanted[: len(read_back)] or not ends_here:
             # Only a check of the whole log can know: no start reads this segment, and no checksum covers an offset.
             assert synced, f"{where}: a hole"
             assert _hit_an_offset(folder, copy), f"{where}: a hole"
             assert any("orders-0" in problem.path for problem in check_folders([str(copy)]).problems), where
-        elif len(told) < len(wanted) and synced:
+        elif len(read_back) < len(wanted) and synced:
             assert noticed, where
             kept = {path.name: path.stat().st_size for path in copy.glob("orders-0/*.log")}
             assert kept == sizes, f"{where}: nothing is cut that was durable"

@@ -219,10 +219,10 @@ def test_offsets_by_time(home: Home):
         log.append_as_leader(batch(timestamp=stamp), 0, NOW)
     for target in range(NOW - 10, NOW + 1010, 7):
         expected = next((i for i, stamp in enumerate(stamps) if stamp >= target), None)
-        found = log.offset_for_timestamp(target)
-        assert (found.offset if found else None) == expected
-        if found:
-            assert found.timestamp == stamps[expected]
+        result = log.offset_for_timestamp(target)
+        assert (result.offset if result else None) == expected
+        if result:
+            assert result.timestamp == stamps[expected]
     assert log.offset_of_max_timestamp()[:2] == (max(stamps), stamps.index(max(stamps)))
 
 

@@ -120,7 +120,7 @@ def test_a_folder_for_metadata_alone_gets_no_partitions(tmp_path: Path):
 
 
 class BrokenAtStart(Pair):
-    """The same two log dirs, with something wrong in one of them before anybody looks."""
+    """The same two log dirs, with something wrong in one of them before the start."""
 
     def __init__(self, folder: Path) -> None:
         self.a, self.b = str(folder / "a"), str(folder / "b")
@@ -155,7 +155,7 @@ def test_a_log_dir_that_fails_at_start_fails_alone(tmp_path: Path, what: str, sa
         pair.disk.fail["open"] = refuse(pair.b + inside[what])
     pair.manager.start(CLUSTER, 1)
     assert sorted(log.topic for log in pair.manager.logs()) == ["a1", "a2"]
-    facts = {each.path: each.failure for each in pair.manager.describe_dirs()}
+    facts = {log_dir.path: log_dir.failure for log_dir in pair.manager.describe_dirs()}
     assert facts[pair.a] is None
     assert facts[pair.b]
     assert pair.manager.online_directory_ids([pair.a, pair.b]) == [pair.manager.directory_ids[pair.a]]
@@ -184,7 +184,7 @@ def test_without_a_log_dir_it_needs_a_node_does_not_start(tmp_path: Path):
 
 
 def test_a_log_dir_somebody_else_holds_stops_the_start(tmp_path: Path):
-    """That is a mistake, and nobody would want a broker that goes on with half of its data."""
+    """That is a mistake of the operator: a broker must not start with half of its data."""
     holder = Pair(tmp_path)
     with pytest.raises(ConfigError, match="in use by another process"):
         BrokenAtStart(tmp_path).manager.start(CLUSTER, 1)

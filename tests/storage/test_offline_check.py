@@ -1,4 +1,4 @@
-"""Checking: a sound folder is clean, any flipped bit is found, and nothing is changed."""
+"""Checking: a sound folder is clean, any flipped bit is findings, and nothing is changed."""
 
 import shutil
 from pathlib import Path
@@ -21,9 +21,9 @@ def folder(tmp_path: Path) -> Path:
 
 def problems(folder: Path) -> list[tuple[str, Fix]]:
     before = content(folder)
-    found = check_folders([str(folder)])
+    findings = check_folders([str(folder)])
     assert content(folder) == before, "a check changes nothing"
-    return [(str(Path(problem.path).relative_to(folder)), problem.fix) for problem in found.problems]
+    return [(str(Path(problem.path).relative_to(folder)), problem.fix) for problem in findings.problems]
 
 
 def segments(folder: Path, partition: str, suffix: str = ".log") -> list[Path]:
@@ -34,10 +34,10 @@ def segments(folder: Path, partition: str, suffix: str = ".log") -> list[Path]:
 def test_a_sound_folder_is_clean(tmp_path: Path, clean: bool):
     folder = make_folder(tmp_path / "data", clean=clean)
     assert problems(folder) == []
-    found = check_folders([str(folder)])
-    assert (found.partitions, found.notes) == (3, [])
-    assert found.batches == 40 + 40 + 9
-    assert found.segments == len(list(folder.glob("*/*.log")))
+    findings = check_folders([str(folder)])
+    assert (findings.partitions, findings.notes) == (3, [])
+    assert findings.batches == 40 + 40 + 9
+    assert findings.segments == len(list(folder.glob("*/*.log")))
 
 
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".snapshot"])
@@ -89,13 +89,13 @@ def test_damage_in_the_middle_is_named_with_its_place(folder: Path):
     path = segments(folder, "orders-1")[1]
     size = int.from_bytes(path.read_bytes()[8:12], "big") + 12
     flip(path, size + 70)
-    found = check_folders([str(folder)])
-    (problem,) = [each for each in found.problems if each.fix is Fix.CUT]
+    findings = check_folders([str(folder)])
+    (problem,) = [problem for problem in findings.problems if problem.fix is Fix.CUT]
     assert (problem.path, problem.position) == (str(path), size)
     assert "checksum" in problem.what
     assert f"at position {size}" in str(problem)
     assert "repair would cut the file there" in str(problem)
-    assert any("follows the damage" in note for note in found.notes)
+    assert any("follows the damage" in note for note in findings.notes)
 
 
 def test_torn_tails_and_zeros_are_told_apart(folder: Path):
@@ -136,11 +136,11 @@ def test_one_partition_and_processes(folder: Path, monkeypatch: pytest.MonkeyPat
     flip(segments(folder, "paid-0")[0], 100)
     alone = check_folders([str(folder)])
     monkeypatch.setattr(offline_check, "_INLINE_BYTES", 0)
-    told: list[tuple[int, int]] = []
-    together = check_folders([str(folder)], workers=2, on_progress=lambda done, total: told.append((done, total)))
+    progress: list[tuple[int, int]] = []
+    together = check_folders([str(folder)], workers=2, on_progress=lambda done, total: progress.append((done, total)))
     assert together.problems == alone.problems
     assert together.batches == alone.batches
-    assert told[-1][1] == alone.size_bytes
+    assert progress[-1][1] == alone.size_bytes
 
 
 def test_other_folders_are_refused(tmp_path: Path, folder: Path):

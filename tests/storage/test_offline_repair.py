@@ -54,7 +54,7 @@ def test_an_index_is_rebuilt_and_nothing_else(folder: Path, suffix: str):
     flip(folder / name, 5)
     changed = mend(folder)
     assert name in changed
-    assert {Path(each).stem for each in changed} == {Path(name).stem}
+    assert {Path(path).stem for path in changed} == {Path(name).stem}
     assert check_folders([str(folder)]).problems == []
     if suffix == ".txnindex":
         assert (folder / name).read_bytes() == before
@@ -134,5 +134,5 @@ def test_a_folder_that_a_node_holds_is_refused(folder: Path):
         with pytest.raises(ConfigError, match="in use"):
             hold([str(path)])
     manager.close()
-    for each in hold([str(folder), str(folder / "orders-0")]):
-        each.release()
+    for log_dir in hold([str(folder), str(folder / "orders-0")]):
+        log_dir.release()

@@ -16,8 +16,8 @@ def test_an_offset_is_looked_for_from_the_last_batch_that_ends_at_or_before_it()
 
 def test_a_position_falls_back_to_the_last_known_boundary():
     index = index_of((109, 4000), (119, 8000))
-    found = [index.floor(position) for position in (0, 3999, 4000, 7999, 8000, 99999)]
-    assert [entry and entry[1] for entry in found] == [None, None, 4000, 4000, 8000, 8000]
+    entries = [index.floor(position) for position in (0, 3999, 4000, 7999, 8000, 99999)]
+    assert [entry and entry[1] for entry in entries] == [None, None, 4000, 4000, 8000, 8000]
 
 
 def test_truncation_drops_batches_that_end_at_or_after_the_offset():
@@ -47,8 +47,8 @@ def test_the_time_index_keeps_only_growing_timestamps():
         index.maybe_append(timestamp, offset)
     assert [index.entry(i) for i in range(len(index))] == [(1000, 105), (1200, 120)]
     assert index.last() == (1200, 120)
-    found = [index.floor(timestamp) for timestamp in (999, 1000, 1199, 1200, 5000)]
-    assert found == [None, (1000, 105), (1000, 105), (1200, 120), (1200, 120)]
+    entries = [index.floor(timestamp) for timestamp in (999, 1000, 1199, 1200, 5000)]
+    assert entries == [None, (1000, 105), (1000, 105), (1200, 120), (1200, 120)]
 
 
 def test_a_truncated_time_index_accepts_earlier_times_again():

@@ -49,9 +49,9 @@ def test_a_damaged_snapshot_gives_way_to_an_older_one(tmp_path: Path):
     snapshots.take(40, some_producers().entries.values())
     snapshots.take(50, [])
     (tmp_path / f"{50:020d}.snapshot").write_bytes(b"nonsense")
-    found = ProducerSnapshots(Disk(), str(tmp_path)).latest(0, 100)
-    assert found is not None
-    assert found[0] == 40
+    latest = ProducerSnapshots(Disk(), str(tmp_path)).latest(0, 100)
+    assert latest is not None
+    assert latest[0] == 40
     assert not (tmp_path / f"{50:020d}.snapshot").exists()
 
 

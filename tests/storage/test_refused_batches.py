@@ -44,7 +44,7 @@ def test_what_follows_a_batch_that_found_no_room_waits_for_it(home: Home, begins
 
 
 def test_a_later_one_may_be_refused_too(home: Home):
-    """What was taken since then is not waited for any more, though nobody has said so."""
+    """A batch that was stored since then is not waited for any more."""
     log = home.open()
     answer(log, 0)
     for first in (1, 3, 5):

@@ -90,7 +90,7 @@ def test_more_room_or_more_time_never_deletes_more(rows, retention_bytes, days, 
 # A manager that acts on it
 
 
-class House:
+class RetentionNode:
     """A manager on a clock of our own."""
 
     def __init__(self, folder, **config) -> None:
@@ -121,10 +121,10 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path):
-    house = House(tmp_path / "data")
-    yield house
-    house.manager.close()
+def node(tmp_path):
+    node = RetentionNode(tmp_path / "data")
+    yield node
+    node.manager.close()
 
 
 def fill(log, count: int, timestamp: int = NOW) -> None:
@@ -133,14 +133,14 @@ def fill(log, count: int, timestamp: int = NOW) -> None:
     log.advance_high_watermark(log.log_end_offset)
 
 
-def test_old_segments_are_renamed_at_once_and_removed_after_the_delay(house: House):
-    log = house.log(retention_ms=DAY, file_delete_delay_ms=50_000)
+def test_old_segments_are_renamed_at_once_and_removed_after_the_delay(node: RetentionNode):
+    log = node.log(retention_ms=DAY, file_delete_delay_ms=50_000)
     fill(log, 9, NOW - 2 * DAY)
     log.roll(NOW)
     fill(log, 4)
     reader = log.read(0, 10_000, 13)
     first = log.segments[0].path(".log")
-    house.wait(1000)
+    node.wait(1000)
     assert log.log_start_offset == 9
     assert not os.path.exists(first)
     assert os.path.exists(first + ".deleted")
@@ -149,17 +149,17 @@ def test_old_segments_are_renamed_at_once_and_removed_after_the_delay(house: Hou
         log.read(8, 1000, 13)
     assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
     assert [o for o, _ in read_all(log)] == [9, 10, 11, 12]
-    house.wait(50_000)
+    node.wait(50_000)
     assert not [name for name in os.listdir(log.path) if name.endswith(".deleted")]
 
 
-def test_an_emptied_log_keeps_its_end_offset_through_a_restart(house: House):
-    log = house.log(retention_ms=DAY, file_delete_delay_ms=0)
+def test_an_emptied_log_keeps_its_end_offset_through_a_restart(node: RetentionNode):
+    log = node.log(retention_ms=DAY, file_delete_delay_ms=0)
     fill(log, 7, NOW - 2 * DAY)
-    house.wait(1000)
+    node.wait(1000)
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (7, 7, 0)
-    house.manager.close()
-    again = House(house.folder)
+    node.manager.close()
+    again = RetentionNode(node.folder)
     log = again.log()
     assert (log.log_start_offset, log.log_end_offset) == (7, 7)
     fill(log, 1)
@@ -167,31 +167,31 @@ def test_an_emptied_log_keeps_its_end_offset_through_a_restart(house: House):
     again.manager.close()
 
 
-def test_a_log_shrinks_to_its_size(house: House):
-    log = house.log(retention_bytes=500, file_delete_delay_ms=0)
+def test_a_log_shrinks_to_its_size(node: RetentionNode):
+    log = node.log(retention_bytes=500, file_delete_delay_ms=0)
     fill(log, 40)
     assert log.size_bytes > 2000
-    house.wait(1000)
+    node.wait(1000)
     assert 500 <= log.size_bytes < 900
     assert log.log_end_offset == 40
 
 
-def test_deleted_records_take_their_segments_along_whatever_the_policy(house: House):
-    log = house.log(cleanup_policy=frozenset({"compact"}), file_delete_delay_ms=0)
+def test_deleted_records_take_their_segments_along_whatever_the_policy(node: RetentionNode):
+    log = node.log(cleanup_policy=frozenset({"compact"}), file_delete_delay_ms=0)
     fill(log, 40)
     log.delete_records(30)
     count = len(log.segments)
-    house.wait(1000)
+    node.wait(1000)
     assert len(log.segments) < count
     assert log.segments[0].base_offset <= 30 == log.log_start_offset
-    house.manager.close()
-    again = House(house.folder)
+    node.manager.close()
+    again = RetentionNode(node.folder)
     assert again.log().log_start_offset == 30
     again.manager.close()
 
 
-def test_records_without_time_age_with_their_file(house: House):
-    log = house.log(retention_ms=DAY)
+def test_records_without_time_age_with_their_file(node: RetentionNode):
+    log = node.log(retention_ms=DAY)
     fill(log, 6, -1)
     log.roll(NOW)
     fill(log, 1)
@@ -199,7 +199,7 @@ def test_records_without_time_age_with_their_file(house: House):
     for segment in log.segments[:2]:
         os.utime(segment.path(".log"), (stale, stale))
     bases = log.segments.bases
-    house.wait(1000)
+    node.wait(1000)
     assert log.segments.bases == bases[2:]
 
 

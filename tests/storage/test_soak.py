@@ -112,25 +112,25 @@ def churn(port: int, topic: str, over: threading.Event) -> None:
 
 
 def latest(wire: Wire, topic: str) -> dict[bytes, bytes]:
-    found: dict[bytes, bytes] = {}
+    newest: dict[bytes, bytes] = {}
     offset, end = wire.list_offset(topic, -2).offset, wire.end_offset(topic)
     while offset < end:
         part = wire.fetch(topic, offset, partition_max_bytes=8 << 20, max_bytes=8 << 20)
         assert part.error_code == 0
         for view in iter_batches(part.records or b""):
             view.check_crc()
-            found.update((row[2], row[3]) for row in view.decode_rows())
+            newest.update((row[2], row[3]) for row in view.decode_rows())
             offset = view.next_offset
-    return found
+    return newest
 
 
 def cleanings(klamm: KlammProcess) -> list[tuple[float, float]]:
     """(begin, end) of every round of the cleaner, as the node's log tells."""
-    found = []
+    periods = []
     for at, seconds in _COMPACTED.findall(klamm.log()):
         end = dt.datetime.strptime(at, "%Y-%m-%d %H:%M:%S.%f").astimezone().timestamp()
-        found.append((end - float(seconds), end))
-    return found
+        periods.append((end - float(seconds), end))
+    return periods
 
 
 def let(wire: Wire, topic: str, lag_ms: int) -> None:
@@ -152,10 +152,10 @@ def one_at_a_time(klamm: KlammProcess, wire: Wire, topic: str) -> tuple[tuple[fl
     quiet = (begin, time.time())
     let(wire, topic, 0)
     deadline = time.monotonic() + PATIENCE_S
-    while len(found := cleanings(klamm)) == known:
+    while len(cleaned := cleanings(klamm)) == known:
         assert time.monotonic() < deadline, "nothing was compacted"
         time.sleep(0.05)
-    return quiet, found[known]
+    return quiet, cleaned[known]
 
 
 def during(samples: list[tuple[float, float]], spans: list[tuple[float, float]]) -> list[float]:

@@ -118,8 +118,8 @@ class FileSystem:
             self._journal = self._sequence
         elif op.kind == "syncfs":
             self.root.sync()
-            for _, each in list(self._walk(self.root, lambda folder: folder.names)):
-                each.sync()
+            for _, node in list(self._walk(self.root, lambda folder: folder.names)):
+                node.sync()
             self._journal = self._sequence
         elif op.kind == "mkdir":
             folder, name = self._parent(op.path)
@@ -136,7 +136,7 @@ class FileSystem:
     def killed(self, folder: str, torn: Op | None = None, tear: int = 0) -> None:
         """Write the page cache into `folder`; `torn` is the call under way, of which `tear` bytes were written."""
         file = self._handles[torn.handle] if torn is not None else None
-        for path, what in self._walk(self.root, lambda each: each.names):
+        for path, what in self._walk(self.root, lambda node: node.names):
             if isinstance(what, Folder):
                 os.mkdir(os.path.join(folder, path))
                 continue
@@ -153,7 +153,7 @@ class FileSystem:
         def horizon() -> int:
             return common if ordered else chance.choice((0, self._sequence, chance.randint(0, self._sequence)))
 
-        for path, what in self._walk(self.root, lambda each: each.after_power_loss(horizon())):
+        for path, what in self._walk(self.root, lambda node: node.after_power_loss(horizon())):
             if isinstance(what, Folder):
                 os.mkdir(os.path.join(folder, path))
             else:

@@ -49,8 +49,8 @@ class SteppedMoves(LogDirMoves):
         async def assign(replica: Any, directory: Uuid) -> None:
             moved(replica.log.topic_partition, directory)
 
-        nobody: Any = None
-        super().__init__(nobody, replicas, clock, assign, nobody, 1)
+        unused: Any = None
+        super().__init__(unused, replicas, clock, assign, unused, 1)
 
     async def _in_thread(self, work: Callable[[], object]) -> None:
         work()

@@ -90,7 +90,7 @@ class QuorumLife:
             (self.restart_clean, 2),
         ]
         for _ in range(steps):
-            (step,) = self.chance.choices([each for each, _ in choices], [weight for _, weight in choices])
+            (step,) = self.chance.choices([step for step, _ in choices], [weight for _, weight in choices])
             step()
             self._note(step.__name__)
 
@@ -190,7 +190,7 @@ def quorum_findings(folder: str, expected: "Expectation", chance: random.Random)
     log, problems = storage.log, []
     if storage.election not in (before.election, after.election):
         problems.append(f"remembers {storage.election}, not {before.election}")
-    newest = min((each.snapshot.offset if each.snapshot else 0) for each in (before, after))
+    newest = min((state.snapshot.offset if state.snapshot else 0) for state in (before, after))
     if (storage.snapshot[0].offset if storage.snapshot else 0) < newest:
         problems.append(f"has lost the snapshot at {newest}")
     if storage.snapshot is not None and storage.snapshot[1] != content_of(storage.snapshot[0]):
@@ -199,16 +199,16 @@ def quorum_findings(folder: str, expected: "Expectation", chance: random.Random)
         problems.append(f"ends at {log.end_offset}; {min(before.flushed, after.flushed)} was flushed")
     if not expected.power and log.end_offset < min(before.end, after.end):
         problems.append(f"ends at {log.end_offset}; {min(before.end, after.end)} was written")
-    found = []
-    while (at := found[-1][1] if found else log.start_offset) < log.end_offset:
+    entries = []
+    while (at := entries[-1][1] if entries else log.start_offset) < log.end_offset:
         more = [(v.base_offset, v.next_offset, bytes(v.raw)) for v in iter_batches(log.read(at, 1 << 20))]
         if not more or more[-1][1] <= at:
             problems.append(f"cannot be read from {at} to {log.end_offset}")
             break
-        found += more
-    histories = [each for state in (before, after) for each in (state.entries, *state.branches)]
-    if found and not any(_is_part(found, history) for history in histories):
-        problems.append(f"holds {[entry[:2] for entry in found]}, which was never written like that")
+        entries += more
+    histories = [history for state in (before, after) for history in (state.entries, *state.branches)]
+    if entries and not any(_is_part(entries, history) for history in histories):
+        problems.append(f"holds {[entry[:2] for entry in entries]}, which was never written like that")
     extra = bytes(data_batch([b"next"], NOW, log.end_offset, storage.election.epoch + 100))
     log.append(bytearray(extra))
     log.flush()
@@ -221,6 +221,6 @@ def quorum_findings(folder: str, expected: "Expectation", chance: random.Random)
     return problems
 
 
-def _is_part(found: list[Entry], history: tuple[Entry, ...]) -> bool:
-    at = next((i for i, entry in enumerate(history) if entry[0] == found[0][0]), None)
-    return at is not None and list(history[at : at + len(found)]) == found
+def _is_part(entries: list[Entry], history: tuple[Entry, ...]) -> bool:
+    at = next((i for i, entry in enumerate(history) if entry[0] == entries[0][0]), None)
+    return at is not None and list(history[at : at + len(entries)]) == entries

@@ -30,9 +30,9 @@ def campaign(
     workload.manager.close(clean=False)
     problems: list[str] = []
     done = 0
-    for name, found in crashes(workload, seed, cuts, folder, findings):
+    for name, crash_problems in crashes(workload, seed, cuts, folder, findings):
         done += 1
-        problems += [f"seed {seed}, {name}: {what}" for what in found]
+        problems += [f"seed {seed}, {name}: {what}" for what in crash_problems]
         if len(problems) >= stop_after:
             break
     shutil.rmtree(home)
@@ -92,9 +92,9 @@ def quorum_campaign(seed: int, cuts: int, folder: str) -> tuple[int, list[str]]:
     life.storage.log.close()
     problems: list[str] = []
     done = 0
-    for name, found in crashes(life, seed, cuts, folder, quorum_findings):
+    for name, crash_problems in crashes(life, seed, cuts, folder, quorum_findings):
         done += 1
-        problems += [f"seed {seed}, {name}: {what}" for what in found]
+        problems += [f"seed {seed}, {name}: {what}" for what in crash_problems]
         if problems:
             break
     shutil.rmtree(home)

@@ -104,11 +104,11 @@ class TracingDisk(Disk):
             missing.append(at)
             at = os.path.dirname(at)
         os.makedirs(path, exist_ok=exist_ok)
-        self.ops += [Op("mkdir", path=self._name(each)) for each in reversed(missing)]
+        self.ops += [Op("mkdir", path=self._name(folder)) for folder in reversed(missing)]
 
 
 class QuickDisk(Disk):
-    """A disk for looking at scratch folders: nobody waits for the device."""
+    """A disk for reading scratch folders: nothing waits for the device."""
 
     def fsync(self, fd):
         pass

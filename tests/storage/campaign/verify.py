@@ -86,8 +86,8 @@ def _finish_moves(manager: LogManager, expected: Expectation) -> list[str]:
         start = log.log_start_offset
         held = [batch for batch in _batches(log) if batch.last >= start]
         # A copy that began after records were deleted remembers that, even if nothing else does.
-        known = [each.get(source.topic_partition) for each in (expected.before, expected.after)]
-        latest = max(source.log_start_offset, *(each.start for each in known if each is not None))
+        known = [facts.get(source.topic_partition) for facts in (expected.before, expected.after)]
+        latest = max(source.log_start_offset, *(facts.start for facts in known if facts is not None))
         if held != [batch for batch in wanted if batch.last >= start] or start > latest:
             problems.append(f"{log.name} holds {_shown(held)} from {start} on after a move, not {_shown(wanted)}")
         problems += [f"{log.name} after a move {what}" for what in _differences(log, source)]
@@ -127,40 +127,40 @@ def _check_partition(manager: LogManager, partition: TopicPartition, expected: E
         if expected.power and not min(before.recovery_point, after.recovery_point):
             return []  # its folder was new and nothing in it was synced
         return [f"is missing; synced up to {before.recovery_point}"]
-    known = [each for each in (before, after) if each is not None]
-    ids = {each.topic_id for each in known} | ({ZERO_UUID} if expected.power else set())
+    known = [facts for facts in (before, after) if facts is not None]
+    ids = {facts.topic_id for facts in known} | ({ZERO_UUID} if expected.power else set())
     if log.topic_id not in ids and (expected.power or before is not None):
         return [f"has the topic id {log.topic_id!r}"]
     log.set_topic_id(log.topic_id if log.topic_id != ZERO_UUID else known[0].topic_id)  # as the metadata log says
     batches = _batches(log)
-    histories = [each.batches for each in known]
+    histories = [facts.batches for facts in known]
     if expected.power:
-        histories += [branch for each in known for branch in each.branches]
+        histories += [branch for facts in known for branch in facts.branches]
     if known[0].compacted:
         return _check_compacted(log, batches, known, expected, chance)
-    history = next((each for each in histories if not batches or _is_piece(batches, each)), None)
+    history = next((candidate for candidate in histories if not batches or _is_piece(batches, candidate)), None)
     if history is None:
         return [f"holds {_shown(batches)}, which is no piece of {_shown(known[-1].batches)}"]
-    story = replay(tuple(batch for batch in history if batch.base < log.log_end_offset))
+    replayed = replay(tuple(batch for batch in history if batch.base < log.log_end_offset))
     return [
         *_check_end(log, batches, known, expected),
         *_check_start(log, known, expected),
-        *_check_lookups(log, batches, story, chance),
-        *(_check_producers(log, story, expected) if batches else ()),
+        *_check_lookups(log, batches, replayed, chance),
+        *(_check_producers(log, replayed, expected) if batches else ()),
         *_check_writable(log),
     ]
 
 
 def _batches(log: Log) -> tuple[Batch, ...]:
     """Everything in the files, segment by segment."""
-    found = []
+    batches = []
     for segment in log.segments:
         end = 0
         for position, data in segment.batches():
-            found.append(Batch.of(data))
+            batches.append(Batch.of(data))
             end = position + len(data)
         assert end == segment.size, f"segment {segment.base_offset} has {segment.size - end} bytes after its last batch"
-    return tuple(found)
+    return tuple(batches)
 
 
 def _check_compacted(
@@ -180,7 +180,7 @@ def _check_compacted(
         gone = written[offset][1] is None and not any(k == key for o, (k, _) in held.items() if o >= first)
         if offset >= first and offset not in held and not gone:
             problems.append(f"the newest {key!r} at {offset} is not there; the log ends at {log.log_end_offset}")
-    needed = min(each.recovery_point for each in known) if expected.power else _agreed(known)
+    needed = min(facts.recovery_point for facts in known) if expected.power else _agreed(known)
     if log.log_end_offset < needed:
         problems.append(f"ends at {log.log_end_offset}; {needed} was promised")
     return [
@@ -205,9 +205,9 @@ def _check_end(log: Log, batches, known: list[Partition], expected: Expectation)
     end = batches[-1].last + 1 if batches else first
     if log.log_end_offset != max(end, log.log_start_offset):
         return [f"ends at {end} and says {log.log_end_offset}"]
-    if len({each.begin for each in known}) > 1:
+    if len({facts.begin for facts in known}) > 1:
         return []  # it was just being emptied
-    needed = min(each.recovery_point for each in known) if expected.power else _agreed(known)
+    needed = min(facts.recovery_point for facts in known) if expected.power else _agreed(known)
     if log.log_end_offset < needed:
         return [f"ends at {log.log_end_offset}; {needed} was promised"]
     lasting = [b for b in known[-1].batches if b.last < needed and b.base >= first]
@@ -232,14 +232,14 @@ def _is_piece(batches: tuple[Batch, ...], history: tuple[Batch, ...]) -> bool:
 
 
 def _check_start(log: Log, known: list[Partition], expected: Expectation) -> list[str]:
-    lowest = min(each.saved_start for each in known)
-    if log.log_start_offset > max(each.start for each in known):
-        return [f"starts at {log.log_start_offset}, beyond {max(each.start for each in known)}"]
+    lowest = min(facts.saved_start for facts in known)
+    if log.log_start_offset > max(facts.start for facts in known):
+        return [f"starts at {log.log_start_offset}, beyond {max(facts.start for facts in known)}"]
     if log.log_start_offset < lowest and not (expected.power and not expected.ordered):
         return [f"starts at {log.log_start_offset}, though {lowest} was saved"]
-    if not expected.power and log.segments[0].base_offset < min(each.first for each in known):
+    if not expected.power and log.segments[0].base_offset < min(facts.first for facts in known):
         return [f"has a segment {log.segments[0].base_offset} that was removed"]
-    mark = min(min(each.saved_mark, each.end) for each in known)
+    mark = min(min(facts.saved_mark, facts.end) for facts in known)
     if not log.log_start_offset <= log.high_watermark <= log.log_end_offset:
         return [f"has the high watermark {log.high_watermark} outside of its offsets"]
     if log.high_watermark < min(mark, log.log_end_offset):
@@ -247,7 +247,7 @@ def _check_start(log: Log, known: list[Partition], expected: Expectation) -> lis
     return []
 
 
-def _check_lookups(log: Log, batches: tuple[Batch, ...], story: Replay, chance: random.Random) -> list[str]:
+def _check_lookups(log: Log, batches: tuple[Batch, ...], replayed: Replay, chance: random.Random) -> list[str]:
     """Indexes, lookups and epochs agree with the batches."""
     problems = []
     at = {}
@@ -273,16 +273,16 @@ def _check_lookups(log: Log, batches: tuple[Batch, ...], story: Replay, chance: 
             problems.append(f"offset {offset} belongs to epoch {batch.epoch}, not {log.leader_epochs.entries()}")
         wanted = batch.timestamp
         expected = next(((o, t) for o, t in _records(visible) if t >= wanted and o >= log.log_start_offset), None)
-        found = log.offset_for_timestamp(wanted)
-        if (found and (found.offset, found.timestamp)) != expected:
-            problems.append(f"time {wanted} is at {expected}, not {found}")
+        result = log.offset_for_timestamp(wanted)
+        if (result and (result.offset, result.timestamp)) != expected:
+            problems.append(f"time {wanted} is at {expected}, not {result}")
     first = log.segments[0].base_offset
-    ended = [txn for txn in story.aborted if txn[2] >= first]
-    told = {(t.producer_id, t.first_offset, t.last_offset) for t in log.aborted_transactions(0, log.log_end_offset)}
-    if missing := [txn for txn in ended if txn not in told]:
+    ended = [txn for txn in replayed.aborted if txn[2] >= first]
+    indexed = {(t.producer_id, t.first_offset, t.last_offset) for t in log.aborted_transactions(0, log.log_end_offset)}
+    if missing := [txn for txn in ended if txn not in indexed]:
         problems.append(f"aborted transactions {missing} are unknown")
     markers = {batch.base for batch in batches if batch.marker and not batch.marker.committed}
-    if wrong := [txn for txn in told if txn[2] not in markers]:
+    if wrong := [txn for txn in indexed if txn[2] not in markers]:
         problems.append(f"aborted transactions {wrong} never were")
     return problems
 
@@ -293,24 +293,24 @@ def _records(batches: list[Batch]):
             yield from ((row[0], row[1]) for row in view.decode_rows())
 
 
-def _check_producers(log: Log, story: Replay, expected: Expectation, *, compacted: bool = False) -> list[str]:
+def _check_producers(log: Log, replayed: Replay, expected: Expectation, *, compacted: bool = False) -> list[str]:
     """What the log knows of its producers is what its records say; compaction leaves each at least its last batch."""
     first = log.segments[0].base_offset
-    wanted = story.producers
+    wanted = replayed.producers
     problems = []
     for producer_id, producer in wanted.items():
-        found = log.producers.entries.get(producer_id)
+        entry = log.producers.entries.get(producer_id)
         newest = max((met[3] for met in producer.batches), default=-1)
-        if found is None:
+        if entry is None:
             if newest >= first or not expected.power:
                 problems.append(f"producer {producer_id} is unknown")
             continue
-        facts = (found.epoch, found.coordinator_epoch, found.txn_first_offset)
+        facts = (entry.epoch, entry.coordinator_epoch, entry.txn_first_offset)
         if facts != (producer.epoch, producer.coordinator_epoch, producer.txn_first_offset):
             problems.append(f"producer {producer_id} is {facts}, not {producer}")
         # A snapshot keeps the time of the producer's last batch or marker, whichever came later.
-        kept, met = ([batch[:4] for batch in batches] for batches in (found.batches, producer.batches))
-        recent = [each for each in met if each in kept] if compacted else met[len(met) - len(kept) :]
+        kept, met = ([batch[:4] for batch in batches] for batches in (entry.batches, producer.batches))
+        recent = [batch for batch in met if batch in kept] if compacted else met[len(met) - len(kept) :]
         if recent != kept or kept[-1:] != met[-1:]:
             problems.append(f"producer {producer_id} has the batches {kept}, not {met}")
     problems += [f"producer {entry} never wrote here" for entry in log.producers.entries if entry not in wanted]

@@ -49,7 +49,7 @@ def config_for(topic: str) -> LogConfig:
 
 
 class Job(Future[Any]):
-    """Work of `Later`; whoever waits for it has it done, with all that came before."""
+    """Work of `Later`; waiting for it runs it, with all that came before."""
 
     def __init__(self, later: "Later") -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Later:
         return job
 
     def run_up_to(self, job: Job) -> None:
-        self.run(1 + next(i for i, (each, _) in enumerate(self._jobs) if each is job))
+        self.run(1 + next(i for i, (other, _) in enumerate(self._jobs) if other is job))
 
     def run(self, count: int) -> None:
         jobs, self._jobs = self._jobs[:count], self._jobs[count:]
@@ -223,8 +223,8 @@ class Workload:
         partition = self._pick()
         known = replay(self.state[partition].batches).producers
         wanted = [met[2] for producer in known.values() if producer.txn_first_offset < 0 for met in producer.batches]
-        found = [batch for batch in self.state[partition].batches if batch.base in wanted[-1:]]
-        for batch in found:
+        matches = [batch for batch in self.state[partition].batches if batch.base in wanted[-1:]]
+        for batch in matches:
             again = memoryview(bytearray(_placed(batch.data, 0, -1)))
             assert self.log(partition).append_as_leader(again, 0, self.clock.now_ms()) == batch.base, "a duplicate"
 
@@ -237,7 +237,7 @@ class Workload:
     def end_transaction(self) -> None:
         known = self.state[TXN]
         producers = replay(known.batches).producers
-        open_ones = [producer_id for producer_id, each in producers.items() if each.txn_first_offset >= 0]
+        open_ones = [producer_id for producer_id, producer in producers.items() if producer.txn_first_offset >= 0]
         if not open_ones:
             return
         producer_id = self.chance.choice(open_ones)
@@ -273,7 +273,7 @@ class Workload:
         self.manager.checkpoint()
         self.state[COPY] = _saved(known.truncated(offset), self.log(COPY))
         self._saved_all()
-        # Whoever truncates hears a new leader.
+        # A follower truncates under a new leader.
         self._epochs[COPY] = self._epochs.get(COPY, 0) + 1
 
     def empty(self) -> None:
