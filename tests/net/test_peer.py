@@ -10,6 +10,7 @@ import pytest
 
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.net.peer import Peer, PeerGone, Peers
+from klamm.protocol.apis import API_VERSIONS
 from klamm.protocol.codec import decode, encode
 from klamm.protocol.header import decode_request_header, encode_response_header
 from klamm.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -35,7 +36,7 @@ class Node:
                 (length,) = struct.unpack(">i", await reader.readexactly(4))
                 frame = await reader.readexactly(length)
                 header, offset = decode_request_header(frame)
-                if header.api_key == 18:
+                if header.api_key == API_VERSIONS:
                     self.versions_asked += 1
                     body = encode(
                         ApiVersionsResponse(api_keys=[ApiVersion(api_key=52, min_version=0, max_version=1)]),

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from harness.cluster import KlammCluster
 from harness.wire import Wire, batch, produce_fields
+from klamm.model.errors import ErrorCode
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -154,11 +155,14 @@ def test_a_consumer_is_sent_to_its_rack_and_reads_there(cluster, admin, make):
         wait("the follower knows what is committed", lambda: bool(read().records))
         assert b"near" in bytes(read().records)
         old = wire.call("fetch", 10, **fields).responses[0].partitions[0]
-        assert old.error_code == 6, "an old consumer is told to ask the leader"
+        assert old.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, "an old consumer must read from the leader"
         asked["fetch_offset"] = 1000
-        assert read().error_code == 6, "a follower does not judge what it lacks; a reset would skip or repeat records"
+        assert read().error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, "OFFSET_OUT_OF_RANGE would make it reset"
     with Wire(cluster.node(chosen.leader).port) as wire:
-        assert wire.call("fetch", 13, rack_id="", **fields).responses[0].partitions[0].error_code == 1
+        assert (
+            wire.call("fetch", 13, rack_id="", **fields).responses[0].partitions[0].error_code
+            == ErrorCode.OFFSET_OUT_OF_RANGE
+        )
 
 
 def test_deleted_records_do_not_come_back_with_another_leader(cluster, admin, make):

@@ -21,7 +21,7 @@ ME = 1
 
 
 class FullDisk(Disk):
-    """A disk that has no room for files whose path contains `full`."""
+    """A disk that is full for files whose path contains `full`."""
 
     def __init__(self) -> None:
         self.full = ""
@@ -58,16 +58,15 @@ class Reply:
 
 
 class Node:
-    """A manager, its disk and what most stories do with them."""
+    """A manager, its disk and what most tests do with them."""
 
     def __init__(self, folder) -> None:
         self.disk = FullDisk()
         self.clock = clock = ManualClock()
         self.logs = LogManager(StorageConfig(log_dirs=(str(folder),)), clock=clock, disk=self.disk)
         self.logs.start("a0xbFTQNQ6y3oXwBz9Rwdw", ME, format_empty=True)
-        self.manager = ReplicaManager(ME, self.logs, clock)
+        self.manager = ReplicaManager(ME, self.logs, clock, schedule_commit=self._schedule)
         self.scheduled = 0
-        self.manager.schedule_commit = self._schedule
         self.topics: dict[str, TopicImage] = {}
 
     def _schedule(self) -> None:
@@ -92,7 +91,7 @@ class Node:
         asyncio.run(self.manager.apply(image, changed, deleted, lambda _: settings or TopicSettings()))
 
     def stage(self, replica, *values, acks_all=False, **options):
-        """Stage as the long way of Produce does; returns the pending reply and its answers."""
+        """Stage as the general path of Produce does; returns the pending reply and its answers."""
         records = memoryview(build_batch([(1, None, value, ()) for value in values], **options))
         base = self.manager.append(replica, records, acks_all)
         reply = Reply(base, replica.log.next_offset)

@@ -3,6 +3,7 @@
 import pytest
 
 from klamm.model.clock import ManualClock
+from klamm.model.errors import ErrorCode
 from klamm.protocol.codec import decode, encode
 from klamm.protocol.header import decode_request_header, encode_response_header
 from klamm.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -121,7 +122,7 @@ def test_an_epoch_that_no_request_named_takes_no_answer(follower):
 
 def test_a_refusal_of_an_earlier_fetch_pauses_nothing(follower):
     follower.begin(epoch=2)
-    follower.answer(error=6)
+    follower.answer(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert follower.named() == [[(2, 0)]]
 
 

@@ -16,6 +16,8 @@ from klamm.storage import Disk, Log, LogConfig, OpenFiles, Origin, open_log
 from klamm.telemetry import log as telemetry
 
 NOW = 1_700_000_000_000
+PRODUCER = 7
+"""The producer id of `from_producer`."""
 
 
 class FaultyDisk(Disk):
@@ -55,15 +57,15 @@ def no_space(*_args: object) -> None:
 
 
 class FullSoon:
-    """Writes that find room a few times, and then no more; `asked` counts them all."""
+    """Writes that succeed a few times and then find the disk full; `calls` counts them all."""
 
     def __init__(self, after: int) -> None:
         self.after = after
-        self.asked = 0
+        self.calls = 0
 
     def __call__(self, fd: int, buffers: list[memoryview], position: int) -> int:
-        self.asked += 1
-        if self.asked > self.after:
+        self.calls += 1
+        if self.calls > self.after:
             no_space()
         return os.pwritev(fd, buffers, position)
 
@@ -74,7 +76,9 @@ def batch(
     return memoryview(build_batch([(timestamp + i, key, value + b"%d" % i, ()) for i in range(count)], **fields))
 
 
-def from_producer(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0, **fields) -> memoryview:
+def from_producer(
+    sequence: int, count: int = 1, *, producer_id: int = PRODUCER, epoch: int = 0, **fields
+) -> memoryview:
     return batch(count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, **fields)
 
 

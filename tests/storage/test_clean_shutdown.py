@@ -9,7 +9,7 @@ import pytest
 from klamm.model.clock import ManualClock
 from klamm.storage import Disk, LogConfig, LogManager, StorageConfig, clean_shutdown
 
-from .conftest import NOW, batch, from_producer
+from .conftest import NOW, PRODUCER, batch, from_producer
 from .tools import CLUSTER
 
 
@@ -102,7 +102,7 @@ def test_a_log_without_producers_gets_no_snapshot(tmp_path):
     assert not list((tmp_path / "quiet-0").glob("*.snapshot"))
     assert len(list((tmp_path / "busy-0").glob("*.snapshot"))) == 1
     manager = started(tmp_path)
-    assert manager.get("busy", 0).producers.entries[7].next_sequence == 1
+    assert manager.get("busy", 0).producers.entries[PRODUCER].next_sequence == 1
     assert not manager.get("quiet", 0).producers.entries
     manager.close()
 

@@ -14,7 +14,7 @@ from klamm.storage import CleanerConfig, LogConfig, LogManager, StorageConfig
 from klamm.storage.compaction_policy import CleanedTransactions, ClosedSegment, group_segments, plan_compaction
 from klamm.storage.txn_index import AbortedTxn
 
-from .conftest import NOW, FaultyDisk, Said, append_end_txn_marker, no_space
+from .conftest import NOW, PRODUCER, FaultyDisk, Said, append_end_txn_marker, no_space
 
 DAY = 24 * 3600 * 1000
 COMPACT = frozenset({"compact"})
@@ -299,7 +299,7 @@ def test_the_last_batch_of_a_producer_leaves_its_sequence(node: CompactionNode):
         if name.endswith(".snapshot"):
             os.unlink(os.path.join(node.log.path, name))
     again = node.reopened(killed=True)
-    assert again.log.producers.entries[7].next_sequence == 5
+    assert again.log.producers.entries[PRODUCER].next_sequence == 5
     assert again.put((b"k", b"4"), producer_id=7, producer_epoch=1, base_sequence=4) == 4, "a duplicate is known"
     assert again.put((b"k", b"5"), producer_id=7, producer_epoch=1, base_sequence=5) == 6
     again.manager.close()

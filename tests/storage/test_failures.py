@@ -69,7 +69,7 @@ def test_a_group_that_fails_after_a_roll_is_taken_back_whole(home: Home):
         log.stage(from_producer(i), 0, NOW)
     with pytest.raises(StorageFailure):
         log.commit()
-    assert writes.asked == 3
+    assert writes.calls == 3
     assert picture(log) == before
     home.disk.fail.clear()
     for i in range(1, 20):

@@ -30,6 +30,8 @@ CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 LOG = LogConfig(segment_bytes=2500, index_interval_bytes=150, retention_ms=10 * 365 * 86_400_000)
 KEYED = LogConfig(segment_bytes=2500, index_interval_bytes=150, cleanup_policy=frozenset({"compact"}))
 IDS = {"orders": b"o" * 16, "paid": b"p" * 16, "keyed": b"k" * 16}
+DELETED_TO = 37
+"""Where DeleteRecords has moved the start of orders-1."""
 MARKER = ".kafka_cleanshutdown"
 CASES = [(pattern, stop) for pattern in DERIVED for stop in ("clean", "killed")] + [(MARKER, "clean")]
 
@@ -91,7 +93,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dic
         for i in range(40):
             log.append_as_leader(from_producer(i, value=b"value %d" % i, timestamp=NOW + i), 3 + i // 20, NOW + i)
         log.advance_high_watermark(40)
-    log.delete_records(37)
+    log.delete_records(DELETED_TO)
     log = manager.create("paid", 0, IDS["paid"], LOG)
     for i in range(30):
         log.append_as_leader(from_producer(2 * i, 2, producer_id=8, transactional=True, timestamp=NOW + i), 0, NOW)
@@ -110,7 +112,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dic
     manager = started(copy)
     expected = everything(manager)
     manager.close()
-    assert expected["orders-1"]["start"] == 37
+    assert expected["orders-1"]["start"] == DELETED_TO
     assert expected["paid-0"]["aborted"]
     return folder, expected
 
@@ -143,7 +145,7 @@ def test_what_can_be_told_from_the_log_is_told_from_the_log(tmp_path: Path, soun
         for name, wanted in expected.items():
             if pattern == "log-start-offset-checkpoint" and name == "orders-1":
                 # What was deleted may come back as far as its segment goes; nothing else may go.
-                assert observed[name]["start"] <= 37, where
+                assert observed[name]["start"] <= DELETED_TO, where
                 observed[name] = {
                     **wanted,
                     **{key: observed[name][key] for key in ("id", "end", "aborted", "producers")},

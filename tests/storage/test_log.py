@@ -7,7 +7,7 @@ import pytest
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.records.batch import BatchView, iter_batches
 
-from .conftest import NOW, Home, append_end_txn_marker, batch, from_producer, read_all
+from .conftest import NOW, PRODUCER, Home, append_end_txn_marker, batch, from_producer, read_all
 
 
 def test_offsets_and_leader_epoch_are_set_in_place(home: Home):
@@ -95,7 +95,7 @@ def test_a_follower_takes_offsets_and_epochs_as_they_come(home: Home):
     log.append_as_follower(memoryview(bytearray(data + bytes(batch(9, base_offset=8))[:40])))
     assert log.log_end_offset == 8
     assert log.leader_epochs.entries() == [(1, 0), (4, 5)]
-    assert log.producers.entries[7].next_sequence == 12
+    assert log.producers.entries[PRODUCER].next_sequence == 12
 
 
 def test_a_follower_refuses_what_does_not_continue_its_log(home: Home):

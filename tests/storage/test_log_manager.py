@@ -12,7 +12,7 @@ from klamm.model.errors import ConfigError, ErrorCode, KlammError, StorageFailur
 from klamm.model.ids import TopicPartition
 from klamm.storage import LogConfig, LogManager, StorageConfig, housekeeping
 
-from .conftest import NOW, FaultyDisk, Said, batch, from_producer, no_space, read_all
+from .conftest import NOW, PRODUCER, FaultyDisk, Said, batch, from_producer, no_space, read_all
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 ID = b"t" * 16
@@ -51,7 +51,7 @@ def test_logs_come_back_with_their_ids_and_records(tmp_path: Path, clean: bool):
     assert len(again.logs()) == 6
     log = again.get("with-dash", 11)
     assert (log.topic_id, log.log_end_offset, log.high_watermark) == (ID, 3, 3)
-    assert log.producers.entries[7].next_sequence == 3
+    assert log.producers.entries[PRODUCER].next_sequence == 3
     assert len(read_all(log)) == 3
     again.close()
     assert again.get("orders", 0) is None

@@ -17,7 +17,7 @@ from klamm.storage.log_recovery import create_log, open_log
 from klamm.storage.log_segment import LogSegment
 from klamm.storage.recovery_progress import RecoveryProgress
 
-from .conftest import NOW, Home, Said, append_end_txn_marker, batch, from_producer, read_all
+from .conftest import NOW, PRODUCER, Home, Said, append_end_txn_marker, batch, from_producer, read_all
 from .tools import content
 
 
@@ -110,7 +110,7 @@ def test_a_tail_torn_at_any_byte_costs_the_last_batch_only(home: Home):
         again = home.open()
         expected = 5 if size == whole else 3
         assert again.log_end_offset == expected
-        assert again.producers.entries[7].next_sequence == expected
+        assert again.producers.entries[PRODUCER].next_sequence == expected
         assert os.path.getsize(path) == (whole if size == whole else kept)
         assert len(read_all(again)) == expected
         again.close(clean=False)
@@ -139,7 +139,7 @@ def test_damage_in_the_middle_ends_the_log_there(home: Home, said: Said):
     assert again.log_end_offset == bases[1] + 1
     assert again.segments.bases == bases[:2]
     assert len(read_all(again)) == bases[1] + 1
-    assert again.producers.entries[7].next_sequence == bases[1] + 1
+    assert again.producers.entries[PRODUCER].next_sequence == bases[1] + 1
     assert f"position={second} offset={bases[1] + 1}" in said()
     assert "segment after the damage removed" in said()
 
@@ -198,7 +198,7 @@ def test_damaged_and_missing_snapshots_are_replaced_by_replay(home: Home):
         if name.endswith(".snapshot"):
             (home.path / name).write_bytes(b"bad")
     again = home.crash().open(segment_bytes=1000)
-    assert again.producers.entries[7].next_sequence == 30
+    assert again.producers.entries[PRODUCER].next_sequence == 30
     assert again.append_as_leader(from_producer(29), 0, NOW) == 29, "a duplicate"
 
 

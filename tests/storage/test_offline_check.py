@@ -7,7 +7,7 @@ import pytest
 
 from harness.damage import flip
 from klamm.model.errors import ConfigError
-from klamm.storage import offline_check
+from klamm.storage import offline_check, txn_index
 from klamm.storage.check_findings import Fix
 from klamm.storage.offline_check import check_folders, partition_tasks
 
@@ -57,7 +57,7 @@ def test_every_flipped_bit_of_a_segment_is_found(folder: Path, suffix: str):
 def test_every_flipped_bit_of_a_transaction_index_is_found(folder: Path):
     (path,) = segments(folder, "paid-0", ".txnindex")
     data = path.read_bytes()
-    assert len(data) == 68
+    assert len(data) == 2 * txn_index.ENTRY_SIZE
     for position in range(len(data)):
         flip(path, position, position % 8)
         assert (str(path.relative_to(folder)), Fix.REBUILD) in problems(folder), position

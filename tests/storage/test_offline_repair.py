@@ -11,7 +11,7 @@ from klamm.storage import LogManager, StorageConfig
 from klamm.storage.offline_check import check_folders
 from klamm.storage.offline_repair import hold, make_plan
 
-from .conftest import NOW, read_all
+from .conftest import NOW, PRODUCER, read_all
 from .tools import CLUSTER, CONFIG, content, make_folder
 
 
@@ -124,7 +124,7 @@ def test_a_damaged_snapshot_goes_and_strangers_stay(folder: Path):
     assert mend(folder) == {name}
     assert (folder / "orders-0" / "notes.txt").read_text() == "mine"
     manager = started(folder)
-    assert manager.get("orders", 0).producers.entries[7].next_sequence == 40
+    assert manager.get("orders", 0).producers.entries[PRODUCER].next_sequence == 40
     manager.close()
 
 

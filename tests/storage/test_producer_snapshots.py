@@ -8,7 +8,7 @@ from klamm.storage.disk import Disk
 from klamm.storage.producer_snapshots import ProducerSnapshots, decode, encode
 from klamm.storage.producer_state import MAX_SEQUENCE, Origin, ProducerStates
 
-from .conftest import NOW, from_producer
+from .conftest import NOW, PRODUCER, from_producer
 
 
 def some_producers() -> ProducerStates:
@@ -25,8 +25,8 @@ def some_producers() -> ProducerStates:
 
 def test_a_snapshot_keeps_the_last_batch_of_every_producer():
     entries = {entry.producer_id: entry for entry in decode(encode(some_producers().entries.values()))}
-    assert entries[7].batches == ((3, 4, 13, 14, NOW + 1),)
-    assert entries[7].next_sequence == 5
+    assert entries[PRODUCER].batches == ((3, 4, 13, 14, NOW + 1),)
+    assert entries[PRODUCER].next_sequence == 5
     assert entries[8].batches == ((MAX_SEQUENCE - 1, 1, 20, 23, NOW + 3),)
     assert (entries[8].epoch, entries[8].next_sequence) == (2, 2)
     assert entries[9].txn_first_offset == 30

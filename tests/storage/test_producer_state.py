@@ -7,7 +7,7 @@ from klamm.records.batch import BatchView
 from klamm.records.control import build_end_txn_marker
 from klamm.storage.producer_state import MAX_SEQUENCE, Origin, ProducerStates, Undo
 
-from .conftest import NOW, from_producer
+from .conftest import NOW, PRODUCER, from_producer
 
 
 def states(*views: memoryview) -> ProducerStates:
@@ -57,7 +57,7 @@ def test_sequence_rules(known, sent, answer):
     before = {pid: entry.state() for pid, entry in made.entries.items()}
     if answer is None:
         made.append(view, Origin.CLIENT)
-        assert made.entries[7].last_offset == 100
+        assert made.entries[PRODUCER].last_offset == 100
     else:
         with pytest.raises(KlammError) as refused:
             made.append(view, Origin.CLIENT)
@@ -77,7 +77,7 @@ def test_the_last_five_batches_are_known_as_duplicates_and_the_sixth_is_not():
 
 def test_a_new_epoch_forgets_the_batches_of_the_old():
     made = states(from_producer(0, base_offset=0), from_producer(0, epoch=1, base_offset=1))
-    assert len(made.entries[7].batches) == 1
+    assert len(made.entries[PRODUCER].batches) == 1
 
 
 def test_coordinators_write_without_sequences_but_not_with_an_old_epoch():
@@ -91,7 +91,7 @@ def test_coordinators_write_without_sequences_but_not_with_an_old_epoch():
 def test_replication_is_taken_at_its_word():
     made = states(from_producer(0, epoch=5, base_offset=0))
     made.append(BatchView(from_producer(99, epoch=4, base_offset=1)), Origin.REPLICATION)
-    assert made.entries[7].epoch == 4
+    assert made.entries[PRODUCER].epoch == 4
 
 
 def test_an_open_transaction_holds_back_the_first_unstable_offset_until_its_marker_is_replicated():
@@ -121,7 +121,7 @@ def test_a_marker_without_a_transaction_ends_nothing():
     made = states()
     assert made.append(marker(5, committed=False), Origin.COORDINATOR) is None
     assert made.is_stable
-    assert made.entries[7].coordinator_epoch == 0
+    assert made.entries[PRODUCER].coordinator_epoch == 0
 
 
 def test_writing_outside_an_open_transaction_is_refused():
@@ -151,7 +151,7 @@ def test_marker_rules(version, epoch, open_, coordinator_epoch, answer):
     view = marker(3, epoch=epoch, coordinator_epoch=coordinator_epoch)
     if answer is None:
         made.append(view, Origin.COORDINATOR, transaction_version=version)
-        assert made.entries[7].txn_first_offset == -1
+        assert made.entries[PRODUCER].txn_first_offset == -1
     else:
         with pytest.raises(KlammError) as refused:
             made.append(view, Origin.COORDINATOR, transaction_version=version)
@@ -162,7 +162,7 @@ def test_a_marker_with_a_bumped_epoch_lets_the_next_transaction_begin_with_0():
     made = states(from_producer(0, 3, base_offset=0, transactional=True))
     made.append(marker(3, epoch=1), Origin.COORDINATOR, transaction_version=2)
     made.append(BatchView(from_producer(0, epoch=1, base_offset=4, transactional=True)), Origin.CLIENT)
-    assert made.entries[7].txn_first_offset == 4
+    assert made.entries[PRODUCER].txn_first_offset == 4
 
 
 def test_an_undo_list_takes_everything_back():

@@ -69,7 +69,7 @@ def test_a_group_that_is_taken_back_after_a_roll_begins_with_its_first(home: Hom
     with pytest.raises(StorageFailure):
         log.commit()
     home.disk.fail.clear()
-    assert writes.asked == 3
+    assert writes.calls == 3
     assert answer(log, 20) is FULL
     assert [answer(log, sequence) for sequence in (1, 2)] == [1, 2]
 
