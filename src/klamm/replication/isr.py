@@ -69,6 +69,8 @@ class IsrChanges:
         if follower in state.isr or replica.retired:
             self._candidates.pop((replica, follower), None)
             return
+        # Before the offsets are compared: a follower that joins must have what acks=all has acknowledged so far.
+        self._replicas.commit_while_alone(replica)
         progress = state.followers.get(follower)
         # Behind what is committed: its next fetch brings it here again, so it is no candidate meanwhile.
         if progress is None or progress.log_end_offset < max(state.high_watermark, state.epoch_start_offset):

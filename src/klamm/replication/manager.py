@@ -238,6 +238,23 @@ class ReplicaManager:
         for waiter in woken:
             waiter.look_again()
 
+    def commit_while_alone(self, replica: Replica) -> None:
+        """Write and commit what is staged on a replica that is alone in its ISR, before it no longer is.
+
+        Its replies to acks=all only wait for the write. A follower counted before that could be elected without records
+        that were acknowledged. Waiting requests of followers are answered when the turn ends.
+        """
+        if not replica.has_staged or not replica.commits_alone or replica.awaits_sync:
+            return  # with flush.messages all replies to acks=all wait for the high watermark
+        try:
+            replica.log.commit()
+        except StorageFailure as failure:
+            self._on_write_failed(replica, failure)
+            return
+        replica.counted_end = replica.log.log_end_offset
+        # `has_staged` stays set: the replica is in `_dirty`, and `commit` has yet to answer the replies.
+        self.advance(replica)
+
     def _advance(self, replica: Replica, end: int) -> bool:
         """Compute the high watermark, `end` being what counts of this log; return whether it has moved."""
         before = replica.state.high_watermark
@@ -398,6 +415,8 @@ class ReplicaManager:
             replica.state.lag_ms = self.config.lag_time_max_ms
             self._by_name.setdefault(topic.name, {})[index] = replica
             self._by_id.setdefault(topic.id, {})[index] = replica
+        else:
+            self.commit_while_alone(replica)
         replica.settings = settings
         # Before the role: below min.insync.replicas the high watermark of a new leader must not move.
         replica.state.min_insync_replicas = settings.min_insync_replicas
@@ -449,6 +468,8 @@ class ReplicaManager:
     def reconfigure(self, topic: str, settings: TopicSettings) -> None:
         """Apply a topic's new settings to its replicas."""
         for replica in self._by_name.get(topic, {}).values():
+            # Before: a raised min.insync.replicas stops the high watermark, also for what is acknowledged already.
+            self.commit_while_alone(replica)
             replica.configure(settings)
             if replica.leads:
                 self.advance(replica)

@@ -133,6 +133,9 @@ def _note_progress(services: Services, session: FollowerSession, followed: Follo
     if 0 <= session.replica_epoch < progress.broker_epoch:
         return  # a late request of an earlier broker epoch
     in_sync = follower in state.isr
+    if not in_sync:
+        # The fetch may make it count: what was staged while the leader was alone is committed without it, before.
+        services.replicas.commit_while_alone(replica)
     isr = services.replicas.isr
     before = state.high_watermark
     reached = state.on_follower_fetch(

@@ -161,6 +161,7 @@ def handle(replicas: ReplicaManager, channel: Channel, view: memoryview, start: 
         state.unpacks_elsewhere = True
         return False
     acks_all = entry.acks_all
+    # Still true when the turn is written: `ReplicaManager.commit_while_alone` writes before a follower is counted.
     waits = acks_all and not replica.commits_alone
     if waits and entry.timeout_ms < WAITING_TIMEOUT_MS_MIN:
         return False
