@@ -16,11 +16,12 @@ from harness.wire import Wire, batch
 from klamm.controller.config_validation import CatalogValidator
 from klamm.coordinator.groups.consumer.config import ConsumerGroupConfig
 from klamm.metadata.delta import MetadataDelta
-from klamm.metadata.image import EMPTY_IMAGE, MetadataImage, ResourceType
+from klamm.metadata.image import EMPTY_IMAGE, MetadataImage
 from klamm.metadata.records import encode_record
 from klamm.model.broker_configs import BROKER_CONFIGS
 from klamm.model.config import ConfigKey, ConfigType, UpdateMode
 from klamm.model.config_describe import describe_broker, describe_group, describe_topic
+from klamm.model.config_resources import ResourceType
 from klamm.model.errors import ConfigError
 from klamm.model.group_configs import GROUP_CONFIGS
 from klamm.model.topic_configs import TOPIC_CONFIGS

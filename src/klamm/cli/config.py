@@ -14,8 +14,9 @@ from klamm.cli.target import Target, cluster_options
 
 if TYPE_CHECKING:
     from klamm.cli.queries.configs import ConfigOperation
-    from klamm.client.admin.config_types import ConfigEntry, ResourceType
+    from klamm.client.admin.config_types import ConfigEntry
     from klamm.client.blocking_cluster import BlockingCluster
+    from klamm.model.config_resources import ResourceType
 
 KIND_NAMES = ("topic", "broker", "group", "client-metrics", "broker-logger")
 

@@ -6,8 +6,8 @@ from enum import IntEnum
 from typing import Protocol, TypeVar
 
 from klamm.controller.context import Context, Decision, refuse
-from klamm.metadata.image import ConfigResource, ResourceType
 from klamm.model.config import MAX_SHORT, format_value
+from klamm.model.config_resources import ConfigResource, ResourceType
 from klamm.model.errors import ConfigError, ErrorCode, KlammError
 from klamm.protocol.messages import alter_configs as ac
 from klamm.protocol.messages import incremental_alter_configs as iac
@@ -47,7 +47,7 @@ def incremental_alter_configs(
 
     def change(entry: iac.AlterConfigsResource) -> list[MetadataRecord]:
         _check_names(config.name for config in entry.configs)
-        resource = ConfigResource(entry.resource_type, entry.resource_name)
+        resource = ConfigResource.from_wire(entry.resource_type, entry.resource_name)
         current = context.image.configs.get(resource, {})
         changed = {config.name: _changed_value(context, resource, config, current) for config in entry.configs}
         return _alter(context, resource, changed)
@@ -74,7 +74,7 @@ def alter_configs(context: Context, request: ac.AlterConfigsRequest) -> Decision
         nulls = [config.name for config in entry.configs if config.value is None]
         if nulls:
             raise KlammError(ErrorCode.INVALID_REQUEST, f"These configs have no value: {','.join(nulls)}")
-        resource = ConfigResource(entry.resource_type, entry.resource_name)
+        resource = ConfigResource.from_wire(entry.resource_type, entry.resource_name)
         changed: dict[str, str | None] = dict.fromkeys(context.image.configs.get(resource, {}))
         changed.update({config.name: config.value for config in entry.configs})
         return _alter(context, resource, changed)

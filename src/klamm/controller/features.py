@@ -1,8 +1,9 @@
 """Feature levels: the protocol versions that all nodes of the cluster use (KIP-584)."""
 
 from klamm.controller.context import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, Context, Decision, refuse
-from klamm.metadata.image import ConfigResource, FeatureRange, ResourceType
+from klamm.metadata.image import FeatureRange
 from klamm.model.config import format_value
+from klamm.model.config_resources import ConfigResource, ResourceType
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages import update_features as uf
 from klamm.protocol.messages.metadata_records import (

@@ -10,19 +10,18 @@ from klamm.metadata.image import (
     EMPTY_IMAGE,
     BrokerImage,
     ClusterImage,
-    ConfigResource,
     Endpoint,
     FeatureRange,
     MetadataImage,
     PartitionImage,
     Provenance,
-    ResourceType,
     TopicImage,
     TopicsImage,
     same_content,
 )
 from klamm.metadata.loader import MetadataLoader, Publisher
 from klamm.metadata.records import decode_record, encode_record
+from klamm.model.config_resources import ConfigResource, ResourceType
 
 __all__ = [
     "EMPTY_IMAGE",

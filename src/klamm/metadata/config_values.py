@@ -8,9 +8,10 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from klamm.metadata.image import ConfigResource, MetadataImage, ResourceType
+from klamm.metadata.image import MetadataImage
 from klamm.model.broker_configs import broker_key
 from klamm.model.config import ConfigKey, Value
+from klamm.model.config_resources import ConfigResource, ResourceType
 from klamm.model.errors import ConfigError
 from klamm.model.group_configs import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from klamm.model.topic_configs import TOPIC_CONFIGS

@@ -13,17 +13,16 @@ from klamm.metadata.image import (
     MIGRATING_DIR,
     BrokerImage,
     ClusterImage,
-    ConfigResource,
     Endpoint,
     FeatureRange,
     MetadataImage,
     PartitionImage,
     Provenance,
     QuotaEntity,
-    ResourceType,
     TopicImage,
     TopicsImage,
 )
+from klamm.model.config_resources import ConfigResource, ResourceType
 from klamm.model.ids import TopicPartition, Uuid
 from klamm.protocol.messages import metadata_records as r
 
@@ -314,7 +313,7 @@ class MetadataDelta:
     # Configs and producer ids
 
     def _set_config(self, record: r.ConfigRecord) -> None:
-        resource = ConfigResource(record.resource_type, record.resource_name)
+        resource = ConfigResource.from_wire(record.resource_type, record.resource_name)
         configs = self._configs.write()
         merged = dict(configs.get(resource, {}))
         if record.value is None:

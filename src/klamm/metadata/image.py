@@ -6,11 +6,11 @@ never written after the image that holds them was created.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from klamm.model.config import Value
+from klamm.model.config_resources import ConfigResource, ResourceType
 from klamm.model.ids import ZERO_UUID, TopicPartition, Uuid
 from klamm.protocol.messages.metadata_records import (
     AccessControlEntryRecord,
@@ -34,23 +34,6 @@ _EMPTY: Mapping[Any, Any] = MappingProxyType({})
 def _empty() -> Mapping[Any, Any]:
     # A dataclass rejects the mapping itself as default, because it is not hashable in Python 3.11.
     return _EMPTY
-
-
-class ResourceType(IntEnum):
-    """The type of a config's resource; the numbers are Kafka's."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
-
-
-class ConfigResource(NamedTuple):
-    """The resource of a set of configs; a broker with the name "" stands for all brokers."""
-
-    type: int
-    name: str
 
 
 class Provenance(NamedTuple):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, java_integer, one_action
 from klamm.cli.kafka.script import ToolFailed, checked, connect, java_error, read_flags
-from klamm.client.admin.config_types import ResourceType
+from klamm.model.config_resources import ResourceType
 from klamm.model.errors import KlammError
 
 if TYPE_CHECKING:

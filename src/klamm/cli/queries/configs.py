@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from klamm.client.admin.config_types import AlterOp, ConfigEntry, ConfigResource, ResourceType
+from klamm.client.admin.config_types import AlterOp, ConfigEntry
 from klamm.client.admin.configs import ConfigsAdmin
 from klamm.client.blocking_cluster import BlockingCluster
 from klamm.client.errors import KafkaError, SomeFailed
+from klamm.model.config_resources import ConfigResource, ResourceType
 from klamm.model.errors import ErrorCode, KlammError
 
 TOPIC: Final = ResourceType.TOPIC

@@ -2,42 +2,8 @@
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
 
 from klamm.model.config_sources import ConfigSource, ConfigSynonym
-
-
-class ResourceType(IntEnum):
-    """What has settings."""
-
-    UNKNOWN = 0
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
-
-
-class ConfigResource(NamedTuple):
-    """One thing that has settings; a broker's name is its id, and empty for the default of all brokers."""
-
-    type: ResourceType
-    name: str
-
-    @classmethod
-    def topic(cls, name: str) -> "ConfigResource":
-        """A topic."""
-        return cls(ResourceType.TOPIC, name)
-
-    @classmethod
-    def broker(cls, broker_id: int | str = "") -> "ConfigResource":
-        """A broker, or the default of all."""
-        return cls(ResourceType.BROKER, str(broker_id))
-
-    @classmethod
-    def group(cls, name: str) -> "ConfigResource":
-        """A group."""
-        return cls(ResourceType.GROUP, name)
 
 
 @dataclass(frozen=True, slots=True)

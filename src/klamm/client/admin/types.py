@@ -15,12 +15,7 @@ from klamm.client.admin.cluster_types import (
     QuorumReplica,
     UpgradeType,
 )
-from klamm.client.admin.config_types import (
-    AlterOp,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
+from klamm.client.admin.config_types import AlterOp, ConfigEntry
 from klamm.client.admin.group_types import (
     GroupDescription,
     GroupListing,
@@ -45,6 +40,7 @@ from klamm.client.admin.transaction_types import (
     TransactionListing,
 )
 from klamm.model.acls import AclOperation, AclPermission, AclResourceType, PatternType
+from klamm.model.config_resources import ConfigResource, ResourceType
 from klamm.model.config_sources import ConfigSource, ConfigSynonym
 
 __all__ = [

@@ -8,8 +8,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from klamm.metadata.delta import MetadataDelta
-from klamm.metadata.image import MetadataImage, ResourceType
+from klamm.metadata.image import MetadataImage
 from klamm.model.clock import Clock
+from klamm.model.config_resources import ResourceType
 from klamm.replication import ReplicaManager
 from klamm.replication.log_dir_moves import LogDirMoves
 from klamm.server.boot.config import NodeConfig

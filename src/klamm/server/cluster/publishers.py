@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from klamm.metadata.config_values import unreadable_configs
 from klamm.metadata.delta import MetadataDelta
-from klamm.metadata.image import MetadataImage, PartitionImage, ResourceType, TopicImage
+from klamm.metadata.image import MetadataImage, PartitionImage, TopicImage
+from klamm.model.config_resources import ResourceType
 from klamm.replication import ReplicaManager
 from klamm.server.settings.topic_settings import TopicSettingsResolver
 from klamm.telemetry.log import get_logger

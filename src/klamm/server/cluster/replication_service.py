@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from klamm.metadata.delta import MetadataDelta
-from klamm.metadata.image import MetadataImage, ResourceType
+from klamm.metadata.image import MetadataImage
+from klamm.model.config_resources import ResourceType
 from klamm.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from klamm.replication.fetcher_manager import Fetchers
 from klamm.telemetry.log import get_logger

@@ -8,7 +8,6 @@ v4 flexible
 from collections.abc import Mapping
 from operator import attrgetter
 
-from klamm.metadata.image import ConfigResource, ResourceType
 from klamm.model.config_describe import (
     DescribedConfig,
     describe_broker,
@@ -16,6 +15,7 @@ from klamm.model.config_describe import (
     describe_group,
     describe_topic,
 )
+from klamm.model.config_resources import ConfigResource, ResourceType
 from klamm.model.config_sources import ConfigSource, ConfigSynonym
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.group_configs import CLIENT_METRICS_CONFIGS

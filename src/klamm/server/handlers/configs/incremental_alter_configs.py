@@ -4,7 +4,7 @@ A broker changes its loggers itself; everything else goes to the controller.
 v1 flexible
 """
 
-from klamm.metadata.image import ResourceType
+from klamm.model.config_resources import ResourceType
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,

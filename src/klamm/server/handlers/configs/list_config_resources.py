@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from klamm.metadata.image import MetadataImage, ResourceType
+from klamm.metadata.image import MetadataImage
+from klamm.model.config_resources import ResourceType
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.list_config_resources import (
     ConfigResource,
