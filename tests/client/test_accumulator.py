@@ -7,7 +7,7 @@ import pytest
 from klamm.client.errors import KafkaError
 from klamm.client.producer.batch import Delivery
 from klamm.client.producer.core.accumulator import Accumulator
-from klamm.client.producer.core.identity import EPOCH_MAX, Identity
+from klamm.client.producer.core.identity import EPOCH_MAX, ProducerIdentity
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.records import BatchView, decode_batch
@@ -76,7 +76,7 @@ def test_memory_is_what_is_not_done(accumulator):
 
 
 def test_what_is_sent_again_goes_first_and_in_order(accumulator):
-    queue, identity = accumulator.queue(WHERE), Identity()
+    queue, identity = accumulator.queue(WHERE), ProducerIdentity()
     identity.given(7, 0, [])
     batches = []
     for _ in range(4):
@@ -93,7 +93,7 @@ def test_what_is_sent_again_goes_first_and_in_order(accumulator):
 
 
 def test_sequences_go_round(accumulator):
-    queue, identity = accumulator.queue(WHERE), Identity()
+    queue, identity = accumulator.queue(WHERE), ProducerIdentity()
     identity.given(7, 0, [])
     queue.next_sequence = 0x7FFFFFFF
     batches = []
@@ -110,7 +110,7 @@ def test_sequences_go_round(accumulator):
 
 
 def test_a_refused_batch_leaves_no_gap(accumulator):
-    queue, identity = accumulator.queue(WHERE), Identity()
+    queue, identity = accumulator.queue(WHERE), ProducerIdentity()
     identity.given(7, 0, [])
     batches = []
     for _ in range(3):
@@ -120,16 +120,16 @@ def test_a_refused_batch_leaves_no_gap(accumulator):
         accumulator.take(queue)
         identity.stamp(queue, batch, 2)
         batches.append(batch)
-    assert not Identity.is_first(queue, batches[1])
-    Identity.close_gap(queue, batches[0])
+    assert not ProducerIdentity.is_first(queue, batches[1])
+    ProducerIdentity.close_gap(queue, batches[0])
     accumulator.release(batches[0])
     assert [each.base_sequence for each in batches[1:]] == [0, 2]
-    assert Identity.is_first(queue, batches[1])
+    assert ProducerIdentity.is_first(queue, batches[1])
     assert queue.next_sequence == 4
 
 
 def test_a_new_epoch_numbers_from_the_beginning(accumulator):
-    queue, identity = accumulator.queue(WHERE), Identity()
+    queue, identity = accumulator.queue(WHERE), ProducerIdentity()
     identity.given(7, 3, [])
     batch = accumulator.roll(queue, 0.0)
     batch.rows = [row()]
@@ -151,7 +151,7 @@ def test_a_new_epoch_numbers_from_the_beginning(accumulator):
 
 
 def test_a_split_batch_tells_each_record_its_offset(accumulator):
-    queue, identity = accumulator.queue(WHERE), Identity()
+    queue, identity = accumulator.queue(WHERE), ProducerIdentity()
     identity.given(7, 0, [])
     batch = accumulator.roll(queue, 0.0)
     batch.rows = [row(b"%d" % each) for each in range(5)]

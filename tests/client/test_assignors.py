@@ -5,13 +5,13 @@ import random
 import pytest
 
 from klamm.client.consumer.classic_protocol import decode_assignment, decode_subscription, encode_assignment
-from klamm.client.consumer.core.assignors import ASSIGNORS, Member, assignors
+from klamm.client.consumer.core.assignors import ASSIGNORS, MemberSubscription, assignors
 from klamm.model.errors import ConfigError
 from klamm.model.ids import TopicPartition as T
 
 
 def members(*names, topics=("t",), **owned):
-    return {name: Member(frozenset(topics), tuple(owned.get(name, ())), 1) for name in names}
+    return {name: MemberSubscription(frozenset(topics), tuple(owned.get(name, ())), 1) for name in names}
 
 
 def test_range_gives_neighbours_topic_by_topic():
@@ -26,8 +26,8 @@ def test_round_robin_deals_out():
 
 def test_static_members_keep_their_order_over_restarts():
     group = {
-        "x": Member(frozenset({"t"}), instance_id="b"),
-        "y": Member(frozenset({"t"}), instance_id="a"),
+        "x": MemberSubscription(frozenset({"t"}), instance_id="b"),
+        "y": MemberSubscription(frozenset({"t"}), instance_id="a"),
     }
     assert ASSIGNORS["range"].assign(group, {"t": 2}) == {"y": [T("t", 0)], "x": [T("t", 1)]}
 
@@ -42,8 +42,8 @@ def test_sticky_moves_as_little_as_possible():
 
 def test_of_two_claims_the_newer_generation_counts():
     group = {
-        "old": Member(frozenset({"t"}), (T("t", 0),), 1),
-        "new": Member(frozenset({"t"}), (T("t", 0),), 2),
+        "old": MemberSubscription(frozenset({"t"}), (T("t", 0),), 1),
+        "new": MemberSubscription(frozenset({"t"}), (T("t", 0),), 2),
     }
     assert ASSIGNORS["sticky"].assign(group, {"t": 2}) == {"new": [T("t", 0)], "old": [T("t", 1)]}
 
@@ -73,11 +73,11 @@ def test_any_group_shares_everything_exactly_once(name):
         for number in range(chance.randrange(1, 7)):
             wanted = topics if same else chance.sample(topics, chance.randrange(1, len(topics) + 1))
             owned = [T(topic, chance.randrange(0, 9)) for topic in wanted if chance.random() < 0.5]
-            group[f"m{number}"] = Member(frozenset(wanted), tuple(owned), chance.randrange(3))
+            group[f"m{number}"] = MemberSubscription(frozenset(wanted), tuple(owned), chance.randrange(3))
         assignor = ASSIGNORS[name]
         found = assignor.assign(group, counts)
         for _ in range(3 if assignor.cooperative else 0):  # what was let go is handed out in a later round
-            group = {each: Member(group[each].topics, tuple(found[each]), 9) for each in group}
+            group = {each: MemberSubscription(group[each].topics, tuple(found[each]), 9) for each in group}
             found = assignor.assign(group, counts)
         wanted = {T(t, p) for t in counts if any(t in each.topics for each in group.values()) for p in range(counts[t])}
         given = [place for places in found.values() for place in places]
@@ -88,7 +88,7 @@ def test_any_group_shares_everything_exactly_once(name):
             sizes = [len(places) for places in found.values()]
             assert max(sizes) - min(sizes) <= 1
         if assignor.sticky:
-            again = {each: Member(group[each].topics, tuple(found[each]), 9) for each in group}
+            again = {each: MemberSubscription(group[each].topics, tuple(found[each]), 9) for each in group}
             repeated = assignor.assign(again, counts)
             assert {each: sorted(places) for each, places in repeated.items()} == {
                 each: sorted(places) for each, places in found.items()

@@ -8,7 +8,7 @@ import pytest
 import klamm.testing
 from klamm.client import AsyncProducer, Consumer, IllegalStateError, Producer
 from klamm.client.errors import AuthorizationError, ConfigError, KafkaTimeoutError
-from klamm.client.metrics import Rates
+from klamm.client.metrics import RateSampler
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def test_a_client_that_is_not_started_has_no_metrics():
 
 def test_rates_are_of_the_last_half_minute():
     total, now = {"record-send-total": 0.0, "rebalance-total": 0.0, "batch-size-avg": 5.0}, [100.0]
-    rates = Rates(total.copy, clock=lambda: now[0])
+    rates = RateSampler(total.copy, clock=lambda: now[0])
     total["record-send-total"] = 50.0
     now[0] += 0.5
     assert rates.snapshot()["record-send-rate"] == 50.0, "less than a second counts as one"

@@ -6,7 +6,7 @@ import pytest
 
 from klamm.client.backoff import Backoff
 from klamm.client.consumer.core.batches import readable
-from klamm.client.consumer.core.sessions import FetchSession, Want
+from klamm.client.consumer.core.sessions import ConsumerFetchSession, Want
 from klamm.client.consumer.core.subscription import Mode, Subscription
 from klamm.client.core.metadata import ClusterTable
 from klamm.client.errors import (
@@ -32,7 +32,7 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def test_a_session_says_what_changed():
-    session = FetchSession()
+    session = ConsumerFetchSession()
     first = {A: Want(0, 1, b"id", 10), B: Want(5, 1, b"id", 10)}
     assert session.build(first) == (first, {})
     session.answered(77)

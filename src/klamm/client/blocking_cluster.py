@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import ssl
 
     from klamm.client.admin.transport import AdminConnection
-    from klamm.client.core.metadata import Broker, ClusterTable
+    from klamm.client.core.metadata import BrokerAddress, ClusterTable
 
 T = TypeVar("T")
 
@@ -298,15 +298,15 @@ class BlockingCluster:
         self.table.update(answer, names)
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
 
-    async def find_coordinator(self, kind: int, key: str) -> "Broker":
+    async def find_coordinator(self, kind: int, key: str) -> "BrokerAddress":
         """The coordinator of a group or transactional id."""
-        from klamm.client.core.metadata import Broker  # noqa: PLC0415
+        from klamm.client.core.metadata import BrokerAddress  # noqa: PLC0415
 
         answer = self._any().ask(FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key]))
         coordinator = answer.coordinators[0] if answer.coordinators else answer
         if coordinator.error_code:
             raise error_for(coordinator.error_code, coordinator.error_message or f"{key} has no coordinator")
-        return Broker(coordinator.node_id, coordinator.host, coordinator.port)
+        return BrokerAddress(coordinator.node_id, coordinator.host, coordinator.port)
 
     def request_update(self) -> None:
         """Nothing: every operation that uses metadata refreshes it first."""

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from klamm.client.cluster import Cluster
+from klamm.client.cluster import ClusterClient
 from klamm.client.consumer.consumer import AsyncConsumer
 from klamm.client.consumer.offsets import LATEST, list_offsets
 from klamm.client.errors import KafkaError, KafkaTimeoutError, error_for
@@ -183,7 +183,7 @@ class BoundedRead:
 class _Watch:
     """Notices in the metadata which the consumer gets anyway that a topic is gone, and ends what runs under `limit`."""
 
-    def __init__(self, cluster: Cluster, topic: str, limit: asyncio.Timeout) -> None:
+    def __init__(self, cluster: ClusterClient, topic: str, limit: asyncio.Timeout) -> None:
         self._cluster = cluster
         self._topic = topic
         self._limit = limit

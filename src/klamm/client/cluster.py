@@ -17,9 +17,9 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from klamm.client.backoff import Backoff
-from klamm.client.config import Settings
+from klamm.client.config import ClientSettings
 from klamm.client.connection import Connection
-from klamm.client.core.metadata import Broker, ClusterTable
+from klamm.client.core.metadata import BrokerAddress, ClusterTable
 from klamm.client.core.routing import ADMIN, DATA
 from klamm.client.errors import (
     BrokersUnreachableError,
@@ -30,7 +30,7 @@ from klamm.client.errors import (
     UnsupportedVersionError,
     error_for,
 )
-from klamm.client.metrics import Metrics, Rates, Reporter, Traffic
+from klamm.client.metrics import Metrics, RateSampler, Reporter, Traffic
 from klamm.client.tls import tls_context
 from klamm.model.errors import ErrorCode, ProtocolError
 from klamm.model.ids import TopicPartition
@@ -46,10 +46,10 @@ _TELL_S = 1.0
 """After so long without an answer, a new client says what it is waiting for."""
 
 
-class Cluster:
+class ClusterClient:
     """The shell around `ClusterTable`: everything here runs on one event loop."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
         self.table = ClusterTable()
         self.wanted: set[str] = set()
@@ -63,7 +63,7 @@ class Cluster:
         """Why metadata cannot be had now; None after every success."""
         self.traffic = Traffic()
         self._reporter: Reporter | None = None
-        self._rates: Rates | None = None
+        self._rates: RateSampler | None = None
         self._tls = tls_context(settings)
         self._bootstrap = [_address(server) for server in settings["bootstrap.servers"]]
         self._connections: dict[tuple[str, int, str], Connection] = {}
@@ -131,7 +131,7 @@ class Cluster:
 
     def report(self, role: str, collect: Callable[[], Metrics]) -> None:
         """Sample what a client counts and have statistics.callback called with it, until this is closed."""
-        self._rates = Rates(collect)
+        self._rates = RateSampler(collect)
         self._rates.start()
         self._reporter = Reporter(self.settings, role, self.metrics)
 
@@ -365,7 +365,7 @@ class Cluster:
 
     # Coordinators
 
-    async def find_coordinator(self, kind: int, key: str) -> Broker:
+    async def find_coordinator(self, kind: int, key: str) -> BrokerAddress:
         """The broker that looks after a group or transactional id; retriable errors are the caller's to wait on."""
         connection = await self.any_connection()
         version = connection.version_of("FindCoordinator")
@@ -374,7 +374,7 @@ class Cluster:
         coordinator = answer.coordinators[0] if version >= 4 and answer.coordinators else answer
         if coordinator.error_code:
             raise error_for(coordinator.error_code, coordinator.error_message or f"{key} has no coordinator")
-        return Broker(coordinator.node_id, coordinator.host, coordinator.port)
+        return BrokerAddress(coordinator.node_id, coordinator.host, coordinator.port)
 
     async def retrying(
         self,

@@ -28,7 +28,7 @@ from klamm.model.config import (
     Required,
     format_value,
 )
-from klamm.model.config_rules import Rule, addresses, at_least, between, list_of, not_empty, one_of
+from klamm.model.config_rules import ConfigRule, addresses, at_least, between, list_of, not_empty, one_of
 from klamm.model.errors import ConfigError
 
 _log = logging.getLogger(__name__)
@@ -92,7 +92,11 @@ def _protocol(value: Any) -> str:
 
 COMMON: Final = (
     ConfigKey(
-        "bootstrap.servers", LIST, REQUIRED, "Addresses to find the cluster by.", rule=Rule("host:port,...", _bootstrap)
+        "bootstrap.servers",
+        LIST,
+        REQUIRED,
+        "Addresses to find the cluster by.",
+        rule=ConfigRule("host:port,...", _bootstrap),
     ),
     ConfigKey(
         "bootstrap.timeout.ms",
@@ -139,7 +143,7 @@ COMMON: Final = (
         S,
         "PLAINTEXT",
         "How to speak to brokers.",
-        rule=Rule("PLAINTEXT, SSL", _protocol),
+        rule=ConfigRule("PLAINTEXT, SSL", _protocol),
     ),
     ConfigKey("ssl.context", OBJECT, None, "An ssl.SSLContext; replaces the files below."),
     ConfigKey("ssl.ca.location", S, None, "A PEM file with the authorities to believe."),
@@ -283,7 +287,7 @@ CONSUMER_CONFIGS: Final = ClientConfigDef(
             S,
             "latest",
             "Where to begin without a valid offset.",
-            rule=Rule("earliest, latest, none or by_duration:...", _reset),
+            rule=ConfigRule("earliest, latest, none or by_duration:...", _reset),
         ),
         ConfigKey("fetch.min.bytes", INT, 1, "Answer when so much is there.", rule=at_least(0)),
         ConfigKey("fetch.max.bytes", INT, 52_428_800, "The most one fetch returns.", rule=at_least(0)),
@@ -327,7 +331,7 @@ _said: Final[set[str]] = set()
 """Names passed over that the log has told of."""
 
 
-class Settings(Mapping[str, Any]):
+class ClientSettings(Mapping[str, Any]):
     """The values of one client: those given, checked, and the defaults of the rest."""
 
     def __init__(
@@ -399,9 +403,9 @@ class Settings(Mapping[str, Any]):
         return str(self.by_name[name] or "")
 
 
-def producer_settings(given: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> Settings:
+def producer_settings(given: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> ClientSettings:
     """Read a producer's settings and check what must agree."""
-    settings = Settings(PRODUCER_CONFIGS, given, keywords)
+    settings = ClientSettings(PRODUCER_CONFIGS, given, keywords)
     values = settings.by_name
     values["acks"] = -1 if values["acks"] in ("all", "-1") else int(values["acks"])
     if values["transactional.id"] is not None and "enable.idempotence" in settings.given:
@@ -431,9 +435,9 @@ def producer_settings(given: Mapping[str, Any] | None, keywords: Mapping[str, An
     return settings
 
 
-def consumer_settings(given: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> Settings:
+def consumer_settings(given: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> ClientSettings:
     """Read a consumer's settings and check what must agree."""
-    settings = Settings(CONSUMER_CONFIGS, given, keywords)
+    settings = ClientSettings(CONSUMER_CONFIGS, given, keywords)
     values = settings.by_name
     values["group.protocol"] = values["group.protocol"].lower()
     _agree(
@@ -460,9 +464,9 @@ def consumer_settings(given: Mapping[str, Any] | None, keywords: Mapping[str, An
     return settings
 
 
-def admin_settings(given: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> Settings:
+def admin_settings(given: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> ClientSettings:
     """Read an admin's settings."""
-    return Settings(ADMIN_CONFIGS, given, keywords)
+    return ClientSettings(ADMIN_CONFIGS, given, keywords)
 
 
 def _check_assignors(names: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from klamm.client.config import Settings
+from klamm.client.config import ClientSettings
 from klamm.client.core.buffer_pool import BufferPool
 from klamm.client.errors import DisconnectedError, KafkaTimeoutError, error_for
 from klamm.client.metrics import Traffic
@@ -65,7 +65,7 @@ class Connection:
         self,
         host: str,
         port: int,
-        settings: Settings,
+        settings: ClientSettings,
         tls: ssl.SSLContext | None = None,
         traffic: Traffic | None = None,
     ) -> None:

@@ -1,6 +1,6 @@
 """What a client has done so far, by Kafka's names for it; counted per request and batch, never per record.
 
-Totals only grow while a client lives. `Rates` adds what they grow by a second, and `Reporter` calls
+Totals only grow while a client lives. `RateSampler` adds what they grow by a second, and `Reporter` calls
 statistics.callback with all of it.
 """
 
@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from klamm.client.config import Settings
+from klamm.client.config import ClientSettings
 
 _log = logging.getLogger(__name__)
 
@@ -194,7 +194,7 @@ def _mean(total: float, count: int) -> float:
     return total / count if count else 0.0
 
 
-class Rates:
+class RateSampler:
     """What each total grew by a second, over the last half minute.
 
     Totals are sampled on the client's loop, so that a rate is of now, whenever it was last asked for.
@@ -241,7 +241,7 @@ class Rates:
 class Reporter:
     """Calls statistics.callback every statistics.interval.ms, on the client's loop."""
 
-    def __init__(self, settings: Settings, role: str, metrics: Callable[[], Metrics]) -> None:
+    def __init__(self, settings: ClientSettings, role: str, metrics: Callable[[], Metrics]) -> None:
         self._interval_s = settings.seconds("statistics.interval.ms")
         self._callback = settings["statistics.callback"]
         self._labels = {"type": role, "client-id": settings["client.id"]}

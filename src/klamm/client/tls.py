@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm.client.config import Settings
+from klamm.client.config import ClientSettings
 from klamm.model.errors import ConfigError
 
 if TYPE_CHECKING:
     import ssl
 
 
-def tls_context(settings: Settings) -> ssl.SSLContext | None:
+def tls_context(settings: ClientSettings) -> ssl.SSLContext | None:
     """The context given or described; None for a client that speaks in plain. ConfigError for files that are none."""
     if settings.text("security.protocol").upper() != "SSL":
         return None

@@ -14,7 +14,7 @@ from enum import Enum, IntEnum
 from functools import partial
 from typing import Final
 
-from klamm.model.config_rules import Rule
+from klamm.model.config_rules import ConfigRule
 from klamm.model.errors import ConfigError
 
 MAX_SHORT: Final = 2**15 - 1
@@ -77,7 +77,7 @@ class ConfigKey:
     type: ConfigType
     default: Value | Required
     doc: str
-    rule: Rule | None = None
+    rule: ConfigRule | None = None
     importance: Importance = Importance.MEDIUM
     update_mode: UpdateMode = UpdateMode.READ_ONLY
     internal: bool = False

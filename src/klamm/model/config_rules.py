@@ -13,42 +13,42 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ConfigRule:
     """A check and its error text; `text` describes the valid values in the reference pages."""
 
     text: str
     complaint: Callable[[Any], str]
 
 
-def at_least(low: float) -> Rule:
+def at_least(low: float) -> ConfigRule:
     """A number no smaller than `low`."""
 
     def complaint(value: Any) -> str:
         return f"write at least {low}" if value is not None and value < low else ""
 
-    return Rule(f"at least {low}", complaint)
+    return ConfigRule(f"at least {low}", complaint)
 
 
-def between(low: float, high: float) -> Rule:
+def between(low: float, high: float) -> ConfigRule:
     """A number from `low` to `high`, both allowed."""
 
     def complaint(value: Any) -> str:
         outside = value is not None and (value < low or value > high)
         return f"write a number from {low} to {high}" if outside else ""
 
-    return Rule(f"{low} to {high}", complaint)
+    return ConfigRule(f"{low} to {high}", complaint)
 
 
-def between_or(low: int, high: int, other: int) -> Rule:
+def between_or(low: int, high: int, other: int) -> ConfigRule:
     """A number from `low` to `high`, or the one special value."""
 
     def complaint(value: Any) -> str:
         return "" if value == other or low <= value <= high else f"write a number from {low} to {high}, or {other}"
 
-    return Rule(f"{low} to {high}, or {other}", complaint)
+    return ConfigRule(f"{low} to {high}, or {other}", complaint)
 
 
-def one_of(*allowed: str, any_case: bool = False) -> Rule:
+def one_of(*allowed: str, any_case: bool = False) -> ConfigRule:
     """One of a few words."""
     words = {word.lower() for word in allowed} if any_case else set(allowed)
 
@@ -56,10 +56,10 @@ def one_of(*allowed: str, any_case: bool = False) -> Rule:
         is_allowed = value is not None and (value.lower() if any_case else value) in words
         return "" if is_allowed else f"write one of {', '.join(allowed)}"
 
-    return Rule(", ".join(allowed), complaint)
+    return ConfigRule(", ".join(allowed), complaint)
 
 
-def list_of(*allowed: str, empty: bool = True) -> Rule:
+def list_of(*allowed: str, empty: bool = True) -> ConfigRule:
     """A list without blanks, of the allowed words when there are any."""
 
     def complaint(value: Any) -> str:
@@ -73,48 +73,50 @@ def list_of(*allowed: str, empty: bool = True) -> Rule:
             return f"write one or more of {', '.join(allowed)}, separated by commas"
         return ""
 
-    return Rule(("any of " + ", ".join(allowed)) if allowed else ("a list" if empty else "a non-empty list"), complaint)
+    return ConfigRule(
+        ("any of " + ", ".join(allowed)) if allowed else ("a list" if empty else "a non-empty list"), complaint
+    )
 
 
-def not_empty() -> Rule:
+def not_empty() -> ConfigRule:
     """Any text but the empty one; leaving the setting out is fine."""
 
     def complaint(value: Any) -> str:
         return "write a value or leave the setting out" if value == "" else ""
 
-    return Rule("not empty", complaint)
+    return ConfigRule("not empty", complaint)
 
 
 _REPLICA = re.compile(r"[0-9]+:[0-9]+")
 
 
-def throttled_replicas() -> Rule:
+def throttled_replicas() -> ConfigRule:
     """`*`, or a list of partition:broker pairs."""
 
     def complaint(value: Any) -> str:
         fine = value == ("*",) or all(_REPLICA.fullmatch(item) for item in value)
         return "" if fine else "write * or a list like 0:1,1:2 of partition:broker pairs"
 
-    return Rule("* or partition:broker,...", complaint)
+    return ConfigRule("* or partition:broker,...", complaint)
 
 
 _VOTER = re.compile(r"[0-9]+@(\[[^\]]+\]|[^:@\s]+):[0-9]+")
 _ADDRESS = re.compile(r"(\[[^\]]+\]|[^\[\]@\s]+):[0-9]+")
 
 
-def voters() -> Rule:
+def voters() -> ConfigRule:
     """Quorum voters as id@host:port."""
 
     def complaint(value: Any) -> str:
         return "" if all(_VOTER.fullmatch(item) for item in value) else "write id@host:port,... e.g. 1@localhost:9093"
 
-    return Rule("id@host:port,...", complaint)
+    return ConfigRule("id@host:port,...", complaint)
 
 
-def addresses() -> Rule:
+def addresses() -> ConfigRule:
     """Addresses as host:port."""
 
     def complaint(value: Any) -> str:
         return "" if all(_ADDRESS.fullmatch(item) for item in value) else "write host:port,... e.g. localhost:9093"
 
-    return Rule("host:port,...", complaint)
+    return ConfigRule("host:port,...", complaint)

@@ -217,7 +217,7 @@ class KlammError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordError:
+class InvalidRecord:
     """One record of a refused batch, by its index in the batch, and what is wrong with it."""
 
     batch_index: int
@@ -227,7 +227,7 @@ class RecordError:
 class RecordRefused(KlammError):
     """A produced batch broke a rule; nothing of it was appended."""
 
-    def __init__(self, code: ErrorCode, message: str = "", records: tuple[RecordError, ...] = ()) -> None:
+    def __init__(self, code: ErrorCode, message: str = "", records: tuple[InvalidRecord, ...] = ()) -> None:
         super().__init__(code, message)
         self.records = records
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from klamm.model.broker_configs import BROKER_CONFIGS
 from klamm.model.config import ConfigDef, ConfigKey, ConfigType
-from klamm.model.config_rules import Rule, at_least, list_of, one_of
+from klamm.model.config_rules import ConfigRule, at_least, list_of, one_of
 
 _DURATION = re.compile(r"by_duration:P(?!$)([0-9]+D)?(T(?!$)([0-9]+H)?([0-9]+M)?([0-9]+(\.[0-9]+)?S)?)?", re.IGNORECASE)
 
@@ -38,7 +38,7 @@ GROUP_CONFIGS: Final = ConfigDef(
             ConfigType.STRING,
             "latest",
             "Where a share group begins a partition it has not read yet.",
-            rule=Rule("latest, earliest or by_duration:PnDTnHnMn.nS", _reset),
+            rule=ConfigRule("latest, earliest or by_duration:PnDTnHnMn.nS", _reset),
         ),
         ConfigKey(
             "share.isolation.level",

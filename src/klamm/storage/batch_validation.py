@@ -19,7 +19,7 @@ it may run in a thread; packed records are decompressed in pieces, so that they 
 
 from collections.abc import Iterator
 
-from klamm.model.errors import CorruptBatch, ErrorCode, KlammError, RecordError, RecordRefused
+from klamm.model.errors import CorruptBatch, ErrorCode, InvalidRecord, KlammError, RecordRefused
 from klamm.records.batch import CRC_START, HEADER_SIZE, MAGIC, TRANSACTIONAL, BatchView, Buffer, seal_batch
 from klamm.records.checking import RecordCheck
 from klamm.records.compression import repack, unpack
@@ -161,7 +161,7 @@ def _check_header(batch: BatchView, name: str) -> None:
 def _record_check(batch: BatchView, config: LogConfig, now_ms: int, name: str) -> RecordCheck:
     if batch.is_log_append_time:
         errors = tuple(
-            RecordError(i, "a producer may not set the timestamp type LogAppendTime")
+            InvalidRecord(i, "a producer may not set the timestamp type LogAppendTime")
             for i in range(min(batch.record_count, _ERRORS_NAMED_MAX))
         )
         raise RecordRefused(
@@ -221,9 +221,9 @@ def _raise_for_noted(check: RecordCheck, config: LogConfig, now_ms: int, name: s
     oldest, newest = _timestamp_range(config, now_ms)
     noted = check.noted
     errors = tuple(
-        RecordError(record.offset_delta, "a compacted topic takes no record without key")
+        InvalidRecord(record.offset_delta, "a compacted topic takes no record without key")
         if record.keyless
-        else RecordError(record.offset_delta, f"timestamp {record.timestamp} is outside [{oldest}, {newest}]")
+        else InvalidRecord(record.offset_delta, f"timestamp {record.timestamp} is outside [{oldest}, {newest}]")
         for record in noted
     )
     # One error code for the batch, as in Kafka: a timestamp out of range decides when there are both.

@@ -23,7 +23,7 @@ _NODE = re.compile(rb"broker-\d+-")
 
 
 @dataclass(slots=True)
-class Slowness:
+class InjectedDelay:
     """How long requests are delayed before they are handled."""
 
     seconds: float
@@ -31,7 +31,7 @@ class Slowness:
 
 
 @dataclass(slots=True)
-class Refusal:
+class InjectedError:
     """An error that is answered `times` times; None is until healed."""
 
     code: ErrorCode
@@ -50,8 +50,8 @@ class FaultyHandler:
     def __init__(self, inner: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.inner = inner
         self._loop = loop
-        self.slowness: list[Slowness] = []
-        self.refusals: list[Refusal] = []
+        self.slowness: list[InjectedDelay] = []
+        self.refusals: list[InjectedError] = []
         self._waiting: dict[Channel, deque[bytearray]] = {}
         self._timers: dict[Channel, asyncio.TimerHandle] = {}
 

@@ -13,7 +13,7 @@ from klamm.server.boot.config import NodeConfig
 from klamm.server.node import Node
 from klamm.telemetry import Level, configure
 from klamm.testing.fault_names import Seconds, parse_api, parse_error, parse_seconds, parse_times
-from klamm.testing.faults import FaultyHandler, Refusal, Slowness
+from klamm.testing.faults import FaultyHandler, InjectedDelay, InjectedError
 
 T = TypeVar("T")
 TIMEOUT_S = 30.0
@@ -145,12 +145,12 @@ class NodeThread:
 
     def slow(self, seconds: Seconds, api: str | int | None) -> None:
         """Delay requests."""
-        fault = Slowness(parse_seconds(seconds), None if api is None else parse_api(api).key)
+        fault = InjectedDelay(parse_seconds(seconds), None if api is None else parse_api(api).key)
         self.call(partial(self._add_slowness, fault))
 
     def refuse(self, error: str | int, api: str | int | None, times: int | None) -> None:
         """Answer with an error."""
-        fault = Refusal(parse_error(error), None if api is None else parse_api(api).key, parse_times(times))
+        fault = InjectedError(parse_error(error), None if api is None else parse_api(api).key, parse_times(times))
         self.call(partial(self._add_refusal, fault))
 
     def heal(self) -> None:
@@ -159,10 +159,10 @@ class NodeThread:
         if self._faults is not None:
             self.call(self._faults.heal)
 
-    def _add_slowness(self, fault: Slowness) -> None:
+    def _add_slowness(self, fault: InjectedDelay) -> None:
         self._fault_handler().slowness.append(fault)
 
-    def _add_refusal(self, fault: Refusal) -> None:
+    def _add_refusal(self, fault: InjectedError) -> None:
         self._fault_handler().refusals.append(fault)
 
     def _fault_handler(self) -> FaultyHandler:

@@ -15,7 +15,7 @@ from klamm.client.admin.topic_changes import TopicChangesAdmin
 from klamm.client.admin.topics import TopicsAdmin
 from klamm.client.admin.transactions import TransactionsAdmin
 from klamm.client.argument_checks import checked
-from klamm.client.cluster import Cluster
+from klamm.client.cluster import ClusterClient
 from klamm.client.config import admin_settings
 from klamm.client.errors import IllegalStateError
 
@@ -47,7 +47,7 @@ class AsyncAdmin(
         self._settings = admin_settings(config, settings)
         self._timeout_s = self._settings.seconds("default.api.timeout.ms")
         self._request_timeout_ms = self._settings.number("request.timeout.ms")
-        self._cluster: Cluster | None = None
+        self._cluster: ClusterClient | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -60,7 +60,7 @@ class AsyncAdmin(
         """Connect to the cluster; BrokersUnreachableError when no broker answers in time."""
         if self._cluster is not None:
             return
-        cluster = Cluster(self._settings)
+        cluster = ClusterClient(self._settings)
         await cluster.start()
         self._cluster = cluster
         cluster.report("admin", cluster.count_traffic)
@@ -72,7 +72,7 @@ class AsyncAdmin(
             await cluster.close()
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterClient:
         """The connections to the cluster and what is known of it."""
         if self._cluster is None:
             raise IllegalStateError("the admin is not started or already closed")

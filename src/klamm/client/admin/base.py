@@ -1,7 +1,7 @@
 """What every family of admin requests shares: routing, retries, and the outcome of each item of a request.
 
-`AdminBase` only awaits its `AdminTransport`. `AsyncAdmin` gives it a `Cluster`, which awaits an event loop; the command
-line gives it a `BlockingCluster`, whose coroutines never suspend, so that a command need not import asyncio.
+`AdminBase` only awaits its `AdminTransport`. `AsyncAdmin` gives it a `ClusterClient`, which awaits an event loop; the
+command line gives it a `BlockingCluster`, whose coroutines never suspend, so that a command need not import asyncio.
 """
 
 from __future__ import annotations

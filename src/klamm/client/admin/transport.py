@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from klamm.client.core.metadata import Broker, ClusterTable
+from klamm.client.core.metadata import BrokerAddress, ClusterTable
 from klamm.client.errors import KafkaError
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class AdminTransport(Protocol):
     async def refresh(self, topics: Iterable[str] = ()) -> None:
         """Update the metadata of the brokers and of `topics`."""
 
-    async def find_coordinator(self, kind: int, key: str) -> Broker:
+    async def find_coordinator(self, kind: int, key: str) -> BrokerAddress:
         """The coordinator of a group or transactional id."""
 
     def request_update(self) -> None:

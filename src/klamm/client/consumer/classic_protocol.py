@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from klamm.client.cluster import Cluster
-from klamm.client.consumer.core.assignors import Assignor, Member, assignors
+from klamm.client.cluster import ClusterClient
+from klamm.client.consumer.core.assignors import Assignor, MemberSubscription, assignors
 from klamm.client.consumer.group import Host
 from klamm.client.consumer.offsets import GroupCoordinator
 from klamm.client.core.routing import ADMIN
@@ -41,10 +41,10 @@ _NEW_TOPIC_S = 0.3
 _LOST = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
 
 
-class ClassicGroup:
+class ClassicMembership:
     """One member of a classic group."""
 
-    def __init__(self, cluster: Cluster, coordinator: GroupCoordinator, host: Host) -> None:
+    def __init__(self, cluster: ClusterClient, coordinator: GroupCoordinator, host: Host) -> None:
         settings = cluster.settings
         self._cluster = cluster
         self._coordinator = coordinator
@@ -227,7 +227,7 @@ class ClassicGroup:
         return _SUBSCRIPTION_VERSION.to_bytes(2, "big") + encode(message, _SUBSCRIPTION_VERSION)
 
     async def _assign_all(self, joined: Any) -> list[SyncGroupRequestAssignment]:
-        members: dict[str, Member] = {}
+        members: dict[str, MemberSubscription] = {}
         for member in joined.members:
             members[member.member_id] = decode_subscription(member.metadata, member.group_instance_id)
         topics = {topic for member in members.values() for topic in member.topics}
@@ -350,10 +350,10 @@ def decode_assignment(data: bytes) -> list[TopicPartition]:
     ]
 
 
-def decode_subscription(data: bytes, instance_id: str | None) -> Member:
+def decode_subscription(data: bytes, instance_id: str | None) -> MemberSubscription:
     """What another member said when it joined."""
     if len(data) < 2:
-        return Member(frozenset(), instance_id=instance_id)
+        return MemberSubscription(frozenset(), instance_id=instance_id)
     subscription, _ = decode(ConsumerProtocolSubscription, min(int.from_bytes(data[:2], "big"), _NEWEST), data, 2)
     owned = tuple(
         TopicPartition(topic.topic, partition)
@@ -363,4 +363,4 @@ def decode_subscription(data: bytes, instance_id: str | None) -> Member:
     generation = subscription.generation_id
     if generation < 0 and subscription.user_data and len(subscription.user_data) == 4:
         generation = int.from_bytes(subscription.user_data, "big", signed=True)
-    return Member(frozenset(subscription.topics), owned, generation, instance_id, subscription.rack_id)
+    return MemberSubscription(frozenset(subscription.topics), owned, generation, instance_id, subscription.rack_id)

@@ -9,18 +9,18 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from klamm.client.argument_checks import checked
-from klamm.client.cluster import Cluster
+from klamm.client.cluster import ClusterClient
 from klamm.client.config import consumer_settings
 from klamm.client.consumer.assignment import Assignment
-from klamm.client.consumer.classic_protocol import ClassicGroup
+from klamm.client.consumer.classic_protocol import ClassicMembership
 from klamm.client.consumer.commits import Commits
-from klamm.client.consumer.consumer_protocol import ModernGroup
+from klamm.client.consumer.consumer_protocol import ConsumerMembership
 from klamm.client.consumer.core.fetch_buffer import FetchBuffer
 from klamm.client.consumer.core.subscription import Mode, Subscription
 from klamm.client.consumer.cursor import Cursor, Place
-from klamm.client.consumer.fetch_positions import Positions
+from klamm.client.consumer.fetch_positions import FetchPositions
 from klamm.client.consumer.fetcher import Fetcher
-from klamm.client.consumer.group import Callback
+from klamm.client.consumer.group import Callback, GroupMembership
 from klamm.client.consumer.offsets import GroupCoordinator
 from klamm.client.errors import IllegalStateError, KafkaError, RecordError
 from klamm.client.metrics import CoordinatorWork, Metrics
@@ -112,13 +112,13 @@ class AsyncConsumer(Cursor, Generic[K, V]):
         self._committed_only = settings["isolation.level"] == "read_committed"
         self._api_s = settings.seconds("default.api.timeout.ms")
         self._callbacks: tuple[Callback | None, Callback | None, Callback | None] = (None, None, None)
-        self._cluster: Cluster | None = None
+        self._cluster: ClusterClient | None = None
         self._fetcher: Fetcher | None = None
-        self._positions: Positions | None = None
+        self._positions: FetchPositions | None = None
         self._coordinator: GroupCoordinator | None = None
         self._commits: Commits | None = None
         self._assignment: Assignment | None = None
-        self._group: ClassicGroup | ModernGroup | None = None
+        self._group: GroupMembership | None = None
         self._news = asyncio.Event()
         self._joining = False
         """Whether a poll does what membership asks for, callbacks included."""
@@ -137,7 +137,7 @@ class AsyncConsumer(Cursor, Generic[K, V]):
         """Connect to the cluster; BrokersUnreachableError when no broker answers."""
         if self._cluster is not None:
             return
-        cluster = Cluster(self.settings)
+        cluster = ClusterClient(self.settings)
         cluster.auto_create = self.settings["allow.auto.create.topics"]
         cluster.wanted |= self._wanted_topics()
         cluster.all_topics = self.subscription_state.mode is Mode.PATTERN
@@ -165,12 +165,12 @@ class AsyncConsumer(Cursor, Generic[K, V]):
             "records-lag-max": max((lag for lag in lags if lag is not None), default=0),
         }
 
-    def _be_ready(self, cluster: Cluster) -> None:
+    def _be_ready(self, cluster: ClusterClient) -> None:
         """Everything that needs a cluster to be there."""
         subscription, wake = self.subscription_state, self._news.set
         if self._group_id is not None:
             self._coordinator = GroupCoordinator(cluster, self._group_id)
-        self._positions = Positions(cluster, subscription, self._coordinator, wake)
+        self._positions = FetchPositions(cluster, subscription, self._coordinator, wake)
         self._fetcher = Fetcher(cluster, subscription, wake, self._positions.out_of_range, self._fetch_buffer.fetched)
         if self._coordinator is not None:
             member, work = self.group_metadata, self._work
@@ -223,7 +223,7 @@ class AsyncConsumer(Cursor, Generic[K, V]):
         await self._fetcher.stop()
         await self._cluster.close()
 
-    async def _leave(self, group: ClassicGroup | ModernGroup) -> None:
+    async def _leave(self, group: GroupMembership) -> None:
         assert self._assignment is not None
         try:
             await self._assignment.revoke(self._assignment.owned)
@@ -231,7 +231,7 @@ class AsyncConsumer(Cursor, Generic[K, V]):
             await group.leave()
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterClient:
         """What is known of the cluster."""
         if self._cluster is None or self._closed:
             raise IllegalStateError("the consumer is not started or already closed")
@@ -446,12 +446,12 @@ class AsyncConsumer(Cursor, Generic[K, V]):
         self._fetcher.wake()
         return True
 
-    def _join_group(self, cluster: Cluster) -> ClassicGroup | ModernGroup:
+    def _join_group(self, cluster: ClusterClient) -> GroupMembership:
         assert self._coordinator is not None
         assert self._assignment is not None
         if self.settings["group.protocol"] == "consumer":
-            return ModernGroup(cluster, self._coordinator, self._assignment)
-        return ClassicGroup(cluster, self._coordinator, self._assignment)
+            return ConsumerMembership(cluster, self._coordinator, self._assignment)
+        return ClassicMembership(cluster, self._coordinator, self._assignment)
 
     def group_metadata(self) -> GroupMetadata:
         """This member's place in its group, for `send_offsets_to_transaction`."""

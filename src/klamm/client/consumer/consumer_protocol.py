@@ -13,7 +13,7 @@ import uuid
 from contextlib import suppress
 from typing import Any
 
-from klamm.client.cluster import Cluster
+from klamm.client.cluster import ClusterClient
 from klamm.client.consumer.group import Host
 from klamm.client.consumer.offsets import GroupCoordinator
 from klamm.client.errors import KafkaError, error_for
@@ -29,10 +29,10 @@ _FENCED = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
 _FIRST_INTERVAL_S = 1.0
 
 
-class ModernGroup:
+class ConsumerMembership:
     """One member of a group of the new protocol."""
 
-    def __init__(self, cluster: Cluster, coordinator: GroupCoordinator, host: Host) -> None:
+    def __init__(self, cluster: ClusterClient, coordinator: GroupCoordinator, host: Host) -> None:
         settings = cluster.settings
         self._cluster = cluster
         self._coordinator = coordinator

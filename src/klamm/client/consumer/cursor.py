@@ -7,11 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 
 from klamm.client.arguments import by_place, whole
-from klamm.client.cluster import Cluster
+from klamm.client.cluster import ClusterClient
 from klamm.client.consumer.commits import Commits
 from klamm.client.consumer.core.fetch_buffer import FetchBuffer
 from klamm.client.consumer.core.subscription import Subscription
-from klamm.client.consumer.fetch_positions import Positions
+from klamm.client.consumer.fetch_positions import FetchPositions
 from klamm.client.consumer.offsets import EARLIEST, LATEST, list_offsets
 from klamm.client.errors import IllegalStateError
 from klamm.client.types import OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
@@ -24,7 +24,7 @@ class Cursor(ABC):
 
     subscription_state: Subscription
     _fetch_buffer: FetchBuffer
-    _positions: Positions | None
+    _positions: FetchPositions | None
     _commits: Commits | None
     _news: asyncio.Event
     _committed_only: bool
@@ -32,7 +32,7 @@ class Cursor(ABC):
 
     @property
     @abstractmethod
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterClient:
         """What is known of the cluster; IllegalStateError without one."""
 
     # Positions

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from klamm.client.cluster import Cluster
+from klamm.client.cluster import ClusterClient
 from klamm.client.config import reset_span_ns
 from klamm.client.consumer.core.subscription import Assigned, Subscription
 from klamm.client.consumer.offsets import (
@@ -26,12 +26,12 @@ from klamm.model.ids import TopicPartition
 _log = logging.getLogger(__name__)
 
 
-class Positions:
+class FetchPositions:
     """Finds positions for the partitions that have none, and checks those of the others when leaders change."""
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterClient,
         subscription: Subscription,
         coordinator: GroupCoordinator | None,
         wake: Callable[[], None],

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from klamm.client.cluster import Cluster
+from klamm.client.cluster import ClusterClient
 from klamm.client.connection import Connection
 from klamm.client.consumer.core.batches import readable
-from klamm.client.consumer.core.sessions import FetchSession, Want
+from klamm.client.consumer.core.sessions import ConsumerFetchSession, Want
 from klamm.client.consumer.core.subscription import Assigned, Subscription
 from klamm.client.core.routing import DATA
 from klamm.client.errors import CorruptRecordError, KafkaError, error_for
@@ -51,7 +51,7 @@ class Fetcher:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterClient,
         subscription: Subscription,
         arrived: Callable[[], None],
         out_of_range: Callable[[Assigned], None],
@@ -64,7 +64,7 @@ class Fetcher:
         self._out_of_range = out_of_range
         self._loop = asyncio.get_running_loop()
         self.fetched = fetched
-        self._sessions: dict[int, FetchSession] = {}
+        self._sessions: dict[int, ConsumerFetchSession] = {}
         self._busy: dict[int, Connection | None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer = LoopTimer(self._pump)
@@ -142,7 +142,7 @@ class Fetcher:
         if connection.throttled_until > self._loop.time():
             self._timer.at(connection.throttled_until)
             return
-        session = self._sessions.setdefault(node, FetchSession())
+        session = self._sessions.setdefault(node, ConsumerFetchSession())
         version = connection.version_of("Fetch")
         if version >= _TOPIC_IDS_SINCE and any(want.topic_id == ZERO_UUID for want in wanted.values()):
             version = _TOPIC_IDS_SINCE - 1
@@ -181,7 +181,7 @@ class Fetcher:
             self.wake()
 
     def _answered(
-        self, node: int, session: FetchSession, tickets: dict[TopicPartition, int], future: asyncio.Future[Any]
+        self, node: int, session: ConsumerFetchSession, tickets: dict[TopicPartition, int], future: asyncio.Future[Any]
     ) -> None:
         self._busy.pop(node, None)
         if self._timer.stopped or future.cancelled():

@@ -37,7 +37,7 @@ class Host(Protocol):
         """Something is to be done at the next poll."""
 
 
-class Group(Protocol):
+class GroupMembership(Protocol):
     """Membership in a group; everything that calls the user's callbacks happens in `poll`."""
 
     async def poll(self, deadline: float) -> bool:
@@ -48,6 +48,9 @@ class Group(Protocol):
 
     def changed(self) -> None:
         """The topics wanted, or their partitions, have changed."""
+
+    def rejoin(self) -> None:
+        """The subscription has changed: send it to the coordinator."""
 
     async def leave(self) -> None:
         """Leave the group; static members stay, for their session."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from klamm.client.cluster import Cluster
+from klamm.client.cluster import ClusterClient
 from klamm.client.connection import Connection
-from klamm.client.core.metadata import Broker
+from klamm.client.core.metadata import BrokerAddress
 from klamm.client.core.routing import ADMIN, GROUP, GROUP_COORDINATOR
 from klamm.client.errors import CommitFailedError, KafkaError, error_for, raise_for
 from klamm.client.types import OffsetAndMetadata, OffsetAndTimestamp
@@ -46,10 +46,10 @@ _NO_PLACE = "the group has members and this consumer is none of them; subscribe,
 class GroupCoordinator:
     """Where a group's coordinator is; found again when it moved."""
 
-    def __init__(self, cluster: Cluster, group_id: str) -> None:
+    def __init__(self, cluster: ClusterClient, group_id: str) -> None:
         self.cluster = cluster
         self.group_id = group_id
-        self._found: Broker | None = None
+        self._found: BrokerAddress | None = None
 
     async def connection(self, purpose: str = GROUP) -> Connection:
         """The connection to it, apart from those that fetch.
@@ -77,7 +77,7 @@ class GroupCoordinator:
 
 
 async def list_offsets(
-    cluster: Cluster, wanted: Mapping[TopicPartition, int], timeout_s: float, *, committed: bool
+    cluster: ClusterClient, wanted: Mapping[TopicPartition, int], timeout_s: float, *, committed: bool
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
     """Offsets at times (ms), or LATEST and EARLIEST, from the leaders; again until all have answered; as asked."""
     offsets: dict[TopicPartition, OffsetAndTimestamp] = {}
@@ -123,7 +123,7 @@ async def list_offsets(
 
 
 async def epoch_ends(
-    cluster: Cluster, leader: int, wanted: Mapping[TopicPartition, tuple[int, int]]
+    cluster: ClusterClient, leader: int, wanted: Mapping[TopicPartition, tuple[int, int]]
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Where epochs ended in the leader's log: (current epoch, asked epoch) -> (epoch, end offset); no refusals."""
     connection = await cluster.connection(leader, ADMIN)

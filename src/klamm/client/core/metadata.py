@@ -9,7 +9,7 @@ from klamm.model.ids import ZERO_UUID, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Broker:
+class BrokerAddress:
     """Where a broker listens."""
 
     node_id: int
@@ -48,7 +48,7 @@ class ClusterTable:
     def __init__(self) -> None:
         self.cluster_id: str | None = None
         self.controller_id = -1
-        self.brokers: dict[int, Broker] = {}
+        self.brokers: dict[int, BrokerAddress] = {}
         self.topics: dict[str, TopicMetadata] = {}
         self.names: dict[bytes, str] = {}
         self.version = 0
@@ -80,7 +80,8 @@ class ClusterTable:
         self.cluster_id = answer.cluster_id
         self.controller_id = answer.controller_id
         self.brokers = {
-            broker.node_id: Broker(broker.node_id, broker.host, broker.port, broker.rack) for broker in answer.brokers
+            broker.node_id: BrokerAddress(broker.node_id, broker.host, broker.port, broker.rack)
+            for broker in answer.brokers
         }
         topics = {topic.name: self._topic(topic) for topic in answer.topics if topic.name}
         if asked is None:
@@ -120,7 +121,7 @@ class ClusterTable:
             if endpoint.node_id not in self.brokers:
                 self.brokers = {
                     **self.brokers,
-                    endpoint.node_id: Broker(endpoint.node_id, endpoint.host, endpoint.port, endpoint.rack),
+                    endpoint.node_id: BrokerAddress(endpoint.node_id, endpoint.host, endpoint.port, endpoint.rack),
                 }
         if leader not in self.brokers:
             return False

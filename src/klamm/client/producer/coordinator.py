@@ -7,9 +7,9 @@ import functools
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
-from klamm.client.cluster import Cluster
+from klamm.client.cluster import ClusterClient
 from klamm.client.connection import Connection
-from klamm.client.core.metadata import Broker
+from klamm.client.core.metadata import BrokerAddress
 from klamm.client.core.routing import ADMIN, GROUP_COORDINATOR, TRANSACTION_COORDINATOR
 from klamm.client.errors import (
     CommitFailedError,
@@ -18,7 +18,7 @@ from klamm.client.errors import (
     TransactionAbortableError,
     error_for,
 )
-from klamm.client.producer.core.identity import Identity
+from klamm.client.producer.core.identity import ProducerIdentity
 from klamm.client.producer.core.transactions import Transactions, TransactionStatus
 from klamm.client.types import OffsetAndMetadata
 from klamm.model.errors import ErrorCode
@@ -51,11 +51,11 @@ class GroupMetadata(NamedTuple):
 class Coordinator:
     """Finds the coordinators and asks them, again while they move or load."""
 
-    def __init__(self, cluster: Cluster, identity: Identity, transactions: Transactions | None) -> None:
+    def __init__(self, cluster: ClusterClient, identity: ProducerIdentity, transactions: Transactions | None) -> None:
         self._cluster = cluster
         self._identity = identity
         self._transactions = transactions
-        self._found: dict[tuple[int, str], Broker] = {}
+        self._found: dict[tuple[int, str], BrokerAddress] = {}
 
     async def _connection(self, kind: int, key: str) -> Connection:
         coordinator = self._found.get((kind, key))

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from klamm.client.cluster import Cluster
+from klamm.client.cluster import ClusterClient
 from klamm.client.producer.coordinator import Coordinator
-from klamm.client.producer.core.identity import Identity
+from klamm.client.producer.core.identity import ProducerIdentity
 from klamm.client.producer.core.transactions import Transactions
 
 
@@ -24,12 +24,14 @@ class PreparedTransaction(NamedTuple):
     version: int
 
 
-async def end_prepared(cluster: Cluster, prepared: PreparedTransaction, timeout_s: float, *, commit: bool) -> None:
+async def end_prepared(
+    cluster: ClusterClient, prepared: PreparedTransaction, timeout_s: float, *, commit: bool
+) -> None:
     """Commit or abort; repeating it is fine as long as no other producer has used the id since.
 
     ProducerFencedError, InvalidTransactionStateError or INVALID_PRODUCER_ID_MAPPING: it was ended otherwise before.
     """
-    identity = Identity()
+    identity = ProducerIdentity()
     identity.producer_id, identity.epoch = prepared.producer_id, prepared.producer_epoch
     transactions = Transactions(prepared.transactional_id)
     transactions.implicit = prepared.version >= 2

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from klamm.client.argument_checks import checked
 from klamm.client.arguments import function
 from klamm.client.at_exit import report_unsent
-from klamm.client.cluster import Cluster
+from klamm.client.cluster import ClusterClient
 from klamm.client.config import producer_settings
 from klamm.client.core.buffer_pool import BufferPool
 from klamm.client.errors import (
@@ -28,10 +28,10 @@ from klamm.client.producer.backpressure import Backpressure
 from klamm.client.producer.batch import Batch, Delivery
 from klamm.client.producer.coordinator import Coordinator, GroupMetadata
 from klamm.client.producer.core.accumulator import Accumulator, PartitionQueue
-from klamm.client.producer.core.identity import Identity
+from klamm.client.producer.core.identity import ProducerIdentity
 from klamm.client.producer.core.partitioners import partitioner
 from klamm.client.producer.core.rows import as_bytes, as_timestamp, header_pairs
-from klamm.client.producer.core.topics import Topics
+from klamm.client.producer.core.topics import ProducerTopics
 from klamm.client.producer.core.transactions import Transactions, TransactionStatus
 from klamm.client.producer.prepared_transaction import PreparedTransaction
 from klamm.client.producer.sender import Sender
@@ -87,12 +87,12 @@ class AsyncProducer:
         )
         transactional_id = values["transactional.id"]
         self.transactions = None if transactional_id is None else Transactions(transactional_id)
-        self._identity = Identity() if values["enable.idempotence"] or transactional_id is not None else None
-        self.topics = Topics(self.accumulator, values, chance)
+        self._identity = ProducerIdentity() if values["enable.idempotence"] or transactional_id is not None else None
+        self.topics = ProducerTopics(self.accumulator, values, chance)
         self.known_topics = self.topics.known
         self.backpressure = Backpressure(self.accumulator)
         self.buffer_pool = BufferPool(_POOLED_BUFFERS)
-        self._cluster: Cluster | None = None
+        self._cluster: ClusterClient | None = None
         self.sender: Sender | None = None
         self.session: Session | None = None
         self.guard: AbstractContextManager[Any] = nullcontext()
@@ -118,7 +118,7 @@ class AsyncProducer:
         """Connect to the cluster; BrokersUnreachableError when no broker answers."""
         if self._cluster is not None:
             return
-        cluster = Cluster(self.settings)
+        cluster = ClusterClient(self.settings)
         cluster.auto_create = self.settings["allow.auto.create.topics"]
         await cluster.start()
         self._loop = asyncio.get_running_loop()
@@ -190,7 +190,7 @@ class AsyncProducer:
             await self._cluster.close()
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterClient:
         """What is known of the cluster."""
         if self._cluster is None or self.closed:
             raise IllegalStateError("the producer is not started or already closed")

@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 from klamm.client.backoff import Backoff
-from klamm.client.cluster import Cluster
-from klamm.client.config import Settings
+from klamm.client.cluster import ClusterClient
+from klamm.client.config import ClientSettings
 from klamm.client.connection import Connection
 from klamm.client.core.routing import DATA
 from klamm.client.errors import (
@@ -30,7 +30,7 @@ from klamm.client.loop_timer import LoopTimer
 from klamm.client.metrics import SentRecords
 from klamm.client.producer.batch import Batch
 from klamm.client.producer.core.accumulator import Accumulator, PartitionQueue
-from klamm.client.producer.core.identity import Identity
+from klamm.client.producer.core.identity import ProducerIdentity
 from klamm.client.producer.core.transactions import Transactions
 from klamm.client.producer.session import Session
 from klamm.model.errors import ErrorCode
@@ -51,15 +51,15 @@ class Sender:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterClient,
         accumulator: Accumulator,
-        identity: Identity | None,
+        identity: ProducerIdentity | None,
         transactions: Transactions | None,
         guard: AbstractContextManager[Any],
         session: Session | None,
         released: Callable[[], None],
     ) -> None:
-        self.settings: Settings = cluster.settings
+        self.settings: ClientSettings = cluster.settings
         self._cluster = cluster
         self._accumulator = accumulator
         self._identity = identity
@@ -362,7 +362,7 @@ class Sender:
 
     def _sequence_lost(self, queue: PartitionQueue, batch: Batch, error: KafkaError) -> None:
         assert self._identity is not None
-        if batch.sent_sequence == batch.base_sequence and Identity.is_first(queue, batch):
+        if batch.sent_sequence == batch.base_sequence and ProducerIdentity.is_first(queue, batch):
             if self._transactions is not None:
                 self._give_up(queue, batch, error)
                 return
@@ -414,7 +414,7 @@ class Sender:
             if stored is None:
                 self._identity.bump_needed = True
             else:
-                Identity.close_gap(queue, batch)
+                ProducerIdentity.close_gap(queue, batch)
         self.sent.errors += batch.count or len(batch.rows)
         self._accumulator.release(batch)
         if error.code is ErrorCode.MESSAGE_TOO_LARGE:

@@ -19,7 +19,7 @@ from klamm.client.errors import (
 )
 from klamm.client.producer.coordinator import Coordinator, GroupMetadata
 from klamm.client.producer.core.accumulator import Accumulator
-from klamm.client.producer.core.identity import Identity
+from klamm.client.producer.core.identity import ProducerIdentity
 from klamm.client.producer.core.transactions import Transactions, TransactionStatus
 from klamm.client.producer.prepared_transaction import PreparedTransaction
 from klamm.client.types import OffsetAndMetadata, TopicPartition, as_offsets
@@ -35,7 +35,7 @@ class Session:
 
     def __init__(
         self,
-        identity: Identity,
+        identity: ProducerIdentity,
         transactions: Transactions | None,
         coordinator: Coordinator,
         accumulator: Accumulator,

@@ -16,7 +16,7 @@ from klamm.model.ids import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class MemberSubscription:
     """What a member says when it joins."""
 
     topics: frozenset[str]
@@ -26,7 +26,7 @@ class Member:
     rack: str | None = None
 
 
-Members = Mapping[str, Member]
+Members = Mapping[str, MemberSubscription]
 Counts = Mapping[str, int]
 Assignment = dict[str, list[TopicPartition]]
 

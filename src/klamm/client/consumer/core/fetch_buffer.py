@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator
 
-from klamm.client.config import Settings
+from klamm.client.config import ClientSettings
 from klamm.client.consumer.core.subscription import Assigned, Subscription
 from klamm.client.errors import CorruptRecordError, KafkaError, RecordError, SerializationError
 from klamm.client.metrics import FetchedRecords
@@ -24,7 +24,7 @@ from klamm.records.kernels.decode import decode_client_records
 class FetchBuffer:
     """Hands out what the fetcher put into the subscription's partitions."""
 
-    def __init__(self, subscription: Subscription, settings: Settings) -> None:
+    def __init__(self, subscription: Subscription, settings: ClientSettings) -> None:
         self.subscription = subscription
         self.check_crcs: bool = settings["check.crcs"]
         self._key_deserializer = deserializer(settings["key.deserializer"], "key.deserializer")

@@ -20,7 +20,7 @@ class Want(NamedTuple):
     max_bytes: int
 
 
-class FetchSession:
+class ConsumerFetchSession:
     """The conversation with one broker; epoch 0 asks for a session, -1 does without."""
 
     def __init__(self) -> None:

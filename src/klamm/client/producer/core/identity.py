@@ -15,7 +15,7 @@ from klamm.client.producer.core.accumulator import PartitionQueue
 EPOCH_MAX = 0x7FFF
 
 
-class Identity:
+class ProducerIdentity:
     """The producer id and epoch, once the broker has given them."""
 
     def __init__(self) -> None:

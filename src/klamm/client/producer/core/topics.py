@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from klamm.client.config import Settings
+from klamm.client.config import ClientSettings
 from klamm.client.core.metadata import ClusterTable
 from klamm.client.producer.core.accumulator import Accumulator, PartitionQueue
 from klamm.client.producer.core.partitioners import Chance, Sticky
@@ -24,10 +24,10 @@ class Topic:
         self.seen = -1
 
 
-class Topics:
+class ProducerTopics:
     """The topics that were written to; `follow` says whom to ask about leaders and the time."""
 
-    def __init__(self, accumulator: Accumulator, settings: Settings, chance: Chance) -> None:
+    def __init__(self, accumulator: Accumulator, settings: ClientSettings, chance: Chance) -> None:
         self.known: dict[str, Topic] = {}
         self._accumulator = accumulator
         self._chance = chance
