@@ -6,7 +6,7 @@ import pytest
 
 from klamm.client.backoff import Backoff
 from klamm.client.consumer.core.batches import readable
-from klamm.client.consumer.core.sessions import ConsumerFetchSession, Want
+from klamm.client.consumer.core.sessions import ConsumerFetchSession, PartitionFetch
 from klamm.client.consumer.core.subscription import Mode, Subscription
 from klamm.client.core.metadata import ClusterTable
 from klamm.client.errors import (
@@ -33,11 +33,11 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 def test_a_session_says_what_changed():
     session = ConsumerFetchSession()
-    first = {A: Want(0, 1, b"id", 10), B: Want(5, 1, b"id", 10)}
+    first = {A: PartitionFetch(0, 1, b"id", 10), B: PartitionFetch(5, 1, b"id", 10)}
     assert session.build(first) == (first, {})
     session.answered(77)
     assert (session.session_id, session.epoch) == (77, 1)
-    moved = {A: Want(3, 1, b"id", 10), B: Want(5, 1, b"id", 10)}
+    moved = {A: PartitionFetch(3, 1, b"id", 10), B: PartitionFetch(5, 1, b"id", 10)}
     assert session.build(moved) == ({A: moved[A]}, {})
     session.answered(77)
     assert session.build({A: moved[A]}) == ({}, {B: moved[B]})

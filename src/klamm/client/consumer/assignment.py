@@ -1,4 +1,4 @@
-"""The partitions a group gave to a consumer: given and taken with the user's callbacks around it."""
+"""Applies a group's assignment to a consumer: partitions added and revoked, with commits and the user's callbacks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from klamm.model.ids import TopicPartition
 
 
 class Assignment:
-    """What a group sees of its consumer (`group.Host`); `fetch` is called after partitions came, `wake` for a poll."""
+    """The consumer as its membership sees it (`group.Host`); `fetch` is called after partitions were added."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Assignment:
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics wanted."""
+        """The subscribed topics."""
         return self._subscription.topics
 
     @property
@@ -46,26 +46,31 @@ class Assignment:
         return sorted(self._subscription.assigned)
 
     async def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Have partitions added; tell the user."""
+        """Add partitions, then call the user's on_assign."""
         added = list(partitions)
         self._subscription.take([*self._subscription.assigned, *added])
+        # The callback runs before the first fetch, so that a seek in it decides where reading begins. Called with an
+        # empty list too, as Java does: the callback marks the end of a rebalance.
         await _call(self.on_assign, added)
         self._fetch()
 
     async def revoke(self, partitions: Iterable[TopicPartition]) -> None:
-        """Commit, tell the user, then have partitions taken away."""
+        """Commit offsets, call the user's on_revoke, then remove partitions."""
         gone = list(partitions)
         if not gone:
             return
-        self._fetch_buffer.settle()
-        await self._commits.before_leaving()
+        # Positions must not include records of an unfinished iteration, or the commit would skip them.
+        self._fetch_buffer.return_unread()
+        await self._commits.commit_before_revoke()
         await _call(self.on_revoke, gone)
         self._drop(gone)
 
     async def lose(self) -> None:
-        """Have all partitions taken away: others may have them already."""
+        """Remove all partitions without a commit: other members may own them already."""
         gone = self.owned
         if gone:
+            # No commit: the coordinator would refuse it with UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION. As in Java,
+            # on_revoke stands in for a missing on_lost.
             await _call(self.on_lost or self.on_revoke, gone)
             self._drop(gone)
 

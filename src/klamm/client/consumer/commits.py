@@ -1,4 +1,4 @@
-"""Committing what was handed out: when asked, every auto.commit.interval.ms, and before partitions go."""
+"""Commits of consumed positions: on request, every auto.commit.interval.ms, and before partitions are revoked."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from klamm.client.types import OffsetAndMetadata, Record, as_offsets
 from klamm.model.ids import TopicPartition
 
 _log = logging.getLogger(__name__)
-_QUIETLY_S = 5.0
+# A rebalance of the whole group waits for this commit; default.api.timeout.ms (60 s) would be too long.
+_COMMIT_ON_REVOKE_S = 5.0
 
 
 class Commits:
-    """The offsets of one group; `member` tells who commits, at every attempt anew."""
+    """The committed offsets of one group; `member` returns generation and member id, called for every attempt."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class Commits:
         self._task: asyncio.Task[None] | None = None
 
     async def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | Record | None) -> None:
-        """Commit offsets, those of all that was handed out without any; CommitFailedError when the group went on."""
+        """Commit offsets, or all positions without; CommitFailedError when another generation owns the partitions."""
         wanted = self._consumed() if offsets is None else as_offsets(offsets)
         if wanted:
             await self._store(wanted, self._api_s)
@@ -54,7 +55,7 @@ class Commits:
         self._work.committed(time.monotonic() - began)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed; None where nothing is."""
+        """The committed offsets of the group; None for a partition without."""
         wanted = list(partitions)
         offsets = await fetch_committed(self._coordinator, wanted, self._api_s, stable=self._stable)
         return {where: offsets.get(where) for where in wanted}
@@ -66,42 +67,44 @@ class Commits:
             if state.position is not None
         }
 
-    def due(self) -> None:
-        """Commit in the background when it is time to, with enable.auto.commit."""
+    def commit_if_due(self) -> None:
+        """Commit in the background when auto.commit.interval.ms has passed, with enable.auto.commit."""
         if not self.automatic:
             return
         now = asyncio.get_running_loop().time()
         if not self._next:
             self._next = now + self._interval_s
+        # One commit at a time: two in flight could arrive in either order and move the committed offset back.
         idle = self._task is None or self._task.done()
         if now >= self._next and idle:
             self._next = now + self._interval_s
             consumed = self._consumed()
             if consumed:
-                self._task = asyncio.create_task(self._in_background(consumed), name="klamm auto commit")
+                self._task = asyncio.create_task(self._commit_in_background(consumed), name="klamm auto commit")
 
-    async def _in_background(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
+    async def _commit_in_background(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
         try:
             await self._store(offsets, self._interval_s or 1.0)
         except KafkaError as error:
-            _log.warning("offsets were not committed, the next attempt will: %s", error)
+            _log.warning("auto commit of offsets failed; retried after auto.commit.interval.ms: %s", error)
 
-    async def before_leaving(self) -> None:
-        """What was handed out, before partitions go (with enable.auto.commit); a failure costs duplicates."""
+    async def commit_before_revoke(self) -> None:
+        """Commit positions before partitions are revoked (with enable.auto.commit); a failure causes duplicates."""
         if not self.automatic:
             return
+        # The commit under way has older positions; it must not arrive after this one.
         if self._task is not None and not self._task.done():
             await asyncio.gather(self._task, return_exceptions=True)
         consumed = self._consumed()
         if not consumed:
             return
         try:
-            await self._store(consumed, min(_QUIETLY_S, self._api_s))
+            await self._store(consumed, min(_COMMIT_ON_REVOKE_S, self._api_s))
         except KafkaError as error:
-            _log.warning("offsets were not committed before partitions were given up: %s", error)
+            _log.warning("commit of offsets before partitions are revoked failed: %s", error)
 
     async def stop(self) -> None:
-        """Leave off what is going on in the background."""
+        """Cancel the commit in the background."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""`AsyncConsumer`: records out, one by one, in lists or in columns; the shell over subscription, fetcher and group."""
+"""`AsyncConsumer`: returns records one by one, in lists or in columns; the shell over subscription, fetcher, group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from klamm.client.consumer.commits import Commits
 from klamm.client.consumer.consumer_protocol import ConsumerMembership
 from klamm.client.consumer.core.fetch_buffer import FetchBuffer
 from klamm.client.consumer.core.subscription import Mode, Subscription
-from klamm.client.consumer.cursor import Cursor, Place
+from klamm.client.consumer.cursor import Cursor, PartitionLike
 from klamm.client.consumer.fetch_positions import FetchPositions
 from klamm.client.consumer.fetcher import Fetcher
 from klamm.client.consumer.group import Callback, GroupMembership
@@ -39,7 +39,10 @@ T = TypeVar("T")
 K1 = TypeVar("K1")
 V1 = TypeVar("V1")
 
+# An iteration has no timeout; after an hour without records it only waits again.
 _ITERATE_S = 3600.0
+# How long a poll waits without being woken: auto.commit.interval.ms and max.poll.interval.ms pass without an event.
+_WAIT_S_MAX = 1.0
 
 
 @checked
@@ -119,12 +122,12 @@ class AsyncConsumer(Cursor, Generic[K, V]):
         self._commits: Commits | None = None
         self._assignment: Assignment | None = None
         self._group: GroupMembership | None = None
-        self._news = asyncio.Event()
-        self._joining = False
-        """Whether a poll does what membership asks for, callbacks included."""
+        self._wakeup = asyncio.Event()
+        self._group_polling = False
+        """Whether a poll runs `GroupMembership.poll`, callbacks included."""
         self._closed = False
 
-    # Life
+    # Start and close
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -143,18 +146,18 @@ class AsyncConsumer(Cursor, Generic[K, V]):
         cluster.all_topics = self.subscription_state.mode is Mode.PATTERN
         await cluster.start()
         self._cluster = cluster
-        self._be_ready(cluster)
-        cluster.listeners.append(self._learn)
-        cluster.report("consumer", self._count)
-        self._learn()
+        self._create_parts(cluster)
+        cluster.listeners.append(self._on_metadata)
+        cluster.report("consumer", self._collect_metrics)
+        self._on_metadata()
 
     def metrics(self) -> Metrics:
-        """What this consumer has done so far, by Kafka's names of metrics."""
+        """Totals and rates of this consumer, by Kafka's metric names."""
         if self._cluster is None:
             raise IllegalStateError("the consumer is not started")
         return self._cluster.metrics()
 
-    def _count(self) -> Metrics:
+    def _collect_metrics(self) -> Metrics:
         assert self._cluster is not None
         lags = [self.lag(where) for where in self.subscription_state.assigned]
         return {
@@ -165,14 +168,15 @@ class AsyncConsumer(Cursor, Generic[K, V]):
             "records-lag-max": max((lag for lag in lags if lag is not None), default=0),
         }
 
-    def _be_ready(self, cluster: ClusterClient) -> None:
-        """Everything that needs a cluster to be there."""
-        subscription, wake = self.subscription_state, self._news.set
+    def _create_parts(self, cluster: ClusterClient) -> None:
+        """Create the parts that need a connected cluster."""
+        subscription, wake = self.subscription_state, self._wakeup.set
         if self._group_id is not None:
             self._coordinator = GroupCoordinator(cluster, self._group_id)
         self._positions = FetchPositions(cluster, subscription, self._coordinator, wake)
         self._fetcher = Fetcher(cluster, subscription, wake, self._positions.out_of_range, self._fetch_buffer.fetched)
         if self._coordinator is not None:
+            # The bound method, not its value: generation and member id change with every rebalance.
             member, work = self.group_metadata, self._work
             self._commits = Commits(self._coordinator, subscription, self.settings, member, work)
             self._assignment = Assignment(
@@ -185,17 +189,21 @@ class AsyncConsumer(Cursor, Generic[K, V]):
         if not self._begin_closing():
             return
         try:
+            # The commit in the background first: it must not overwrite the newer one that leaving makes.
             if self._commits is not None:
                 await self._commits.stop()
             if self._group is not None:
                 await self._leave(self._group)
             elif self._commits is not None:
-                await self._commits.before_leaving()
+                await self._commits.commit_before_revoke()
         finally:
             await self._disconnect()
 
     async def leave_group(self, timeout_s: float) -> None:
-        """Close without a commit and without callbacks, for a program that ends; TimeoutError after `timeout_s`."""
+        """Leave without a commit or callbacks, when the program exits; TimeoutError after `timeout_s`.
+
+        Without it the group would wait session.timeout.ms before other members get the partitions.
+        """
         if not self._begin_closing():
             return
         try:
@@ -208,11 +216,12 @@ class AsyncConsumer(Cursor, Generic[K, V]):
             await self._disconnect()
 
     def _begin_closing(self) -> bool:
-        """Whether there is anything left to close."""
+        """Mark the consumer as closed; False if it was closed before or never started."""
         if self._closed:
             return False
         self._closed = True
-        self._news.set()
+        # A poll that waits in another task returns None instead of reading from a closed cluster.
+        self._wakeup.set()
         if self._tables is not None:
             self._tables.close()
         return self._cluster is not None
@@ -225,6 +234,7 @@ class AsyncConsumer(Cursor, Generic[K, V]):
 
     async def _leave(self, group: GroupMembership) -> None:
         assert self._assignment is not None
+        # In this order: once the member has left, the coordinator refuses its commit.
         try:
             await self._assignment.revoke(self._assignment.owned)
         finally:
@@ -232,7 +242,7 @@ class AsyncConsumer(Cursor, Generic[K, V]):
 
     @property
     def cluster(self) -> ClusterClient:
-        """What is known of the cluster."""
+        """The connected cluster; IllegalStateError when not started or closed."""
         if self._cluster is None or self._closed:
             raise IllegalStateError("the consumer is not started or already closed")
         return self._cluster
@@ -240,8 +250,8 @@ class AsyncConsumer(Cursor, Generic[K, V]):
     def _wanted_topics(self) -> set[str]:
         return set(self.subscription_state.topics) | {partition.topic for partition in self.subscription_state.assigned}
 
-    def _learn(self) -> None:
-        """Metadata has changed."""
+    def _on_metadata(self) -> None:
+        """Match the pattern against new metadata, and pass the change on to the membership."""
         if self._cluster is None:
             return
         subscription = self.subscription_state
@@ -252,7 +262,7 @@ class AsyncConsumer(Cursor, Generic[K, V]):
                 self._group.rejoin()
         if self._group is not None:
             self._group.changed()
-        self._news.set()
+        self._wakeup.set()
 
     # What to read
 
@@ -266,8 +276,8 @@ class AsyncConsumer(Cursor, Generic[K, V]):
     ) -> None:
         """Read topics, or all whose whole name a compiled pattern matches, shared with the group.
 
-        The callbacks, plain or async, get a list of partitions and are called while polling: after partitions came,
-        before they go, and when they are gone already (`on_revoke` unless `on_lost` is given).
+        The callbacks, plain or async, get a list of partitions and run during a poll: after partitions were assigned,
+        before they are revoked, and when they were lost (`on_revoke` unless `on_lost` is given).
         """
         if self._group_id is None:
             raise IllegalStateError("subscribing needs a group.id; assign() reads partitions without a group")
@@ -285,8 +295,8 @@ class AsyncConsumer(Cursor, Generic[K, V]):
         if self._group is not None:
             self._group.rejoin()
 
-    def assign(self, partitions: Iterable[Place]) -> None:
-        """Read exactly these partitions, without a group's say; offsets may still be committed for group.id."""
+    def assign(self, partitions: Iterable[PartitionLike]) -> None:
+        """Read exactly these partitions, without group membership; offsets may still be committed for group.id."""
         self.subscription_state.assign_manually(TopicPartition(*partition) for partition in partitions)
         self._fetch_buffer.forget()
         if self._cluster is not None:
@@ -297,6 +307,7 @@ class AsyncConsumer(Cursor, Generic[K, V]):
 
     async def unsubscribe(self) -> None:
         """Read nothing any more; leaves the group."""
+        # Taken out first: a metadata update during the leave must not make the old membership rejoin.
         group, self._group = self._group, None
         if group is not None:
             await self._leave(group)
@@ -304,7 +315,7 @@ class AsyncConsumer(Cursor, Generic[K, V]):
         self.subscription_state.unsubscribe()
 
     def subscription(self) -> frozenset[str]:
-        """The topics subscribed to, those a pattern matches now included."""
+        """The subscribed topics; with a pattern, those that it matches now."""
         return self.subscription_state.topics
 
     def assignment(self) -> set[TopicPartition]:
@@ -316,14 +327,14 @@ class AsyncConsumer(Cursor, Generic[K, V]):
     async def poll(self, timeout_s: float = 1.0, max_records: int | None = None) -> list[Record[K, V]]:
         """The next records, at least one unless `timeout_s` passes; at most max.poll.records.
 
-        Keeps the membership of the group alive and commits what was returned before (with enable.auto.commit).
+        Keeps group membership alive and commits the positions of earlier polls (with enable.auto.commit).
         """
         return await self._until(lambda: self._fetch_buffer.collect(max_records) or None, timeout_s) or []
 
     async def poll_arrow(self, timeout_s: float = 1.0, max_records: int | None = None) -> pa.RecordBatch:
         """As `poll`, in columns: a pyarrow.RecordBatch decoded without an object per record; empty after `timeout_s`.
 
-        Whole batches are returned, so there may be somewhat more than `max_records`; without it, all that lies ready.
+        Whole batches are returned, so there may be more rows than `max_records`; without it, all that is buffered.
         """
         from klamm.client.columns import empty_batch  # noqa: PLC0415 - pyarrow is an extra
         from klamm.client.consumer.tables import Tables  # noqa: PLC0415
@@ -338,14 +349,14 @@ class AsyncConsumer(Cursor, Generic[K, V]):
             if takes is None:
                 return empty_batch()
             assert self._fetcher is not None
-            self._fetcher.ask()  # more comes while this is decoded
+            self._fetcher.fetch_now()  # brokers send the next records while these are decoded
             try:
                 table = await tables.table(takes)
             except RecordError as error:
-                await self._pass_over(error)
+                await self._handle_record_error(error)
                 continue
             finally:
-                self._news.set()  # another poll may have these partitions now
+                self._wakeup.set()  # another poll, in another task, may read these partitions again
             if table is not None:
                 return table
 
@@ -353,13 +364,13 @@ class AsyncConsumer(Cursor, Generic[K, V]):
         return self._iterate()
 
     async def _iterate(self) -> AsyncIterator[Record[K, V]]:
-        """Records one by one, for ever; the position follows what was handed out."""
+        """Records one by one, without end; the position is behind the last record that was yielded."""
         while not self._closed:
             for record in await self.chunk():
                 yield record
 
     async def chunk(self) -> Iterator[Record[K, V]]:
-        """Some records of one partition, waited for; those left in the iterator at the next call are given back."""
+        """Records of one partition, at least one; those left in the iterator at the next call are returned again."""
         while True:
             batch = await self._until(self._fetch_buffer.chunk, _ITERATE_S)
             if batch is not None:
@@ -368,17 +379,18 @@ class AsyncConsumer(Cursor, Generic[K, V]):
                 return iter(())
 
     async def _until(self, take: Callable[[], T | None], timeout_s: float) -> T | None:
-        """What `take` finds, tried whenever there is news.
+        """The first value of `take` that is not None, tried whenever the consumer is woken.
 
-        None when there was nothing before `timeout_s`, or when the consumer was closed meanwhile, as a callback may.
+        None after `timeout_s`, or when the consumer was closed meanwhile, possibly by a callback.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        self.cluster  # noqa: B018 - says so when there is none
+        self.cluster  # noqa: B018 - raises when not started
         while True:
-            self._news.clear()
+            # Cleared before the check: what arrives after it sets the event again, so no wake-up is lost.
+            self._wakeup.clear()
             try:
-                ready = await self._ready(deadline)
+                ready = await self._prepare(deadline)
             except KafkaError:
                 if not self._closed:
                     raise
@@ -389,7 +401,7 @@ class AsyncConsumer(Cursor, Generic[K, V]):
                 try:
                     value = take()
                 except RecordError as error:
-                    await self._pass_over(error)
+                    await self._handle_record_error(error)
                     continue
                 if value is not None:
                     assert self._fetcher is not None
@@ -398,13 +410,14 @@ class AsyncConsumer(Cursor, Generic[K, V]):
             left = deadline - loop.time()
             if left <= 0:
                 return None
-            if not self._news.is_set():
+            if not self._wakeup.is_set():
                 await self._wait(left)
 
-    async def _pass_over(self, error: RecordError) -> None:
-        """Do with a record that cannot be read as on.error says; returns when it was skipped."""
+    async def _handle_record_error(self, error: RecordError) -> None:
+        """Raise, skip or call back for a record that cannot be read, by on.error; returns when it was skipped."""
         if self.on_error == "raise" or error.topic_partition is None:
             raise error
+        # Taken before the callback, which may seek: then the skip must not move the position again.
         ticket = self._fetch_buffer.ticket(error)
         if self.on_error != "skip":
             outcome = self.on_error(error)
@@ -413,33 +426,35 @@ class AsyncConsumer(Cursor, Generic[K, V]):
         self._fetch_buffer.skip(error, ticket)
 
     async def _wait(self, left: float) -> None:
-        """For news, but look again now and then: commits and membership have their times too."""
-        alarm = asyncio.get_running_loop().call_later(min(left, 1.0), self._news.set)
+        """Wait to be woken, at most `left` seconds and never longer than _WAIT_S_MAX."""
+        timer = asyncio.get_running_loop().call_later(min(left, _WAIT_S_MAX), self._wakeup.set)
         try:
-            await self._news.wait()
+            await self._wakeup.wait()
         finally:
-            alarm.cancel()
+            timer.cancel()
 
-    async def _ready(self, deadline: float) -> bool:
-        """Membership, commits and positions, as far as they get before `deadline`."""
+    async def _prepare(self, deadline: float) -> bool:
+        """Advance membership, commits and positions until `deadline`; True when records may be returned."""
         cluster = self.cluster
-        self._fetch_buffer.settle()
+        # Before the commit: positions must not be ahead of the records that the user has got.
+        self._fetch_buffer.return_unread()
         subscription = self.subscription_state
         if subscription.mode is Mode.NONE:
             raise IllegalStateError("subscribe or assign before polling")
         if self._commits is not None:
-            self._commits.due()
+            self._commits.commit_if_due()
         if subscription.mode is not Mode.PARTITIONS:
             if self._group is None:
                 self._group = self._join_group(cluster)
-            if self._joining:  # another poll does it, perhaps the one whose callback this is
+            # Another poll runs it, perhaps the one whose callback called this poll: waiting would never end.
+            if self._group_polling:
                 return bool(subscription.assigned)
-            self._joining = True
+            self._group_polling = True
             try:
                 if not await self._group.poll(deadline):
                     return bool(subscription.assigned)
             finally:
-                self._joining = False
+                self._group_polling = False
         assert self._positions is not None
         await self._positions.find(deadline)
         assert self._fetcher is not None
@@ -454,7 +469,7 @@ class AsyncConsumer(Cursor, Generic[K, V]):
         return ClassicMembership(cluster, self._coordinator, self._assignment)
 
     def group_metadata(self) -> GroupMetadata:
-        """This member's place in its group, for `send_offsets_to_transaction`."""
+        """Generation and member id in the group, for `send_offsets_to_transaction` (KIP-447)."""
         if self._group_id is None:
             raise IllegalStateError("there is no group.id")
         if self._group is None:

@@ -1,4 +1,4 @@
-"""What a consumer expects of its group, whichever protocol it speaks."""
+"""The interface between a consumer and its membership in a group, the same for both group protocols."""
 
 from __future__ import annotations
 
@@ -11,49 +11,49 @@ from klamm.model.ids import TopicPartition
 
 
 class Host(Protocol):
-    """What a group asks of the consumer: its wishes, and to give and take partitions, callbacks included."""
+    """What a membership uses of the consumer: the subscribed topics, and partitions assigned and revoked by it."""
 
     work: CoordinatorWork
     """Where rebalances are counted."""
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics wanted."""
+        """The subscribed topics."""
 
     @property
     def owned(self) -> list[TopicPartition]:
         """The partitions assigned now."""
 
     async def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Have these added; tell the user."""
+        """Add partitions, then call the user's on_assign."""
 
     async def revoke(self, partitions: Iterable[TopicPartition]) -> None:
-        """Have these taken away after their offsets are committed; tell the user before."""
+        """Commit offsets (with enable.auto.commit), call the user's on_revoke, then remove partitions."""
 
     async def lose(self) -> None:
-        """Have all taken away: others may have them already."""
+        """Remove all partitions without a commit: other members may own them already."""
 
     def wake(self) -> None:
-        """Something is to be done at the next poll."""
+        """Wake a waiting poll: `GroupMembership.poll` has work."""
 
 
 class GroupMembership(Protocol):
     """Membership in a group; everything that calls the user's callbacks happens in `poll`."""
 
     async def poll(self, deadline: float) -> bool:
-        """Do what membership asks for, until `deadline`; True when partitions are assigned and may be read."""
+        """Join, rebalance and heartbeat until `deadline`; True when partitions are assigned and may be read."""
 
     def metadata(self) -> GroupMetadata:
-        """Who this member is now."""
+        """Generation, member id and instance id as of now."""
 
     def changed(self) -> None:
-        """The topics wanted, or their partitions, have changed."""
+        """Metadata of topics has changed: names, ids or partition counts."""
 
     def rejoin(self) -> None:
         """The subscription has changed: send it to the coordinator."""
 
     async def leave(self) -> None:
-        """Leave the group; static members stay, for their session."""
+        """Leave the group; a static member stays in it until its session times out."""
 
 
 Callback = Callable[[list[TopicPartition]], Awaitable[Any] | Any]

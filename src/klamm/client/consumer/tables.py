@@ -1,9 +1,9 @@
-"""Fetched batches to tables; those that must be unpacked in a thread, so that the loop goes on meanwhile.
+"""Fetched batches to Arrow tables; compressed ones are decoded in a thread, so that the event loop is not blocked.
 
-What a poll takes from the fetch buffer is lent to the thread: no other poll gets records of these partitions meanwhile,
-and their positions stay until the table is handed out. Whatever happens in between (a seek, a pause, a cancelled poll,
-damaged bytes), batches are handed out once or go back. Only the decoding itself runs in the thread, over memory that
-nothing writes to.
+Batches that a poll takes from the fetch buffer are lent to the thread: no other poll gets records of these partitions
+meanwhile, and their positions stay until the table is returned. Whatever happens in between (a seek, a pause, a
+cancelled poll, damaged bytes), batches are returned once or go back. Only the decoding itself runs in the thread, over
+memory that nothing writes to.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from klamm.client.consumer.core.fetch_buffer import FetchBuffer, unreadable_batch
-from klamm.client.consumer.core.subscription import Assigned
+from klamm.client.consumer.core.subscription import AssignedPartition
 from klamm.client.core.buffer_pool import BufferPool
 from klamm.model.errors import CorruptBatch, KlammError
 from klamm.records.arrow import to_arrow_of
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 _POLL_BYTES = 16 << 20
-"""When a poll has so much, it leaves the rest to the next one."""
-_SPARES_BYTES = 1 << 20
-"""From so much on, memory is used again."""
+"""A poll takes no further batch once it has so much; the rest is for the next one."""
+_POOLED_BYTES = 1 << 20
+"""From so much on, buffers of freed tables are used again: fresh pages cost more than the copy into them."""
 _THREAD_BYTES = 1 << 14
-"""From so much on, what is compressed is unpacked in a thread. Plain bytes are only copied, at gigabytes a second, and
-what the loop received is copied fastest where the loop runs."""
-_KEPT = 4
-"""Buffers of tables remembered, to be used again when the tables are gone."""
+"""From so much on, compressed batches are decoded in a thread. Uncompressed bytes are only copied, at gigabytes a
+second, and are still in the cache of the core that the loop received them on."""
+_POOLED_BUFFERS = 4
+"""Buffers of tables that the pool keeps, to be used again when the tables are freed."""
 
 
-class Take(NamedTuple):
-    """Batches of one partition that a poll took from the shelf."""
+class BorrowedBatches(NamedTuple):
+    """Batches of one partition that a poll took from the fetch buffer."""
 
-    state: Assigned
+    state: AssignedPartition
     ticket: int
     batches: list[BatchView]
 
@@ -52,50 +52,54 @@ class Take(NamedTuple):
 
     @property
     def valid(self) -> bool:
-        """Whether the partition is still where it was."""
+        """Whether the partition was neither sought nor revoked since."""
         return self.state.ticket == self.ticket
 
     def give_back(self, kept: int = 0) -> None:
-        """Put all but the first few batches back."""
+        """Put all but the first `kept` batches back into the fetch buffer."""
         rest = self.batches[kept:]
         del self.batches[kept:]
+        # In front of what was fetched meanwhile; extendleft reverses.
         self.state.batches.extendleft(reversed(rest))
         self.state.buffered += sum(take.size for take in rest)
         self.state.lent = bool(self.batches)
 
-    def handed_out(self) -> None:
-        """The position moves behind the batches."""
+    def advance_position(self) -> None:
+        """Move the position behind the batches."""
         state, last = self.state, self.batches[-1]
         state.lent = False
+        # With nothing left, up to fetch_offset: control batches and aborted records after the last batch are skipped.
         state.position = last.next_offset if state.batches else max(state.fetch_offset, last.next_offset)
         state.position_epoch = last.leader_epoch
 
 
 class Tables:
-    """Takes what lies ready on a consumer's shelf, and makes tables of it."""
+    """Takes batches from a consumer's fetch buffer and decodes them into tables."""
 
     def __init__(self, fetch_buffer: FetchBuffer) -> None:
         self._fetch_buffer = fetch_buffer
-        self._buffer_pool = BufferPool(_KEPT)
+        self._buffer_pool = BufferPool(_POOLED_BUFFERS)
         self._lock = threading.Lock()
         self._thread: ThreadPoolExecutor | None = None
 
     def close(self) -> None:
-        """Let the thread go; what it is decoding is finished."""
+        """Stop the thread once it has decoded its table."""
         if self._thread is not None:
             self._thread.shutdown(wait=False)
 
-    def take(self, max_records: int | None) -> list[Take] | None:
-        """What lies ready, whole batches, partition after partition; None when there is nothing."""
-        takes: list[Take] = []
+    def take(self, max_records: int | None) -> list[BorrowedBatches] | None:
+        """Buffered batches, whole, partition after partition; None when there are none."""
+        takes: list[BorrowedBatches] = []
         rows = size = 0
-        for state in self._fetch_buffer.turns():
-            state.undecode()
+        for state in self._fetch_buffer.readable_partitions():
+            # An earlier `poll` may have decoded part of a batch into records.
+            state.restore_batch()
+            # An error is raised alone, never after records that were already taken.
             if not takes and not state.batches:
                 state.raise_error()
             begun = bool(state.batches) and state.batches[0].base_offset < (state.position or 0)
             if begun and takes:
-                break  # only rows from its position on are wanted, so it is decoded alone
+                break  # rows before the position are cut off, which works for a table of one partition only
             batches: list[BatchView] = []
             while state.batches and size < _POLL_BYTES and (max_records is None or rows < max_records):
                 batch = state.batches.popleft()
@@ -105,75 +109,79 @@ class Tables:
                 size += batch.size
             if batches:
                 state.lent = True
-                takes.append(Take(state, state.ticket, batches))
+                takes.append(BorrowedBatches(state, state.ticket, batches))
             if begun or size >= _POLL_BYTES or (max_records is not None and rows >= max_records):
                 break
         return takes or None
 
-    async def table(self, takes: list[Take]) -> pa.RecordBatch | None:
-        """One table of what was taken; None when no rows are left of it.
+    async def table(self, takes: list[BorrowedBatches]) -> pa.RecordBatch | None:
+        """One table of the batches; None when it has no rows.
 
-        Where something is wrong or too much, the first partition is tried, then its first batch alone; the rest goes
-        back. A batch that cannot be read raises, for its partition only.
+        After an error the first partition is tried alone, then its first batch; the rest goes back. A batch that
+        cannot be read raises, for its partition only.
         """
         while takes:
             try:
                 decoded = await self._decoded(takes)
             except (CorruptBatch, KlammError) as error:
-                takes = _fewer(_still_wanted(takes), error)
+                takes = _retry_smaller(_drop_moved(takes), error)
                 continue
-            except BaseException:
+            except BaseException:  # a cancelled poll as well: its batches would be lost
                 for take in takes:
                     if take.valid:
                         take.give_back()
                 raise
-            wanted = _still_wanted(takes)
+            wanted = _drop_moved(takes)
+            # A partition was sought, revoked or paused during the decoding: decode the others again without it.
             if len(wanted) == len(takes):
                 for take in takes:
-                    take.handed_out()
-                    self._fetch_buffer.had_turn(take.state)
+                    take.advance_position()
+                    self._fetch_buffer.move_last(take.state)
                 self._fetch_buffer.fetched.records += decoded.num_rows
                 return decoded if decoded.num_rows else None
             takes = wanted
         return None
 
-    async def _decoded(self, takes: list[Take]) -> pa.RecordBatch:
+    async def _decoded(self, takes: list[BorrowedBatches]) -> pa.RecordBatch:
         batches = [batch for take in takes for batch in take.batches]
         size = sum(batch.size for batch in batches)
         work = partial(_arrow, takes, takes[0].state.position, check_crcs=self._fetch_buffer.check_crcs)
         if size < _THREAD_BYTES or not any(batch.codec for batch in batches):
-            return work(None) if size < _SPARES_BYTES else self._with_pooled_buffers(work)
+            return work(None) if size < _POOLED_BYTES else self._with_pooled_buffers(work)
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "klamm-tables")
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._with_pooled_buffers, work)
 
     def _with_pooled_buffers(self, work: Callable[[Room], pa.RecordBatch]) -> pa.RecordBatch:
-        """Do it in memory of tables that are gone; in any thread."""
+        """Decode into buffers of freed tables; in any thread."""
         used: list[bytearray] = []
 
-        def room(size: int) -> bytearray:
+        def allocate(size: int) -> bytearray:
             with self._lock:
                 spare = self._buffer_pool.take(size)
             used.append(blank(size) if spare is None else spare)
             return used[-1]
 
-        table = work(room)
+        table = work(allocate)
         with self._lock:
             for buffer in used:
-                self._buffer_pool.give(buffer)  # only now: before, nothing shows that they are in use
+                # Only now: the pool tells by the buffer's exports, that is the table, whether it is in use.
+                self._buffer_pool.give(buffer)
         return table
 
 
-def _arrow(takes: list[Take], position: int | None, room: Room | None, *, check_crcs: bool) -> pa.RecordBatch:
-    """The rows of all takes; of a single one, those from its position on."""
+def _arrow(
+    takes: list[BorrowedBatches], position: int | None, room: Room | None, *, check_crcs: bool
+) -> pa.RecordBatch:
+    """The rows of all partitions; of a single one, those from its position on."""
     columns = decode_columns((batch for take in takes for batch in take.batches), check_crc=check_crcs, room=room)
     places = [(take.state.where.topic, take.state.where.partition, take.rows) for take in takes]
     return to_arrow_of(columns, places, from_offset=position if len(takes) == 1 else None)
 
 
-def _still_wanted(takes: list[Take]) -> list[Take]:
-    """Without partitions that went elsewhere meanwhile, or were paused: what was taken of these goes back."""
-    wanted: list[Take] = []
+def _drop_moved(takes: list[BorrowedBatches]) -> list[BorrowedBatches]:
+    """Without partitions that were sought, revoked or paused meanwhile; batches of paused ones go back."""
+    wanted: list[BorrowedBatches] = []
     for take in takes:
         if take.valid and take.state.paused:
             take.give_back()
@@ -182,15 +190,15 @@ def _still_wanted(takes: list[Take]) -> list[Take]:
     return wanted
 
 
-def _fewer(takes: list[Take], error: Exception) -> list[Take]:
-    """What to try after an error: less of it; raises when it was a single batch."""
+def _retry_smaller(takes: list[BorrowedBatches], error: Exception) -> list[BorrowedBatches]:
+    """What to decode after an error: the first partition, then its first batch; raises if that was it."""
     if not takes:
         return takes
     for take in takes[1:]:
         take.give_back()
     first = takes[0]
     if len(takes) == 1 and len(first.batches) == 1:
-        first.state.spoil(unreadable_batch(first.state, first.batches[0], error))
+        first.state.fail(unreadable_batch(first.state, first.batches[0], error))
         first.state.raise_error()
     if len(takes) == 1:
         first.give_back(kept=1)

@@ -1,8 +1,8 @@
-"""Who reads what in a classic group: computed by the member that leads it. Pure.
+"""Partition assignors of classic groups, run by the member that leads the group. Pure.
 
-Every assignor takes the members' subscriptions and the partition counts of the topics, and gives each member its
-partitions. `cooperative-sticky` never revokes a partition in the round in which it assigns it to another member: a
-member first gives up what it holds, then the next round hands it out.
+Every assignor takes the members' subscriptions and the partition counts of the topics, and returns the partitions of
+each member. `cooperative-sticky` (KIP-429) never assigns a partition in the round in which another member revokes it:
+the owner gives it up first, and rejoins; the next round assigns it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from klamm.model.ids import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """What a member says when it joins."""
+    """What a member sends with JoinGroup."""
 
     topics: frozenset[str]
     owned: tuple[TopicPartition, ...] = ()
@@ -33,7 +33,7 @@ Assignment = dict[str, list[TopicPartition]]
 
 @dataclass(frozen=True, slots=True)
 class Assignor:
-    """A strategy by the name members agree on."""
+    """An assignor, by the name that JoinGroup carries."""
 
     name: str
     assign: Callable[[Members, Counts], Assignment]
@@ -43,7 +43,7 @@ class Assignor:
 
 
 def assignors(names: tuple[str, ...]) -> list[Assignor]:
-    """Assignors by name, best first; Java's class names are understood."""
+    """Assignors by name, preferred first; Java's class names are accepted."""
     chosen = []
     for name in names:
         short = _JAVA.get(name.rpartition(".")[2], name)
@@ -55,7 +55,8 @@ def assignors(names: tuple[str, ...]) -> list[Assignor]:
 
 def _order(members: Members) -> list[str]:
     """Members in an order that static ones keep over restarts."""
-    return sorted(members, key=lambda each: (members[each].instance_id or each, each))
+    # As Java's MemberInfo.compareTo: a static member sorts by its instance id, since its member id is new every time.
+    return sorted(members, key=lambda member_id: (members[member_id].instance_id or member_id, member_id))
 
 
 def _topic_partitions(members: Members, counts: Counts) -> list[TopicPartition]:
@@ -70,6 +71,7 @@ def range_assign(members: Members, counts: Counts) -> Assignment:
     for topic in sorted({topic for member in members.values() for topic in member.topics}):
         takers = [member for member in ordered if topic in members[member].topics]
         count = counts.get(topic, 0)
+        # The first `extra` members get one more, for every topic: that is why range is uneven over many topics.
         share, extra = divmod(count, len(takers))
         start = 0
         for index, member in enumerate(takers):
@@ -80,7 +82,7 @@ def range_assign(members: Members, counts: Counts) -> Assignment:
 
 
 def round_robin_assign(members: Members, counts: Counts) -> Assignment:
-    """All partitions dealt out one by one to those who want them."""
+    """All partitions one by one to the members in order, skipping those that do not subscribe to the topic."""
     assignment: Assignment = {member: [] for member in members}
     ordered = _order(members)
     turn = 0
@@ -93,11 +95,12 @@ def round_robin_assign(members: Members, counts: Counts) -> Assignment:
 
 
 def sticky_assign(members: Members, counts: Counts) -> Assignment:
-    """As balanced as subscriptions allow, moving as little as possible from where it is."""
+    """As balanced as subscriptions allow, moving as few partitions as possible (KIP-54)."""
     everything = _topic_partitions(members, counts)
     held = _held(members, set(everything))
     ordered = _order(members)
     wanted = {topic for member in members.values() for topic in member.topics if topic in counts}
+    # Equal subscriptions are the normal case and need one pass; unequal ones need rounds of moves.
     same = all({topic for topic in member.topics if topic in counts} == wanted for member in members.values())
     if same:
         return _balance_equal(everything, held, ordered)
@@ -105,7 +108,7 @@ def sticky_assign(members: Members, counts: Counts) -> Assignment:
 
 
 def _held(members: Members, existing: set[TopicPartition]) -> Assignment:
-    """What members rightly say they own: claims of an older generation yield, two equal ones cancel out."""
+    """What members own: a claim of an older generation loses, two of the same generation are both dropped."""
     claims: dict[TopicPartition, list[tuple[int, str]]] = defaultdict(list)
     for name, member in members.items():
         for where in member.owned:
@@ -113,6 +116,7 @@ def _held(members: Members, existing: set[TopicPartition]) -> Assignment:
                 claims[where].append((member.generation, name))
     held: Assignment = {member: [] for member in members}
     for where, claimants in claims.items():
+        # A member that missed a rebalance still claims what was given to another since (KIP-792).
         newest = max(generation for generation, _ in claimants)
         owners = [name for generation, name in claimants if generation == newest]
         if len(owners) == 1:
@@ -125,14 +129,15 @@ def _held(members: Members, existing: set[TopicPartition]) -> Assignment:
 def _balance_equal(everything: list[TopicPartition], held: Assignment, ordered: list[str]) -> Assignment:
     least, extra = divmod(len(everything), len(ordered))
     assignment: Assignment = {}
-    for member in sorted(ordered, key=lambda each: -len(held[each])):
+    # Members that own most go first: the `extra` members with one partition more are then those that have it already.
+    for member in sorted(ordered, key=lambda member: -len(held[member])):
         more = len(held[member]) > least and extra > 0
         quota = least + more
         extra -= more
         assignment[member] = held[member][:quota]
     taken = {where for partitions in assignment.values() for where in partitions}
     free = [where for where in everything if where not in taken]
-    free.reverse()
+    free.reverse()  # pop() takes from the end: partitions are given out in order
     for member in ordered:
         while free and len(assignment[member]) < least:
             assignment[member].append(free.pop())
@@ -151,7 +156,7 @@ def _balance_unequal(
 
     def lightest(topic: str) -> str | None:
         able = [member for member in ordered if topic in members[member].topics]
-        return min(able, key=lambda each: (len(assignment[each]), rank[each])) if able else None
+        return min(able, key=lambda member: (len(assignment[member]), rank[member])) if able else None
 
     for where in everything:
         if where not in owner:
@@ -160,6 +165,7 @@ def _balance_unequal(
                 assignment[taker].append(where)
                 owner[where] = taker
     moved = True
+    # A move makes the spread smaller, so this ends by itself; the limit guards a leader against an endless loop here.
     rounds = len(everything) + 1
     while moved and rounds:
         moved = False
@@ -167,6 +173,7 @@ def _balance_unequal(
         for where in everything:
             giver = owner.get(where)
             taker = lightest(where.topic)
+            # A difference of one is balanced: moving it would only swap the two.
             if giver is None or taker is None or len(assignment[giver]) <= len(assignment[taker]) + 1:
                 continue
             assignment[giver].remove(where)
@@ -177,7 +184,7 @@ def _balance_unequal(
 
 
 def cooperative_sticky_assign(members: Members, counts: Counts) -> Assignment:
-    """As sticky; what another still holds is left out until it has let go."""
+    """As sticky; a partition that another member still owns is left out until that member revoked it."""
     assignment = sticky_assign(members, counts)
     held = _held(members, set(_topic_partitions(members, counts)))
     holder = {where: name for name, places in held.items() for where in places}

@@ -1,7 +1,7 @@
-"""What lies ready of a consumer's partitions, decoded when it is asked for and handed out partitions by turns. Pure.
+"""The buffered records of a consumer's partitions, decoded when a poll takes them, partitions in rotation. Pure.
 
-Fetched batches wait undecoded in `Assigned`; a position moves behind what was handed out. What an iteration was given
-and did not use goes back on the shelf (`settle`) before anything looks at positions.
+Fetched batches wait undecoded in `AssignedPartition`; a position is behind the last record that was returned. Records
+that an iteration got and did not use go back (`return_unread`) before positions are read.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import operator
 from collections.abc import Iterator
 
 from klamm.client.config import ClientSettings
-from klamm.client.consumer.core.subscription import Assigned, Subscription
+from klamm.client.consumer.core.subscription import AssignedPartition, Subscription
 from klamm.client.errors import CorruptRecordError, KafkaError, RecordError, SerializationError
 from klamm.client.metrics import FetchedRecords
 from klamm.client.serde import deserializer
@@ -22,7 +22,7 @@ from klamm.records.kernels.decode import decode_client_records
 
 
 class FetchBuffer:
-    """Hands out what the fetcher put into the subscription's partitions."""
+    """Returns what the fetcher put into the subscription's partitions."""
 
     def __init__(self, subscription: Subscription, settings: ClientSettings) -> None:
         self.subscription = subscription
@@ -32,40 +32,41 @@ class FetchBuffer:
         self._max_records = settings.number("max.poll.records")
         self.fetched = FetchedRecords()
         self._order: list[TopicPartition] = []
-        self._iterated: tuple[Assigned, int, list[Record], Iterator[Record]] | None = None
+        self._iterated: tuple[AssignedPartition, int, list[Record], Iterator[Record]] | None = None
 
-    # Turns
+    # Rotation
 
-    def turns(self) -> list[Assigned]:
-        """The partitions that may be read, those that had their turn last at the end."""
+    def readable_partitions(self) -> list[AssignedPartition]:
+        """The partitions that may be read, those read most recently at the end."""
         assigned = self.subscription.assigned
+        # Partitions in their old order, new ones behind them; without rotation the first would starve the others.
         self._order = list(
             dict.fromkeys([*(partition for partition in self._order if partition in assigned), *assigned])
         )
         states = (assigned[partition] for partition in self._order)
         return [state for state in states if not state.paused and not state.lent]
 
-    def had_turn(self, state: Assigned) -> None:
-        """Something of it was handed out: the others are next."""
+    def move_last(self, state: AssignedPartition) -> None:
+        """Put a partition last after its records were returned."""
         self._order.remove(state.where)
         self._order.append(state.where)
 
     # Records
 
     def collect(self, limit: int | None = None) -> list[Record]:
-        """At most `limit` records (max.poll.records), none of the partitions in pieces smaller than need be."""
+        """At most `limit` records (max.poll.records), from as few partitions as possible."""
         limit = self._max_records if limit is None else limit
         records_out: list[Record] = []
-        for state in self.turns():
+        for state in self.readable_partitions():
             try:
                 records = self._decode(state, limit - len(records_out))
             except RecordError:
                 if records_out:
-                    break  # these first: the next call comes upon the error again
+                    break  # return these records; the next call meets the error again
                 raise
             if records:
                 records_out += records
-                self.had_turn(state)
+                self.move_last(state)
             if len(records_out) >= limit:
                 break
             if not records_out:
@@ -74,11 +75,11 @@ class FetchBuffer:
         return records_out
 
     def chunk(self) -> Iterator[Record] | None:
-        """Records of one partition, of which some may be given back."""
-        for state in self.turns():
+        """Records of one partition; those not taken from the iterator go back with `return_unread`."""
+        for state in self.readable_partitions():
             records = self._decode(state, self._max_records)
             if records:
-                self.had_turn(state)
+                self.move_last(state)
                 handing = iter(records)
                 self._iterated = (state, state.ticket, records, handing)
                 self.fetched.records += len(records)
@@ -86,12 +87,13 @@ class FetchBuffer:
             state.raise_error()
         return None
 
-    def settle(self) -> None:
-        """What an iteration was given and has not handed out goes back."""
+    def return_unread(self) -> None:
+        """Put back the records of an iteration that were not taken from it."""
         if self._iterated is None:
             return
         state, ticket, records, handing = self._iterated
         self._iterated = None
+        # Exact for an iterator over a list; counting in the loop would cost the user's code a call per record.
         left = operator.length_hint(handing)
         self.fetched.records -= left
         if left and state.ticket == ticket and self.subscription.assigned.get(state.where) is state:
@@ -100,22 +102,25 @@ class FetchBuffer:
                 state.pending[:0] = rest
                 state.position = rest[0].offset
             else:
+                # Deserialized records are no longer the bytes that `pending` holds: fetch them again.
                 state.seek(rest[0].offset)
+        # Ends the iterator that the user may still hold.
         records.clear()
 
     def forget(self, gone: list[TopicPartition] | None = None) -> None:
-        """An iteration ends now if it is over one of these partitions, over any without them."""
+        """End an iteration over one of these partitions, or over any partition without them."""
         if self._iterated is not None and (gone is None or self._iterated[0].where in gone):
             self._iterated[2].clear()
             self._iterated = None
 
     def skip(self, error: RecordError, ticket: int) -> None:
-        """Go on behind a record that cannot be read, unless the partition was sought or taken away meanwhile."""
+        """Continue behind a record that cannot be read, unless the partition was sought or revoked meanwhile."""
         where = error.topic_partition
         state = None if where is None else self.subscription.assigned.get(where)
         if state is None or state.ticket != ticket:
             return
         assert error.next_offset is not None
+        # One record that did not deserialize is dropped from the buffer; a damaged batch was discarded as a whole.
         if state.pending and state.pending[0].offset == error.offset:
             del state.pending[0]
             state.position = error.next_offset
@@ -125,14 +130,14 @@ class FetchBuffer:
             state.seek(error.next_offset)
 
     def ticket(self, error: RecordError) -> int:
-        """What `skip` is to be given later; -1 when the partition is not assigned any more."""
+        """The ticket for `skip`; -1 when the partition is not assigned any more."""
         where = error.topic_partition
         state = None if where is None else self.subscription.assigned.get(where)
         return -1 if state is None else state.ticket
 
     # Decoding
 
-    def _decode(self, state: Assigned, limit: int) -> list[Record]:
+    def _decode(self, state: AssignedPartition, limit: int) -> list[Record]:
         """At most `limit` records of one partition; its position moves behind them."""
         records: list[Record] = []
         while len(records) < limit:
@@ -142,29 +147,30 @@ class FetchBuffer:
                 if not self._decode_batch(state):
                     break
                 continue
-            room = limit - len(records)
-            if len(state.pending) <= room:
+            left = limit - len(records)
+            if len(state.pending) <= left:
                 records += state.pending
                 state.pending, state.origin = [], None
             else:
-                records += state.pending[:room]
-                del state.pending[:room]
+                records += state.pending[:left]
+                del state.pending[:left]
         if records:
             last = records[-1]
             state.position = last.offset + 1
             state.position_epoch = last.leader_epoch
+            # Behind control batches and compacted offsets at the end of the fetch: a commit then covers them too.
             if not state.pending and not state.batches and state.fetch_offset > state.position:
                 state.position = state.fetch_offset
         if records and (self._key_deserializer is not None or self._value_deserializer is not None):
             return self._deserialized(state, records)
         return records
 
-    def _decode_batch(self, state: Assigned) -> bool:
+    def _decode_batch(self, state: AssignedPartition) -> bool:
         batch = state.batches[0]
         try:
             state.pending = self._rows(state, batch)
         except (CorruptBatch, KlammError) as error:
-            state.spoil(unreadable_batch(state, batch, error))
+            state.fail(unreadable_batch(state, batch, error))
             return False
         state.origin = state.batches.popleft()
         state.buffered -= batch.size
@@ -172,7 +178,7 @@ class FetchBuffer:
             state.position = max(state.position or 0, state.fetch_offset)
         return True
 
-    def _rows(self, state: Assigned, batch: BatchView) -> list[Record]:
+    def _rows(self, state: AssignedPartition, batch: BatchView) -> list[Record]:
         if self.check_crcs:
             batch.check_crc()
         rows: list[Record] = decode_client_records(
@@ -180,7 +186,9 @@ class FetchBuffer:
             batch.record_count,
             batch.base_offset,
             batch.base_timestamp,
+            # With LogAppendTime the batch's max timestamp is the time of all its records.
             batch.max_timestamp if batch.is_log_append_time else None,
+            # A batch may begin before the position: after a seek into it, or a commit within it.
             state.position or 0,
             Record,
             state.where.topic,
@@ -189,7 +197,7 @@ class FetchBuffer:
         )
         return rows
 
-    def _deserialized(self, state: Assigned, records: list[Record]) -> list[Record]:
+    def _deserialized(self, state: AssignedPartition, records: list[Record]) -> list[Record]:
         made: list[Record] = []
         for record in records:
             key, value = record.key, record.value
@@ -199,6 +207,7 @@ class FetchBuffer:
                 if self._value_deserializer is not None:
                     value = self._value_deserializer(record.topic, value)
             except KafkaError as error:
+                # This record and the rest stay undeserialized; those before it are returned first, the error next.
                 state.pending[:0] = records[len(made) :]
                 state.position, state.position_epoch = record.offset, record.leader_epoch
                 if made:
@@ -208,10 +217,10 @@ class FetchBuffer:
         return made
 
 
-def unreadable_batch(state: Assigned, batch: BatchView, error: Exception) -> CorruptRecordError:
-    """What is raised for a batch of a partition, and where reading can go on after it."""
+def unreadable_batch(state: AssignedPartition, batch: BatchView, error: Exception) -> CorruptRecordError:
+    """The error for a batch that cannot be decoded, with the offset at which reading can continue."""
     offset = max(batch.base_offset, state.position or 0)
-    # The count of offsets may be part of the damage: never go on behind what the broker has.
+    # The count of offsets may be part of the damage: never continue behind the high watermark.
     next_offset = max(min(batch.next_offset, state.high_watermark), offset + 1)
     corrupt = CorruptRecordError(ErrorCode.CORRUPT_MESSAGE, f"{state.where} at offset {offset}: {error}")
     corrupt.data = bytes(memoryview(batch.buffer)[batch.position : batch.position + batch.size])

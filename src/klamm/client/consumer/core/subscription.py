@@ -1,4 +1,4 @@
-"""What a consumer wants and has: topics or partitions, and for each partition how far it is. Pure."""
+"""A consumer's subscription and its assigned partitions with their positions. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from klamm.records.batch import BatchView
 
 
 class Mode(Enum):
-    """How partitions come to a consumer; one way at a time."""
+    """How a consumer gets its partitions; one way at a time, as in Java."""
 
     NONE = "nothing"
     TOPICS = "topics"
@@ -23,8 +23,8 @@ class Mode(Enum):
     PARTITIONS = "partitions"
 
 
-class Assigned:
-    """One partition of a consumer: where it reads on, what lies ready, what is being fetched."""
+class AssignedPartition:
+    """One partition of a consumer: its position, what is buffered, what is being fetched."""
 
     __slots__ = (
         "batches",
@@ -51,16 +51,16 @@ class Assigned:
     def __init__(self, where: TopicPartition) -> None:
         self.where = where
         self.position: int | None = None
-        """The next offset the user gets; None until it is known where to begin."""
+        """The offset of the next record to return; None until `FetchPositions` has found one."""
         self.position_epoch = -1
         """Leader epoch of the record before the position."""
         self.validated_epoch = -1
-        """Leader epoch for which the position was found to be in the leader's log."""
+        """Leader epoch for which the position was validated against the leader's log (KIP-320)."""
         self.fetch_offset = -1
-        """The next offset to ask a broker for: the position and what is buffered after it."""
+        """The offset of the next fetch: behind everything that is buffered."""
         self.batches: deque[BatchView] = deque()
         self.pending: list[Any] = []
-        """Records decoded and not handed out yet."""
+        """Records that are decoded and not returned yet."""
         self.origin: BatchView | None = None
         """The batch that `pending` was decoded from last."""
         self.lent = False
@@ -68,7 +68,7 @@ class Assigned:
         self.buffered = 0
         self.paused = False
         self.reset: int | None = None
-        """Where to begin when it is not known: a timestamp, -1 the end, -2 the beginning."""
+        """What to look up for the position: a timestamp, -1 the end, -2 the beginning."""
         self.preferred = -1
         self.preferred_until = 0.0
         self.error: KafkaError | None = None
@@ -76,10 +76,10 @@ class Assigned:
         self.last_stable_offset = -1
         self.log_start_offset = -1
         self.ticket = 0
-        """Counts seeks; an answer to an older fetch is thrown away."""
+        """Counts seeks; the response to a fetch of an older count is discarded."""
 
     def seek(self, offset: int, epoch: int = -1) -> None:
-        """Go on elsewhere; what was fetched is thrown away."""
+        """Continue at another offset; what is buffered is discarded."""
         self.clear()
         self.position = self.fetch_offset = offset
         self.position_epoch = epoch
@@ -87,13 +87,13 @@ class Assigned:
         self.reset = None
 
     def need_reset(self, timestamp: int | None) -> None:
-        """It is not known where to go on; `timestamp` says where to look, None asks for the committed offset."""
+        """Look the position up: by `timestamp`, or with None from the committed offset."""
         self.clear()
         self.position = None
         self.reset = timestamp
 
     def clear(self) -> None:
-        """Throw away what was fetched or is on its way."""
+        """Discard what is buffered, and the response that is under way."""
         self.batches.clear()
         self.pending.clear()
         self.origin = None
@@ -102,11 +102,12 @@ class Assigned:
         self.error = None
         self.ticket += 1
 
-    def undecode(self) -> None:
-        """Have records that were decoded lie ready as a batch again; what cannot is fetched again."""
+    def restore_batch(self) -> None:
+        """Put decoded records back as their batch, for a reader of columns; or fetch them again."""
         if not self.pending:
             return
         assert self.position is not None
+        # `return_unread` may have put back records of more than the last batch.
         if self.origin is None or self.origin.base_offset > self.pending[0].offset:
             self.seek(self.position, self.position_epoch)
             return
@@ -114,67 +115,69 @@ class Assigned:
         self.buffered += self.origin.size
         self.pending, self.origin = [], None
 
-    def spoil(self, error: KafkaError) -> None:
-        """What was fetched cannot be read: the next poll tells, and reading goes on from the position."""
+    def fail(self, error: KafkaError) -> None:
+        """Discard what cannot be decoded: the next poll raises, and fetching continues at the position."""
         self.clear()
         self.fetch_offset = -1 if self.position is None else self.position
         self.error = error
 
     def raise_error(self) -> None:
-        """Tell what went wrong with this partition, once."""
+        """Raise the error of this partition, once."""
         if self.error is not None:
             error, self.error = self.error, None
             raise error
 
     def position_reached(self, offset: int) -> bool:
-        """Whether everything before `offset` was handed out."""
+        """Whether everything before `offset` was returned."""
         return self.position is not None and self.position >= offset
 
     @property
     def fetchable(self) -> bool:
-        """Whether a broker should be asked for more."""
+        """Whether more should be fetched; not after an error, until it was raised."""
         return self.position is not None and not self.paused and self.error is None
 
 
 class Subscription:
-    """The consumer's side of an assignment."""
+    """The subscribed topics and the assigned partitions of a consumer."""
 
     def __init__(self) -> None:
         self.mode = Mode.NONE
         self.topics: frozenset[str] = frozenset()
         self.pattern: re.Pattern[str] | None = None
-        self.assigned: dict[TopicPartition, Assigned] = {}
+        self.assigned: dict[TopicPartition, AssignedPartition] = {}
 
     def _enter(self, mode: Mode) -> None:
         if self.mode not in (Mode.NONE, mode):
             raise IllegalStateError(
-                f"the consumer has subscribed to {self.mode.value}; unsubscribe before asking for {mode.value}"
+                f"the consumer is subscribed to {self.mode.value}; unsubscribe before subscribing to {mode.value}"
             )
         self.mode = mode
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Want topics, shared with the group."""
+        """Subscribe to topics, shared with the group."""
         if not isinstance(topics, Iterable):
             raise TypeError(f"topics of subscribe are names or a compiled pattern, not {topics!r}")
         named = [topics] if isinstance(topics, str) else list(topics)
         if not all(isinstance(topic, str) for topic in named):
             raise TypeError(f"topics of subscribe are names or a compiled pattern, not {topics!r}")
         wanted = frozenset(named)
-        if not wanted or not all(isinstance(partition, str) and partition for partition in wanted):
+        if not wanted or not all(wanted):
             raise ValueError("subscribe needs names of topics")
-        for partition in wanted:
-            if complaint := name_complaint(partition):
-                raise ValueError(f"{complaint}; re.compile({partition!r}) subscribes to a pattern")
+        # A name that no topic can have is most often a pattern: librdkafka takes "^orders.*" as one, this client a
+        # compiled pattern only.
+        for name in wanted:
+            if complaint := name_complaint(name):
+                raise ValueError(f"{complaint}; re.compile({name!r}) subscribes to a pattern")
         self._enter(Mode.TOPICS)
         self.topics = wanted
 
     def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
-        """Want every topic whose whole name a pattern matches."""
+        """Subscribe to every topic whose whole name a pattern matches."""
         self._enter(Mode.PATTERN)
         self.pattern = pattern
 
     def match(self, names: Iterable[str]) -> bool:
-        """Look which topics the pattern matches now; True when others than before."""
+        """Match the pattern against topic names; True when the subscription changed."""
         if self.pattern is None:
             return False
         names_matched = frozenset(name for name in names if self.pattern.fullmatch(name))
@@ -183,28 +186,29 @@ class Subscription:
         return changed
 
     def assign_manually(self, partitions: Iterable[TopicPartition]) -> None:
-        """Have these partitions, whatever a group thinks."""
+        """Assign these partitions, without a group."""
         self._enter(Mode.PARTITIONS)
         self.take(partitions)
 
     def unsubscribe(self) -> None:
-        """Want nothing."""
+        """Drop the subscription and all partitions."""
         self.mode = Mode.NONE
         self.topics = frozenset()
         self.pattern = None
         self.take(())
 
     def take(self, partitions: Iterable[TopicPartition]) -> None:
-        """Have exactly these; those that stay keep their place."""
+        """Assign exactly these; those that stay keep their state and what is buffered."""
         wanted = dict.fromkeys(TopicPartition(*partition) for partition in partitions)
         for where in list(self.assigned):
             if where not in wanted:
+                # clear() counts the ticket up: a fetch or a lent batch that still refers to it is discarded.
                 self.assigned.pop(where).clear()
         for where in wanted:
             if where not in self.assigned:
-                self.assigned[where] = Assigned(where)
+                self.assigned[where] = AssignedPartition(where)
 
-    def state(self, where: TopicPartition) -> Assigned:
+    def state(self, where: TopicPartition) -> AssignedPartition:
         """One partition; IllegalStateError when it is not assigned."""
         assigned_state = self.assigned.get(TopicPartition(*where))
         if assigned_state is None:
