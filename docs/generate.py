@@ -23,7 +23,7 @@ from klamm.cli.exit_codes import MEANINGS
 from klamm.cli.main import cli
 from klamm.client.config import COMMON, DEFINITIONS
 from klamm.client.errors import KafkaError
-from klamm.client.unsupported_settings import PASSED_OVER, REFUSED
+from klamm.client.unsupported_settings import IGNORED, REFUSED
 from klamm.model.broker_configs import BROKER_CONFIGS, FAMILIES
 from klamm.model.config import REQUIRED, ConfigKey, ConfigType
 from klamm.model.group_configs import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
@@ -130,14 +130,14 @@ def client_configs() -> str:
     common = {key.name for key in COMMON}
     lines += ["\n## All clients\n", *_client_table(COMMON)]
     for definition in DEFINITIONS:
-        own = [key for key in definition if key.name not in common | definition.passed_over.keys()]
+        own = [key for key in definition if key.name not in common | definition.ignored.keys()]
         lines += [f"\n## {definition.role.capitalize()}\n", *_client_table(own)]
     lines += [
         "\n## Settings of Java's clients that have no effect\n",
         "They are ignored, with one warning in the log.\n",
         _row(["Setting", "Why"]),
         _row(["---", "---"]),
-        *(_row([f"`{name}`", why]) for name, why in sorted(PASSED_OVER.items())),
+        *(_row([f"`{name}`", why]) for name, why in sorted(IGNORED.items())),
         "\n## Settings of Java's clients that are refused\n",
         "If they were ignored, the client would behave differently. Every `sasl.*` setting is refused too.\n",
         _row(["Setting", "What to do"]),
@@ -273,7 +273,7 @@ def settings_module() -> str:
     ]
     common = {key.name for key in COMMON}
     for definition in DEFINITIONS:
-        keys = [key for key in definition if key.name not in common | definition.passed_over.keys() | DESERIALIZERS]
+        keys = [key for key in definition if key.name not in common | definition.ignored.keys() | DESERIALIZERS]
         title = f"{definition.role.capitalize()}Settings"
         words = f"The settings of {'an' if definition.role == 'admin' else 'a'} {definition.role}."
         if definition.role == "consumer":

@@ -11,7 +11,7 @@ from klamm.client.config import ADMIN_CONFIGS, DEFINITIONS, admin_settings, cons
 from klamm.client.core.durations import duration_ns
 from klamm.client.errors import SerializationError
 from klamm.client.serde import deserializer, serializer
-from klamm.client.unsupported_settings import PASSED_OVER, refusal
+from klamm.client.unsupported_settings import IGNORED, refusal
 from klamm.model.errors import ConfigError
 
 WHERE = {"bootstrap.servers": "localhost:9092"}
@@ -142,8 +142,8 @@ def test_every_setting_of_kafkas_clients_is_served_or_spoken_of():
             assert not (name in ours[role] and refusal(name)), (name, role)
     known = {line.split()[0] for line in lines}
     newer_or_older = {"auto.include.jmx.reporter", "metadata.cluster.check.enable", "partitioner.rack.aware"}
-    assert set(PASSED_OVER) - known == newer_or_older
-    assert "retries" in ADMIN_CONFIGS.passed_over
+    assert set(IGNORED) - known == newer_or_older
+    assert "retries" in ADMIN_CONFIGS.ignored
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,7 @@ def test_after_a_fork_clients_are_the_parents(klamm_broker, klamm_topic):
 
 def test_a_thread_that_ended_cannot_be_held():
     thread = loop_thread.LoopThread()
-    assert not loop_thread.hold(thread)
+    assert not loop_thread.retain(thread)
     thread.stop()
 
 

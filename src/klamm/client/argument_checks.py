@@ -32,17 +32,17 @@ _CHECKS: Final[dict[str, Check]] = {
     "bool": yes_or_no,
     "bytes": binary,
     "Callback": function,
-    "Place": place,
+    "PartitionLike": place,
     "TopicPartition": place,
-    "Iterable[Place]": places,
+    "Iterable[PartitionLike]": places,
 }
-"""How an annotation is looked at; what is not here is for the method itself."""
+"""The check of an annotation, by its text; a type that is not here is checked by the method itself."""
 
 _Class = TypeVar("_Class", bound=type)
 
 
 def checked(cls: _Class) -> _Class:
-    """Have every public method of a class, also inherited ones, look at what it is given."""
+    """Let every public method of a class, inherited ones included, check its arguments."""
     for name, method in inspect.getmembers(cls, inspect.isfunction):
         checks = {} if name.startswith("_") or name in _UNCHECKED else _checks_of(method)
         if checks:
@@ -51,23 +51,24 @@ def checked(cls: _Class) -> _Class:
 
 
 _UNCHECKED: Final = frozenset({"send", "send_and_wait", "append", "send_arrow"})
-"""Called for every record, or with checks of their own."""
+"""Methods called for every record, where a check would cost more than the call, or with checks of their own."""
 
 
 def _checks_of(method: Callable[..., Any]) -> dict[str, tuple[Check, bool]]:
-    """For each argument that can be looked at: how, and whether it may be None."""
+    """The check of every argument that has one, and whether it may be None."""
     checks = {}
     for argument in inspect.signature(method).parameters.values():
-        words = str(argument.annotation)
-        kind = words.removesuffix(" | None")
+        # Annotations are text (`from __future__ import annotations`): types of extras need not be importable.
+        annotation = str(argument.annotation)
+        kind = annotation.removesuffix(" | None")
         check = _check_of(kind, method.__globals__)
         if check is not None:
-            checks[argument.name] = (check, kind != words)
+            checks[argument.name] = (check, kind != annotation)
     return checks
 
 
 def _check_of(kind: str, names: Mapping[str, Any]) -> Check | None:
-    """How an annotation is looked at; None leaves it to the method."""
+    """The check of an annotation; None leaves it to the method."""
     if kind in _CHECKS:
         return _CHECKS[kind]
     if kind.startswith("Mapping[") and kind.endswith("]"):
@@ -80,7 +81,7 @@ def _check_of(kind: str, names: Mapping[str, Any]) -> Check | None:
 
 
 def _check_inside(kind: str, names: Mapping[str, Any]) -> Check | None:
-    """The same for what is in a mapping: of what has words of its own in the methods, only the outside."""
+    """The same for keys and values of a mapping; of types that methods check themselves, only the outer type."""
     if kind.endswith(" | None"):
         check = _check_inside(kind.removesuffix(" | None"), names)
         return None if check is None else functools.partial(_optional, check=check)
@@ -96,10 +97,10 @@ def _check_inside(kind: str, names: Mapping[str, Any]) -> Check | None:
 def _split(inside: str) -> tuple[str, str]:
     """Kind of keys and kind of values of `Mapping[keys, values]`."""
     depth = 0
-    for at, letter in enumerate(inside):
+    for index, letter in enumerate(inside):
         depth += (letter == "[") - (letter == "]")
         if letter == "," and not depth:
-            return inside[:at], inside[at + 1 :].strip()
+            return inside[:index], inside[index + 1 :].strip()
     return inside, ""
 
 
@@ -137,29 +138,30 @@ def _checking(method: Callable[..., Any], name: str, checks: dict[str, tuple[Che
         parameter.name for parameter in signature.parameters.values() if parameter.kind is parameter.VAR_POSITIONAL
     }
 
-    def look(args: tuple[Any, ...], keywords: dict[str, Any]) -> inspect.BoundArguments | None:
+    def bind(args: tuple[Any, ...], keywords: dict[str, Any]) -> inspect.BoundArguments | None:
         try:
             bound = signature.bind(*args, **keywords)
         except TypeError:
-            return None  # the method itself says best which argument it lacks
+            return None  # calling the method raises Python's own error, which names the argument
         for argument, (check, optional) in checks.items():
             if argument not in bound.arguments:
                 continue
             value = bound.arguments[argument]
-            words = f"{argument} of {name}" if check not in (place, places) and not _is_mapping(check) else name
+            what = f"{argument} of {name}" if check not in (place, places) and not _is_mapping(check) else name
             if argument in variadic:
-                bound.arguments[argument] = tuple(check(item, words) for item in value)
+                bound.arguments[argument] = tuple(check(item, what) for item in value)
             elif value is not None or not optional:
-                bound.arguments[argument] = check(value, words)
+                bound.arguments[argument] = check(value, what)
         return bound
 
     @functools.wraps(method)
     def call(*args: Any, **keywords: Any) -> Any:
-        bound = look(args, keywords)
+        bound = bind(args, keywords)
         return method(*args, **keywords) if bound is None else method(*bound.args, **bound.kwargs)
 
     @functools.wraps(method)
     async def call_async(*args: Any, **keywords: Any) -> Any:
         return await call(*args, **keywords)
 
-    return call_async if inspect.iscoroutinefunction(method) else call  # mocks and frameworks ask which it is
+    # A coroutine function must stay one: mocks and frameworks inspect it.
+    return call_async if inspect.iscoroutinefunction(method) else call

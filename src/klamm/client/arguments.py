@@ -15,7 +15,7 @@ from klamm.model.ids import TopicPartition
 
 T = TypeVar("T")
 Check = Callable[[Any, str], Any]
-"""What was given and what to call it -> the same in the type that is wanted; TypeError or ValueError otherwise."""
+"""(value, name for errors) -> the value in the wanted type; raises TypeError or ValueError."""
 
 
 def text(given: Any, what: str) -> str:
@@ -27,6 +27,7 @@ def text(given: Any, what: str) -> str:
 
 def whole(given: Any, what: str) -> int:
     """A whole number; those of NumPy too."""
+    # A bool is an int in Python, but as an offset or a count it is a mistake.
     if isinstance(given, bool) or not hasattr(given, "__index__"):
         raise TypeError(f"{what} is a whole number, not {given!r}")
     return int(given.__index__())
@@ -57,14 +58,14 @@ def binary(given: Any, what: str) -> bytes:
 
 
 def function(given: Any, what: str) -> Any:
-    """Something that can be called."""
+    """A callable."""
     if not callable(given):
         raise TypeError(f"{what} is a function, not {given!r}")
     return given
 
 
 def mapping(given: Any, what: str) -> Any:
-    """A dict or what is like one; what is in it is for the method to look at."""
+    """A mapping; its content is checked by the method."""
     if not isinstance(given, Mapping):
         raise TypeError(f"{what} takes a mapping, not {given!r}")
     return given
@@ -76,7 +77,7 @@ def texts(given: Iterable[str], what: str) -> list[str]:
 
 
 def several(given: Iterable[T], kind: type[T], what: str, example: str | None = None) -> list[T]:
-    """A list of things of one kind; `example` shows one where its repr does not say how to write it."""
+    """A list of items of one type; `example` is used in errors where the repr does not show how to write one."""
     if isinstance(given, str | bytes | kind):
         raise TypeError(f"{what} takes several: write [{example or repr(given)}], not {example or repr(given)}")
     if not isinstance(given, Iterable):
@@ -106,7 +107,7 @@ def place(given: Any, what: str) -> TopicPartition:
 
 
 def by_place(given: Mapping[TopicPartition, T], what: str) -> dict[TopicPartition, T]:
-    """What is said of each partition."""
+    """A mapping with partitions as keys."""
     if not isinstance(given, Mapping):
         raise TypeError(f"{what} takes a mapping from (topic, partition), not {given!r}")
     return {place(key, what): value for key, value in given.items()}
@@ -123,7 +124,7 @@ def _is_place(given: Any) -> bool:
 
 
 def config_texts(configs: Mapping[str, Any], what: str) -> Iterator[tuple[str, str | None]]:
-    """Settings as the wire has them; None stays, for the broker to judge."""
+    """Settings as text, as the protocol has them; None stays None, which the broker interprets."""
     if not isinstance(configs, Mapping):
         raise TypeError(f'{what} takes configs as a mapping, e.g. {{"retention.ms": 60000}}, not {configs!r}')
     from klamm.client.config import value_text  # noqa: PLC0415 - the definitions of all settings, for few callers

@@ -1,9 +1,9 @@
-"""What becomes of records and memberships when a program ends without `flush()` or `close()`.
+"""Closes the clients of a program that ends without `flush()` or `close()`.
 
-A blocking producer delivers its records: it is closed at exit, which waits for every record at most
-delivery.timeout.ms. An asyncio producer has no loop any more by then; it only says how many records it still had. What
-is lost is said on stderr, with a count. A blocking consumer leaves its group, so that others need not wait for its
-session to end. It commits nothing: what the program was doing with the records last returned is not known.
+A blocking producer delivers its records: it is closed at exit, which waits at most delivery.timeout.ms. The event loop
+of an asyncio producer has ended by then; only the count of its unsent records is printed. Lost records are reported on
+stderr, with a count. A blocking consumer leaves its group, so that other members need not wait for its session timeout.
+It commits nothing: whether the program has processed the records it was last given is unknown.
 """
 
 from __future__ import annotations
@@ -24,49 +24,51 @@ if TYPE_CHECKING:
     from klamm.client.producer.core.accumulator import Accumulator
 
 PATIENCE_S: Final = 1.0
-"""After so long the program says what it is waiting for."""
+"""After so long at exit, a line on stderr says what the program waits for."""
 
 LEAVE_S: Final = 3.0
-"""How long a program that ends waits for all its consumers to leave their groups."""
+"""How long exit waits for all consumers to leave their groups."""
 
 _open: dict[Producer, AsyncProducer] = {}
-"""Producers that were not closed. They are kept: one that goes out of scope with its function still has its records."""
+"""Producers that were not closed. Strong references: one that goes out of scope still has records to deliver."""
 _members: dict[Consumer[Any, Any], Callable[[float], None]] = {}
-"""Consumers that were not closed. Their heartbeats go on in the client's thread, in whichever scope they were made."""
+"""Consumers that were not closed. Strong references: their heartbeats continue on the shared thread."""
 
 
-def remember(producer: Producer, inner: AsyncProducer) -> None:
-    """Close a producer at exit, unless it is forgotten before."""
+def register_producer(producer: Producer, inner: AsyncProducer) -> None:
+    """Close a producer at exit, unless it is unregistered before."""
     _open[producer] = inner
 
 
-def forget(producer: Producer) -> None:
-    """It is closed, or another process's."""
+def unregister_producer(producer: Producer) -> None:
+    """Forget a producer that is closed, or that belongs to the parent of a forked process."""
     _open.pop(producer, None)
 
 
-def remember_member(consumer: Consumer[Any, Any], leave: Callable[[float], None]) -> None:
-    """Call `leave` with a limit in seconds at exit, unless the consumer is forgotten before."""
+def register_member(consumer: Consumer[Any, Any], leave: Callable[[float], None]) -> None:
+    """Call `leave` with a limit in seconds at exit, unless the consumer is unregistered before."""
     _members[consumer] = leave
 
 
-def forget_member(consumer: Consumer[Any, Any]) -> None:
-    """It is closed, or another process's."""
+def unregister_member(consumer: Consumer[Any, Any]) -> None:
+    """Forget a consumer that is closed, or that belongs to the parent of a forked process."""
     _members.pop(consumer, None)
 
 
-def say(words: str) -> None:
-    """One line on stderr; a program without one is not told."""
-    if sys.stderr is not None:
-        sys.stderr.write(f"klamm: {words}\n")
+def print_warning(text: str) -> None:
+    """Print a line on stderr; not by `logging`, whose handlers may be closed at exit."""
+    if sys.stderr is not None:  # None in a program without console, such as pythonw
+        sys.stderr.write(f"klamm: {text}\n")
         sys.stderr.flush()
 
 
 def report_unsent(accumulator: Accumulator) -> None:
-    """An asyncio producer is gone and was not closed."""
+    """Report the records of an asyncio producer that was collected without `close`."""
     count = accumulator.count_records()
     if count:
-        say(f"{records(count)} not sent: an AsyncProducer was not closed; use `async with`, or await its close()")
+        print_warning(
+            f"{records(count)} not sent: an AsyncProducer was not closed; use `async with`, or await its close()"
+        )
 
 
 def records(count: int) -> str:
@@ -76,7 +78,7 @@ def records(count: int) -> str:
 
 @atexit.register
 def _end_clients() -> None:
-    # Members first: they take seconds at most, and delivering may take minutes.
+    # Consumers first: they take seconds at most, and delivery may take minutes.
     deadline = time.monotonic() + LEAVE_S
     for leave in list(_members.values()):
         with contextlib.suppress(KafkaError, TimeoutError, KeyboardInterrupt):
@@ -86,12 +88,14 @@ def _end_clients() -> None:
 
 
 def _close(producer: Producer, inner: AsyncProducer) -> None:
-    """Deliver what one producer has, and report what was lost."""
+    """Deliver the records of one producer, and report those that were lost."""
+    # Taken before the close, which empties the accumulator; the batches tell afterwards what became of them.
     with inner.guard:
         waiting = inner.accumulator.unfinished()
     transaction = inner.session is not None and inner.session.open
     reason = ""
     try:
+        # close() aborts an open transaction: waiting for its records would be for nothing.
         if waiting and not transaction:
             _wait(producer, sum(waiting.values()), inner.settings.seconds("delivery.timeout.ms"))
         producer.close()
@@ -101,17 +105,19 @@ def _close(producer: Producer, inner: AsyncProducer) -> None:
         reason = "interrupted"
     if transaction:
         name = inner.settings["transactional.id"]
-        say(f"the transaction of {name} was open when the program ended, and was aborted")
+        print_warning(f"the transaction of {name} was open when the program ended, and was aborted")
         return
     lost = {batch: count for batch, count in waiting.items() if not batch.done or batch.error is not None}
     if lost:
-        reason = reason or str(next((batch.error for batch in lost if batch.error is not None), "no answer"))
+        reason = reason or str(next((batch.error for batch in lost if batch.error is not None), "no response"))
         count, total = sum(lost.values()), sum(waiting.values())
-        say(f"{records(count)} not delivered when the program ended, of {total} that waited: {reason}")
+        print_warning(f"{records(count)} not delivered when the program ended, of {total} that waited: {reason}")
 
 
 def _wait(producer: Producer, count: int, limit_s: float) -> None:
     try:
         producer.flush(PATIENCE_S)
     except KafkaTimeoutError:
-        say(f"waiting up to {limit_s:g} s (delivery.timeout.ms) for {count} records to be delivered; Ctrl-C gives up")
+        print_warning(
+            f"waiting up to {limit_s:g} s (delivery.timeout.ms) for {count} records to be delivered; Ctrl-C gives up"
+        )

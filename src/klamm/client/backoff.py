@@ -1,12 +1,12 @@
-"""Waiting longer after every failure, with a little chance so that clients do not return in step."""
+"""Exponential backoff with jitter, so that clients do not retry in step (KIP-580)."""
 
 import random
 
-_JITTER = 0.2
+_JITTER = 0.2  # KIP-580
 
 
 class Backoff:
-    """Doubles from `first_s` to `most_s`; `next()` counts a failure, `reset()` forgets them."""
+    """Doubles from `first_s` to `most_s`; `next()` counts a failure, `reset()` sets the count to zero."""
 
     __slots__ = ("_failures", "_first_s", "_most_s", "_random")
 
@@ -17,15 +17,16 @@ class Backoff:
 
     @property
     def failures(self) -> int:
-        """How often it failed in a row."""
+        """Failures in a row."""
         return self._failures
 
     def next(self) -> float:
-        """How long to wait now, in seconds."""
+        """The next wait, in seconds."""
+        # The shift is bounded: after days of failures the power would be a number of thousands of digits.
         base = min(self._first_s * (1 << min(self._failures, 30)), self._most_s)
         self._failures += 1
         return base * self._random.uniform(1 - _JITTER, 1 + _JITTER)
 
     def reset(self) -> None:
-        """It went well."""
+        """Start over after a success."""
         self._failures = 0

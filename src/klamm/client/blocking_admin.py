@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from klamm.client.admin.async_admin import AsyncAdmin
-from klamm.client.loop_thread import BlockingFace
+from klamm.client.loop_thread import BlockingClient
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -30,7 +30,7 @@ def _blocking(
     return call
 
 
-class Admin(BlockingFace):
+class Admin(BlockingClient):
     """Everything an operator asks of a cluster.
 
     with Admin(bootstrap_servers="localhost:9092") as admin:

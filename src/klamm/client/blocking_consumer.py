@@ -1,7 +1,7 @@
 """`Consumer`: the consumer for code without an event loop.
 
-Fetching, heartbeats and commits go on in the client's thread while the caller works on records. Rebalance callbacks are
-called in the caller's thread, inside `poll`, and may use the consumer. Use one consumer from one thread at a time.
+Fetches, heartbeats and commits run on the client's thread while the caller processes records. Rebalance callbacks run
+on the caller's thread, inside `poll`, and may use the consumer. Use one consumer from one thread at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from klamm.client import at_exit
 from klamm.client.consumer import AsyncConsumer
-from klamm.client.loop_thread import BlockingFace, LoopThread
+from klamm.client.loop_thread import BlockingClient, LoopThread
 from klamm.client.metrics import Metrics
 from klamm.client.producer.coordinator import GroupMetadata
 from klamm.client.types import K, OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition, V
@@ -32,14 +32,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 K1 = TypeVar("K1")
 V1 = TypeVar("V1")
-Place = TopicPartition | tuple[str, int]
+PartitionLike = TopicPartition | tuple[str, int]
 Callback = Callable[[list[TopicPartition]], Any]
 
 _calls: ContextVar[queue.SimpleQueue[Any]] = ContextVar("_calls")
-"""Where the thread that waits for a coroutine looks for callbacks to carry out."""
+"""The queue of callbacks for the thread that waits for a coroutine."""
 
 
-class Consumer(BlockingFace, Generic[K, V]):
+class Consumer(BlockingClient, Generic[K, V]):
     """Reads records.
 
     with Consumer(bootstrap_servers="localhost:9092", group_id="billing") as consumer:
@@ -100,27 +100,28 @@ class Consumer(BlockingFace, Generic[K, V]):
         if callable(self._inner.on_error):
             self._inner.on_error = self._in_caller(self._inner.on_error)
         super().__init__(self._inner, "consumer")
-        at_exit.remember_member(self, self._leave_group)
+        at_exit.register_member(self, self._leave_group)
 
     def close(self) -> None:
-        """Commit (with enable.auto.commit), leave the group and the cluster; callbacks are called once more."""
+        """Commit (with enable.auto.commit), leave the group and disconnect; calls on_revoke for what is assigned."""
         try:
             super().close()
         finally:
-            at_exit.forget_member(self)
+            at_exit.unregister_member(self)
 
     def _leave_group(self, timeout_s: float) -> None:
-        """Leave the group and the cluster without a commit and without callbacks; TimeoutError after `timeout_s`."""
+        """Leave the group and disconnect without a commit or callbacks; TimeoutError after `timeout_s`."""
         self._leave(functools.partial(self._inner.leave_group, timeout_s))
 
-    def _orphan(self) -> None:
-        super()._orphan()
-        at_exit.forget_member(self)
+    def _disown(self) -> None:
+        super()._disown()
+        at_exit.unregister_member(self)
 
     def _wait(self, thread: LoopThread, work: Coroutine[Any, Any, R]) -> R:
-        """Wait for a coroutine of the client's thread, carrying out the callbacks it asks for."""
+        """Wait for a coroutine on the client's thread, and run the callbacks that it queues."""
         calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        before = _calls.set(calls)  # the coroutine's task takes it along
+        # The coroutine's task copies the context: a callback that polls again has a queue of its own.
+        before = _calls.set(calls)
         try:
             future = thread.submit(work)
         finally:
@@ -135,7 +136,7 @@ class Consumer(BlockingFace, Generic[K, V]):
             raise
 
     def _now(self, function: Callable[P, R], *args: P.args, **keywords: P.kwargs) -> R:
-        """Call a function that does not wait, on the client's thread."""
+        """Call a function that does not wait, on the client's thread: its state is not safe across threads."""
 
         async def call() -> R:
             return function(*args, **keywords)
@@ -143,30 +144,30 @@ class Consumer(BlockingFace, Generic[K, V]):
         return self._run(call())
 
     def _in_caller(self, callback: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
-        """A callback to be called in the thread that waits in `poll`."""
+        """A coroutine function that runs `callback` on the thread that waits in `poll`."""
         if callback is None:
             return None
 
-        async def ask(argument: Any) -> None:
+        async def call_in_caller(argument: Any) -> None:
             loop = asyncio.get_running_loop()
             done: asyncio.Future[None] = loop.create_future()
 
             def finish(error: BaseException | None) -> None:
-                if not done.done():
+                if not done.done():  # cancelled, when the caller was interrupted
                     done.set_exception(error) if error is not None else done.set_result(None)
 
             def call() -> None:
                 error: BaseException | None = None
                 try:
                     callback(argument)
-                except BaseException as raised:  # noqa: BLE001 - it is raised again where it belongs
+                except BaseException as raised:  # noqa: BLE001 - raised again inside the poll
                     error = raised
                 loop.call_soon_threadsafe(finish, error)
 
             _calls.get().put(call)
             await done
 
-        return ask
+        return call_in_caller
 
     # What to read
 
@@ -180,8 +181,8 @@ class Consumer(BlockingFace, Generic[K, V]):
     ) -> None:
         """Read topics, or all whose whole name a compiled pattern matches, shared with the group.
 
-        The callbacks get a list of partitions and are called in `poll`: after partitions came, before they go, and when
-        they are gone already (`on_revoke` unless `on_lost` is given).
+        The callbacks get a list of partitions and run in `poll`: after partitions were assigned, before they are
+        revoked, and when they were lost (`on_revoke` unless `on_lost` is given).
         """
         self._now(
             self._inner.subscribe,
@@ -191,8 +192,8 @@ class Consumer(BlockingFace, Generic[K, V]):
             on_lost=self._in_caller(on_lost),
         )
 
-    def assign(self, partitions: Iterable[Place]) -> None:
-        """Read exactly these partitions, without a group's say."""
+    def assign(self, partitions: Iterable[PartitionLike]) -> None:
+        """Read exactly these partitions, without group membership."""
         self._now(self._inner.assign, partitions)
 
     def unsubscribe(self) -> None:
@@ -200,7 +201,7 @@ class Consumer(BlockingFace, Generic[K, V]):
         self._run(self._inner.unsubscribe())
 
     def subscription(self) -> frozenset[str]:
-        """The topics subscribed to."""
+        """The subscribed topics."""
         return self._inner.subscription()
 
     def assignment(self) -> set[TopicPartition]:
@@ -221,68 +222,68 @@ class Consumer(BlockingFace, Generic[K, V]):
         while self._thread is not None:
             yield from self._run(self._inner.chunk())
 
-    def seek(self, partition: Place, offset: int, leader_epoch: int = -1) -> None:
-        """Go on at an offset with the next poll."""
+    def seek(self, partition: PartitionLike, offset: int, leader_epoch: int = -1) -> None:
+        """Continue at an offset with the next poll."""
         self._now(self._inner.seek, partition, offset, leader_epoch)
 
-    def seek_to_beginning(self, *partitions: Place) -> None:
-        """Go on at the first record, of all partitions without any."""
+    def seek_to_beginning(self, *partitions: PartitionLike) -> None:
+        """Continue at the first record, of all partitions if none is named."""
         self._now(self._inner.seek_to_beginning, *partitions)
 
-    def seek_to_end(self, *partitions: Place) -> None:
-        """Go on behind the last record, of all partitions without any."""
+    def seek_to_end(self, *partitions: PartitionLike) -> None:
+        """Continue behind the last record, of all partitions if none is named."""
         self._now(self._inner.seek_to_end, *partitions)
 
-    def position(self, partition: Place, timeout_s: float | None = None) -> int:
+    def position(self, partition: PartitionLike, timeout_s: float | None = None) -> int:
         """The offset of the next record of a partition."""
         return self._run(self._inner.position(partition, timeout_s))
 
-    def pause(self, *partitions: Place) -> None:
-        """Hand out nothing of these partitions until they are resumed."""
+    def pause(self, *partitions: PartitionLike) -> None:
+        """Return no records of these partitions until they are resumed."""
         self._now(self._inner.pause, *partitions)
 
-    def resume(self, *partitions: Place) -> None:
-        """Hand out records of these partitions again."""
+    def resume(self, *partitions: PartitionLike) -> None:
+        """Return records of these partitions again."""
         self._now(self._inner.resume, *partitions)
 
     def paused(self) -> set[TopicPartition]:
         """The partitions that are paused."""
         return self._now(self._inner.paused)
 
-    def lag(self, partition: Place) -> int | None:
-        """How far the position is behind the end as the last fetch saw it."""
+    def lag(self, partition: PartitionLike) -> int | None:
+        """Offsets between the position and the end that the last fetch returned; None before the first."""
         return self._now(self._inner.lag, partition)
 
     # Committing
 
     def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | Record | None = None) -> None:
-        """Commit offsets, those of all that was handed out without any; a record, and all before it, by itself."""
+        """Commit offsets, or all positions without; `commit(record)` commits the offset behind the record."""
         self._run(self._inner.commit(offsets))
 
-    def committed(self, partitions: Iterable[Place]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed for partitions; None where nothing is."""
+    def committed(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The committed offsets of the group for partitions; None for a partition without."""
         return self._run(self._inner.committed(partitions))
 
     def group_metadata(self) -> GroupMetadata:
-        """This member's place in its group, for `send_offsets_to_transaction`."""
+        """Generation and member id in the group, for `send_offsets_to_transaction`."""
         return self._now(self._inner.group_metadata)
 
-    # Looking around
+    # Offsets of the log
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first records at or after times (ms since the epoch); None where there is none."""
         return self._run(self._inner.offsets_for_times(times))
 
-    def beginning_offsets(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:
+    def beginning_offsets(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, int]:
         """The first offset of partitions."""
         return self._run(self._inner.beginning_offsets(partitions))
 
-    def end_offsets(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:
+    def end_offsets(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, int]:
         """The offset after the last record that can be read."""
         return self._run(self._inner.end_offsets(partitions))
 
     def metrics(self) -> Metrics:
-        """What this consumer has done so far, by Kafka's names of metrics; times are milliseconds."""
+        """Totals and rates of this consumer, by Kafka's metric names; times are milliseconds."""
         return self._now(self._inner.metrics)
 
     def partitions_for(self, topic: str) -> list[int]:

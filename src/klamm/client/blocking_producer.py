@@ -1,6 +1,6 @@
 """`Producer`: the producer for code without an event loop.
 
-Records go straight into the accumulator from the caller's thread, under a lock; the loop's thread is only woken when a
+Records are appended to the accumulator on the caller's thread, under a lock; the loop's thread is woken only when a
 batch is full or begins. Several threads may share one producer. A program that ends without closing it delivers its
 records at exit (`at_exit`).
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from klamm.client import at_exit
 from klamm.client.arguments import function, seconds
 from klamm.client.errors import IllegalStateError
-from klamm.client.loop_thread import BlockingFace
+from klamm.client.loop_thread import BlockingClient
 from klamm.client.metrics import Metrics
 from klamm.client.producer import AsyncProducer, Delivery, GroupMetadata
 from klamm.client.producer.waiting_send import send_when_possible
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from klamm.client.settings import ProducerSettings
 
 
-class Producer(BlockingFace):
+class Producer(BlockingClient):
     """Sends records; from any thread.
 
     with Producer(bootstrap_servers="localhost:9092") as producer:
@@ -49,39 +49,42 @@ class Producer(BlockingFace):
         assert inner.sender is not None
         self._sender = inner.sender
         inner.wake_at = self._wake_at
+        # `at_exit` delivers the records instead of reporting them as lost.
         inner.unclosed.detach()
-        at_exit.remember(self, inner)
+        at_exit.register_producer(self, inner)
 
     def _wake_at(self, when: float) -> None:
-        """A batch began: have the sender look when it has lingered. Called under the lock."""
+        """Wake the sender when a new batch has lingered. Called under the lock."""
         self._call_soon(self._sender.wake_at, when)
 
     def _wake(self) -> None:
+        # Set before the call: a wake-up writes to the loop's pipe, and one is enough for any number of full batches.
         self._woken = True
         self._call_soon(self._awake)
 
     def _call_soon(self, function: Callable[..., object], *args: object) -> None:
         thread = self._thread
-        if thread is not None:  # or another thread has closed it
-            with suppress(RuntimeError):
+        if thread is not None:  # another thread may have closed the producer
+            with suppress(RuntimeError):  # the loop is closed
                 thread.loop.call_soon_threadsafe(function, *args)
 
     def _awake(self) -> None:
+        # Reset before the sender looks: a batch that fills up now wakes it again.
         self._woken = False
         self._sender.wake()
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Deliver what was sent, for at most `timeout_s`, and leave; an open transaction aborts."""
+        """Deliver all records, for at most `timeout_s`, and disconnect; an open transaction is aborted."""
         if timeout_s is not None:
             seconds(timeout_s, "timeout_s of close")
         try:
             self._leave(functools.partial(self._inner.close, timeout_s))
         finally:
-            at_exit.forget(self)
+            at_exit.unregister_producer(self)
 
-    def _orphan(self) -> None:
-        super()._orphan()
-        at_exit.forget(self)
+    def _disown(self) -> None:
+        super()._disown()
+        at_exit.unregister_producer(self)
         self._lock, self._append = threading.RLock(), self._refuse  # another thread may have held the lock
 
     def _refuse(self, *_: object) -> None:
@@ -98,14 +101,15 @@ class Producer(BlockingFace):
         headers: Headers | None = None,
         on_delivery: Callable[[Delivery], object] | None = None,
     ) -> Delivery:
-        """Hand over a record; waits while buffer.memory is full, and for metadata of a topic not seen before.
+        """Buffer a record; waits while buffer.memory is full, and for metadata of a topic that is new to it.
 
         BufferFullError or KafkaTimeoutError after max.block.ms, RecordTooLargeError at once. `on_delivery` is called on
-        the client's thread, so it must be quick and must not use the client itself.
+        the client's thread, so it must return quickly and must not use the client itself.
         """
         if on_delivery is not None:
             function(on_delivery, "on_delivery of send")
         inner = self._inner
+        # Outside of the lock: a serializer may be slow, or call a schema registry.
         if inner.key_serializer is not None:
             key = inner.key_serializer(topic, key)
         if inner.value_serializer is not None:
@@ -129,7 +133,7 @@ class Producer(BlockingFace):
         timestamp: int | None,
         headers: Headers | None,
     ) -> Delivery:
-        """The waiting is done on the loop, the appending always under the lock."""
+        """Wait on the event loop for memory or metadata; append under the lock."""
 
         def append(*args: Any) -> Delivery | None:
             with self._lock:
@@ -156,11 +160,11 @@ class Producer(BlockingFace):
         )
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Send everything now and wait until it is known what became of it."""
+        """Send all records now and wait until every one is delivered or failed."""
         self._run(self._inner.flush(timeout_s))
 
     def metrics(self) -> Metrics:
-        """What this producer has done so far, by Kafka's names of metrics; times are milliseconds."""
+        """Totals and rates of this producer, by Kafka's metric names; times are milliseconds."""
         return self._inner.metrics()
 
     def partitions_for(self, topic: str) -> list[int]:
@@ -168,11 +172,11 @@ class Producer(BlockingFace):
         return self._run(self._inner.partitions_for(topic))
 
     def init_transactions(self, timeout_s: float | None = None) -> None:
-        """Take over the transactional id: older producers of it are fenced, what they left open is ended."""
+        """Initialize the transactional id: fence older producers with it, and end their open transaction."""
         self._run(self._inner.init_transactions(timeout_s))
 
     def begin_transaction(self) -> None:
-        """Begin: what is sent from now on counts when it is committed."""
+        """Begin a transaction: records sent from now on become visible when it is committed."""
         self._inner.begin_transaction()
 
     def send_offsets_to_transaction(
@@ -182,11 +186,11 @@ class Producer(BlockingFace):
         self._run(self._inner.send_offsets_to_transaction(offsets, group))
 
     def commit_transaction(self, timeout_s: float | None = None) -> None:
-        """Deliver everything and commit; when any of it failed, TransactionAbortableError: then abort."""
+        """Deliver all records and commit; TransactionAbortableError when one failed: then abort."""
         self._run(self._inner.commit_transaction(timeout_s))
 
     def abort_transaction(self, timeout_s: float | None = None) -> None:
-        """End the transaction as if it had not been."""
+        """Abort the transaction."""
         self._run(self._inner.abort_transaction(timeout_s))
 
     @contextmanager

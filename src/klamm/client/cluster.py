@@ -1,7 +1,7 @@
-"""A cluster from outside: finds it by any bootstrap server, keeps connections and metadata, routes requests.
+"""A client of a whole cluster: found by any bootstrap server, with connections, metadata and routing of requests.
 
-Connections to a broker are kept by purpose, so that a fetch that waits half a second holds up no heartbeat. When no
-known broker answers, it begins again with bootstrap.servers (metadata.recovery.strategy=rebootstrap).
+Connections to a broker are kept by purpose, so that a fetch that waits for fetch.max.wait.ms delays no heartbeat. When
+no known broker answers, bootstrap.servers are tried again (metadata.recovery.strategy=rebootstrap, KIP-899).
 """
 
 from __future__ import annotations
@@ -42,8 +42,12 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_TELL_S = 1.0
-"""After so long without an answer, a new client says what it is waiting for."""
+_LOG_WAIT_S = 1.0
+"""After so long without a response, a new client logs what it waits for."""
+_REFRESH_FAILURES_MAX = 3
+"""Failures in a row after which a background refresh ends; the next `request_update` starts another."""
+_MAINTENANCE_S_MAX = 10.0
+_MAINTENANCE_S_MIN = 0.05
 
 
 class ClusterClient:
@@ -60,7 +64,7 @@ class ClusterClient:
         self.listeners: list[Callable[[], None]] = []
         """Called after every update and every failure to get one."""
         self.failure: KafkaError | None = None
-        """Why metadata cannot be had now; None after every success."""
+        """Why the last metadata request failed; None after a success."""
         self.traffic = Traffic()
         self._reporter: Reporter | None = None
         self._rates: RateSampler | None = None
@@ -74,52 +78,53 @@ class ClusterClient:
         self._refresh_again = False
         self._refreshed = float("-inf")
         self._unreachable_since: float | None = None
-        self._keeper: asyncio.Task[None] | None = None
+        self._maintenance: asyncio.Task[None] | None = None
         self._closed = False
         self._loop = asyncio.get_running_loop()
 
-    # Life
+    # Start and close
 
     async def start(self) -> None:
-        """Reach the cluster; BrokersUnreachableError, and it is closed, when bootstrap.timeout.ms pass without it."""
+        """Fetch the first metadata; after bootstrap.timeout.ms without, close and raise BrokersUnreachableError."""
         try:
-            await self._reach()
+            await self._find_cluster()
         except BaseException:
             await self.close()
             raise
-        self._keeper = asyncio.create_task(self._keep(), name="klamm metadata")
+        self._maintenance = asyncio.create_task(self._maintain(), name="klamm metadata")
 
-    async def _reach(self) -> None:
-        """Ask for metadata until a broker answers; one that is just being started is worth waiting for."""
+    async def _find_cluster(self) -> None:
+        """Request metadata until a broker answers; it may still be starting."""
         limit_s = self.settings.seconds("bootstrap.timeout.ms")
         began = self._loop.time()
-        told = False
+        logged = False
         backoff = self.backoff()
         while True:
             try:
                 await self.refresh()
             except KafkaError as error:
+                # Waiting does not help against a wrong port or certificate: fail at once, with the reason.
                 if not error.retriable or (isinstance(error, BrokersUnreachableError) and error.hopeless):
                     raise
                 waited_s = self._loop.time() - began
                 if waited_s >= limit_s:
-                    raise _unreached(error, limit_s) from error
+                    raise _timeout_error(error, limit_s) from error
                 pause = min(backoff.next(), limit_s - waited_s)
-                if not told and waited_s + pause >= _TELL_S:
-                    told = True
+                if not logged and waited_s + pause >= _LOG_WAIT_S:
+                    logged = True
                     _log.warning("waiting for a broker, at most %g s (bootstrap.timeout.ms): %s", limit_s, error)
                 await asyncio.sleep(pause)
             else:
                 return
 
     async def close(self) -> None:
-        """Leave every broker."""
+        """Close all connections and end all tasks."""
         self._closed = True
         if self._reporter is not None:
             self._reporter.stop()
         if self._rates is not None:
             self._rates.stop()
-        tasks = [task for task in (self._keeper, self._refreshing, *self._opening.values()) if task is not None]
+        tasks = [task for task in (self._maintenance, self._refreshing, *self._opening.values()) if task is not None]
         for task in tasks:
             task.cancel()
         for task in tasks:
@@ -130,32 +135,33 @@ class ClusterClient:
         self._connections.clear()
 
     def report(self, role: str, collect: Callable[[], Metrics]) -> None:
-        """Sample what a client counts and have statistics.callback called with it, until this is closed."""
+        """Sample the totals of a client, and call statistics.callback with them, until `close`."""
         self._rates = RateSampler(collect)
         self._rates.start()
         self._reporter = Reporter(self.settings, role, self.metrics)
 
     def metrics(self) -> Metrics:
-        """What the client counts, with rates."""
-        assert self._rates is not None, "metrics are asked for before report()"
+        """Totals and rates of the client."""
+        assert self._rates is not None, "metrics() before report()"
         return self._rates.snapshot()
 
     def count_traffic(self) -> Metrics:
-        """What all clients count."""
+        """The metrics that all kinds of clients have."""
         open_now = sum(connection.closed is None for connection in self._connections.values())
         return {"connection-count": open_now, **self.traffic.metrics()}
 
-    async def _keep(self) -> None:
+    async def _maintain(self) -> None:
         """Refresh metadata when it is old, and close idle connections."""
-        age_s = max(self.settings.seconds("metadata.max.age.ms"), 0.05)
+        age_s = max(self.settings.seconds("metadata.max.age.ms"), _MAINTENANCE_S_MIN)
         idle_s = self.settings.seconds("connections.max.idle.ms")
         while True:
             due = self._refreshed + age_s
-            await asyncio.sleep(max(min(due - self._loop.time(), 10.0), 0.05))
+            await asyncio.sleep(max(min(due - self._loop.time(), _MAINTENANCE_S_MAX), _MAINTENANCE_S_MIN))
             if self._loop.time() >= due:
                 self.request_update()
             now = self._loop.time()
             for key, connection in list(self._connections.items()):
+                # Before the broker does (connections.max.idle.ms is 10 minutes there): its close could meet a request.
                 idle = not connection.in_flight and idle_s >= 0 and now - connection.last_used > idle_s
                 if idle or connection.closed is not None:
                     connection.close()
@@ -167,7 +173,7 @@ class ClusterClient:
         """The connection to a broker, opened when there is none; DisconnectedError when that fails."""
         broker = self.table.brokers.get(node_id)
         if broker is None:
-            raise DisconnectedError(f"broker {node_id} is not known to be alive")
+            raise DisconnectedError(f"broker {node_id} is not in the cluster's metadata")
         return await self.connect(broker.host, broker.port, purpose)
 
     def ready(self, node_id: int, purpose: str = DATA) -> Connection | None:
@@ -179,7 +185,7 @@ class ClusterClient:
         return connection if connection is not None and connection.closed is None else None
 
     async def connect(self, host: str, port: int, purpose: str = DATA) -> Connection:
-        """The connection to an address; at most one is being opened at a time, and not too often."""
+        """The connection to an address; one attempt at a time, at intervals of reconnect.backoff.ms."""
         if self._closed:
             raise IllegalStateError("the client is closed")
         key = (host, port, purpose)
@@ -190,12 +196,13 @@ class ClusterClient:
         if task is None:
             task = self._opening[key] = asyncio.create_task(self._open(key), name=f"klamm connect {host}:{port}")
             task.add_done_callback(functools.partial(self._opened, key))
+        # Callers share the attempt: one that is cancelled must not end it for the others.
         return await asyncio.shield(task)
 
     def _opened(self, key: tuple[str, int, str], task: asyncio.Task[Connection]) -> None:
         self._opening.pop(key, None)
         if not task.cancelled():
-            task.exception()
+            task.exception()  # marks it as retrieved: all callers may have been cancelled
 
     async def _open(self, key: tuple[str, int, str]) -> Connection:
         host, port, _ = key
@@ -206,6 +213,7 @@ class ClusterClient:
             ),
             0.0,
         )
+        # By address, over all purposes: three connections to a dead broker share one backoff.
         await asyncio.sleep(max(not_before - self._loop.time(), 0))
         connection = Connection(host, port, settings, self._tls, self.traffic)
         try:
@@ -215,17 +223,18 @@ class ClusterClient:
             raise
         self._backoffs.pop((host, port), None)
         self.traffic.connections += 1
-        if self._closed:
+        if self._closed:  # while it was being opened: `close` did not see this connection
             connection.close()
             raise IllegalStateError("the client is closed")
         self._connections[key] = connection
         return connection
 
     async def any_connection(self, purpose: str = ADMIN) -> Connection:
-        """Some broker that answers: an open connection, a known broker, a bootstrap server, in this order."""
+        """A connection to any broker: an open one, to a known broker, to a bootstrap server, in this order."""
         ready = [(key[2], connection) for key, connection in self._connections.items() if connection.closed is None]
         free = [connection for used_for, connection in ready if used_for == purpose or not connection.in_flight]
-        if free:  # never one that is waiting for a fetch or a rebalance
+        # Never one with a Fetch or a JoinGroup in flight: a request behind it waits as long.
+        if free:
             return min(free, key=attrgetter("in_flight"))
         brokers = list(self.table.brokers.values())
         self._random.shuffle(brokers)
@@ -244,6 +253,7 @@ class ClusterClient:
         now = self._loop.time()
         if self._unreachable_since is None:
             self._unreachable_since = now
+        # KIP-1102: after so long without any broker, the known addresses are dropped, not only extended.
         too_long_s = self.settings.seconds("metadata.recovery.rebootstrap.trigger.ms")
         if self._may_rebootstrap() and now - self._unreachable_since > too_long_s:
             self.rebootstrap()
@@ -257,7 +267,7 @@ class ClusterClient:
     # Metadata
 
     def request_update(self) -> None:
-        """Have metadata asked for soon; many requests at once are one."""
+        """Request metadata in the background; calls during a refresh lead to one more."""
         if self._closed:
             return
         if self._refreshing is None or self._refreshing.done():
@@ -273,55 +283,60 @@ class ClusterClient:
                 await self._refresh_now()
             except KafkaError as error:
                 self.failure = error
-                self._tell()
+                self._notify_listeners()
                 await asyncio.sleep(backoff.next())
-                if backoff.failures > 3:
+                # Ends after some failures: the clients call request_update again as long as they need it.
+                if backoff.failures > _REFRESH_FAILURES_MAX:
                     return
                 continue
             if not self._refresh_again:
                 return
+            # An election takes a moment: without the pause, clients would load the broker until it is over.
             await asyncio.sleep(backoff.next())
 
     async def refresh(self, topics: Iterable[str] = ()) -> None:
-        """Ask now, for topics to keep knowing of as well."""
+        """Request metadata now; `topics` are added to those of all later refreshes."""
         self.wanted.update(topics)
         await self._refresh_now()
 
     async def _refresh_now(self) -> None:
-        asked = None if self.all_topics else sorted(self.wanted)
+        names = None if self.all_topics else sorted(self.wanted)
         connection = await self.any_connection()
         version = connection.version_of("Metadata")
-        wanted = None if asked is None else [MetadataRequestTopic(name=name) for name in asked]
-        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=self.auto_create and bool(asked))
+        # None is all topics, an empty list none: the first refresh needs only the brokers.
+        wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=self.auto_create and bool(names))
         answer = await connection.request(request, version)
         if answer.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
             self.rebootstrap()
-            raise DisconnectedError("the cluster asks to be found again")
+            raise DisconnectedError("the cluster requires a new bootstrap (REBOOTSTRAP_REQUIRED)")
         if answer.error_code:
-            raise error_for(answer.error_code, "metadata was refused")
+            raise error_for(answer.error_code, "the Metadata request failed")
+        # A broker that is starting has not replayed the metadata log yet; its empty list must not replace ours.
         if not answer.brokers:
-            raise DisconnectedError(f"{connection.address} knows no broker yet")
-        self.table.update(answer, asked)
+            raise DisconnectedError(f"{connection.address} has no broker in its metadata yet")
+        self.table.update(answer, names)
         self._refreshed = self._loop.time()
         self.failure = None
-        self._tell()
+        self._notify_listeners()
 
-    def _tell(self) -> None:
+    def _notify_listeners(self) -> None:
         for listener in self.listeners:
             listener()
 
     def rebootstrap(self) -> None:
-        """Forget the brokers: those left behind in old metadata may be another cluster's by now."""
+        """Drop all known brokers: their addresses may belong to another cluster by now (KIP-899, KIP-1102)."""
         self.table.brokers = {}
         for connection in list(self._connections.values()):
             connection.close()
         self._connections.clear()
 
     async def topic(self, name: str, timeout_s: float) -> int:
-        """How many partitions a topic has, waiting until it is there; the broker's refusal or KafkaTimeoutError."""
+        """The partition count of a topic, waiting until it exists; the broker's error or KafkaTimeoutError."""
         count = self.table.partition_count(name)
         if count:
             return count
+        # Checked here: it would be added to `wanted`, and every later refresh would name it.
         if complaint := name_complaint(name):
             raise error_for(ErrorCode.INVALID_TOPIC_EXCEPTION, complaint)
         deadline = self._loop.time() + timeout_s
@@ -351,14 +366,14 @@ class ClusterClient:
             await asyncio.sleep(pause)
 
     def backoff(self) -> Backoff:
-        """Waits between attempts, as retry.backoff.ms says."""
+        """Waits between attempts, by retry.backoff.ms and retry.backoff.max.ms."""
         settings = self.settings
         return Backoff(settings.seconds("retry.backoff.ms"), settings.seconds("retry.backoff.max.ms"), self._random)
 
     def hint(self, where: TopicPartition, current: Any, endpoints: Iterable[Any]) -> bool:
-        """Take a refusal's word for who leads (KIP-951); False asks for metadata instead."""
+        """Use the leader that an error response names (KIP-951); without one, request metadata and return False."""
         if current is not None and self.table.hint(where, current.leader_id, current.leader_epoch, endpoints):
-            self._tell()
+            self._notify_listeners()
             return True
         self.request_update()
         return False
@@ -366,11 +381,12 @@ class ClusterClient:
     # Coordinators
 
     async def find_coordinator(self, kind: int, key: str) -> BrokerAddress:
-        """The broker that looks after a group or transactional id; retriable errors are the caller's to wait on."""
+        """The coordinator of a group or transactional id; the caller retries retriable errors."""
         connection = await self.any_connection()
         version = connection.version_of("FindCoordinator")
         request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
         answer = await connection.request(request, version)
+        # From v4 on the response is a list (KIP-699); before, the fields of the response itself.
         coordinator = answer.coordinators[0] if version >= 4 and answer.coordinators else answer
         if coordinator.error_code:
             raise error_for(coordinator.error_code, coordinator.error_message or f"{key} has no coordinator")
@@ -382,7 +398,7 @@ class ClusterClient:
         timeout_s: float,
         on_failure: Callable[[KafkaError], None] | None = None,
     ) -> T:
-        """Do something again and again while it fails with what may pass, for at most `timeout_s`."""
+        """Call `attempt` until it succeeds or fails with an error that is not retriable, for at most `timeout_s`."""
         deadline = self._loop.time() + timeout_s
         backoff = self.backoff()
         while True:
@@ -390,6 +406,7 @@ class ClusterClient:
                 async with asyncio.timeout_at(deadline):
                     return await attempt()
             except TimeoutError as error:
+                # KafkaTimeoutError is a TimeoutError too: one request timed out, not the whole.
                 if isinstance(error, KafkaError) and self._loop.time() < deadline:
                     failure: KafkaError = error
                 else:
@@ -411,7 +428,7 @@ class ClusterClient:
 
 
 def _is_hopeless(error: BaseException | None) -> bool:
-    """Whether an address answered in a way that waiting does not change: not Kafka's protocol, or the wrong TLS."""
+    """Whether waiting cannot help: the address does not speak Kafka's protocol, or TLS fails."""
     while error is not None:
         if isinstance(error, ssl.SSLError | ProtocolError | UnsupportedVersionError):
             return True
@@ -419,11 +436,11 @@ def _is_hopeless(error: BaseException | None) -> bool:
     return False
 
 
-def _unreached(error: KafkaError, limit_s: float) -> KafkaError:
-    """The last failure before a client gave up, with how long it tried."""
+def _timeout_error(error: KafkaError, limit_s: float) -> KafkaError:
+    """The last failure, with the time that was spent on attempts."""
     return BrokersUnreachableError(f"{error}; gave up after {limit_s:g} s (bootstrap.timeout.ms)") if limit_s else error
 
 
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
-    return host.strip("[]"), int(port)
+    return host.strip("[]"), int(port)  # [::1]:9092

@@ -1,6 +1,6 @@
-"""Arrow out, without a Python object per record: `consumer.tables` decodes, `producer.tables` is the way in.
+"""A topic as one Arrow table, without a Python object per record: `read_topic`.
 
-`read_topic` is a whole topic as one table; `bounded` reads it.
+`bounded_read` reads it, `consumer.tables` decodes; `producer.tables` is the other direction.
 
 Column names are those of Spark's Kafka connector: key, value, topic, partition, offset, timestamp, timestampType,
 headers. Needs pyarrow (`pip install 'klamm[arrow]'`).
@@ -35,13 +35,11 @@ def empty_batch() -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema=schema())
 
 
-def _usually(timeout_s: float | None) -> dict[str, Any]:
-    """Reading makes no topics, and what was deleted meanwhile must not take the rest with it.
-
-    With a limit for the whole, a broker is waited for as long as that.
-    """
-    usual = {"allow_auto_create_topics": False, "auto_offset_reset": "earliest"}
-    return usual if timeout_s is None else usual | {"bootstrap_timeout_ms": math.ceil(timeout_s * 1000) + 1000}
+def _default_settings(timeout_s: float | None) -> dict[str, Any]:
+    """No topic is created by reading, and records deleted by retention meanwhile are skipped."""
+    defaults = {"allow_auto_create_topics": False, "auto_offset_reset": "earliest"}
+    # A second longer than the whole, so that `timeout_s` decides, and its error says what was waited for.
+    return defaults if timeout_s is None else defaults | {"bootstrap_timeout_ms": math.ceil(timeout_s * 1000) + 1000}
 
 
 def read_topic(
@@ -56,20 +54,20 @@ def read_topic(
     value: str = "bytes",
     **settings: Unpack[ConsumerSettings],
 ) -> pa.Table:
-    """All records of a topic between two moments, as one table.
+    """All records of a topic between two times or offsets, as one table.
 
     `start` and `end` are "earliest", "latest", a datetime with a timezone, a timedelta (that long ago), milliseconds
     since 1970, or a dict of partitions to offsets (those not named: from the first record, to the last). `end` is
-    looked up once, when reading begins, so the table is bounded whatever is written meanwhile. What is no longer in the
-    log, at the start or deleted while it is read, is left out: reading goes on at the first record there is
-    (`auto_offset_reset="none"` raises OffsetOutOfRangeError instead).
+    looked up once, when reading begins, so the table is bounded whatever is written meanwhile. Records that are no
+    longer in the log, at the start or deleted during the read, are left out: reading continues at the first record
+    that exists (`auto_offset_reset="none"` raises OffsetOutOfRangeError instead).
 
-    `value` says what values are: "bytes", "str" (text), or "json", whose fields become columns of the types they have.
-    What is none is a SerializationError, unless `on_error` says otherwise.
+    `value` is the form of the values: "bytes", "str" (text), or "json", whose fields become typed columns. A value of
+    another form raises SerializationError, unless `on_error` is set.
 
-    UnknownTopicOrPartitionError when there is no such topic, or not any more. `timeout_s` bounds the whole
-    (KafkaTimeoutError); without it, brokers that are away are waited for, the first one for bootstrap.timeout.ms. More
-    settings are a consumer's.
+    Raises UnknownTopicOrPartitionError if the topic does not exist or is deleted meanwhile. `timeout_s` bounds the
+    whole read (KafkaTimeoutError); without it, unreachable brokers are retried without limit, the first one for
+    bootstrap.timeout.ms. Other settings are those of a consumer.
     """
     options: dict[str, Any] = {
         "bootstrap": bootstrap,
@@ -95,8 +93,8 @@ def _in_loop() -> bool:
 
 
 def _in_thread(topic: str, **options: Any) -> pa.Table:
-    """In a notebook a loop runs already: read in the blocking face's thread."""
-    from klamm.client import loop_thread  # noqa: PLC0415 - the rare way
+    """In a notebook an event loop runs already: read on the thread of the blocking clients."""
+    from klamm.client import loop_thread  # noqa: PLC0415 - needed in notebooks only
 
     thread = loop_thread.acquire()
     try:
@@ -123,6 +121,7 @@ async def read_topic_async(
 
     from klamm.client.bounded_read import BoundedRead  # noqa: PLC0415 - a consumer, which imports this file
 
+    # One "now" for both ends: with two, start=1h and end=0h would not be an hour apart.
     now_ms = time.time_ns() // 1_000_000
     text(topic, "topic of read_topic")
     if value not in FORMS:
@@ -135,7 +134,7 @@ async def read_topic_async(
         parse_read_bound(end, "end", now_ms),
         None if partitions is None else several(partitions, int, "partitions of read_topic"),
         {"bootstrap.servers": bootstrap, "isolation.level": isolation},
-        _usually(timeout_s) | settings,
+        _default_settings(timeout_s) | settings,
     )
     table = pa.Table.from_batches(await read.run(timeout_s), schema=schema())
     return await read_values(table, value, read.on_error)

@@ -1,8 +1,8 @@
-"""One connection to a broker: requests go out one after another without waiting, answers come back in order.
+"""One connection to a broker: requests are pipelined, responses arrive in request order.
 
-Plain connections are our own non-blocking sockets on the loop's readers and writers: an answer is received where it
-will be read, a batch is sent from where it was built. TLS goes through asyncio's transport. A connection that fails,
-fails every request it carried, once; it is never repaired, only replaced.
+Plaintext connections are non-blocking sockets of this module on the loop's readers and writers: a response is received
+into the buffer that it is decoded from, a batch is sent from the buffer it was built in. TLS uses asyncio's transport.
+A connection that fails, fails every request in flight, once; it is never repaired, only replaced.
 """
 
 from __future__ import annotations
@@ -28,27 +28,32 @@ from klamm.protocol.messages.api_versions import ApiVersionsRequest, ApiVersions
 if TYPE_CHECKING:
     import ssl
 
-_IOV_MAX = 64
+_IOV_MAX = 64  # Linux takes 1,024 pieces a call; few requests have more than some dozens
 _RESPONSE_BYTES_MIN = 4
 """The correlation id."""
 _BUFFERS_KEPT = 6
-"""Memory of large answers that is used again once they were let go."""
+"""Buffers of large responses that are used again once nothing refers to them."""
 _TLS_ALERT = b"\x15\x03"
-"""How a server that expects TLS begins its answer to what is none."""
-_READS_PER_TURN = 8
+"""The first bytes that a TLS server sends to a client that does not speak TLS."""
+_READS_PER_TURN = 8  # then other connections get their turn
 _PIECE_BYTES = 8 << 20
-"""Of a large answer, at most so much is let gather before it is looked at: being woken costs more than copying."""
+"""Of a large response, at most so much is received by the kernel before the loop is woken: a wake-up costs more than
+the copy."""
 _FLOW_BYTES = 1 << 18
-"""After an answer of this size the next one is expected to be large too."""
-_QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
+"""After a response of this size the next one is expected to be large too."""
+_QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)  # Linux only
 _LONG_PIECE_BYTES = 4096
-"""A piece of a request that is longer is sent from where it lies; shorter ones are put together."""
+"""A longer piece of a request is sent without a copy; shorter ones are joined."""
 _PAUSE_WRITING_BYTES = 4 << 20
+_THROTTLE_MS_MAX = 60_000
+"""A broker with a longer throttle is asked again after so long: a wrong quota must not stop a client for hours."""
+_API_VERSIONS_KEY = 18
+_UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 _VERSION = "0.1.0"
 
 
 class Pending(NamedTuple):
-    """A request that was sent and not answered."""
+    """A request in flight."""
 
     correlation_id: int
     api: Api
@@ -59,7 +64,7 @@ class Pending(NamedTuple):
 
 
 class Connection:
-    """Speaks to one broker in the newest versions both sides know."""
+    """A connection to one broker, in the newest versions of the protocol that both sides support."""
 
     def __init__(
         self,
@@ -95,15 +100,15 @@ class Connection:
         self._socket: socket.socket | None = None
         self.transport: asyncio.Transport | None = None
         self._writing = False
-        self._gathers = 1
-        self._flows = False
+        self._low_watermark = 1
+        self._expect_large = False
         self._expiry: asyncio.TimerHandle | None = None
         self._drained: asyncio.Future[None] | None = None
 
-    # Life
+    # Open and close
 
     async def open(self) -> None:
-        """Connect and learn what the broker speaks; DisconnectedError says who was not reached and why."""
+        """Connect and negotiate versions; DisconnectedError names the address and the reason."""
         limit_s = self._settings.seconds("socket.connection.setup.timeout.ms")
         try:
             async with asyncio.timeout(limit_s):
@@ -114,8 +119,8 @@ class Connection:
                 await self._handshake()
         except (OSError, TimeoutError, DisconnectedError) as error:
             self.fail(error)
-            reason = str(error) or f"no answer within {limit_s:g} s"
-            raise DisconnectedError(f"{self.address} was not reached: {reason}") from error
+            reason = str(error) or f"no response within {limit_s:g} s"
+            raise DisconnectedError(f"cannot connect to {self.address}: {reason}") from error
         except BaseException as error:
             self.fail(error)
             raise
@@ -127,11 +132,13 @@ class Connection:
             sock = socket.socket(family, kind, protocol)
             try:
                 sock.setblocking(False)
+                # Requests are written whole; Nagle's algorithm would hold the last segment back for an ACK.
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 for name, option in (
                     ("send.buffer.bytes", socket.SO_SNDBUF),
                     ("receive.buffer.bytes", socket.SO_RCVBUF),
                 ):
+                    # Only when set: a fixed size turns the kernel's autotuning off, and Kafka's defaults are small.
                     if name in self._settings.given and self._settings[name] > 0:
                         sock.setsockopt(socket.SOL_SOCKET, option, self._settings[name])
                 await self._loop.sock_connect(sock, address)
@@ -143,7 +150,7 @@ class Connection:
                 sock.close()
                 raise
             self._socket = sock
-            self._loop.add_reader(sock, self._readable)
+            self._loop.add_reader(sock, self._on_readable)
             return
         raise failure or OSError(f"{self.host} has no address")
 
@@ -153,12 +160,13 @@ class Connection:
         )
 
     async def _handshake(self) -> None:
-        """ApiVersions, newest first; a broker too old for it answers with what it does speak."""
+        """ApiVersions, newest first; an older broker answers UNSUPPORTED_VERSION with its own range (KIP-511)."""
         api = BY_NAME["ApiVersions"]
         version = api.versions[1]
         request = ApiVersionsRequest(client_software_name="klamm", client_software_version=_VERSION)
         answer: ApiVersionsResponse = await self.request(request, version)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION and version:
+            # Brokers before 2.4 send no range with the error: version 0 is then the only safe one.
             known = next((key.max_version for key in answer.api_keys if key.api_key == api.key), 0)
             answer = await self.request(request, min(known, version - 1))
         if answer.error_code:
@@ -171,12 +179,12 @@ class Connection:
         }
 
     def close(self) -> None:
-        """Leave; what was under way fails."""
+        """Close the socket; requests in flight fail."""
         self.fail(DisconnectedError(f"the connection to {self.address} was closed"))
 
     @property
     def in_flight(self) -> int:
-        """Requests without an answer."""
+        """Requests without a response."""
         return len(self._pending)
 
     def fail(self, error: BaseException) -> None:
@@ -196,32 +204,35 @@ class Connection:
         self._out.clear()
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
+        # Taken out first: a done callback may send on a new connection, or call fail again.
         pending, self._pending = self._pending, deque()
         for request in pending:
             if not request.future.done():
-                lost = DisconnectedError(f"the connection to {self.address} broke: {error or type(error).__name__}")
+                lost = DisconnectedError(f"connection to {self.address} lost: {error or type(error).__name__}")
                 lost.__cause__ = error
                 request.future.set_exception(lost)
-                request.future.exception()  # marks it as retrieved: a request that is not awaited is no warning
+                request.future.exception()  # marks it as retrieved: asyncio warns about exceptions nothing awaited
 
     # Requests
 
     def version_of(self, name: str, highest: int | None = None) -> int:
-        """The newest version of an API both sides speak; UnsupportedVersionError when there is none."""
+        """The newest version of an API that both sides support; UnsupportedVersionError when there is none."""
         api = BY_NAME[name]
         first, last = self.versions.get(api.key, (0, -1))
         version = min(last, api.versions[1] if highest is None else highest)
         if version < max(first, api.versions[0]):
-            raise error_for(ErrorCode.UNSUPPORTED_VERSION, f"{self.address} does not speak {name} as this needs it")
+            raise error_for(
+                ErrorCode.UNSUPPORTED_VERSION, f"{self.address} supports no version of {name} that this client needs"
+            )
         return version
 
     def request(
         self, request: Any, version: int | None = None, *, timeout_s: float | None = None
     ) -> asyncio.Future[Any]:
-        """Send a request now; the future is its answer, a DisconnectedError or a KafkaTimeoutError.
+        """Send a request now; the future is its response, a DisconnectedError or a KafkaTimeoutError.
 
-        Versions are the newest of both sides unless one is given. A request that times out costs the connection:
-        answers come in order, so all behind it would wait too.
+        Versions are the newest of both sides unless one is given. A request that times out closes the connection:
+        responses arrive in order, so all behind it would wait too.
         """
         name = type(request).__name__.removesuffix("Request")
         api = BY_NAME[name]
@@ -233,7 +244,7 @@ class Connection:
     def send(
         self, api: Api, version: int, pieces: list[Any], timeout_s: float | None = None, *, answered: bool = True
     ) -> asyncio.Future[Any]:
-        """As `request`, for a body already encoded; without an answer the future is done when all is handed over."""
+        """As `request`, for an encoded body; with `answered=False` (acks=0) the future is done at once."""
         future: asyncio.Future[Any] = self._loop.create_future()
         if self.closed is not None:
             future.set_exception(DisconnectedError(f"the connection to {self.address} is closed: {self.closed}"))
@@ -256,13 +267,15 @@ class Connection:
         return future
 
     async def drained(self) -> None:
-        """Wait while more is waiting to be written than a socket should hold."""
+        """Wait while more than _PAUSE_WRITING_BYTES wait to be written."""
         while self._out_bytes > _PAUSE_WRITING_BYTES and self.closed is None:
             if self._drained is None or self._drained.done():
                 self._drained = self._loop.create_future()
-            await asyncio.shield(self._drained)
+            await asyncio.shield(self._drained)  # several callers share the future: one that is cancelled keeps it
 
     def _expire(self) -> None:
+        # One timer for all requests, set for the earliest deadline: most are answered before it, and a timer per
+        # request would cost more than the request.
         self._expiry = None
         now = self._loop.time()
         late = min((request.deadline for request in self._pending if not request.future.done()), default=None)
@@ -270,14 +283,15 @@ class Connection:
             return
         if late <= now:
             first = next(request for request in self._pending if request.deadline <= now and not request.future.done())
-            words = f"{self.address} did not answer {first.api.name} in time"
+            reason = f"{self.address} did not answer {first.api.name} in time"
+            # Those that are late get the timeout; the others behind them fail as disconnected, and may be retried.
             for request in self._pending:
                 if request.deadline <= now and not request.future.done():
                     request.future.set_exception(
                         KafkaTimeoutError(f"{self.address} did not answer {request.api.name} in time")
                     )
                     request.future.exception()
-            self.fail(KafkaTimeoutError(words))
+            self.fail(KafkaTimeoutError(reason))
             return
         self._expiry = self._loop.call_at(late, self._expire)
 
@@ -299,10 +313,11 @@ class Connection:
         if small:
             self._out.append(memoryview(b"".join(small)))
         self._out_bytes += sum(map(len, pieces))
+        # At once, not when the loop says so: the socket nearly always takes it, which saves a turn.
         if not self._writing:
-            self._writable()
+            self._on_writable()
 
-    def _writable(self) -> None:
+    def _on_writable(self) -> None:
         out, sock = self._out, self._socket
         if sock is None or self.closed is not None:
             return
@@ -328,11 +343,11 @@ class Connection:
         if bool(out) != self._writing:
             self._writing = bool(out)
             if out:
-                self._loop.add_writer(sock, self._writable)
+                self._loop.add_writer(sock, self._on_writable)
             else:
                 self._loop.remove_writer(sock)
 
-    def _readable(self) -> None:
+    def _on_readable(self) -> None:
         sock = self._socket
         for _ in range(_READS_PER_TURN):
             if sock is None or self.closed is not None:
@@ -351,86 +366,91 @@ class Connection:
             if not self._received_any:
                 self._received_any = True
                 if room[:2] == _TLS_ALERT:
-                    self.fail(RemoteProtocolError("it speaks TLS: security.protocol=SSL is needed here"))
+                    self.fail(RemoteProtocolError("the listener expects TLS: set security.protocol=SSL"))
                     return
-            self.took(count)
+            self.feed(count)
+            # A short read emptied the socket: another recv would only return EAGAIN.
             if count < len(room):
                 break
         if sock is not None and self.closed is None:
-            self._gather(sock, self._lacking)
+            self._set_low_watermark(sock, self._awaited_bytes)
 
     @property
-    def _lacking(self) -> int:
-        """Bytes to wait for: those of a large answer under way, else any."""
+    def _awaited_bytes(self) -> int:
+        """Bytes to wait for: the rest of a large response under way, else 1."""
         return max(min(self.frames.lacking, _PIECE_BYTES), 1)
 
-    def _gather(self, sock: socket.socket, count: int) -> None:
-        """Have the kernel tell of new bytes when there are `count` of them, or the connection ends.
+    def _set_low_watermark(self, sock: socket.socket, count: int) -> None:
+        """Wake the loop only when `count` bytes have arrived, or the connection ended (SO_RCVLOWAT).
 
-        What has come is acknowledged at once then: a broker whose send buffer is full waits for that, and the kernel
-        is in no hurry when it has little to acknowledge.
+        Acknowledges what has arrived at once: a broker whose send buffer is full waits for that, and the kernel delays
+        ACKs of small amounts.
         """
-        with contextlib.suppress(OSError):  # it is only thrift
-            if count != self._gathers:
-                self._gathers = count
+        with contextlib.suppress(OSError):  # an optimization: without it the loop is woken more often
+            if count != self._low_watermark:
+                self._low_watermark = count
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
             if count > 1 and _QUICKACK is not None:
                 sock.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
 
-    def take_in(self) -> None:
-        """Have the kernel take in the next answer while the loop is busy, if it is likely to be large.
+    def receive_ahead(self) -> None:
+        """Let the kernel receive the next response while the loop is busy, if it is likely to be large.
 
-        As long as it waits for many bytes it acknowledges those that come, and the broker does not wait until they
-        are read. When the loop turns, any byte is news again: an answer may be small.
+        While SO_RCVLOWAT is high the kernel acknowledges bytes as they arrive, and the broker does not wait until they
+        are read. At the next turn of the loop any byte wakes it again: the response may be small.
         """
-        if self._flows and self._gathers == 1 and self._socket is not None and self.closed is None:
-            self._gather(self._socket, _PIECE_BYTES)
-            self._loop.call_soon(self._took_in)
+        if self._expect_large and self._low_watermark == 1 and self._socket is not None and self.closed is None:
+            self._set_low_watermark(self._socket, _PIECE_BYTES)
+            self._loop.call_soon(self._end_receive_ahead)
 
-    def _took_in(self) -> None:
+    def _end_receive_ahead(self) -> None:
         if self._socket is not None and self.closed is None:
-            self._gather(self._socket, self._lacking)
+            self._set_low_watermark(self._socket, self._awaited_bytes)
 
-    def took(self, count: int) -> None:
-        """So many bytes were put into the reader's room."""
+    def feed(self, count: int) -> None:
+        """Handle `count` bytes that were received into the buffer of `frames`."""
         try:
             for answer in self.frames.receive(count):
-                self._answered(answer)
+                self._handle_response(answer)
         except ProtocolError as error:
             self.fail(error)
 
-    def _answered(self, answer: memoryview) -> None:
+    def _handle_response(self, answer: memoryview) -> None:
         if not self._pending:
             raise RemoteProtocolError(f"{self.address} sends a response without a request")
         pending = self._pending.popleft()
         self._traffic.answered(len(answer) + 4, self._loop.time() - pending.sent)
-        self._flows = len(answer) >= _FLOW_BYTES
+        self._expect_large = len(answer) >= _FLOW_BYTES
         number = int.from_bytes(answer[:4], "big")
         if number != pending.correlation_id:
+            # Put back, so that `fail` reports the error to it as well.
             self._pending.appendleft(pending)
             raise RemoteProtocolError(f"{self.address} answers request {number}, not {pending.correlation_id}")
-        if pending.future.done():
+        if pending.future.done():  # cancelled by its caller; the response still had to be taken off the line
             return
         try:
             _, start = decode_response_header(answer, pending.api.key, pending.version)
-            response, _ = self._decoded(pending, answer, start)
+            response, _ = self._decode_response(pending, answer, start)
         except ProtocolError:
             self._pending.appendleft(pending)
             raise
         throttle_ms = getattr(response, "throttle_time_ms", 0)
+        # KIP-219: the broker answers at once and mutes the connection; the client is to wait as long.
         if throttle_ms > 0:
-            self.throttled_until = self._loop.time() + min(throttle_ms, 60_000) / 1000
+            self.throttled_until = self._loop.time() + min(throttle_ms, _THROTTLE_MS_MAX) / 1000
         pending.future.set_result(response)
 
     @staticmethod
-    def _decoded(pending: Pending, answer: memoryview, start: int) -> tuple[Any, int]:
-        if pending.api.key == 18 and pending.version and bytes(answer[start : start + 2]) == b"\x00\x23":
-            return decode(pending.api.response, 0, answer, start)  # a refusal of ApiVersions comes as version 0
+    def _decode_response(pending: Pending, answer: memoryview, start: int) -> tuple[Any, int]:
+        # KIP-511: a broker that does not support the version of ApiVersions answers in version 0.
+        is_versions = pending.api.key == _API_VERSIONS_KEY and pending.version
+        if is_versions and answer[start : start + 2] == _UNSUPPORTED_VERSION:
+            return decode(pending.api.response, 0, answer, start)
         return decode(pending.api.response, pending.version, answer, start)
 
 
 class _TlsProtocol(asyncio.BufferedProtocol):
-    """What asyncio's transport calls, handed on to the connection."""
+    """The protocol of asyncio's TLS transport, passed on to the connection."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -443,7 +463,7 @@ class _TlsProtocol(asyncio.BufferedProtocol):
         return self._connection.frames.room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._connection.took(nbytes)
+        self._connection.feed(nbytes)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connection.fail(exc or DisconnectedError(f"{self._connection.address} closed the connection"))

@@ -1,28 +1,28 @@
-"""Every way the client says no; what a broker refused keeps the broker's error code.
+"""The errors of the client; an error that a broker sent keeps the broker's error code.
 
 KafkaError(KlammError)                  code, message, retriable
-├─ RetriableError                       the same may succeed later; the client has tried as long as it was allowed to
-│  ├─ KafkaTimeoutError (TimeoutError)  the time ran out
+├─ RetriableError                       the same call may succeed later; the client has retried until its timeout
+│  ├─ KafkaTimeoutError (TimeoutError)  a timeout passed
 │  │  └─ BufferFullError                buffer.memory stayed full for max.block.ms
-│  ├─ DisconnectedError                 a connection broke
+│  ├─ DisconnectedError                 a connection was lost
 │  │  └─ BrokersUnreachableError        no broker answers
 │  ├─ UnknownTopicOrPartitionError
 │  └─ NotLeaderError, CoordinatorError
 ├─ AuthorizationError                   TopicAuthorizationError, GroupAuthorizationError, ClusterAuthorizationError,
 │                                       TransactionalIdAuthorizationError
 ├─ AuthenticationError
-├─ FencedError                          another took this one's place; it can only be closed
+├─ FencedError                          another client with the same id has replaced this one; it can only be closed
 │  └─ ProducerFencedError, FencedInstanceIdError, FencedMemberError
 ├─ TransactionError                     InvalidTransactionStateError, TransactionAbortableError
-├─ OutOfOrderSequenceError              records may have been lost between two that were stored
+├─ OutOfOrderSequenceError              the broker misses records of this producer
 ├─ OffsetOutOfRangeError, NoOffsetError
-├─ CommitFailedError                    the group went on without this member
+├─ CommitFailedError                    the group rebalanced and this member lost its partitions
 ├─ RecordTooLargeError
 ├─ RecordError                          a record cannot be read; it has its topic_partition, offset and bytes
 │  └─ SerializationError, CorruptRecordError
 ├─ TopicAlreadyExistsError, GroupNotFoundError, GroupNotEmptyError, UnsupportedVersionError, InvalidRequestError
-├─ IllegalStateError                    asked at the wrong time: closed, not subscribed, no transaction
-└─ SomeFailed                           an operation on several things failed for some; `failures` says which
+├─ IllegalStateError                    called at the wrong time: closed, not subscribed, no transaction
+└─ SomeFailed                           an operation on several items failed for some; `failures` has them
 """
 
 from collections.abc import Hashable, Mapping
@@ -76,36 +76,36 @@ __all__ = [
 
 
 class KafkaError(KlammError):
-    """A refusal, by the broker or on its behalf."""
+    """An error that a broker sent, or that the client raises in its place."""
 
     detail: str | None = None
-    """The sentence without the error's name and the item it is about; the broker's own where it sent one."""
+    """The message without the error's name and the item it is about; the broker's own where it sent one."""
     item: Any = None
     """Which item of a request failed, when the request was about items: a topic, a partition, a group."""
 
     @property
     def retriable(self) -> bool:
-        """Whether the same may succeed later."""
+        """Whether the same call may succeed later."""
         return isinstance(self, RetriableError) or self.code.retriable
 
 
 class RetriableError(KafkaError):
-    """May succeed later; the client has already tried as long as its settings allow."""
+    """May succeed later; the client has already retried until its timeout."""
 
 
 class KafkaTimeoutError(RetriableError, TimeoutError):
-    """The time ran out before an answer came."""
+    """A timeout passed before a response arrived."""
 
     def __init__(self, message: str = "", code: ErrorCode = ErrorCode.REQUEST_TIMED_OUT) -> None:
         super().__init__(code, message)
 
 
 class BufferFullError(KafkaTimeoutError):
-    """buffer.memory was full and stayed full."""
+    """buffer.memory stayed full for max.block.ms."""
 
 
 class DisconnectedError(RetriableError):
-    """The connection to a broker broke while a request was under way."""
+    """The connection to a broker was lost while a request was in flight."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(ErrorCode.NETWORK_EXCEPTION, message)
@@ -115,11 +115,11 @@ class BrokersUnreachableError(DisconnectedError):
     """None of the known addresses answers."""
 
     hopeless = False
-    """Whether something answered at every address, but no broker, or not one that is believed."""
+    """Whether every address answered, but not with Kafka's protocol or without valid TLS: waiting cannot help."""
 
 
 class UnknownTopicOrPartitionError(RetriableError):
-    """The broker knows no such topic or partition (yet)."""
+    """The topic or partition does not exist, or is not in the broker's metadata yet."""
 
 
 class NotLeaderError(RetriableError):
@@ -127,11 +127,11 @@ class NotLeaderError(RetriableError):
 
 
 class CoordinatorError(RetriableError):
-    """The group's or transaction's coordinator is elsewhere or not ready."""
+    """The coordinator of the group or transaction moved or is loading."""
 
 
 class AuthorizationError(KafkaError):
-    """The principal may not do this."""
+    """The principal is not authorized."""
 
 
 class TopicAuthorizationError(AuthorizationError):
@@ -151,15 +151,15 @@ class TransactionalIdAuthorizationError(AuthorizationError):
 
 
 class AuthenticationError(KafkaError):
-    """The broker does not believe who this is."""
+    """Authentication failed."""
 
 
 class FencedError(KafkaError):
-    """Another took this one's place; close it."""
+    """Another client with the same id has replaced this one; close it."""
 
 
 class ProducerFencedError(FencedError):
-    """A newer producer with the same transactional id is at work."""
+    """A newer producer with the same transactional id exists."""
 
 
 class FencedInstanceIdError(FencedError):
@@ -167,15 +167,15 @@ class FencedInstanceIdError(FencedError):
 
 
 class FencedMemberError(FencedError):
-    """The group has given this member up."""
+    """The coordinator has removed this member from the group."""
 
 
 class TransactionError(KafkaError):
-    """A transaction cannot go on this way."""
+    """The transaction cannot continue."""
 
 
 class InvalidTransactionStateError(TransactionError):
-    """Asked at the wrong point of a transaction."""
+    """The call is not allowed in this state of the transaction."""
 
 
 class TransactionAbortableError(TransactionError):
@@ -183,19 +183,19 @@ class TransactionAbortableError(TransactionError):
 
 
 class OutOfOrderSequenceError(KafkaError):
-    """The broker missed records of this producer."""
+    """The broker misses records of this producer between two that it got."""
 
 
 class OffsetOutOfRangeError(KafkaError):
-    """The offset is not in the log, and auto.offset.reset says not to guess."""
+    """The offset is not in the log, and auto.offset.reset is none."""
 
 
 class NoOffsetError(KafkaError):
-    """Nothing is committed for the partition, and auto.offset.reset says not to guess."""
+    """The partition has no committed offset, and auto.offset.reset is none."""
 
 
 class CommitFailedError(KafkaError):
-    """The group has rebalanced: the partitions belong to others, the offsets were not stored."""
+    """The group has rebalanced: other members own the partitions, and the offsets were not committed."""
 
 
 class RecordTooLargeError(KafkaError):
@@ -205,44 +205,44 @@ class RecordTooLargeError(KafkaError):
 class RecordError(KafkaError):
     """A record that cannot be read, or written.
 
-    What a consumer raises says which one: `consumer.seek(error.topic_partition, error.next_offset)` goes on behind it,
-    and on.error=skip does so by itself. All of it is None where no record was read, as in a producer.
+    A consumer's error has the record's partition and offset: `consumer.seek(error.topic_partition, error.next_offset)`
+    continues behind it, as on.error=skip does. A producer's error has None for all of them.
     """
 
     topic_partition: TopicPartition | None = None
     offset: int | None = None
     """The offset of the record, or the first one of a batch that cannot be read."""
     next_offset: int | None = None
-    """Where reading can go on."""
+    """The offset at which reading can continue."""
     key: bytes | None = None
     value: bytes | None = None
-    """Key and value as they came, where they could be told apart."""
+    """Key and value as bytes, where the record could be decoded."""
     data: bytes | None = None
     """The bytes of a batch that cannot be read."""
 
     def locate(self, where: TopicPartition, offset: int, next_offset: int) -> Self:
-        """Say which record it is."""
+        """Set the partition and the offsets."""
         self.topic_partition, self.offset, self.next_offset = where, offset, next_offset
         return self
 
 
 class SerializationError(RecordError):
-    """A serializer or deserializer failed; `__cause__` is what it raised."""
+    """A serializer or deserializer failed; `__cause__` is its exception."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)
 
 
 class CorruptRecordError(RecordError):
-    """A broker sent bytes that are no records."""
+    """A broker sent bytes that cannot be decoded as records."""
 
 
 class TopicAlreadyExistsError(KafkaError):
-    """There is a topic of that name."""
+    """A topic of that name exists."""
 
 
 class GroupNotFoundError(KafkaError):
-    """There is no such group."""
+    """The group does not exist."""
 
 
 class GroupNotEmptyError(KafkaError):
@@ -250,24 +250,24 @@ class GroupNotEmptyError(KafkaError):
 
 
 class UnsupportedVersionError(KafkaError):
-    """The broker does not speak what is needed."""
+    """The broker does not support the API or version that is needed."""
 
 
 class InvalidRequestError(KafkaError):
-    """The request cannot be honoured as it is."""
+    """The request is not valid."""
 
 
 class IllegalStateError(KafkaError):
-    """Asked at the wrong time."""
+    """The call is not allowed in this state of the client."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID_REQUEST, message)
 
 
 class SomeFailed(KafkaError):
-    """An operation on several things failed for some of them.
+    """An operation on several items failed for some of them.
 
-    `failures` has an error for each that failed, `results` the rest; code and message are the first failure's.
+    `failures` has the error of every item that failed, `results` the rest; code and message are the first failure's.
     """
 
     def __init__(self, failures: Mapping[Any, KafkaError], results: Mapping[Any, Any]) -> None:
@@ -295,6 +295,7 @@ _KINDS: dict[ErrorCode, type[KafkaError]] = {
     ErrorCode.UNSUPPORTED_SASL_MECHANISM: AuthenticationError,
     ErrorCode.ILLEGAL_SASL_STATE: AuthenticationError,
     ErrorCode.PRODUCER_FENCED: ProducerFencedError,
+    # Brokers before 2.7 answer it for a fenced producer (KIP-588).
     ErrorCode.INVALID_PRODUCER_EPOCH: ProducerFencedError,
     ErrorCode.FENCED_INSTANCE_ID: FencedInstanceIdError,
     ErrorCode.FENCED_MEMBER_EPOCH: FencedMemberError,
@@ -305,6 +306,7 @@ _KINDS: dict[ErrorCode, type[KafkaError]] = {
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: OutOfOrderSequenceError,
     ErrorCode.UNKNOWN_PRODUCER_ID: OutOfOrderSequenceError,
     ErrorCode.OFFSET_OUT_OF_RANGE: OffsetOutOfRangeError,
+    # Callers meet these four with commits only: memberships handle them by rejoining.
     ErrorCode.ILLEGAL_GENERATION: CommitFailedError,
     ErrorCode.UNKNOWN_MEMBER_ID: CommitFailedError,
     ErrorCode.STALE_MEMBER_EPOCH: CommitFailedError,
@@ -322,7 +324,7 @@ _KINDS: dict[ErrorCode, type[KafkaError]] = {
 
 
 def code_of(number: int) -> ErrorCode:
-    """The code a broker sent; one unknown to this client is UNKNOWN_SERVER_ERROR."""
+    """The code a broker sent; UNKNOWN_SERVER_ERROR for a number of a later Kafka version."""
     try:
         return ErrorCode(number)
     except ValueError:
@@ -332,14 +334,15 @@ def code_of(number: int) -> ErrorCode:
 def error_for(number: int, message: str | None = None) -> KafkaError:
     """The exception for an error code of a broker."""
     code = code_of(number)
-    words = f"{code.name}: {message or code.text}"
+    text = f"{code.name}: {message or code.text}"
     error: KafkaError
+    # These two have constructors of their own, since the client raises them without a response too.
     if code is ErrorCode.REQUEST_TIMED_OUT:
-        error = KafkaTimeoutError(words)
+        error = KafkaTimeoutError(text)
     elif code is ErrorCode.NETWORK_EXCEPTION:
-        error = DisconnectedError(words)
+        error = DisconnectedError(text)
     else:
-        error = _KINDS.get(code, RetriableError if code.retriable else KafkaError)(code, words)
+        error = _KINDS.get(code, RetriableError if code.retriable else KafkaError)(code, text)
     error.detail = message or code.text
     return error
 
@@ -351,7 +354,7 @@ def raise_for(number: int, message: str | None = None) -> None:
 
 
 def settle(failures: Mapping[Hashable, KafkaError], results: Mapping[Any, Any]) -> None:
-    """Raise when anything failed: the error itself when one thing was asked for, SomeFailed otherwise."""
+    """Raise if any item failed: its error when it was the only item, SomeFailed otherwise."""
     if not failures:
         return
     if len(failures) == 1 and not results:

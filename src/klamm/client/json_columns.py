@@ -1,7 +1,7 @@
-"""JSON values as typed columns: what `read_topic(value="json")` makes of a table of bytes.
+"""JSON values as typed columns, for `read_topic(value="json")`.
 
-Arrow's own reader parses all values at once and finds their types. Only when it cannot, values are looked at one by one
-to find those that are no JSON.
+Arrow's own reader parses all values at once and infers their types. Only when it fails, values are parsed one by one to
+find those that are no JSON.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 FORMS: Final = ("bytes", "str", "json")
-"""What values can be read as."""
+"""The forms that values can be read as."""
 _BLOCK_BYTES: Final = 1 << 30
-"""Types are found in blocks of this size; Arrow's limit is twice that."""
+"""Arrow infers types per block; its limit is twice this size."""
 
 
 async def read_values(table: pa.Table, form: str, on_error: Any) -> pa.Table:
-    """The same rows with typed values, without those that cannot be read, with which `on_error` deals."""
+    """The same rows with typed values; rows that cannot be read are passed to `on_error` and left out."""
     if form == "bytes":
         return table
     read = _texts if form == "str" else _fields
@@ -33,18 +33,17 @@ async def read_values(table: pa.Table, form: str, on_error: Any) -> pa.Table:
     except _NotReadError:
         kept = [True] * table.num_rows
         for row in _unreadable(table["value"], form):
-            await _pass_over(_error(table, row, form), on_error)
+            await _handle_error(_error(table, row, form), on_error)
             kept[row] = False
     try:
         return read(table.filter(kept))
     except _NotReadError as error:
-        raise SerializationError(
-            f'the values have no common type: {error}; value="str" reads them as text, one type for all'
-        ) from error
+        # Every value is JSON by itself: the same field is a number in one and text in another.
+        raise SerializationError(f'the values have no common type: {error}; value="str" reads them as text') from error
 
 
 class _NotReadError(Exception):
-    """Arrow does not understand the values."""
+    """Arrow cannot parse the values."""
 
 
 def _texts(table: pa.Table) -> pa.Table:
@@ -58,7 +57,7 @@ def _texts(table: pa.Table) -> pa.Table:
 
 
 def _fields(table: pa.Table) -> pa.Table:
-    """Columns for the fields of objects where the value was; other values stay one column."""
+    """One column per field of the objects, in place of the value; values that are no objects stay one column."""
     parsed = _parsed(table)
     place = table.schema.get_field_index("value")
     columns: list[tuple[str, Any]] = [(name, table[name]) for name in table.schema.names if name != "value"]
@@ -69,7 +68,7 @@ def _fields(table: pa.Table) -> pa.Table:
 
 
 def _spread(parsed: pa.ChunkedArray, taken: set[str]) -> Iterable[tuple[str, Any]]:
-    """The fields of structs by their names; one of a record's own column has `value.` before it."""
+    """The fields of structs by name; a name that is also a column of the record gets the prefix `value.`."""
     import pyarrow as pa  # noqa: PLC0415
 
     if not pa.types.is_struct(parsed.type) or not parsed.type.num_fields:
@@ -82,30 +81,31 @@ def _spread(parsed: pa.ChunkedArray, taken: set[str]) -> Iterable[tuple[str, Any
 
 
 def _parsed(table: pa.Table) -> pa.ChunkedArray:
-    """One column of what the values mean; null where there is no value."""
+    """One column of parsed values; null where there is no value."""
     import pyarrow as pa  # noqa: PLC0415
     from pyarrow import json as arrow_json  # noqa: PLC0415
 
     if not table.num_rows:
         return pa.chunked_array([], pa.null())
-    # A line end in JSON is space between its words, so that a value can be made one line.
+    # Arrow reads one document per line. In JSON a line end is white space between tokens, never part of a text.
     lines = b"\n".join(
         b'{"value":%b}' % (b"null" if value is None else value.replace(b"\n", b" ").replace(b"\r", b" "))
         for value in table["value"].to_pylist()
     )
     options = arrow_json.ReadOptions(block_size=min(len(lines) + 1, _BLOCK_BYTES))
     try:
-        lines.decode()  # Arrow does not look whether texts are UTF-8
+        lines.decode()  # Arrow does not check that texts are UTF-8
         parsed = arrow_json.read_json(pa.BufferReader(lines), read_options=options)
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         raise _NotReadError(str(error)) from error
     if parsed.num_rows != table.num_rows or parsed.schema.names != ["value"]:
-        raise _NotReadError("a value is more than one")  # such as 1,"other":2, which is no JSON by itself
+        # A value such as 1,"other":2 is no JSON, but becomes a valid line within {"value":...}.
+        raise _NotReadError("a value contains more than one JSON value")
     return parsed["value"]
 
 
 def _unreadable(values: pa.ChunkedArray, form: str) -> list[int]:
-    """The rows whose values are not what they should be."""
+    """The rows whose values do not have the form."""
     rows = []
     for row, value in enumerate(values.to_pylist()):
         try:
@@ -117,6 +117,7 @@ def _unreadable(values: pa.ChunkedArray, form: str) -> list[int]:
 
 
 def _read(value: bytes, form: str) -> Any:
+    # NaN and Infinity: Python's parser accepts them, JSON and Arrow do not.
     return value.decode() if form == "str" else json.loads(value.decode(), parse_constant=_refuse)
 
 
@@ -138,7 +139,7 @@ def _error(table: pa.Table, row: int, form: str) -> SerializationError:
     raise AssertionError(f"row {row} can be read")
 
 
-async def _pass_over(error: SerializationError, on_error: Any) -> None:
+async def _handle_error(error: SerializationError, on_error: Any) -> None:
     if on_error == "raise":
         raise error
     if on_error != "skip":

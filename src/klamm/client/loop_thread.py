@@ -1,7 +1,7 @@
-"""The one thread of the blocking faces: an event loop for all blocking clients of the process.
+"""The event-loop thread that all blocking clients of a process share, and their base class.
 
-It starts with the first of them and ends with the last, but not while a caller waits for it. After a fork the child
-begins with a thread of its own; clients made before it are the parent's. A `BlockingFace` is what they have in common.
+It starts with the first client and ends with the last, but not while a caller waits for it. After a fork the child
+starts a thread of its own; clients created before belong to the parent.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ T = TypeVar("T")
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """A loop that also connects at exit, when a pool starts no more threads to look up addresses in."""
+    """A loop that can connect at interpreter exit, when an executor starts no more threads for getaddrinfo."""
 
     def run_in_executor(  # type: ignore[override] # typeshed's TypeVarTuple says the same
         self, executor: Any, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
-        """Call a function in a thread, or here when the interpreter has ended its threads."""
+        """Call a function in a thread, or in this one when the interpreter is shutting down."""
         try:
             return super().run_in_executor(executor, func, *args)
         except RuntimeError:
+            # "cannot schedule new futures after interpreter shutdown"; before that it is another error.
             if threading.main_thread().is_alive():
                 raise
         done: asyncio.Future[T] = self.create_future()
@@ -45,6 +46,7 @@ class LoopThread:
     def __init__(self) -> None:
         self.loop = _Loop()
         self.users = 0
+        # A daemon: a program that does not close its client must end. `at_exit` delivers records before that.
         self._thread = threading.Thread(target=self._main, name="klamm-client", daemon=True)
         self._thread.start()
 
@@ -65,18 +67,18 @@ class LoopThread:
             raise
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Have a coroutine run; RuntimeError in this thread, which would wait for itself."""
+        """Schedule a coroutine; RuntimeError when called on this thread, which would wait for itself."""
         try:
-            self.refuse_itself()
+            self.check_caller()
         except RuntimeError:
-            work.close()
+            work.close()  # or Python warns that it was never awaited
             raise
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
-    def refuse_itself(self) -> None:
-        """RuntimeError when called in this thread, which would wait for itself."""
+    def check_caller(self) -> None:
+        """RuntimeError when called on this thread, which would wait for itself."""
         if threading.current_thread() is self._thread:
-            raise RuntimeError("a blocking client cannot be used from its own callbacks' loop; use the async one there")
+            raise RuntimeError("a blocking client cannot be used on its own event-loop thread; use the async client")
 
     def stop(self) -> None:
         """End the loop and the thread."""
@@ -90,8 +92,8 @@ _shared: LoopThread | None = None
 
 
 def acquire() -> LoopThread:
-    """The process's loop thread, one user more."""
-    global _shared  # noqa: PLW0603 - one per process is the point
+    """The shared thread, with one user more; started for the first."""
+    global _shared  # noqa: PLW0603 - one per process
     with _lock:
         if _shared is None:
             _shared = LoopThread()
@@ -99,8 +101,8 @@ def acquire() -> LoopThread:
         return _shared
 
 
-def hold(thread: LoopThread) -> bool:
-    """One user more of a thread; False when it has ended."""
+def retain(thread: LoopThread) -> bool:
+    """Add a user to a thread; False when it has ended."""
     with _lock:
         if thread.users:
             thread.users += 1
@@ -108,7 +110,7 @@ def hold(thread: LoopThread) -> bool:
 
 
 def release(thread: LoopThread) -> None:
-    """One user less; the last one ends it."""
+    """Remove a user; the thread ends with the last one."""
     global _shared  # noqa: PLW0603
     with _lock:
         thread.users -= 1
@@ -116,32 +118,33 @@ def release(thread: LoopThread) -> None:
             return
         if _shared is thread:
             _shared = None
-    thread.stop()
+    thread.stop()  # outside of the lock: it joins the thread, whose callbacks may acquire
 
 
-class Lived(Protocol):
-    """Something asynchronous that is started and closed."""
+class AsyncClient(Protocol):
+    """An asynchronous client: started and closed on the event loop."""
 
     async def start(self) -> Any:
-        """Begin."""
+        """Connect."""
 
     async def close(self) -> None:
-        """Leave."""
+        """Disconnect."""
 
 
-class BlockingFace:
-    """Something asynchronous for code without an event loop: it lives on the loop's thread until `close`."""
+class BlockingClient:
+    """An asynchronous client for code without an event loop: it runs on the shared thread until `close`."""
 
-    def __init__(self, lived: Lived, name: str) -> None:
-        self._lived = lived
+    def __init__(self, client: AsyncClient, name: str) -> None:
+        self._client = client
         self._name = name
         self._leaving = False
         self._gone = f"the {name} is closed"
         self._thread: LoopThread | None = acquire()
+        # Hooks of clients that were collected are dropped here, so that the list stays as long as there are clients.
         _fork_hooks[:] = [hook for hook in _fork_hooks if hook() is not None]
-        _fork_hooks.append(weakref.WeakMethod(self._orphan))
+        _fork_hooks.append(weakref.WeakMethod(self._disown))
         try:
-            self._run(lived.start())
+            self._run(client.start())
         except BaseException as error:
             self.__exit__(type(error), error)
             raise
@@ -153,13 +156,14 @@ class BlockingFace:
         self.close()
 
     def close(self) -> None:
-        """Leave."""
-        self._leave(self._lived.close)
+        """Close the client and release the thread."""
+        self._leave(self._client.close)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine of the loop's thread, which does not end before."""
+        """The result of a coroutine on the shared thread, which does not end before it."""
+        # A local: another thread may close this client meanwhile and set the attribute to None.
         thread = self._thread
-        if thread is None or not hold(thread):
+        if thread is None or not retain(thread):
             work.close()
             raise IllegalStateError(self._gone)
         try:
@@ -171,11 +175,11 @@ class BlockingFace:
         return thread.run(work)
 
     def _leave(self, closing: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """The end, whatever becomes of `closing`; a second time, from whichever thread, is none."""
+        """Run `closing` and release the thread, also when it raises; a second call, from any thread, does nothing."""
         thread = self._thread
         if thread is None:
             return
-        thread.refuse_itself()
+        thread.check_caller()
         with _lock:
             if self._leaving:
                 return
@@ -186,18 +190,18 @@ class BlockingFace:
             self._thread = None
             release(thread)
 
-    def _orphan(self) -> None:
+    def _disown(self) -> None:
         """Called in a forked child: the client belongs to the parent process."""
         self._thread = None
-        self._gone = f"the {self._name} was made before the process forked: make one in the child"
+        self._gone = f"the {self._name} was created before the process forked: create one in the child"
 
 
 _fork_hooks: list[weakref.WeakMethod[Callable[[], None]]] = []
-"""What to call in a forked child, for every face that is still referenced."""
+"""Called in a forked child, for every client that is still referenced."""
 
 
 def _after_fork() -> None:
-    """Reset the state in a forked child: its only thread neither runs the loop nor releases locks held by others."""
+    """Reset the state in a forked child: the loop's thread does not exist there, and a held lock stays held."""
     global _lock, _shared
     _lock, _shared = threading.Lock(), None
     for hook in _fork_hooks:

@@ -34,6 +34,7 @@ class LoopTimer:
         if self._stopped:
             return
         if self._timer is not None:
+            # The earlier call wins; the callback asks for a later one itself if it is still needed.
             if self._timer.when() <= when:
                 return
             self._timer.cancel()

@@ -1,7 +1,6 @@
-"""What a client has done so far, by Kafka's names for it; counted per request and batch, never per record.
+"""Metrics of a client by Kafka's names, counted per request and batch, never per record.
 
-Totals only grow while a client lives. `RateSampler` adds what they grow by a second, and `Reporter` calls
-statistics.callback with all of it.
+Totals only grow. `RateSampler` adds a rate to every total, and `Reporter` calls statistics.callback with both.
 """
 
 from __future__ import annotations
@@ -21,16 +20,17 @@ Metrics = dict[str, float]
 """Kafka's names of metrics to their values; times are milliseconds."""
 
 
+# The oldest of four samples is 30 to 40 s old, about Java's window (two samples of metrics.sample.window.ms, 30 s).
 _SAMPLE_S: Final = 10.0
 _SAMPLES: Final = 4
-_RATE_S_MIN: Final = 1.0
+_RATE_S_MIN: Final = 1.0  # a rate over a shorter time would be noise
 _TOTAL: Final = "-total"
 _PER_HOUR: Final = frozenset({"rebalance-total", "failed-rebalance-total"})
-"""What is too rare to be told by the second."""
+"""Rare events, which Kafka counts per hour."""
 
 
 class Traffic:
-    """Requests and answers over all connections of a client."""
+    """Requests and responses over all connections of a client."""
 
     __slots__ = (
         "bytes_in",
@@ -50,16 +50,16 @@ class Traffic:
         self.bytes_out = 0
         self.bytes_in = 0
         self.latency_s = 0.0
-        """Seconds from request to answer, over all answers."""
+        """Seconds from request to response, over all responses."""
         self.latency_max_s = 0.0
 
     def sent(self, size: int) -> None:
-        """A request of so many bytes was handed over."""
+        """Count a request of `size` bytes."""
         self.requests += 1
         self.bytes_out += size
 
     def answered(self, size: int, latency_s: float) -> None:
-        """An answer of so many bytes came, so long after its request."""
+        """Count a response of `size` bytes, `latency_s` after its request."""
         self.responses += 1
         self.bytes_in += size
         self.latency_s += latency_s
@@ -79,19 +79,19 @@ class Traffic:
 
 
 class SentRecords:
-    """What became of a producer's records."""
+    """Counts of a producer's records."""
 
     __slots__ = ("batches", "bytes", "errors", "records", "retries")
 
     def __init__(self) -> None:
         self.records = 0
-        """Records that are stored."""
+        """Records that were acknowledged."""
         self.batches = 0
         self.bytes = 0
         self.errors = 0
-        """Records that were given up."""
+        """Records that failed."""
         self.retries = 0
-        """Records that were sent once more."""
+        """Records that were sent again."""
 
     def metrics(self) -> Metrics:
         """A snapshot."""
@@ -105,13 +105,13 @@ class SentRecords:
 
 
 class FetchedRecords:
-    """What a consumer fetched and handed out."""
+    """Counts of what a consumer fetched and returned."""
 
     __slots__ = ("bytes", "fetches", "records")
 
     def __init__(self) -> None:
         self.records = 0
-        """Records handed out."""
+        """Records returned to the user."""
         self.fetches = 0
         self.bytes = 0
         """Bytes of batches that were fetched."""
@@ -126,7 +126,7 @@ class FetchedRecords:
 
 
 class CoordinatorWork:
-    """What a consumer did with its group's coordinator: commits, and rebalances from their start to the partitions."""
+    """Commits and rebalances of a consumer; a rebalance lasts from the join to the assignment."""
 
     __slots__ = (
         "_rebalance_began",
@@ -141,29 +141,29 @@ class CoordinatorWork:
 
     def __init__(self) -> None:
         self.commits = 0
-        """Commits that were stored."""
+        """Commits that succeeded."""
         self.commits_s = 0.0
         self.commits_max_s = 0.0
         self.rebalances = 0
-        """Rebalances after which this member had its partitions."""
+        """Rebalances that ended with an assignment."""
         self.rebalances_s = 0.0
         self.rebalances_max_s = 0.0
         self.failed_rebalances = 0
         self._rebalance_began: float | None = None
 
     def committed(self, latency_s: float) -> None:
-        """Offsets were stored, so long after they were sent."""
+        """Count a commit that took `latency_s`."""
         self.commits += 1
         self.commits_s += latency_s
         self.commits_max_s = max(self.commits_max_s, latency_s)
 
     def begin_rebalance(self) -> None:
-        """The member joins, or was told of another assignment; a second time before the end says nothing new."""
+        """Start the clock at a join or a new assignment; a second call before the end does nothing."""
         if self._rebalance_began is None:
             self._rebalance_began = time.monotonic()
 
     def end_rebalance(self) -> None:
-        """The member has the partitions it was given."""
+        """Count a rebalance that ended with an assignment."""
         if self._rebalance_began is not None:
             latency_s = time.monotonic() - self._rebalance_began
             self._rebalance_began = None
@@ -172,7 +172,7 @@ class CoordinatorWork:
             self.rebalances_max_s = max(self.rebalances_max_s, latency_s)
 
     def fail_rebalance(self) -> None:
-        """The member was refused, or lost its place on the way."""
+        """Count a rebalance that failed."""
         if self._rebalance_began is not None:
             self._rebalance_began = None
             self.failed_rebalances += 1
@@ -195,9 +195,9 @@ def _mean(total: float, count: int) -> float:
 
 
 class RateSampler:
-    """What each total grew by a second, over the last half minute.
+    """Rates of all totals per second, over the last half minute.
 
-    Totals are sampled on the client's loop, so that a rate is of now, whenever it was last asked for.
+    Totals are sampled on the client's loop, so that a rate does not depend on how often `snapshot` is called.
     """
 
     def __init__(self, collect: Callable[[], Metrics], clock: Callable[[], float] = time.monotonic) -> None:
@@ -208,11 +208,11 @@ class RateSampler:
         self.sample()
 
     def start(self) -> None:
-        """Sample now and then, until `stop`."""
+        """Sample every _SAMPLE_S, until `stop`."""
         self._timer = asyncio.get_running_loop().call_later(_SAMPLE_S, self._sample_again)
 
     def stop(self) -> None:
-        """Sample no more."""
+        """End the sampling."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -221,11 +221,11 @@ class RateSampler:
         self.sample()
 
     def sample(self) -> None:
-        """Remember the totals of now; the oldest are dropped."""
+        """Keep the current totals; the oldest are dropped."""
         self._samples.append((self._clock(), self._collect()))
 
     def snapshot(self) -> Metrics:
-        """All metrics with a rate beside each total; of a client younger than a second, what it did so far."""
+        """All metrics with a rate beside every total."""
         metrics = self._collect()
         since, before = self._samples[0]
         elapsed_s = max(self._clock() - since, _RATE_S_MIN)
@@ -254,13 +254,13 @@ class Reporter:
         self._timer = asyncio.get_running_loop().call_later(self._interval_s, self._report)
 
     def _report(self) -> None:
-        self._wait()
+        self._wait()  # first: a callback that raises must not end the reports
         try:
             self._callback({**self._labels, "time-ms": time.time_ns() // 1_000_000, **self._metrics()})
         except Exception as error:  # noqa: BLE001 - a user's function must not stop the client
             _log.warning("statistics.callback failed: %r", error)
 
     def stop(self) -> None:
-        """Report no more."""
+        """End the reports."""
         if self._timer is not None:
             self._timer.cancel()

@@ -1,8 +1,7 @@
-"""Bytes from values and values from bytes: what `key.serializer` and the like may be.
+"""Serializers and deserializers: the values of `key.serializer` and the like.
 
 A serializer is a function of the value, or an object with `serialize(topic, value)` (a deserializer: `deserialize`);
-the words bytes, str and json name the usual ones. None stays None: it is how a record says that it has no key, or that
-its key is to be deleted.
+the words bytes, str and json name the usual ones. None stays None: a null key is no key, a null value is a tombstone.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class SupportsSerialize(Protocol):
-    """A serializer that is an object, as of a schema registry's client."""
+    """A serializer that is an object, such as one of a schema registry's client."""
 
     def serialize(self, topic: str, value: Any, /) -> bytes | None:
         """The bytes of a value."""
@@ -29,13 +28,13 @@ class SupportsDeserialize(Protocol[T_co]):
     """A deserializer that is an object."""
 
     def deserialize(self, topic: str, data: bytes, /) -> T_co:
-        """What bytes mean."""
+        """The value of bytes."""
 
 
 Serializer = Callable[[Any], bytes | None] | SupportsSerialize | str
-"""What key.serializer and value.serializer may be; the words are bytes, str and json."""
+"""Values of key.serializer and value.serializer; the words are bytes, str and json."""
 Deserializer = Callable[[bytes], T] | SupportsDeserialize[T]
-"""What key.deserializer and value.deserializer may be, besides the words bytes, str and json."""
+"""Values of key.deserializer and value.deserializer, besides the words bytes, str and json."""
 
 Serialize = Callable[[str, Any], bytes | None]
 Deserialize = Callable[[str, bytes | None], Any]
@@ -66,18 +65,20 @@ _DESERIALIZERS: dict[str, Callable[[bytes], Any]] = {
 
 
 def serializer(given: Any, name: str) -> Serialize | None:
-    """What the setting `name` means; None leaves values as they are."""
+    """The function for the setting `name`; None leaves values as they are."""
     return _wrapped(given, name, "serialize", _SERIALIZERS)
 
 
 def deserializer(given: Any, name: str) -> Deserialize | None:
-    """What the setting `name` means; None leaves bytes as they are."""
+    """The function for the setting `name`; None leaves bytes as they are."""
     return _wrapped(given, name, "deserialize", _DESERIALIZERS)
 
 
 def _wrapped(given: Any, name: str, method: str, known: dict[str, Any]) -> Callable[[str, Any], Any] | None:
+    # No function at all for bytes: the send and poll loops test for None, which is cheaper than a call per record.
     if given is None or given is bytes:
         return None
+    # The type itself would turn b"x" into "b'x'".
     if given is str:
         given = "str"
     if isinstance(given, str):
@@ -85,6 +86,7 @@ def _wrapped(given: Any, name: str, method: str, known: dict[str, Any]) -> Calla
             raise ConfigError(f"{name}={given} is not known: write {', '.join(known)} or give a function")
         function = known[given]
         return _guarded(_without_topic(function), name)
+    # Before `callable`: serializers of schema registries are often both.
     if hasattr(given, method):
         return _guarded(getattr(given, method), name)
     if callable(given):
@@ -100,7 +102,7 @@ def _without_topic(function: Callable[[Any], Any]) -> Callable[[str, Any], Any]:
 
 
 def _guarded(function: Callable[[str, Any], Any], name: str) -> Callable[[str, Any], Any]:
-    """None passes by; what goes wrong says of which setting it was."""
+    """None stays None; an exception becomes a SerializationError that names the setting."""
 
     def call(topic: str, value: Any) -> Any:
         if value is None:

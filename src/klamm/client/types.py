@@ -1,4 +1,4 @@
-"""The values that cross the client's border: what users hand in and what they get back."""
+"""The value types of the client's public interface."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     K = TypeVar("K", default=Any)
     V = TypeVar("V", default=Any)
-else:  # defaults are for type checkers alone, so nothing else need be installed for them
+else:  # defaults (PEP 696) are for type checkers only, so that typing_extensions need not be installed
     from typing import TypeVar
 
     K = TypeVar("K")
@@ -29,17 +29,17 @@ __all__ = [
 ]
 
 Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
-"""Headers as users write them: pairs, or a mapping when no name comes twice."""
+"""Headers: pairs, or a mapping when no name occurs twice."""
 
 
 class Record(NamedTuple, Generic[K, V]):
-    """One record as a consumer sees it; `key` and `value` are bytes unless deserializers made something of them."""
+    """One consumed record; `key` and `value` are bytes, or what the deserializers returned."""
 
     topic: str
     partition: int
     offset: int
     timestamp: int
-    """Milliseconds since the epoch; `timestamp_type` says whose clock."""
+    """Milliseconds since the epoch, by the clock of `timestamp_type`."""
     key: K
     value: V
     headers: tuple[tuple[str, bytes | None], ...] = ()
@@ -49,12 +49,12 @@ class Record(NamedTuple, Generic[K, V]):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Where it came from."""
+        """The partition of the record."""
         return TopicPartition(self.topic, self.partition)
 
 
 class RecordMetadata(NamedTuple):
-    """Where a produced record landed; `offset` is -1 without a response (acks=0)."""
+    """Partition and offset of a produced record; `offset` is -1 without a response (acks=0)."""
 
     topic: str
     partition: int
@@ -63,7 +63,7 @@ class RecordMetadata(NamedTuple):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Where it lies."""
+        """The partition of the record."""
         return TopicPartition(self.topic, self.partition)
 
 
@@ -76,10 +76,8 @@ class OffsetAndMetadata(NamedTuple):
 
 
 def as_offsets(given: Any) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Offsets as users write them: a mapping to numbers or tuples, or a record that was dealt with.
-
-    What is committed is the next offset to read, so that of a record is the one behind it.
-    """
+    """Offsets of a mapping to numbers or tuples, or of a record that was processed."""
+    # A committed offset is the next one to read, not the last one that was read.
     if isinstance(given, Record):
         return {given.topic_partition: OffsetAndMetadata(given.offset + 1, "", given.leader_epoch)}
     if not isinstance(given, Mapping):
@@ -110,7 +108,7 @@ def _whole(number: Any) -> bool:
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """What a search by time found."""
+    """The result of a lookup by time."""
 
     offset: int
     timestamp: int
@@ -119,7 +117,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create; -1 leaves a count to the broker, an assignment (partition to replicas) replaces both."""
+    """A topic to create; -1 uses the broker's default, an assignment (partition to replicas) replaces both counts."""
 
     name: str
     num_partitions: int = -1
@@ -130,7 +128,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """How many partitions a topic shall have in all, and where the new ones go."""
+    """The total partition count that a topic is to have, and the replicas of the new partitions."""
 
     total_count: int
     assignments: Sequence[Sequence[int]] | None = None

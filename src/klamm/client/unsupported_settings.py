@@ -1,21 +1,21 @@
-"""Settings of Kafka's Java clients that this client does not obey, and the words for each.
+"""Settings of Kafka's Java clients that this client does not have, and the text for each.
 
-Reporting and tuning that only Java's clients have is passed over, with one line in the log. What would change what is
-sent, who may read it or which records count is refused instead: a client that goes on without its interceptors or its
-password is not the one that was asked for. Pure.
+Reporting and tuning of Java's clients is ignored, with one line in the log. A setting that changes what is sent, who
+may read it or which records are returned is refused: without its interceptors or its password a client would do
+something else than was configured. Pure.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-PASSED_OVER: Final = {
+IGNORED: Final = {
     "auto.include.jmx.reporter": "there is no JMX",
     "client.dns.lookup": "all addresses of a name are tried",
     "enable.metrics.push": "metrics are not pushed to brokers",
-    "internal.throw.on.fetch.stable.offset.unsupported": "brokers that old are not spoken to",
+    "internal.throw.on.fetch.stable.offset.unsupported": "brokers without stable offsets are not supported",
     "metadata.cluster.check.enable": "the cluster's id is not checked",
-    "metadata.max.idle.ms": "topics stay known as long as the client lives",
+    "metadata.max.idle.ms": "metadata of a topic is kept until the client is closed",
     "metric.reporters": "metrics have no reporters",
     "metrics.num.samples": "metrics have no samples",
     "metrics.recording.level": "metrics have no levels",
@@ -23,25 +23,25 @@ PASSED_OVER: Final = {
     "partitioner.rack.aware": "partitions are chosen without regard to racks",
     "socket.connection.setup.timeout.max.ms": "socket.connection.setup.timeout.ms is the same for every attempt",
 }
-"""Harmless ones, and what holds instead."""
+"""Settings without effect, and what holds instead."""
 
-_TLS: Final = "is about Java's TLS: make an ssl.SSLContext and give it as ssl.context"
-_TRUST: Final = "is about Java's trust store: write the authorities to a PEM file and name it in ssl.ca.location"
+_TLS: Final = "configures Java's TLS: create an ssl.SSLContext and set ssl.context"
+_TRUST: Final = "configures Java's trust store: write the authorities to a PEM file and set ssl.ca.location"
 _KEYS: Final = (
-    "is about Java's key store: write certificate and key to PEM files and name them in ssl.certificate.location and "
+    "configures Java's key store: write certificate and key to PEM files and set ssl.certificate.location and "
     "ssl.key.location"
 )
-_SASL: Final = "belongs to SASL, which this client does not speak yet: use security.protocol=SSL or PLAINTEXT"
-_SHARE: Final = "belongs to share consumers, which this client does not have"
+_SASL: Final = "configures SASL, which this client does not support: use security.protocol=SSL or PLAINTEXT"
+_SHARE: Final = "configures share consumers, which this client does not have"
 
 REFUSED: Final = {
-    "bootstrap.controllers": "asks controllers themselves: write brokers in bootstrap.servers, which pass it on",
-    "config.providers": "names Java classes that look values up: look them up first and give the values",
-    "interceptor.classes": "names Java classes: change records before send, and read them after poll, in a function",
-    "partitioner.class": "names a Java class: give partitioner a function or a name, e.g. partitioner=round_robin",
+    "bootstrap.controllers": "connects to controllers: set bootstrap.servers to brokers, which forward requests",
+    "config.providers": "names Java classes that look values up: look them up first and set the values",
+    "interceptor.classes": "names Java classes: call a function before send and after poll instead",
+    "partitioner.class": "names a Java class: set partitioner to a function or a name, e.g. partitioner=round_robin",
     "sasl.jaas.config": _SASL,
     "sasl.mechanism": _SASL,
-    "security.providers": "names Java classes: make an ssl.SSLContext and give it as ssl.context",
+    "security.providers": "names Java classes: create an ssl.SSLContext and set ssl.context",
     "share.acknowledgement.mode": _SHARE,
     "share.acquire.mode": _SHARE,
     "ssl.cipher.suites": _TLS,
@@ -61,19 +61,20 @@ REFUSED: Final = {
     "ssl.truststore.location": _TRUST,
     "ssl.truststore.password": _TRUST,
     "ssl.truststore.type": _TRUST,
-    "transaction.two.phase.commit.enable": "lets a transaction stay open without end, which is not done here",
+    "transaction.two.phase.commit.enable": "lets a transaction stay open without limit, which is not supported",
 }
-"""Those that cannot be passed over, and what to do instead."""
+"""Settings that are refused, and what to do instead."""
 
 
 def refusal(name: str) -> str | None:
-    """What is said of a setting that is Kafka's but not ours; None when it is not one."""
+    """The error text for a setting of Java's clients that is refused; None for other names."""
     reason = REFUSED.get(name)
+    # More than forty, and more with every release: by prefix.
     if reason is None and name.startswith("sasl."):
         reason = _SASL
     return reason and f"{name} {reason}"
 
 
-def says_nothing(value: Any) -> bool:
-    """Whether a value leaves a feature off, as Java's defaults do: then there is nothing to refuse."""
+def is_unset(value: Any) -> bool:
+    """Whether a value leaves a feature off, as Java's defaults do: then there is no reason to refuse it."""
     return value is None or value is False or value in ("", "false") or value in ((), [])

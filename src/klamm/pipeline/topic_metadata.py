@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from klamm.client.admin.async_admin import AsyncAdmin
 from klamm.client.config import ADMIN_CONFIGS
 from klamm.client.errors import KafkaError, error_for
-from klamm.client.loop_thread import BlockingFace
+from klamm.client.loop_thread import BlockingClient
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import ZERO_UUID, TopicPartition, uuid_to_str
 from klamm.pipeline.core.connector_options import EARLIEST, LATEST, ReadBound, TopicSelection
@@ -22,7 +22,7 @@ from klamm.pipeline.core.offsets import Offsets, Position, find_late_partitions,
 _log = logging.getLogger(__name__)
 
 
-class TopicLookup(BlockingFace):
+class TopicLookup(BlockingClient):
     """Partitions and offsets of the topics that one read selects."""
 
     def __init__(self, client: Mapping[str, str], choice: TopicSelection) -> None:

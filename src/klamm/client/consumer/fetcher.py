@@ -173,8 +173,8 @@ class Fetcher:
         answer = connection.request(request, version, timeout_s=timeout_s)
         self.fetched.fetches += 1
         self._busy[node] = connection
-        # An answer that already arrived is read in this turn, without another pass of the event loop.
-        connection.take_in()
+        # While this turn decodes records, the kernel acknowledges what arrives, so that the broker keeps sending.
+        connection.receive_ahead()
         answer.add_done_callback(partial(self._on_response, node, session, tickets))
 
     async def _connect(self, node: int) -> None:

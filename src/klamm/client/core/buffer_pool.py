@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class BufferPool:
-    """Keeps a few buffers; one that still has a view is not handed out."""
+    """Keeps a few buffers; one that still has a view is not returned by `take`."""
 
     __slots__ = ("_buffers", "_most")
 

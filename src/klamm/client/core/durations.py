@@ -20,6 +20,7 @@ def duration_ns(text: str) -> int:
         raise ValueError(f"{text} is no duration")
     days, hours, minutes, seconds = (int(number or 0) for number in match.group(2, 4, 5, 6))
     fraction = int((match[7] or "").ljust(9, "0"))
+    # -1.5S is -1 second and -0.5: the sign belongs to the fraction too, and "-0.5" has no sign left in int("-0").
     if (match[6] or "").startswith("-"):
         fraction = -fraction
     whole = ((days * 24 + hours) * 60 + minutes) * 60 + seconds

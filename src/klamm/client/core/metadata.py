@@ -1,4 +1,4 @@
-"""What a client knows of a cluster: brokers, topics, leaders; a pure table that never goes back in epochs."""
+"""Metadata of a cluster: brokers, topics, leaders. A leader epoch never goes back. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from klamm.model.ids import ZERO_UUID, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """Where a broker listens."""
+    """The address at which a broker is reached."""
 
     node_id: int
     host: str
@@ -20,7 +20,7 @@ class BrokerAddress:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """Who leads a partition and who has it."""
+    """Leader, replicas and ISR of a partition."""
 
     partition: int
     leader: int
@@ -33,7 +33,7 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """One topic; `error_code` says why it cannot be used."""
+    """One topic; `error_code` is the reason why it cannot be used."""
 
     name: str
     topic_id: bytes = ZERO_UUID
@@ -43,7 +43,7 @@ class TopicMetadata:
 
 
 class ClusterTable:
-    """The newest known state; `update` takes an answer of Metadata, `hint` what a refusal told on the way."""
+    """The newest known state; `update` takes a Metadata response, `hint` the leader that an error named."""
 
     def __init__(self) -> None:
         self.cluster_id: str | None = None
@@ -52,7 +52,7 @@ class ClusterTable:
         self.topics: dict[str, TopicMetadata] = {}
         self.names: dict[bytes, str] = {}
         self.version = 0
-        """Counts changes, so that others can keep what they derived from it."""
+        """Counts changes, so that derived values can be cached."""
 
     def leader(self, where: TopicPartition) -> int:
         """The broker to write to, -1 for none."""
@@ -60,7 +60,7 @@ class ClusterTable:
         return -1 if partition is None else partition.leader
 
     def partition(self, where: TopicPartition) -> PartitionMetadata | None:
-        """What is known of a partition."""
+        """The metadata of a partition; None when unknown."""
         topic = self.topics.get(where.topic)
         return None if topic is None else topic.partitions.get(where.partition)
 
@@ -74,8 +74,8 @@ class ClusterTable:
         metadata = self.topics.get(topic)
         return ZERO_UUID if metadata is None else metadata.topic_id
 
-    def update(self, answer: Any, asked: Iterable[str] | None) -> None:
-        """Take an answer of Metadata; `asked` are the topics it was about, None for all."""
+    def update(self, answer: Any, requested: Iterable[str] | None) -> None:
+        """Take a Metadata response; `requested` are the topics of the request, None for all."""
         self.version += 1
         self.cluster_id = answer.cluster_id
         self.controller_id = answer.controller_id
@@ -84,16 +84,18 @@ class ClusterTable:
             for broker in answer.brokers
         }
         topics = {topic.name: self._topic(topic) for topic in answer.topics if topic.name}
-        if asked is None:
+        if requested is None:
             self.topics = topics
         else:
-            for name in asked:
+            # A topic that was requested and is not in the response is gone; those not requested stay.
+            for name in requested:
                 self.topics.pop(name, None)
             self.topics.update(topics)
         self.names = {topic.topic_id: topic.name for topic in self.topics.values() if topic.topic_id != ZERO_UUID}
 
     def _topic(self, answer: Any) -> TopicMetadata:
         known = self.topics.get(answer.name)
+        # Epochs compare within one topic id only: a topic created again begins at epoch 0.
         same = known is not None and known.topic_id == answer.topic_id
         partitions = {}
         for partition in sorted(answer.partitions, key=attrgetter("partition_index")):
@@ -107,17 +109,19 @@ class ClusterTable:
                 partition.error_code,
             )
             old = known.partitions.get(partition.partition_index) if same and known is not None else None
+            # A broker that lags behind answers with an older leader (KIP-320); -1 is an error without an epoch.
             stale = old is not None and 0 <= fresh.leader_epoch < old.leader_epoch
             partitions[partition.partition_index] = old if stale and old is not None else fresh
         return TopicMetadata(answer.name, answer.topic_id, answer.is_internal, partitions, answer.error_code)
 
     def hint(self, where: TopicPartition, leader: int, leader_epoch: int, endpoints: Iterable[Any]) -> bool:
-        """A refusal named the leader (KIP-951); True when that was news that can be used at once."""
+        """Take the leader that an error response named (KIP-951); True when it is newer and can be used at once."""
         topic = self.topics.get(where.topic)
         old = None if topic is None else topic.partitions.get(where.partition)
         if topic is None or old is None or leader < 0 or leader_epoch <= old.leader_epoch:
             return False
         for endpoint in endpoints:
+            # A new dictionary: readers may iterate over the old one.
             if endpoint.node_id not in self.brokers:
                 self.brokers = {
                     **self.brokers,

@@ -1,4 +1,4 @@
-"""Where a bounded read begins and ends, as people say it: a word, a time, how long ago, or offsets. Pure."""
+"""Where a bounded read begins and ends: a word, a time, how long ago, or offsets. Pure."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _ALLOWED = (
 
 
 def parse_read_bound(given: object, what: str, now_ms: int) -> str | int | dict[int, int]:
-    """A word, a time in milliseconds or offsets by partition; `what` is the argument that is complained about."""
+    """A word, a time in milliseconds or offsets by partition; `what` names the argument in errors."""
     if isinstance(given, str):
         if given in WORDS:
             return given
-        raise ValueError(f"{what}={given!r} is no moment: write {_ALLOWED}")
+        raise ValueError(f"{what}={given!r} is not known: write {_ALLOWED}")
     if isinstance(given, dt.datetime):
         if given.utcoffset() is None:
             raise ValueError(
-                f"{what}={given!r} does not say of which timezone: write .astimezone() for local time,"
+                f"{what}={given!r} has no timezone: write .astimezone() for local time,"
                 f" .replace(tzinfo=datetime.UTC) for UTC"
             )
         return _milliseconds(given - _EPOCH)
     if isinstance(given, dt.timedelta):
         if given < dt.timedelta():
-            raise ValueError(f"{what}={given!r} lies ahead: a timedelta says how long ago, and is not negative")
+            raise ValueError(f"{what}={given!r} is in the future: a timedelta is how long ago, and not negative")
         return max(now_ms - given // _MILLISECOND, 0)
     if isinstance(given, Mapping):
         return {
@@ -46,13 +46,13 @@ def parse_read_bound(given: object, what: str, now_ms: int) -> str | int | dict[
 
 
 def _milliseconds(since: dt.timedelta) -> int:
-    """Rounded up, so that a record counts as before a moment when it is; no record is older than 1970."""
+    """Rounded up: ListOffsets compares whole milliseconds, and a record just before the time must not count."""
     return max(-(-since // _MILLISECOND), 0)
 
 
 def _whole(given: object, what: str) -> int:
-    """A number that is not negative: -1 and -2 mean something else to brokers."""
-    if not isinstance(given, bool):
+    """A number that is not negative: in ListOffsets -1 is the end and -2 the beginning."""
+    if not isinstance(given, bool):  # a bool is an int in Python
         with suppress(TypeError):
             number = operator.index(given)  # type: ignore[arg-type]
             if number < 0:
