@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from klamm.client import Consumer, Producer
-from klamm.client import config as client_config
-from klamm.client.config import ADMIN_CONFIGS, DEFINITIONS, admin_settings, consumer_settings, producer_settings
+from klamm.client import Consumer, Producer, client_settings
+from klamm.client.client_settings import admin_settings, consumer_settings, producer_settings
+from klamm.client.config import ADMIN_CONFIGS, DEFINITIONS
 from klamm.client.core.durations import duration_ns
 from klamm.client.errors import SerializationError
 from klamm.client.serde import deserializer, serializer
@@ -110,7 +110,7 @@ def test_an_address_alone_is_no_mapping():
 
 
 def test_harmless_settings_of_java_are_passed_over_with_one_line(monkeypatch, caplog):
-    monkeypatch.setattr(client_config, "_said", set())
+    monkeypatch.setattr(client_settings, "_logged", set())
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             producer_settings({**WHERE, "metadata.max.idle.ms": 5000, "metric.reporters": ""}, {})

@@ -8,7 +8,7 @@ from types import SimpleNamespace as N
 import pyarrow as pa
 import pytest
 
-from klamm.client.config import consumer_settings
+from klamm.client.client_settings import consumer_settings
 from klamm.client.consumer import tables
 from klamm.client.consumer.core.fetch_buffer import FetchBuffer
 from klamm.client.consumer.core.subscription import Subscription

@@ -3,7 +3,8 @@
 `AsyncProducer`, `AsyncConsumer` and `AsyncAdmin` run on the caller's event loop; `Producer`, `Consumer` and `Admin` are
 the same for code without one, over a single thread. Nothing here imports a broker.
 
-    config, unsupported_settings     settings by Kafka's names; those of Java's clients that this one does not have
+    config, client_settings          definitions of settings by Kafka's names; the validated settings of one client
+    unsupported_settings             settings of Java's clients that this client does not have
     errors, types, arguments         what callers pass in and get back
     connection, cluster              one broker; all brokers, their metadata and retries
     core/                            pure parts all clients share: metadata, routing, durations, buffer pool

@@ -138,7 +138,7 @@ class BlockingConnection:
 
 
 def _options(bootstrap: str, timeout_s: float, settings: Mapping[str, Any]) -> dict[str, Any]:
-    from klamm.client.config import admin_settings  # noqa: PLC0415 - most commands have no settings to read
+    from klamm.client.client_settings import admin_settings  # noqa: PLC0415 - most commands have no settings to read
 
     known = admin_settings({**settings, "bootstrap.servers": bootstrap}, {})
     wait_s = known.seconds("request.timeout.ms") if "request.timeout.ms" in known.given else timeout_s

@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from klamm.client.backoff import Backoff
-from klamm.client.config import ClientSettings
+from klamm.client.client_settings import ClientSettings
 from klamm.client.connection import Connection
 from klamm.client.core.metadata import BrokerAddress, ClusterTable
 from klamm.client.core.routing import ADMIN, DATA

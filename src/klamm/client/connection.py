@@ -14,7 +14,7 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from klamm.client.config import ClientSettings
+from klamm.client.client_settings import ClientSettings
 from klamm.client.core.buffer_pool import BufferPool
 from klamm.client.errors import DisconnectedError, KafkaTimeoutError, error_for
 from klamm.client.metrics import Traffic

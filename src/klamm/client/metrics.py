@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from klamm.client.config import ClientSettings
+from klamm.client.client_settings import ClientSettings
 
 _log = logging.getLogger(__name__)
 

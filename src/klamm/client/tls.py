@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm.client.config import ClientSettings
+from klamm.client.client_settings import ClientSettings
 from klamm.model.errors import ConfigError
 
 if TYPE_CHECKING:

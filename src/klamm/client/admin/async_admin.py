@@ -15,8 +15,8 @@ from klamm.client.admin.topic_changes import TopicChangesAdmin
 from klamm.client.admin.topics import TopicsAdmin
 from klamm.client.admin.transactions import TransactionsAdmin
 from klamm.client.argument_checks import checked
+from klamm.client.client_settings import admin_settings
 from klamm.client.cluster import ClusterClient
-from klamm.client.config import admin_settings
 from klamm.client.errors import IllegalStateError
 
 if TYPE_CHECKING:

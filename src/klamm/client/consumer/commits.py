@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from klamm.client.config import ClientSettings
+from klamm.client.client_settings import ClientSettings
 from klamm.client.consumer.core.subscription import Subscription
 from klamm.client.consumer.offsets import GroupCoordinator, commit, fetch_committed
 from klamm.client.errors import KafkaError

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from klamm.client.argument_checks import checked
+from klamm.client.client_settings import consumer_settings
 from klamm.client.cluster import ClusterClient
-from klamm.client.config import consumer_settings
 from klamm.client.consumer.assignment import Assignment
 from klamm.client.consumer.classic_protocol import ClassicMembership
 from klamm.client.consumer.commits import Commits

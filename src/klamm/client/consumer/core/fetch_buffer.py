@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator
 
-from klamm.client.config import ClientSettings
+from klamm.client.client_settings import ClientSettings
 from klamm.client.consumer.core.subscription import AssignedPartition, Subscription
 from klamm.client.errors import CorruptRecordError, KafkaError, RecordError, SerializationError
 from klamm.client.metrics import FetchedRecords
