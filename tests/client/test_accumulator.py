@@ -67,7 +67,7 @@ def test_memory_is_what_is_not_done(accumulator):
     assert accumulator.used == batch.size
     accumulator.tick(9.0)
     accumulator.take(queue)
-    accumulator.give_back(queue, batch)
+    accumulator.requeue(queue, batch)
     assert accumulator.used == batch.size
     accumulator.release(batch)
     accumulator.release(batch)
@@ -77,7 +77,7 @@ def test_memory_is_what_is_not_done(accumulator):
 
 def test_what_is_sent_again_goes_first_and_in_order(accumulator):
     queue, identity = accumulator.queue(WHERE), ProducerIdentity()
-    identity.given(7, 0, [])
+    identity.assign(7, 0, [])
     batches = []
     for _ in range(4):
         batch = accumulator.roll(queue, 0.0)
@@ -88,13 +88,13 @@ def test_what_is_sent_again_goes_first_and_in_order(accumulator):
         batches.append(batch)
     assert [each.base_sequence for each in batches] == [0, 1, 2, 3]
     for index in (2, 0, 3, 1):
-        accumulator.give_back(queue, batches[index])
+        accumulator.requeue(queue, batches[index])
     assert [accumulator.take(queue) for _ in range(4)] == batches
 
 
 def test_sequences_go_round(accumulator):
     queue, identity = accumulator.queue(WHERE), ProducerIdentity()
-    identity.given(7, 0, [])
+    identity.assign(7, 0, [])
     queue.next_sequence = 0x7FFFFFFF
     batches = []
     for _ in range(2):
@@ -104,14 +104,14 @@ def test_sequences_go_round(accumulator):
         identity.stamp(queue, batch, 1)
         batches.append(batch)
     assert [each.base_sequence for each in batches] == [0x7FFFFFFF, 0]
-    accumulator.give_back(queue, batches[1])
-    accumulator.give_back(queue, batches[0])
+    accumulator.requeue(queue, batches[1])
+    accumulator.requeue(queue, batches[0])
     assert accumulator.take(queue) is batches[0]
 
 
 def test_a_refused_batch_leaves_no_gap(accumulator):
     queue, identity = accumulator.queue(WHERE), ProducerIdentity()
-    identity.given(7, 0, [])
+    identity.assign(7, 0, [])
     batches = []
     for _ in range(3):
         batch = accumulator.roll(queue, 0.0)
@@ -130,7 +130,7 @@ def test_a_refused_batch_leaves_no_gap(accumulator):
 
 def test_a_new_epoch_numbers_from_the_beginning(accumulator):
     queue, identity = accumulator.queue(WHERE), ProducerIdentity()
-    identity.given(7, 3, [])
+    identity.assign(7, 3, [])
     batch = accumulator.roll(queue, 0.0)
     batch.rows = [row()]
     accumulator.tick(10.0)
@@ -138,7 +138,7 @@ def test_a_new_epoch_numbers_from_the_beginning(accumulator):
     queue.next_sequence = 55
     identity.stamp(queue, batch, 1)
     batch.seal(0, None, transactional=False)
-    accumulator.give_back(queue, batch)
+    accumulator.requeue(queue, batch)
     assert identity.bump([queue])
     assert (batch.producer_epoch, batch.base_sequence, queue.next_sequence) == (4, 0, 1)
     batch.seal(0, None, transactional=False)
@@ -152,7 +152,7 @@ def test_a_new_epoch_numbers_from_the_beginning(accumulator):
 
 def test_a_split_batch_tells_each_record_its_offset(accumulator):
     queue, identity = accumulator.queue(WHERE), ProducerIdentity()
-    identity.given(7, 0, [])
+    identity.assign(7, 0, [])
     batch = accumulator.roll(queue, 0.0)
     batch.rows = [row(b"%d" % each) for each in range(5)]
     accumulator.tick(10.0)
@@ -208,7 +208,7 @@ def test_any_life_frees_all_memory_and_loses_nothing():
             case 3 if flying:
                 queue, batch = flying.pop(chance.randrange(len(flying)))
                 if chance.random() < 0.5:
-                    accumulator.give_back(queue, batch)
+                    accumulator.requeue(queue, batch)
                 else:
                     accumulator.release(batch)
                     done += len(batch.rows)

@@ -55,9 +55,9 @@ def test_a_function_may_choose_and_is_checked():
 def test_sticky_stays_for_a_batch():
     sticky = Sticky(100, random.Random(1))
     first = sticky.switch(4)
-    assert not sticky.took(60)
+    assert not sticky.add(60)
     assert sticky.partition == first
-    assert sticky.took(60)
+    assert sticky.add(60)
 
 
 def test_sticky_prefers_what_is_less_queued_and_passes_over_what_is_out_of_reach():

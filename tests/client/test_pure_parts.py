@@ -174,7 +174,7 @@ def test_partitions_are_announced_before_version_two():
         state.move(step)
     assert not state.may_write(A)
     assert not state.touched
-    state.announced(frozenset({A}))
+    state.add_partitions(frozenset({A}))
     assert state.may_write(A)
     assert state.touched
 

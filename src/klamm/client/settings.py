@@ -19,49 +19,49 @@ class CommonSettings(TypedDict, total=False):
     """What all clients have in common."""
 
     bootstrap_servers: str | Sequence[str] | None
-    """Addresses to find the cluster by."""
+    """Addresses of some brokers, from which the others are found."""
     bootstrap_timeout_ms: int | str | None
-    """How long a new client waits until a broker answers; 0 tries each address once."""
+    """How long a new client waits for the first response of a broker; 0 tries every address once."""
     client_id: str | None
-    """The name brokers log and measure this client by."""
+    """The name of this client in the logs, metrics and quotas of brokers."""
     statistics_interval_ms: int | str | None
-    """Call statistics.callback with the metrics every so many milliseconds; 0 never does."""
+    """Interval of calls of statistics.callback; 0 disables them."""
     statistics_callback: Callable[[dict[str, Any]], object] | None
-    """A function that is called with a dict of metrics; be quick in it."""
+    """A function that is called with a dict of metrics on the client's event loop; it must return quickly."""
     client_rack: str | None
-    """Where this client is; fetches go to a replica of the same rack."""
+    """The rack of this client; it fetches from a replica of the same rack."""
     request_timeout_ms: int | str | None
-    """How long to wait for an answer."""
+    """How long to wait for a response."""
     connections_max_idle_ms: int | str | None
-    """Close a connection that was idle for so long."""
+    """Close a connection after it was idle for so long."""
     socket_connection_setup_timeout_ms: int | str | None
     """How long to wait for a connection."""
     reconnect_backoff_ms: int | str | None
-    """Wait before connecting again."""
+    """The first wait before reconnecting; it doubles."""
     reconnect_backoff_max_ms: int | str | None
-    """The longest such wait; it doubles."""
+    """The longest wait before reconnecting."""
     retry_backoff_ms: int | str | None
-    """Wait before asking again."""
+    """The first wait before a retry; it doubles."""
     retry_backoff_max_ms: int | str | None
-    """The longest such wait; it doubles."""
+    """The longest wait before a retry."""
     metadata_max_age_ms: int | str | None
-    """Ask again who leads what after so long."""
+    """Refresh metadata that is older than this."""
     metadata_recovery_strategy: str | None
-    """Whether to begin with bootstrap.servers again when no known broker answers."""
+    """Whether bootstrap.servers are tried again when no known broker answers."""
     metadata_recovery_rebootstrap_trigger_ms: int | str | None
-    """Do so after this long without."""
+    """After so long without a broker, forget the known brokers and use bootstrap.servers only."""
     send_buffer_bytes: int | str | None
     """SO_SNDBUF; -1 leaves it to the system."""
     receive_buffer_bytes: int | str | None
     """SO_RCVBUF; -1 leaves it to the system."""
     receive_message_max_bytes: int | str | None
-    """The largest answer a broker may send."""
+    """The largest response that is accepted."""
     security_protocol: str | None
-    """How to speak to brokers."""
+    """The protocol of the brokers' listener."""
     ssl_context: ssl.SSLContext | None
     """An ssl.SSLContext; replaces the files below."""
     ssl_ca_location: str | None
-    """A PEM file with the authorities to believe."""
+    """A PEM file with the trusted certificate authorities."""
     ssl_certificate_location: str | None
     """A PEM file with this client's certificate."""
     ssl_key_location: str | None
@@ -69,57 +69,57 @@ class CommonSettings(TypedDict, total=False):
     ssl_key_password: str | None
     """The password of the key."""
     ssl_endpoint_identification_algorithm: str | None
-    """https checks that certificates name the host; empty does not."""
+    """https verifies that the certificate names the host; empty does not."""
 
 
 class ProducerSettings(CommonSettings, total=False):
     """The settings of a producer."""
 
     acks: str | int | None
-    """Who must have a record before it counts."""
+    """Which replicas must store a record before it is acknowledged: all in sync, 1 the leader, 0 none."""
     batch_size: int | str | None
-    """Bytes of records sent together to a partition."""
+    """The largest batch of records of a partition."""
     linger_ms: int | str | None
-    """How long a record may wait for others to go with."""
+    """How long a record waits for others to share its batch."""
     buffer_memory: int | str | None
     """Bytes of records that may wait to be sent."""
     max_block_ms: int | str | None
-    """How long send may wait for room or metadata."""
+    """How long send waits for buffer.memory or metadata."""
     max_request_size: int | str | None
     """The largest request, and record."""
     max_in_flight_requests_per_connection: int | str | None
-    """Requests without answer."""
+    """Produce requests without response, per broker."""
     compression_type: str | None
-    """How batches are packed."""
+    """The codec of batches."""
     compression_gzip_level: int | str | None
-    """gzip's level."""
+    """The level of gzip."""
     compression_lz4_level: int | str | None
-    """lz4's level."""
+    """The level of lz4."""
     compression_zstd_level: int | str | None
-    """zstd's level."""
+    """The level of zstd."""
     enable_idempotence: bool | str | None
-    """No duplicates, order kept, whatever is retried."""
+    """Retries cause neither duplicates nor a change of order."""
     retries: int | str | None
-    """How often to try again."""
+    """How often a request is retried."""
     delivery_timeout_ms: int | str | None
-    """Until when a record is stored or failed."""
+    """A record not stored by then fails."""
     transactional_id: str | None
     """The name of this producer across restarts."""
     transaction_timeout_ms: int | str | None
-    """Abort after so long without an end."""
+    """The coordinator aborts a transaction that is open for longer."""
     partitioner: str | Callable[[str, bytes | None, int], int] | None
     """default (murmur2 by key, sticky without), murmur2, murmur2_random, consistent, consistent_random, round_robin, or
     a function."""
     partitioner_ignore_keys: bool | str | None
-    """Spread keyed records like those without key."""
+    """Distribute keyed records like those without key."""
     partitioner_adaptive_partitioning_enable: bool | str | None
-    """Give fast brokers more."""
+    """Partitions with short queues get more records without key."""
     partitioner_availability_timeout_ms: int | str | None
-    """Pass over brokers this slow."""
+    """Records without key skip partitions whose broker took no batch for so long; 0 disables it."""
     key_serializer: Serializer | None
-    """Makes bytes of keys: a function, or bytes, str, json."""
+    """Serializes keys: a function, or bytes, str, json."""
     value_serializer: Serializer | None
-    """Makes bytes of values."""
+    """Serializes values, as key.serializer does keys."""
     allow_auto_create_topics: bool | str | None
     """Let the broker create a topic that is written to."""
 
@@ -128,49 +128,49 @@ class ConsumerSettings(CommonSettings, total=False):
     """The settings of a consumer. Its deserializers are arguments of their own: they decide what records hold."""
 
     group_id: str | None
-    """The group this consumer reads with."""
+    """The group of this consumer."""
     group_instance_id: str | None
     """The name of a static member."""
     group_protocol: str | None
-    """Who assigns."""
+    """classic: a member assigns partitions; consumer: the coordinator does (KIP-848)."""
     group_remote_assignor: str | None
     """The coordinator's assignor: uniform or range."""
     partition_assignment_strategy: str | Sequence[str] | None
-    """The classic protocol's assignors, best first: range, roundrobin, sticky, cooperative-sticky."""
+    """Assignors of the classic protocol, preferred first: range, roundrobin, sticky, cooperative-sticky."""
     session_timeout_ms: int | str | None
-    """A member silent for so long is gone."""
+    """The coordinator removes a member without heartbeats for so long."""
     heartbeat_interval_ms: int | str | None
-    """Time between two signs of life."""
+    """Time between two heartbeats."""
     max_poll_interval_ms: int | str | None
-    """A member that polls no more is gone."""
+    """A member without a poll for so long leaves."""
     max_poll_records: int | str | None
-    """Records one poll returns at most."""
+    """Records that a poll returns at most."""
     enable_auto_commit: bool | str | None
-    """Commit what was polled, every auto.commit.interval.ms."""
+    """Commit positions every auto.commit.interval.ms."""
     auto_commit_interval_ms: int | str | None
-    """Time between two such commits."""
+    """Time between two automatic commits."""
     auto_offset_reset: str | None
-    """Where to begin without a valid offset."""
+    """Where reading begins without a committed offset, or when the offset is out of range."""
     fetch_min_bytes: int | str | None
-    """Answer when so much is there."""
+    """The broker waits until a fetch has so many bytes."""
     fetch_max_bytes: int | str | None
-    """The most one fetch returns."""
+    """The largest fetch response."""
     fetch_max_wait_ms: int | str | None
-    """Answer after so long anyway."""
+    """The broker answers a fetch after so long anyway."""
     max_partition_fetch_bytes: int | str | None
     """The same per partition."""
     queued_max_messages_kbytes: int | str | None
-    """How much is fetched ahead."""
+    """Kilobytes that are fetched ahead."""
     check_crcs: bool | str | None
-    """Check every batch's checksum."""
+    """Verify the checksum of every batch."""
     isolation_level: str | None
-    """Whether open and aborted transactions are seen."""
+    """Whether records of open and aborted transactions are returned."""
     exclude_internal_topics: bool | str | None
     """A pattern does not match internal topics."""
     allow_auto_create_topics: bool | str | None
     """Let the broker create a topic that is read."""
     default_api_timeout_ms: int | str | None
-    """How long calls may take."""
+    """How long a call may take."""
     on_error: str | Callable[[RecordError], object] | None
     """What to do with a record that cannot be read: raise, skip, or a function that is called with the error before the
     record is skipped."""
@@ -180,4 +180,4 @@ class AdminSettings(CommonSettings, total=False):
     """The settings of an admin."""
 
     default_api_timeout_ms: int | str | None
-    """How long calls may take."""
+    """How long a call may take."""

@@ -1,8 +1,8 @@
 """The producer: pure parts in `core` (accumulator, partitioners, identity, transactions) under a shell.
 
-`batch` is what goes to a broker and the deliveries of its records, `sender` sends it, `backpressure` blocks callers
-while buffer.memory is full, `session` and `coordinator` handle producer ids and transactions, `tables` makes batches of
-Arrow tables; `producer` is the public class.
+`batch` is a batch and the deliveries of its records, `sender` sends it, `backpressure` blocks callers while
+buffer.memory is full, `session` and `coordinator` handle producer ids and transactions, `tables` turns Arrow tables
+into batches; `producer` is the public class.
 """
 
 from klamm.client.producer.batch import Delivery

@@ -11,14 +11,14 @@ from klamm.client.producer.core.accumulator import Accumulator
 
 
 class Backpressure:
-    """Those who wait for memory, each until so little of it is used."""
+    """Callers that wait for memory, with the usage that each waits for."""
 
     def __init__(self, accumulator: Accumulator) -> None:
         self._accumulator = accumulator
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     async def wait(self, below: int, limit_s: float, deadline: float, wake: Callable[[], None]) -> None:
-        """Until at most `below` bytes are used, or nothing is; BufferFullError at `deadline`, `limit_s` after it began.
+        """Wait until at most `below` bytes are used; BufferFullError at `deadline`, `limit_s` after the call began.
 
         `wake` wakes the sender: no batch may linger while callers wait for memory. Another caller may take it first.
         """
@@ -39,16 +39,17 @@ class Backpressure:
             if entry in self._waiters:
                 self._waiters.remove(entry)
 
-    def let_in(self) -> None:
-        """Memory was freed: those for whom it is enough try again."""
+    def wake_waiters(self) -> None:
+        """Wake the callers for which enough memory was freed."""
         if not self._waiters:
             return
         used = self._accumulator.used
         for below, waiter in list(self._waiters):
+            # `not used`: rows of a table larger than buffer.memory are accepted when nothing else is buffered.
             if (used <= below or not used) and not waiter.done():
                 waiter.set_result(None)
 
-    def let_all_in(self) -> None:
+    def wake_all(self) -> None:
         """Wake all waiters: no memory will be freed any more."""
         for _, waiter in list(self._waiters):
             if not waiter.done():

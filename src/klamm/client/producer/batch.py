@@ -1,7 +1,7 @@
-"""A batch on its way, and the promise of each record in it.
+"""A batch, and the deliveries of its records.
 
-A record's promise (`Delivery`) is the batch and a number: nothing is made per record that is not asked for. Batches are
-touched by the loop that sends them; only `Delivery` may be used from other threads.
+A `Delivery` is the batch and the index of the record: no future is created per record unless it is awaited. Batches are
+changed on the loop that sends them; only `Delivery` may be used from other threads.
 """
 
 from __future__ import annotations
@@ -23,34 +23,38 @@ from klamm.records.kernels.encode import encode_records
 
 _log = logging.getLogger(__name__)
 
-_MARKS = struct.Struct(">qhi")
-"""Producer id, epoch and base sequence, as they follow one another in a batch's header."""
+# Positions in the header of a record batch (magic 2).
+_CRC = slice(17, 21)
+_ATTRIBUTES = slice(21, 23)
+_PRODUCER = slice(43, 57)
+_PRODUCER_FIELDS = struct.Struct(">qhi")
+"""Producer id, epoch and base sequence, which are adjacent in the header."""
 
 Row = tuple[int, bytes | None, bytes | None, Any]
 
 
 class Part(Protocol):
-    """The records of a batch that come from a table; they are encoded when the batch is sent, not before."""
+    """Rows of a table that form a batch; they are encoded when the batch is sent, not before."""
 
     @property
     def count(self) -> int:
-        """How many they are."""
+        """The number of rows."""
 
     @property
     def size(self) -> int:
-        """The most bytes they take."""
+        """An upper bound of their encoded size."""
 
     def encode(self, **header: Any) -> bytearray:
         """The whole batch; `header` is as for `seal_batch`."""
 
     def done(self, data: bytearray) -> None:
-        """The bytes are needed no more."""
+        """Take back the buffer that `encode` returned."""
 
 
 class Batch:
-    """Records for one partition: open while `rows` grows, sealed once `data` is made, done once its outcome is known.
+    """Records for one partition: open while `rows` grows, sealed once `data` is encoded, done once delivered or failed.
 
-    Those of a table come as a `part` of it instead of rows.
+    A batch of a table has a `part` instead of rows.
     """
 
     __slots__ = (
@@ -89,10 +93,10 @@ class Batch:
         self.producer_epoch = -1
         self.base_sequence = -1
         self.sent_sequence = -1
-        """The sequence it was last sent with; a failure before it may have moved `base_sequence` since."""
+        """The sequence it was last sent with; `ProducerIdentity.close_gap` may have moved `base_sequence` since."""
         self.attempts = 0
         self.due = False
-        """Whether it has lingered long enough to be sent although it is open."""
+        """Whether it has lingered for linger.ms and may be sent although it is not full."""
         self.sent = False
         """Whether a broker may have it."""
         self.done = False
@@ -100,13 +104,13 @@ class Batch:
         self.log_append_time = -1
         self.error: KafkaError | None = None
         self.refusal: KafkaError | None = None
-        """Why it was not stored the last time it was tried."""
+        """The error of the last attempt."""
         self.children: list[tuple[int, Batch]] | None = None
         self.callbacks: list[Callable[[], None]] = []
 
     @classmethod
     def of_part(cls, where: TopicPartition, created: float, part: Part) -> Batch:
-        """A batch of some rows of a table; nothing can be added to it."""
+        """A batch of rows of a table; no record can be added to it."""
         batch = cls(where, created)
         batch.part, batch.count = part, part.count
         batch.size += part.size
@@ -118,7 +122,7 @@ class Batch:
         return (self.base_sequence + self.count - 1) & 0x7FFFFFFF
 
     def seal(self, codec: int, level: int | None, *, transactional: bool) -> None:
-        """Make the bytes; producer id, epoch and sequence as they are set now."""
+        """Encode the batch with the current producer id, epoch and sequence."""
         if self.data is not None:
             self.restamp(transactional=transactional)
             return
@@ -144,49 +148,52 @@ class Batch:
             max_timestamp=max_timestamp,
             **header,
         )
-        self.rows = []
+        self.rows = []  # their bytes are in `data` now: a batch in flight must not take its memory twice
 
     def restamp(self, *, transactional: bool) -> None:
-        """Write producer id, epoch and sequence into bytes already made."""
+        """Write producer id, epoch and sequence into an encoded batch."""
         data = self.data
         assert data is not None
-        attributes = int.from_bytes(data[21:23], "big") & ~TRANSACTIONAL | (TRANSACTIONAL if transactional else 0)
-        marks = _MARKS.pack(self.producer_id, self.producer_epoch, self.base_sequence)
-        if data[43:57] == marks and data[21:23] == attributes.to_bytes(2, "big"):
-            return  # the checksum of a megabyte is worth a look
-        data[21:23] = attributes.to_bytes(2, "big")
-        data[43:57] = marks
-        data[17:21] = crc32c(memoryview(data)[CRC_START:]).to_bytes(4, "big")
+        flags = int.from_bytes(data[_ATTRIBUTES], "big") & ~TRANSACTIONAL | (TRANSACTIONAL if transactional else 0)
+        attributes = flags.to_bytes(2, "big")
+        fields = _PRODUCER_FIELDS.pack(self.producer_id, self.producer_epoch, self.base_sequence)
+        # A retry usually changes nothing; the checksum over the whole batch is the expensive part.
+        if data[_PRODUCER] == fields and data[_ATTRIBUTES] == attributes:
+            return
+        data[_ATTRIBUTES] = attributes
+        data[_PRODUCER] = fields
+        data[_CRC] = crc32c(memoryview(data)[CRC_START:]).to_bytes(4, "big")
 
-    def handed_over(self) -> None:
-        """The bytes were given to a connection; those of a table's rows are made again if they are needed again.
+    def release_buffer(self) -> None:
+        """Return the buffer of a table's rows after they were sent; a retry encodes them again.
 
-        So the same few megabytes of memory are written to over and over, and stay in the processor's cache.
+        So a few megabytes of memory are written again and again, and stay in the processor's cache.
         """
         if self.part is not None and self.data is not None:
             self.part.done(self.data)
             self.data = None
 
     def split(self) -> list[Batch]:
-        """Two batches of half the records each, for a broker that found this one too large."""
+        """Two batches of half the records each, after MESSAGE_TOO_LARGE."""
         data = self.part.encode() if self.data is None and self.part is not None else self.data
         assert data is not None
         rows: list[Row] = [(row[1], row[2], row[3], row[4]) for row in BatchView(data).decode_rows()]
         middle = len(rows) // 2
         halves = []
         for part in (rows[:middle], rows[middle:]):
-            child = Batch(self.where, self.created)
+            child = Batch(self.where, self.created)  # delivery.timeout.ms counts from the first send
             child.rows, child.count = part, len(part)
             child.size = len(data) // 2
             child.producer_id, child.producer_epoch = self.producer_id, self.producer_epoch
             halves.append(child)
+        # Together they take the sequences of the batch, so that those behind it keep theirs.
         if self.base_sequence >= 0:
             halves[0].base_sequence = self.base_sequence
             halves[1].base_sequence = (self.base_sequence + middle) & 0x7FFFFFFF
         self.children = [(0, halves[0]), (middle, halves[1])]
         for child in halves:
             child.callbacks.append(self._child_done)
-        self._forget()
+        self._drop_records()
         return halves
 
     def _child_done(self) -> None:
@@ -194,7 +201,7 @@ class Batch:
             self._finish()
 
     def succeed(self, base_offset: int, log_append_time: int) -> None:
-        """The broker has it."""
+        """Complete every record: the broker acknowledged the batch."""
         if not self.done:
             self.base_offset, self.log_append_time = base_offset, log_append_time
             self._finish()
@@ -206,29 +213,31 @@ class Batch:
             self._finish()
 
     def _finish(self) -> None:
+        # Set before the callbacks are taken: `when_done` appends first and reads `done` afterwards, so that a callback
+        # from another thread is called by one of the two, whichever comes last.
         self.done = True
-        self._forget()
+        self._drop_records()
         while self.callbacks:
             try:
                 callback = self.callbacks.pop()
-            except IndexError:  # another thread took the last one
+            except IndexError:  # another thread removed the last one in `when_done`
                 break
             callback()
 
-    def _forget(self) -> None:
-        """Let go of the records."""
+    def _drop_records(self) -> None:
+        """Free the records and the buffer."""
         part, data = self.part, self.data
         self.rows, self.part, self.data = [], None, None
         if part is not None and data is not None:
             part.done(data)
 
     def when_done(self, callback: Callable[[], None]) -> None:
-        """Call back once, from whichever thread finishes it, at once when it is done."""
+        """Call back once, on the thread that finishes the batch, or at once when it is done."""
         self.callbacks.append(callback)
         if self.done:
             try:
                 self.callbacks.remove(callback)
-            except ValueError:  # it was called in between
+            except ValueError:  # `_finish` has called it
                 return
             callback()
 
@@ -241,7 +250,7 @@ class Batch:
             await waiter
 
     def outcome(self, index: int) -> tuple[int, int, KafkaError | None]:
-        """Offset, broker's timestamp (-1: keep the record's) and error of one record."""
+        """Offset, log append time (-1: the record's own timestamp holds) and error of one record."""
         if self.children is not None:
             start, child = next(child for child in reversed(self.children) if child[0] <= index)
             return child.outcome(index - start)
@@ -250,7 +259,7 @@ class Batch:
 
 
 class Delivery:
-    """The promise that a record is stored: await it on the producer's loop, or ask `result` from any other thread."""
+    """The delivery of a record: await it on the producer's loop, or call `result` on any other thread."""
 
     __slots__ = ("_batch", "_index", "_timestamp")
 
@@ -260,19 +269,19 @@ class Delivery:
         self._timestamp = timestamp
 
     def done(self) -> bool:
-        """Whether it is known what became of it."""
+        """Whether the record was delivered or failed."""
         return self._batch.done
 
     def exception(self) -> KafkaError | None:
-        """Why it failed; None when it did not, or not yet."""
+        """The error; None when it did not fail, or is not done."""
         return self._batch.outcome(self._index)[2] if self._batch.done else None
 
     @property
     def metadata(self) -> RecordMetadata:
-        """Where it lies; raises what made it fail, and RuntimeError before it is done."""
+        """Partition and offset; raises the error of the delivery, and RuntimeError before it is done."""
         batch = self._batch
         if not batch.done:
-            raise RuntimeError("the record is still on its way")
+            raise RuntimeError("the record is not delivered yet")
         offset, log_append_time, error = batch.outcome(self._index)
         if error is not None:
             raise error
@@ -280,19 +289,19 @@ class Delivery:
         return RecordMetadata(batch.where.topic, batch.where.partition, offset, stamp)
 
     def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
-        """Call back with this delivery when it is done; on the producer's thread, so be quick."""
-        self._batch.when_done(functools.partial(_quietly, callback, self))
+        """Call back with this delivery when it is done; on the producer's thread, so it must return quickly."""
+        self._batch.when_done(functools.partial(_call_safely, callback, self))
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         yield from self._batch.finished().__await__()
         return self.metadata
 
     def result(self, timeout_s: float | None = None) -> RecordMetadata:
-        """Wait for it in a thread that runs no event loop."""
+        """Wait on a thread that runs no event loop."""
         if not self._batch.done:
-            arrived = threading.Event()
-            self._batch.when_done(arrived.set)
-            if not arrived.wait(timeout_s):
+            finished = threading.Event()
+            self._batch.when_done(finished.set)
+            if not finished.wait(timeout_s):
                 raise KafkaTimeoutError(f"the record was not delivered within {timeout_s:g} s")
         return self.metadata
 
@@ -312,9 +321,9 @@ def _wake(loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None]) -> None
         loop.call_soon_threadsafe(resolve)
 
 
-def _quietly(callback: Callable[[Delivery], object], delivery: Delivery) -> None:
-    """A user's callback must not stop the sender."""
+def _call_safely(callback: Callable[[Delivery], object], delivery: Delivery) -> None:
+    """Call a user's callback; an exception is logged, so that it does not stop the sender."""
     try:
         callback(delivery)
     except Exception as error:  # noqa: BLE001
-        _log.warning("a delivery callback failed: %r", error)
+        _log.warning("delivery callback failed: %r", error)

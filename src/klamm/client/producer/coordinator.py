@@ -1,4 +1,4 @@
-"""What a producer asks of coordinators: its id, which partitions a transaction touches, and how it ends."""
+"""A producer's requests to coordinators: producer id, partitions and offsets of a transaction, and its end."""
 
 from __future__ import annotations
 
@@ -33,14 +33,21 @@ from klamm.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 
+# The previous transaction of the id is still writing its markers, which takes milliseconds: retry sooner than
+# retry.backoff.ms (Java does the same for the first AddPartitionsToTxn).
 _CONCURRENT_S = 0.02
-_ADD_PARTITIONS_BY_CLIENTS = 3
-_TWO = 2
-_CLOSED_TO_US = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+_ADD_PARTITIONS_BY_CLIENTS = 3  # from v4 on the request is one between brokers (KIP-890)
+_TRANSACTION_V2 = 2
+_IMPLICIT_PRODUCE = 12
+_END_TXN_V2, _END_TXN = 5, 4
+_OFFSETS_V2, _OFFSETS = 5, 4
+_INIT_PRODUCER_ID = 5  # v6 is for two-phase commit (KIP-939), which this client does not have
+_TRANSACTION_TIMEOUT_MS = 60_000
+_FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
 class GroupMetadata(NamedTuple):
-    """Who commits offsets inside a transaction: a consumer's place in its group."""
+    """Generation and member id of the consumer whose offsets a transaction commits (KIP-447)."""
 
     group_id: str
     generation_id: int = -1
@@ -49,27 +56,29 @@ class GroupMetadata(NamedTuple):
 
 
 class Coordinator:
-    """Finds the coordinators and asks them, again while they move or load."""
+    """Sends requests to coordinators; looks them up, and retries while they move or load."""
 
     def __init__(self, cluster: ClusterClient, identity: ProducerIdentity, transactions: Transactions | None) -> None:
         self._cluster = cluster
         self._identity = identity
         self._transactions = transactions
-        self._found: dict[tuple[int, str], BrokerAddress] = {}
+        self._brokers: dict[tuple[int, str], BrokerAddress] = {}
 
     async def _connection(self, kind: int, key: str) -> Connection:
-        coordinator = self._found.get((kind, key))
+        coordinator = self._brokers.get((kind, key))
         if coordinator is None:
-            coordinator = self._found[kind, key] = await self._cluster.find_coordinator(kind, key)
+            coordinator = self._brokers[kind, key] = await self._cluster.find_coordinator(kind, key)
         return await self._cluster.connect(coordinator.host, coordinator.port, ADMIN)
 
-    async def _asking(self, kind: int, key: str, ask: Callable[[Connection], Awaitable[Any]], timeout_s: float) -> Any:
-        """Ask until it is answered; a coordinator that moved is found again, one that is busy is given a moment."""
+    async def _request(
+        self, kind: int, key: str, send: Callable[[Connection], Awaitable[Any]], timeout_s: float
+    ) -> Any:
+        """Call `send` with a connection to the coordinator until it succeeds; looks the coordinator up again."""
 
         async def once() -> Any:
             while True:
                 try:
-                    return await ask(await self._connection(kind, key))
+                    return await send(await self._connection(kind, key))
                 except KafkaError as error:
                     if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
                         raise
@@ -78,43 +87,45 @@ class Coordinator:
         return await self._cluster.retrying(once, timeout_s, lambda _: self._forget(kind, key))
 
     def _forget(self, kind: int, key: str) -> None:
-        self._found.pop((kind, key), None)
+        self._brokers.pop((kind, key), None)
 
     async def get_id(self, timeout_s: float, *, keep: bool = False) -> tuple[int, int]:
-        """A producer id and epoch; with a transactional id what its last owner left open is ended first.
+        """Request a producer id and epoch; with a transactional id, an open transaction of it is ended first.
 
-        `keep` asks for the next epoch of the id in use.
+        `keep` requests the next epoch of the id in use (KIP-360).
         """
         transactions, identity = self._transactions, self._identity
         request = InitProducerIdRequest(
             transactional_id=None if transactions is None else transactions.transactional_id,
+            # The settings may be those of an admin client, which has no transaction.timeout.ms.
             transaction_timeout_ms=self._cluster.settings.number("transaction.timeout.ms")
             if transactions is not None and "transaction.timeout.ms" in self._cluster.settings
-            else 60_000,
+            else _TRANSACTION_TIMEOUT_MS,
             producer_id=identity.producer_id if keep else -1,
             producer_epoch=identity.epoch if keep else -1,
         )
 
-        async def ask(connection: Connection) -> Any:
-            answer = await connection.request(request, connection.version_of("InitProducerId", 5))
+        async def send(connection: Connection) -> Any:
+            answer = await connection.request(request, connection.version_of("InitProducerId", _INIT_PRODUCER_ID))
             _check(answer.error_code)
+            # Decided here only, as in Java: a change of the feature must not change the rules of an open transaction.
             if transactions is not None:
-                new = connection.features.get("transaction.version", 0) >= _TWO
-                transactions.implicit = new and connection.version_of("Produce") >= 12
+                new = connection.features.get("transaction.version", 0) >= _TRANSACTION_V2
+                transactions.implicit = new and connection.version_of("Produce") >= _IMPLICIT_PRODUCE
             return answer
 
         if transactions is None:
 
             async def any_broker() -> Any:
-                return await ask(await self._cluster.any_connection())
+                return await send(await self._cluster.any_connection())
 
             answer = await self._cluster.retrying(any_broker, timeout_s)
         else:
-            answer = await self._asking(TRANSACTION_COORDINATOR, transactions.transactional_id, ask, timeout_s)
+            answer = await self._request(TRANSACTION_COORDINATOR, transactions.transactional_id, send, timeout_s)
         return answer.producer_id, answer.producer_epoch
 
-    async def announce(self, places: frozenset[TopicPartition], timeout_s: float) -> None:
-        """Tell the coordinator which partitions the transaction will write to (before transaction.version 2)."""
+    async def add_partitions(self, places: frozenset[TopicPartition], timeout_s: float) -> None:
+        """Add partitions to the transaction before they are written to (transaction.version 0 and 1)."""
         transactions, identity = self._transactions, self._identity
         assert transactions is not None
         by_topic: dict[str, list[int]] = {}
@@ -129,7 +140,7 @@ class Coordinator:
             ],
         )
 
-        async def ask(connection: Connection) -> None:
+        async def send(connection: Connection) -> None:
             version = connection.version_of("AddPartitionsToTxn", _ADD_PARTITIONS_BY_CLIENTS)
             answer = await connection.request(request, version)
             codes = [
@@ -137,14 +148,15 @@ class Coordinator:
                 for topic in answer.results_by_topic_v3_and_below
                 for result in topic.results_by_partition
             ]
+            # One failure fails all; the others are OPERATION_NOT_ATTEMPTED, which hides the reason.
             others = [code for code in codes if code not in (0, ErrorCode.OPERATION_NOT_ATTEMPTED)]
             _check(next(iter(others or codes), 0))
 
-        await self._asking(TRANSACTION_COORDINATOR, transactions.transactional_id, ask, timeout_s)
-        transactions.announced(places)
+        await self._request(TRANSACTION_COORDINATOR, transactions.transactional_id, send, timeout_s)
+        transactions.add_partitions(places)
 
     async def end(self, timeout_s: float, *, commit: bool) -> tuple[int, int] | None:
-        """Commit or abort; returns the id and epoch of the next transaction where brokers say so."""
+        """Commit or abort; returns the id and epoch of the next transaction under transaction.version 2 (KIP-890)."""
         transactions, identity = self._transactions, self._identity
         assert transactions is not None
         request = EndTxnRequest(
@@ -154,13 +166,14 @@ class Coordinator:
             committed=commit,
         )
 
-        async def ask(connection: Connection) -> Any:
-            version = connection.version_of("EndTxn", 5 if transactions.implicit else 4)
+        async def send(connection: Connection) -> Any:
+            # v5 bumps the epoch; a transaction of the older rules must not.
+            version = connection.version_of("EndTxn", _END_TXN_V2 if transactions.implicit else _END_TXN)
             answer = await connection.request(request, version)
             _check(answer.error_code)
             return answer
 
-        answer = await self._asking(TRANSACTION_COORDINATOR, transactions.transactional_id, ask, timeout_s)
+        answer = await self._request(TRANSACTION_COORDINATOR, transactions.transactional_id, send, timeout_s)
         if transactions.implicit and answer.producer_id >= 0:
             return answer.producer_id, answer.producer_epoch
         return None
@@ -168,7 +181,7 @@ class Coordinator:
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata, timeout_s: float
     ) -> None:
-        """Store a group's offsets inside the transaction."""
+        """Commit a group's offsets inside the transaction."""
         transactions, identity = self._transactions, self._identity
         assert transactions is not None
         if not transactions.implicit:
@@ -182,11 +195,12 @@ class Coordinator:
             async def add(connection: Connection) -> None:
                 _check((await connection.request(adding)).error_code)
 
-            # Looking for the group's coordinator first makes a new cluster create the topic that offsets live in.
+            # FindCoordinator makes a new cluster create __consumer_offsets, which AddOffsetsToTxn needs.
             await self._cluster.retrying(
                 functools.partial(self._connection, GROUP_COORDINATOR, group.group_id), timeout_s
             )
-            await self._asking(TRANSACTION_COORDINATOR, transactions.transactional_id, add, timeout_s)
+            await self._request(TRANSACTION_COORDINATOR, transactions.transactional_id, add, timeout_s)
+        # Before the request: should its reply get lost, the coordinator may know of the transaction, and has to end it.
         transactions.touched = True
         by_topic: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
         for where, position in offsets.items():
@@ -210,31 +224,32 @@ class Coordinator:
         )
 
         async def commit(connection: Connection) -> None:
-            version = connection.version_of("TxnOffsetCommit", 5 if transactions.implicit else 4)
+            version = connection.version_of("TxnOffsetCommit", _OFFSETS_V2 if transactions.implicit else _OFFSETS)
             answer = await connection.request(request, version)
             for topic in answer.topics:
                 for partition in topic.partitions:
                     _check(partition.error_code)
 
-        await self._asking(GROUP_COORDINATOR, group.group_id, commit, timeout_s)
+        await self._request(GROUP_COORDINATOR, group.group_id, commit, timeout_s)
 
-    def failed(self, error: KafkaError) -> KafkaError:
-        """What an error of a coordinator does to the transaction; returns it as the caller should see it."""
+    def fail_transaction(self, error: KafkaError) -> KafkaError:
+        """Fail the transaction with a coordinator's error; returns the error for the caller to raise."""
         transactions = self._transactions
         if transactions is None:
             return error
         if transactions.status is not TransactionStatus.FATAL_ERROR:
             transactions.fail(error)
+        # The group rebalanced: the producer is fine, but these offsets belong to another member now.
         if isinstance(error, CommitFailedError):
             transactions.fail(TransactionAbortableError(ErrorCode.TRANSACTION_ABORTABLE, str(error)))
         return error
 
 
 def _check(number: int) -> None:
-    """Raise what a coordinator refused; an old epoch means that a newer producer has come."""
+    """Raise a coordinator's error; an old epoch means that a newer producer has the id."""
     if not number:
         return
     error = error_for(number)
-    if error.code in _CLOSED_TO_US:
+    if error.code in _FENCED:
         raise ProducerFencedError(ErrorCode.PRODUCER_FENCED, f"a newer producer has this transactional id ({error})")
     raise error

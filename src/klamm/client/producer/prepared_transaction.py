@@ -1,8 +1,8 @@
-"""A transaction that is written but not ended, handed from one process to another.
+"""A transaction that one process writes and another one ends.
 
-The process that wrote it calls `AsyncProducer.prepare_transaction` and exits; the one that decides ends it with
-`end_prepared`, repeated until it is answered. Until then it is an open transaction like any other: readers of committed
-data wait, the coordinator aborts it after its transaction.timeout.ms, and a new producer of the same id ends it too.
+The writer calls `AsyncProducer.prepare_transaction` and exits; the process that decides calls `end_prepared`, repeated
+until it succeeds. Until then it is an open transaction like any other: read_committed consumers wait, the coordinator
+aborts it after transaction.timeout.ms, and a new producer with the same transactional id ends it too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from klamm.client.producer.core.transactions import Transactions
 
 
 class PreparedTransaction(NamedTuple):
-    """What is needed to end it; `version` is the transaction.version it was written under."""
+    """What `end_prepared` needs; `version` is the transaction.version that it was written under."""
 
     transactional_id: str
     producer_id: int
@@ -27,12 +27,14 @@ class PreparedTransaction(NamedTuple):
 async def end_prepared(
     cluster: ClusterClient, prepared: PreparedTransaction, timeout_s: float, *, commit: bool
 ) -> None:
-    """Commit or abort; repeating it is fine as long as no other producer has used the id since.
+    """Commit or abort; may be repeated as long as no other producer has used the id since.
 
-    ProducerFencedError, InvalidTransactionStateError or INVALID_PRODUCER_ID_MAPPING: it was ended otherwise before.
+    ProducerFencedError, InvalidTransactionStateError or INVALID_PRODUCER_ID_MAPPING: the transaction was ended before
+    by a timeout or a new producer.
     """
     identity = ProducerIdentity()
     identity.producer_id, identity.epoch = prepared.producer_id, prepared.producer_epoch
     transactions = Transactions(prepared.transactional_id)
+    # Not from the broker's features of now: they may have been upgraded since the transaction was written.
     transactions.implicit = prepared.version >= 2
     await Coordinator(cluster, identity, transactions).end(timeout_s, commit=commit)

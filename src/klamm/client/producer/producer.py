@@ -1,4 +1,4 @@
-"""`AsyncProducer`: records in, promises out; the shell over accumulator, sender and session."""
+"""`AsyncProducer`: takes records, returns deliveries; the shell over accumulator, sender and session."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Self
 from klamm.client.argument_checks import checked
 from klamm.client.arguments import function
 from klamm.client.at_exit import report_unsent
+from klamm.client.client_settings import producer_settings
 from klamm.client.cluster import ClusterClient
-from klamm.client.config import producer_settings
 from klamm.client.core.buffer_pool import BufferPool
 from klamm.client.errors import (
     IllegalStateError,
@@ -51,13 +51,13 @@ if TYPE_CHECKING:
 
 _LATEST_MS = (1 << 63) - 1
 _POOLED_BUFFERS = 6
-"""Buffers of parts of tables kept for the next ones; those that a socket has not taken yet are among them."""
+"""Buffers of encoded tables that are kept for reuse, including those that a socket has not taken yet."""
 _BURST_BYTES, _BURST_BATCHES = 1 << 16, 16
-"""So much may be filled by a loop of sends before the sender has its turn, when it waits for answers anyway."""
+"""How much a loop of sends may fill before the sender runs, when it waits for responses anyway."""
 
 
 def _wake_nothing(when: float) -> None:
-    """Stand in for the sender until there is one."""
+    """Used in place of the sender until `start`."""
 
 
 @checked
@@ -68,14 +68,14 @@ class AsyncProducer:
         delivery = await producer.send("orders", b"value", key=b"key")
         metadata = await delivery
 
-    `send` waits only while buffers are full; what it returns can be awaited, or left alone: `flush` and `close` wait
-    for everything.
+    `send` waits only while buffer.memory is full; the delivery that it returns need not be awaited: `flush` and `close`
+    wait for all records.
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Unpack[ProducerSettings]) -> None:
         self.settings = values = producer_settings(config, settings)
         chance = random.Random()  # noqa: S311 - no secret
-        # Attributes without an underscore are for the client's own modules (tables, the blocking face), not for users.
+        # Attributes without an underscore are for the client's own modules (tables, blocking_producer), not for users.
         self.key_serializer = serializer(values["key.serializer"], "key.serializer")
         self.value_serializer = serializer(values["value.serializer"], "value.serializer")
         self.partitioner = partitioner(values["partitioner"], chance, ignore_keys=values["partitioner.ignore.keys"])
@@ -98,14 +98,15 @@ class AsyncProducer:
         self.guard: AbstractContextManager[Any] = nullcontext()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.wake_at: Callable[[float], None] = _wake_nothing
-        """Has the sender look at a time; the blocking face calls it from other threads."""
+        """Wakes the sender at a time; the blocking producer replaces it, since it appends on other threads."""
         self.closed = False
         self._burst = min(max(_BURST_BYTES // max(self.accumulator.batch_size, 1), 1), _BURST_BATCHES)
-        self._unseen = 0
-        """Batches filled since the sender last had its turn."""
+        self._unsent_batches = 0
+        """Batches filled since the sender last ran."""
+        # Of the accumulator, not of self: a finalizer with a reference to its object would keep it alive.
         self.unclosed = weakref.finalize(self, report_unsent, self.accumulator)
 
-    # Life
+    # Start and close
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -123,8 +124,8 @@ class AsyncProducer:
         await cluster.start()
         self._loop = asyncio.get_running_loop()
         self._cluster = cluster
-        self.topics.follow(cluster.table, self._loop.time)
-        let_in = self.backpressure.let_in
+        self.topics.use_table(cluster.table, self._loop.time)
+        wake_waiters = self.backpressure.wake_waiters
         if self._identity is not None:
             coordinator = Coordinator(cluster, self._identity, self.transactions)
             self.session = Session(
@@ -134,23 +135,23 @@ class AsyncProducer:
                 self.accumulator,
                 self.guard,
                 self.flush,
-                let_in,
+                wake_waiters,
                 self.block_s,
             )
         self.sender = Sender(
-            cluster, self.accumulator, self._identity, self.transactions, self.guard, self.session, let_in
+            cluster, self.accumulator, self._identity, self.transactions, self.guard, self.session, wake_waiters
         )
         self.wake_at = self.sender.wake_at
-        cluster.listeners.append(self.topics.learn_all)
-        cluster.report("producer", self._count)
+        cluster.listeners.append(self.topics.update_all)
+        cluster.report("producer", self._collect_metrics)
 
     def metrics(self) -> Metrics:
-        """What this producer has done so far, by Kafka's names of metrics."""
+        """Totals and rates of this producer, by Kafka's metric names."""
         if self._cluster is None or self.sender is None:
             raise IllegalStateError("the producer is not started")
         return self._cluster.metrics()
 
-    def _count(self) -> Metrics:
+    def _collect_metrics(self) -> Metrics:
         assert self._cluster is not None
         assert self.sender is not None
         accumulator = self.accumulator
@@ -163,7 +164,7 @@ class AsyncProducer:
         }
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Deliver what was sent, for at most `timeout_s`, and leave; what is left fails. An open transaction aborts."""
+        """Deliver all records, for at most `timeout_s`, and disconnect; the rest fails. Aborts an open transaction."""
         if self.closed:
             return
         self.closed = True
@@ -182,16 +183,17 @@ class AsyncProducer:
             await sender.stop()
             if session is not None:
                 await session.stop()
+            # After the sender stopped, so that nothing is sent whose delivery has failed.
             left = IllegalStateError("the producer was closed before the record was delivered")
             for batch in list(self.accumulator.incomplete):
                 self.accumulator.release(batch)
                 batch.fail(left)
-            self.backpressure.let_all_in()
+            self.backpressure.wake_all()
             await self._cluster.close()
 
     @property
     def cluster(self) -> ClusterClient:
-        """What is known of the cluster."""
+        """The connected cluster; IllegalStateError when not started or closed."""
         if self._cluster is None or self.closed:
             raise IllegalStateError("the producer is not started or already closed")
         return self._cluster
@@ -209,7 +211,7 @@ class AsyncProducer:
         headers: Headers | None = None,
         on_delivery: Callable[[Delivery], object] | None = None,
     ) -> Delivery:
-        """Hand over a record; waits while buffer.memory is full, and for metadata of a topic not seen before.
+        """Buffer a record; waits while buffer.memory is full, and for metadata of a topic that is new to it.
 
         BufferFullError or KafkaTimeoutError after max.block.ms, RecordTooLargeError at once.
         """
@@ -226,23 +228,23 @@ class AsyncProducer:
             delivery.add_done_callback(on_delivery)
         if self.accumulator.filled:
             self.accumulator.filled = False
-            await self._let_send()
+            await self._yield_to_sender()
         return delivery
 
-    async def _let_send(self) -> None:
-        """A batch is full: a loop of sends must not keep the sender from running.
+    async def _yield_to_sender(self) -> None:
+        """Let the sender run when a batch is full: a loop of sends that never waits would keep it from running.
 
-        While it waits for answers anyway, it is not asked for every small batch: several go into one request.
+        Not for every small batch while requests are in flight: several go into one request.
         """
         assert self.sender is not None
         self.sender.wake()
-        self._unseen += 1
-        if self._unseen >= self._burst or not self.sender.in_flight:
-            self._unseen = 0
+        self._unsent_batches += 1
+        if self._unsent_batches >= self._burst or not self.sender.in_flight:
+            self._unsent_batches = 0
             await asyncio.sleep(0)
 
     async def send_and_wait(self, topic: str, value: Any = None, key: Any = None, **options: Any) -> RecordMetadata:
-        """Hand over a record and wait until it is stored."""
+        """Send a record and wait until it is delivered."""
         return await (await self.send(topic, value, key, **options))
 
     def append(
@@ -254,10 +256,11 @@ class AsyncProducer:
         timestamp: int | None,
         headers: Headers | None,
     ) -> Delivery | None:
-        """Put bytes into the accumulator if that can be done now; None when it means waiting."""
+        """Append a record if that is possible without waiting; None otherwise."""
+        # Called for every record: locals, exact type checks and no helper functions, for speed.
         try:
             topic_queues = self.known_topics.get(topic)
-        except TypeError:  # not even hashable: the slow way says what is wrong
+        except TypeError:  # not hashable, so no name: send_when_possible raises the error that says so
             return None
         if topic_queues is None or self.closed:
             return None
@@ -279,6 +282,7 @@ class AsyncProducer:
         accumulator = self.accumulator
         if size > self._largest:
             self._too_large(size)
+        # `size` is an upper bound; with nothing buffered any record is accepted, or it would wait for ever.
         if accumulator.used + size > accumulator.memory_bytes and accumulator.used:
             return None
         queues = topic_queues.queues
@@ -288,7 +292,7 @@ class AsyncProducer:
                 index = self.topics.sticky(topic_queues, size)
         elif type(partition) is int and 0 <= partition < len(queues):
             index = partition
-        else:
+        else:  # perhaps added just now: send_when_possible refreshes metadata, or raises
             return None
         if timestamp is None:
             now = time.time_ns() // 1_000_000
@@ -329,15 +333,15 @@ class AsyncProducer:
         timestamp: str | None = "timestamp",
         partition: int | str | None = None,
     ) -> list[Delivery]:
-        """Send every row of a table; the names say which columns are key, value and so on.
+        """Send every row of a table; the arguments name the columns of key, value and so on.
 
         `value="json"` sends rows as JSON objects: all columns but headers, timestamp, partition and one named key.
 
-        A table, a batch, a DataFrame, or whatever else hands out Arrow. Only key, headers and timestamp may be absent,
-        under these names; `partition` is a number for all rows or a column's name. Nothing is accepted before the whole
-        table was looked at; what fails later has the promises of what was accepted as its `deliveries`. Returns a
-        promise per batch, that of its last record. The table's buffers are read when batches are sent: do not
-        write into such a buffer before the promises are done.
+        Takes a table, a batch, a DataFrame, or any object with Arrow's C interface. Only key, headers and timestamp may
+        be absent, under these names; `partition` is a number for all rows or the name of a column. The whole table is
+        validated before the first row is buffered; an error after that has the deliveries of the buffered batches as
+        its `deliveries`. Returns a delivery per batch, that of its last record. The table's buffers are read when
+        batches are sent: do not write into such a buffer before the deliveries are done.
         """
         from klamm.client.producer.tables import send_table  # noqa: PLC0415 - pyarrow is an extra
 
@@ -346,9 +350,9 @@ class AsyncProducer:
         )
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Send everything now and wait until it is known what became of it; failures are told by the deliveries."""
+        """Send all records now and wait until every one is delivered or failed; failures are in the deliveries."""
         if self.sender is None:
-            self.cluster  # noqa: B018 - says that there is none
+            self.cluster  # noqa: B018 - raises when not started
         assert self.sender is not None
         with self.guard:
             waiting = list(self.accumulator.incomplete)
@@ -361,12 +365,12 @@ class AsyncProducer:
                 for batch in waiting:
                     await batch.finished()
         except TimeoutError:
-            raise KafkaTimeoutError(f"not everything was delivered within {timeout_s:g} s") from None
+            raise KafkaTimeoutError(f"not all records were delivered within {timeout_s:g} s") from None
         finally:
             self.accumulator.flushing -= 1
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """The partitions of a topic, waiting for metadata if need be."""
+        """The partitions of a topic; waits for its metadata."""
         await self.cluster.topic(topic, self.block_s)
         return sorted(self.cluster.table.topics[topic].partitions)
 
@@ -375,16 +379,16 @@ class AsyncProducer:
     def _transactional(self) -> Session:
         if self.transactions is None:
             raise IllegalStateError("transactions need a transactional.id")
-        self.cluster  # noqa: B018 - says so when there is none
+        self.cluster  # noqa: B018 - raises when not started
         assert self.session is not None
         return self.session
 
     async def init_transactions(self, timeout_s: float | None = None) -> None:
-        """Take over the transactional id: older producers of it are fenced, what they left open is ended."""
+        """Initialize the transactional id: fence older producers with it, and end their open transaction."""
         await self._transactional().init(timeout_s)
 
     def begin_transaction(self) -> None:
-        """Begin: what is sent from now on counts when it is committed."""
+        """Begin a transaction: records sent from now on become visible when it is committed."""
         self._transactional().begin()
 
     async def send_offsets_to_transaction(
@@ -394,18 +398,18 @@ class AsyncProducer:
         await self._transactional().send_offsets(offsets, group)
 
     async def commit_transaction(self, timeout_s: float | None = None) -> None:
-        """Deliver everything and commit; when any of it failed, TransactionAbortableError: then abort."""
+        """Deliver all records and commit; TransactionAbortableError when one failed: then abort."""
         await self._transactional().commit(timeout_s)
 
     async def prepare_transaction(self, timeout_s: float | None = None) -> PreparedTransaction:
-        """Deliver everything and leave the end to the holder of the returned handle; then only closing is left.
+        """Deliver all records and return a handle with which another process ends the transaction; then close.
 
-        TransactionAbortableError when anything failed: then abort.
+        TransactionAbortableError when a record failed: then abort.
         """
-        return await self._transactional().leave(timeout_s)
+        return await self._transactional().prepare_transaction(timeout_s)
 
     async def abort_transaction(self, timeout_s: float | None = None) -> None:
-        """End the transaction as if it had not been; its records are never seen by those who read committed."""
+        """Abort the transaction; read_committed consumers never see its records."""
         await self._transactional().abort(timeout_s)
 
     @asynccontextmanager

@@ -1,7 +1,7 @@
-"""Gets batches to the leaders of their partitions and looks at what they answer.
+"""Sends batches to the leaders of their partitions and handles the responses.
 
-One callback on the loop (`_pump`) looks at what is ready and sends as much as may be on its way; answers call it again.
-There is no task per batch or request.
+One callback on the loop (`_send_due`) sends what is ready, up to the limit of requests in flight; every response calls
+it again. There is no task per batch or request.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 from klamm.client.backoff import Backoff
+from klamm.client.client_settings import ClientSettings
 from klamm.client.cluster import ClusterClient
-from klamm.client.config import ClientSettings
 from klamm.client.connection import Connection
 from klamm.client.core.routing import DATA
 from klamm.client.errors import (
@@ -41,13 +41,20 @@ from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest
 from klamm.records.compression import CODEC_NAMES
 
 _PRODUCE = BY_NAME["Produce"]
-_IMPLICIT_SINCE = 12
-_TOPIC_IDS_SINCE = 13
+_IMPLICIT_SINCE = 12  # KIP-890: from this version on the broker adds partitions to the transaction itself
+_TOPIC_IDS_SINCE = 13  # KIP-516
+_RECORD_ERRORS_SHOWN = 3
+_BACKOFF_STEPS_MAX = 10
+"""Attempts that still lengthen the backoff; it has reached retry.backoff.max.ms by then."""
+_EXPIRY_S_MIN = 0.01
+"""The shortest wait for a batch that is about to expire, so that the timer does not spin."""
 _SEQUENCE_LOST = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 
 
 class Sender:
-    """Owns what is in flight. The session is asked for what is needed before sending: an id, partitions to announce."""
+    """Owns the requests in flight. `session` provides what must exist before a batch is sent: a producer id, and
+    partitions added to the transaction.
+    """
 
     def __init__(
         self,
@@ -68,11 +75,11 @@ class Sender:
         self._session = session
         self._released = released
         self._loop = asyncio.get_running_loop()
-        self._timer = LoopTimer(self._pump)
+        self._timer = LoopTimer(self._send_due)
         self.wake = self._timer.soon
-        """Look soon; only on the loop's thread."""
+        """Send what is due at the end of this loop turn; only on the loop's thread."""
         self.wake_at = self._timer.at
-        """Look at a time of the loop's clock, or earlier."""
+        """The same at a time of the loop's clock, or earlier."""
         self.sent = SentRecords()
         self._in_flight: dict[int, int] = {}
         self._connecting: dict[int, asyncio.Task[None]] = {}
@@ -96,19 +103,19 @@ class Sender:
 
     @property
     def in_flight(self) -> int:
-        """Requests without an answer, over all brokers."""
+        """Requests without a response, over all brokers."""
         return sum(self._in_flight.values())
 
     def push(self, where: TopicPartition) -> None:
-        """Something complete was added for this partition: send now if its broker may get more.
+        """Send a batch that was just completed, if its broker has fewer than the maximum of requests in flight.
 
-        Otherwise the next answer has it sent. Only on the loop's thread.
+        Otherwise the next response sends it. Only on the loop's thread.
         """
         if not self._timer.stopped and self._in_flight.get(self._cluster.table.leader(where), 0) < self._max_in_flight:
-            self._pump()
+            self._send_due()
 
     async def stop(self) -> None:
-        """End; what is in flight is left to the connections."""
+        """End; requests in flight are left to the connections."""
         self._timer.stop()
         for task in list(self._connecting.values()):
             task.cancel()
@@ -116,9 +123,10 @@ class Sender:
 
     # Sending
 
-    def _pump(self) -> None:
+    def _send_due(self) -> None:
         now = self._loop.time()
         accumulator = self._accumulator
+        # The guard is a lock only in the blocking producer, whose callers append from their own threads.
         with self._guard:
             accumulator.tick(now)
             ready = list(accumulator.ready)
@@ -132,8 +140,9 @@ class Sender:
             oldest = next(iter(accumulator.incomplete), None)
         if due is not None:
             self.wake_at(max(due, now))
+        # `incomplete` is in order of creation, so the first one expires first.
         if oldest is not None:
-            self.wake_at(max(oldest.created + self._delivery_s, now + 0.01))
+            self.wake_at(max(oldest.created + self._delivery_s, now + _EXPIRY_S_MIN))
 
     def _may_send(self) -> bool:
         identity, transactions = self._identity, self._transactions
@@ -143,6 +152,7 @@ class Sender:
         if identity is None:
             return True
         if identity.bump_needed and transactions is None and identity.known:
+            # Not before all responses arrived: a batch of the old epoch that is stored now keeps its old sequence.
             if self.in_flight:
                 return False
             identity.bump(list(self._accumulator.queues.values()))
@@ -156,13 +166,14 @@ class Sender:
         self._session.prepare()
 
     def _drop(self, transactions: Transactions) -> None:
-        """The transaction will not be committed: nothing of it need be sent any more."""
+        """Fail all batches that are not in flight: the transaction will not be committed."""
         reason = transactions.failed or TransactionAbortableError(
             ErrorCode.TRANSACTION_ABORTABLE, "the transaction was aborted"
         )
         with self._guard:
             if self._identity is not None and any(queue.retries for queue in self._accumulator.queues.values()):
-                self._identity.bump_needed = True  # it is unknown whether a broker has stored these
+                # A broker may have stored a batch that waits for a retry: the next one needs a new epoch.
+                self._identity.bump_needed = True
             self._accumulator.fail_waiting(reason)
         self._released()
 
@@ -180,10 +191,11 @@ class Sender:
                 unknown = True
             else:
                 by_leader.setdefault(leader, []).append(queue)
+        # Batches without a leader stay ready; metadata that arrives wakes the sender as a listener.
         if unknown:
             self._cluster.request_update()
             self.wake_at(now + self._backoff[0])
-        if self._transactions is not None and self._transactions.unannounced:
+        if self._transactions is not None and self._transactions.partitions_to_add:
             self._prepare()
         for leader, queues in by_leader.items():
             connection = self._cluster.ready(leader, DATA)
@@ -211,14 +223,15 @@ class Sender:
         self._connecting[leader] = asyncio.create_task(connect(), name=f"klamm producer connect {leader}")
 
     def _send_to(self, connection: Connection, leader: int, queues: list[PartitionQueue]) -> None:
-        """Requests of one batch per partition until enough is on its way."""
+        """Send requests with one batch per partition, up to max.in.flight.requests.per.connection."""
         while queues and self._in_flight.get(leader, 0) < self._max_in_flight:
             taken: list[tuple[PartitionQueue, Batch]] = []
             size = 0
             with self._guard:
                 for queue in list(queues):
+                    # Retries go one at a time: the broker refuses a sequence whose predecessor it does not have.
                     if self._identity is not None and queue.retries and queue.in_flight:
-                        queues.remove(queue)  # what is sent again goes alone, in order
+                        queues.remove(queue)
                         continue
                     wanted = self._accumulator.next_size(queue)
                     if taken and size + wanted > self._request_size:
@@ -237,7 +250,7 @@ class Sender:
         transactions = self._transactions
         topics: dict[str, TopicProduceData] = {}
         version = self._version(connection, taken)
-        taken = [batch for batch in taken if self._sealed(*batch)]
+        taken = [batch for batch in taken if self._seal(*batch)]
         if not taken:
             return
         for _, batch in taken:
@@ -264,18 +277,19 @@ class Sender:
         encode_into(request, version, pieces)
         answer = connection.send(_PRODUCE, version, pieces, answered=self._acks != 0)
         self._in_flight[leader] = self._in_flight.get(leader, 0) + 1
+        # Back to the pool, which waits until the connection has no view of it; a retry encodes a table's rows again.
         for _, batch in taken:
-            batch.handed_over()
-        answer.add_done_callback(partial(self._answered, leader, taken))
+            batch.release_buffer()
+        answer.add_done_callback(partial(self._on_response, leader, taken))
 
-    def _sealed(self, queue: PartitionQueue, batch: Batch) -> bool:
-        """Make the bytes of a batch; False when that cannot be done, which its deliveries tell."""
+    def _seal(self, queue: PartitionQueue, batch: Batch) -> bool:
+        """Encode a batch; False when that fails, which fails its deliveries."""
         if self._identity is not None:
             self._identity.stamp(queue, batch, batch.count or len(batch.rows))
         try:
             batch.seal(self._codec, self._level, transactional=self._transactions is not None)
-        except Exception as error:  # noqa: BLE001 - whatever a record was, the others must get on
-            refused = SerializationError(f"records for {batch.where} cannot be written as a batch: {error}")
+        except Exception as error:  # noqa: BLE001 - one bad batch must not stop the others
+            refused = SerializationError(f"records for {batch.where} cannot be encoded as a batch: {error}")
             refused.__cause__ = error
             with self._guard:
                 self._give_up(queue, batch, refused)
@@ -285,6 +299,7 @@ class Sender:
 
     def _version(self, connection: Connection, taken: list[tuple[PartitionQueue, Batch]]) -> int:
         version = connection.version_of("Produce")
+        # Under transaction.version 0 and 1 a newer version would make the broker add partitions without being asked.
         if self._transactions is not None and not self._transactions.implicit:
             return min(version, _IMPLICIT_SINCE - 1)
         if version >= _TOPIC_IDS_SINCE and any(
@@ -293,9 +308,9 @@ class Sender:
             return _TOPIC_IDS_SINCE - 1
         return version
 
-    # Answers
+    # Responses
 
-    def _answered(self, leader: int, taken: list[tuple[PartitionQueue, Batch]], future: asyncio.Future[Any]) -> None:
+    def _on_response(self, leader: int, taken: list[tuple[PartitionQueue, Batch]], future: asyncio.Future[Any]) -> None:
         self._in_flight[leader] -= 1
         error = None if future.cancelled() else future.exception()
         with self._guard:
@@ -303,16 +318,16 @@ class Sender:
                 self._cluster.request_update()
                 for queue, batch in taken:
                     lost = error if isinstance(error, KafkaError) else error_for(13, str(error))
-                    self._again(queue, batch, lost)
+                    self._retry(queue, batch, lost)
             elif self._acks == 0:
                 for _, batch in taken:
-                    self._succeeded(batch, -1, -1)
+                    self._succeed(batch, -1, -1)
             else:
-                self._judge(taken, future.result())
+                self._handle_results(taken, future.result())
         self._released()
         self.wake()
 
-    def _judge(self, taken: list[tuple[PartitionQueue, Batch]], answer: Any) -> None:
+    def _handle_results(self, taken: list[tuple[PartitionQueue, Batch]], answer: Any) -> None:
         names = self._cluster.table.names
         results = {
             TopicPartition(topic.name or names.get(topic.topic_id, ""), response.index): response
@@ -322,13 +337,14 @@ class Sender:
         for queue, batch in taken:
             result = results.get(batch.where)
             if result is None:
-                self._again(queue, batch, error_for(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker left it out"))
+                self._retry(queue, batch, error_for(ErrorCode.UNKNOWN_SERVER_ERROR, "the response lacks the partition"))
+            # A duplicate was stored by an earlier attempt whose response was lost; its offset is unknown (-1).
             elif result.error_code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                self._succeeded(batch, result.base_offset, result.log_append_time_ms)
+                self._succeed(batch, result.base_offset, result.log_append_time_ms)
             else:
-                self._refused(queue, batch, result, answer)
+                self._handle_error(queue, batch, result, answer)
 
-    def _succeeded(self, batch: Batch, base_offset: int, log_append_time: int) -> None:
+    def _succeed(self, batch: Batch, base_offset: int, log_append_time: int) -> None:
         sent = self.sent
         sent.records += batch.count or len(batch.rows)
         sent.batches += 1
@@ -336,41 +352,45 @@ class Sender:
         self._accumulator.release(batch)
         batch.succeed(base_offset, log_append_time)
 
-    def _refused(self, queue: PartitionQueue, batch: Batch, result: Any, answer: Any) -> None:
-        words = result.error_message or f"{batch.where}"
+    def _handle_error(self, queue: PartitionQueue, batch: Batch, result: Any, answer: Any) -> None:
+        text = result.error_message or f"{batch.where}"
         if result.record_errors:
-            words += "".join(
+            text += "".join(
                 f"; record {record_error.batch_index}: {record_error.batch_index_error_message}"
-                for record_error in result.record_errors[:3]
+                for record_error in result.record_errors[:_RECORD_ERRORS_SHOWN]
             )
-        error = error_for(result.error_code, words)
+        error = error_for(result.error_code, text)
         code = error.code
-        if batch.done:
+        if batch.done:  # it expired, or its transaction was aborted, while the request was in flight
             queue.discard(batch)
+        # As Java does: max.message.bytes of the topic may be smaller than batch.size.
         elif code is ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1:
             self._accumulator.replace(queue, batch, batch.split())
         elif code in _SEQUENCE_LOST and self._identity is not None:
             self._sequence_lost(queue, batch, error)
+        # Without a transactional id no other producer can have fenced this one: the broker lost its state.
         elif code is ErrorCode.INVALID_PRODUCER_EPOCH and self._identity is not None and self._transactions is None:
             self._identity.bump_needed = True
-            self._again(queue, batch, error)
+            self._retry(queue, batch, error)
         elif error.retriable:
             known = self._cluster.hint(batch.where, result.current_leader, answer.node_endpoints)
-            self._again(queue, batch, error, at_once=known)
+            self._retry(queue, batch, error, at_once=known)
         else:
             self._give_up(queue, batch, error)
 
     def _sequence_lost(self, queue: PartitionQueue, batch: Batch, error: KafkaError) -> None:
         assert self._identity is not None
+        # Behind a batch that failed, the error is expected and passes when that one is retried. The first batch has no
+        # such excuse: the broker's state of this producer is gone (retention, or an unclean election).
         if batch.sent_sequence == batch.base_sequence and ProducerIdentity.is_first(queue, batch):
             if self._transactions is not None:
                 self._give_up(queue, batch, error)
                 return
             self._identity.bump_needed = True
-        self._again(queue, batch, error, at_once=True)
+        self._retry(queue, batch, error, at_once=True)
 
-    def _again(self, queue: PartitionQueue, batch: Batch, error: KafkaError, *, at_once: bool = False) -> None:
-        """Try again, unless that was tried long or often enough."""
+    def _retry(self, queue: PartitionQueue, batch: Batch, error: KafkaError, *, at_once: bool = False) -> None:
+        """Retry a batch, unless `retries` or delivery.timeout.ms are used up."""
         if batch.done:
             queue.discard(batch)
             return
@@ -381,18 +401,18 @@ class Sender:
         elif batch.attempts > self._retries:
             self._give_up(queue, batch, error, stored=None)
         elif now >= batch.created + self._delivery_s:
-            self._give_up(queue, batch, self._late(batch, error), stored=None)
+            self._give_up(queue, batch, self._timeout_error(batch, error), stored=None)
         else:
             self.sent.retries += batch.count or len(batch.rows)
-            self._accumulator.give_back(queue, batch)
+            self._accumulator.requeue(queue, batch)
             if not at_once:
                 waits = Backoff(*self._backoff)
-                for _ in range(min(batch.attempts, 10) - 1):
+                for _ in range(min(batch.attempts, _BACKOFF_STEPS_MAX) - 1):
                     waits.next()
                 queue.backoff_until = now + waits.next()
 
-    def _why(self, batch: Batch) -> KafkaError | None:
-        """What kept a batch from being stored, as far as it is known."""
+    def _last_cause(self, batch: Batch) -> KafkaError | None:
+        """The last reason why a batch was not stored, as far as it is known."""
         if self._cluster.failure is not None:
             return self._cluster.failure
         topic = batch.where.topic
@@ -400,7 +420,7 @@ class Sender:
             return error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} is not in the cluster's metadata")
         return batch.refusal
 
-    def _late(self, batch: Batch, error: KafkaError | None = None) -> KafkaTimeoutError:
+    def _timeout_error(self, batch: Batch, error: KafkaError | None = None) -> KafkaTimeoutError:
         reason = f": {error}" if error else ""
         count = batch.count or len(batch.rows)
         return KafkaTimeoutError(
@@ -410,6 +430,8 @@ class Sender:
 
     def _give_up(self, queue: PartitionQueue, batch: Batch, error: KafkaError, *, stored: bool | None = False) -> None:
         """Fail a batch; `stored` None means that it is unknown whether the broker has it."""
+        # Refused for certain: the sequences behind it move up. Unknown: only a new epoch prevents that a late copy is
+        # stored with a sequence that another batch has by then.
         if self._identity is not None and batch.base_sequence >= 0:
             if stored is None:
                 self._identity.bump_needed = True
@@ -424,11 +446,11 @@ class Sender:
         batch.fail(error)
 
     def _expire(self, late: list[Batch]) -> None:
-        """Fail what is too old, wherever it is."""
+        """Fail batches older than delivery.timeout.ms, in flight or not."""
         with self._guard:
             for batch in late:
                 queue = self._accumulator.incomplete.get(batch)
                 if queue is not None:
-                    reason = self._late(batch, self._why(batch))
+                    reason = self._timeout_error(batch, self._last_cause(batch))
                     self._give_up(queue, batch, reason, stored=None if batch.sent else False)
         self._released()

@@ -1,6 +1,6 @@
-"""A producer's standing with coordinators: its id, and transactions from begin to end.
+"""A producer's id, and its transactions from begin to end.
 
-The shell around `Transactions` (what is allowed when) and `Coordinator` (who is asked what).
+The shell around `Transactions` (which state allows what) and `Coordinator` (the requests).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from klamm.client.types import OffsetAndMetadata, TopicPartition, as_offsets
 from klamm.model.errors import ErrorCode
 
 S = TransactionStatus
-_LONG_S = 3600.0 * 24 * 365
+_LONG_S = 3600.0 * 24 * 365  # no limit in effect: delivery.timeout.ms fails the records that wait for an id
 _CLOSING_S = 5.0
 
 
 class Session:
-    """Exists for producers with an id. `flush` delivers everything, `released` is called when memory was freed."""
+    """Exists for idempotent producers. `flush` delivers all records, `released` is called when memory was freed."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Session:
         block_s: float,
     ) -> None:
         self.wake: Callable[[], None] = lambda: None
-        """Has the sender look again, once an id or partitions are there."""
+        """Wakes the sender once the producer id or the partitions are there."""
         self._identity = identity
         self._given_transactions = transactions
         self._coordinator = coordinator
@@ -59,7 +59,7 @@ class Session:
     # What the sender needs
 
     def prepare(self) -> None:
-        """Get what is needed before sending: an id, or partitions announced."""
+        """Request what is needed before batches are sent: a producer id, or partitions added to the transaction."""
         if self._preparing is None or self._preparing.done():
             self._preparing = asyncio.create_task(self._prepare(), name="klamm producer preparing")
 
@@ -69,12 +69,12 @@ class Session:
             if transactions is None:
                 given = await self._coordinator.get_id(_LONG_S)
                 with self._guard:
-                    self._identity.given(*given, self._accumulator.queues.values())
-            elif transactions.unannounced:
-                await self._coordinator.announce(frozenset(transactions.unannounced), self._block_s)
+                    self._identity.assign(*given, self._accumulator.queues.values())
+            elif transactions.partitions_to_add:
+                await self._coordinator.add_partitions(frozenset(transactions.partitions_to_add), self._block_s)
         except KafkaError as error:
             if transactions is not None:
-                self._coordinator.failed(error)
+                self._coordinator.fail_transaction(error)
             else:
                 with self._guard:
                     self._accumulator.fail_waiting(error)
@@ -82,7 +82,7 @@ class Session:
         self.wake()
 
     async def stop(self) -> None:
-        """Leave off preparing."""
+        """Cancel `prepare`."""
         if self._preparing is not None:
             self._preparing.cancel()
             with suppress(asyncio.CancelledError, Exception):
@@ -104,14 +104,14 @@ class Session:
         return transactions is not None and transactions.status in (S.IN_TRANSACTION, S.ABORTABLE_ERROR)
 
     async def init(self, timeout_s: float | None) -> None:
-        """Take over the transactional id."""
+        """Initialize the transactional id: fence older producers with it, and end their open transaction."""
         transactions = self.transactions
         transactions.require(S.UNINITIALIZED)
         transactions.move(S.INITIALIZING)
         try:
             given = await self._coordinator.get_id(self._block_s if timeout_s is None else timeout_s)
         except KafkaError as error:
-            if error.retriable:
+            if error.retriable:  # the caller may try again
                 transactions.move(S.UNINITIALIZED)
             else:
                 transactions.fatal(error)
@@ -119,7 +119,7 @@ class Session:
         except BaseException:
             transactions.move(S.UNINITIALIZED)
             raise
-        self._identity.given(*given, self._accumulator.queues.values())
+        self._identity.assign(*given, self._accumulator.queues.values())
         transactions.move(S.READY)
 
     def begin(self) -> None:
@@ -141,18 +141,18 @@ class Session:
         try:
             await self._coordinator.send_offsets(as_offsets(offsets), member, self._block_s)
         except KafkaError as error:
-            raise self._coordinator.failed(error) from None
+            raise self._coordinator.fail_transaction(error) from None
 
     async def commit(self, timeout_s: float | None) -> None:
-        """Deliver everything and commit; TransactionAbortableError when any of it failed."""
+        """Deliver all records and commit; TransactionAbortableError when one failed."""
         transactions = self.transactions
         transactions.require(S.IN_TRANSACTION)
         limit_s = self._block_s if timeout_s is None else timeout_s
         transactions.move(S.COMMITTING)
         try:
             await self._flush(limit_s)
-        except BaseException:
-            transactions.fail(KafkaTimeoutError("not everything was delivered in time"))
+        except BaseException:  # a cancelled commit as well: it can only be aborted now
+            transactions.fail(KafkaTimeoutError("not all records were delivered in time"))
             raise
         if transactions.failed is not None:
             if transactions.status is S.FATAL_ERROR:
@@ -162,47 +162,52 @@ class Session:
             ) from transactions.failed
         await self._end(limit_s, commit=True)
 
-    async def leave(self, timeout_s: float | None) -> PreparedTransaction:
-        """Deliver everything and leave the transaction open, for another process to end."""
+    async def prepare_transaction(self, timeout_s: float | None) -> PreparedTransaction:
+        """Deliver all records and leave the transaction open, for another process to end."""
         transactions, identity = self.transactions, self._identity
         transactions.require(S.IN_TRANSACTION)
         await self._flush(self._block_s if timeout_s is None else timeout_s)
-        transactions.require(S.IN_TRANSACTION)  # what failed on the way has changed it
+        transactions.require(S.IN_TRANSACTION)  # again: a record that failed meanwhile has changed the state
         transactions.move(S.PREPARED)
         version = 2 if transactions.implicit else 1
         return PreparedTransaction(transactions.transactional_id, identity.producer_id, identity.epoch, version)
 
     async def abort(self, timeout_s: float | None) -> None:
-        """End the transaction as if it had not been."""
+        """Abort the transaction."""
         transactions = self.transactions
         transactions.require(S.IN_TRANSACTION, S.ABORTABLE_ERROR)
         transactions.move(S.ABORTING)
         dropped = TransactionAbortableError(ErrorCode.TRANSACTION_ABORTABLE, "the transaction was aborted")
         with self._guard:
             self._accumulator.fail_waiting(dropped)
+        # Those in flight must be answered first: a batch that is stored after the abort marker would begin a new
+        # transaction that nothing ends (KIP-890 prevents it in brokers of transaction.version 2 only).
         for batch in list(self._accumulator.incomplete):
             await batch.finished()
         await self._end(self._block_s if timeout_s is None else timeout_s, commit=False)
 
     async def abort_quietly(self, timeout_s: float | None) -> None:
-        """Abort an open transaction because the producer closes; the next producer of the id would do so too."""
+        """Abort an open transaction when the producer closes; a failure is ignored, since the coordinator aborts it
+        after transaction.timeout.ms.
+        """
         with suppress(KafkaError):
             await self.abort(min(timeout_s or _CLOSING_S, self._block_s) or 1.0)
 
     async def _end(self, timeout_s: float, *, commit: bool) -> None:
         transactions, identity = self.transactions, self._identity
         try:
-            given = await self._coordinator.end(timeout_s, commit=commit) if transactions.touched else None
-            if given is None and identity.bump_needed:
-                given = await self._coordinator.get_id(timeout_s, keep=True)
+            # The coordinator knows nothing of an empty transaction and would refuse to end it.
+            assigned = await self._coordinator.end(timeout_s, commit=commit) if transactions.touched else None
+            if assigned is None and identity.bump_needed:
+                assigned = await self._coordinator.get_id(timeout_s, keep=True)
         except KafkaError as error:
             if commit and (isinstance(error, ProducerFencedError) or not error.retriable):
                 transactions.fail(error)
                 if transactions.failed is None:
                     transactions.fatal(error)
-            else:  # its outcome is unknown; only the next init_transactions of the id can tell
+            else:  # whether it ended is unknown; only the next init_transactions of the id settles it
                 transactions.fatal(error)
             raise
-        if given is not None:
-            identity.given(*given, self._accumulator.queues.values())
+        if assigned is not None:
+            identity.assign(*assigned, self._accumulator.queues.values())
         transactions.move(S.READY)

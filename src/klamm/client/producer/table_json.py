@@ -1,4 +1,4 @@
-"""Rows of a table as JSON objects: what `send_arrow(..., value="json")` sends."""
+"""Rows of a table as JSON objects, for `send_arrow(..., value="json")`."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 JSON: Final = "json"
 _ROWS: Final = 2048
-"""Rows that are written before others on the loop have their turn."""
+"""Rows that are encoded before other tasks of the loop run."""
 
 
 def is_wanted(schema: pa.Schema, value: object) -> bool:
-    """Whether rows are to be written as JSON; a column that is named json is a column."""
+    """Whether rows are to be sent as JSON; a column of the name json takes precedence."""
     return value == JSON and JSON not in schema.names
 
 
 async def with_json(table: pa.Table, named: Mapping[str, object]) -> pa.Table:
-    """The table with a column `json` of its rows, as `send_arrow` takes it.
+    """The table with a column `json` of its rows.
 
-    A row is all columns but those that are headers, timestamp and partition of the records; a column that only serves
-    as key, under that name, is left out as well.
+    A row has all columns but those that are headers, timestamp and partition of the records; a column named `key` is
+    left out as well.
     """
     import pyarrow as pa  # noqa: PLC0415
 
@@ -38,8 +38,11 @@ async def with_json(table: pa.Table, named: Mapping[str, object]) -> pa.Table:
     }
     rows = table.select([name for name in table.schema.names if name not in apart])
     if not rows.num_columns:
-        raise ValueError("there is no column left for value: a row is all but key, headers, timestamp and partition")
-    rows = pa.table([_writable(rows[at], field.name) for at, field in enumerate(rows.schema)], names=rows.schema.names)
+        raise ValueError("no column is left for value: a row has all but key, headers, timestamp and partition")
+    # By index: two columns may have the same name.
+    rows = pa.table(
+        [_writable(rows[index], field.name) for index, field in enumerate(rows.schema)], names=rows.schema.names
+    )
     values: list[bytes] = []
     for batch in rows.to_batches(max_chunksize=_ROWS):
         values += [_bytes(row) for row in batch.to_pylist()]
@@ -48,7 +51,7 @@ async def with_json(table: pa.Table, named: Mapping[str, object]) -> pa.Table:
 
 
 def _writable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """A column as JSON can have it: what is not a number, as pandas marks what is missing, is null."""
+    """A column whose values JSON can represent: NaN, which pandas uses for missing values, becomes null."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # type: ignore[import-untyped] # noqa: PLC0415
 
@@ -68,11 +71,11 @@ def _bytes(row: dict[str, Any]) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no word for: moments as ISO 8601, decimals as text, durations as seconds."""
+    """Types that JSON does not have: times as ISO 8601, decimals as text, durations as seconds."""
     if isinstance(value, dt.date | dt.time):
         return value.isoformat()
     if isinstance(value, dt.timedelta):
         return value.total_seconds()
     if isinstance(value, decimal.Decimal):
-        return str(value)
+        return str(value)  # as a JSON number, readers would round it to a float
     raise TypeError(f"{value!r} cannot be written as JSON: it is a {type(value).__name__}")

@@ -1,8 +1,8 @@
-"""Tables into batches: rows by the partition they go to, in parts of about batch.size, encoded when they are sent.
+"""Arrow tables to batches: rows grouped by partition, in parts of about batch.size, encoded when they are sent.
 
-No Python object is made per row. A part waits as the place of its rows in the table; its bytes are made right before
-they go to the socket, in a buffer that was used before: memory is touched while it is in the processor's cache, and the
-checksum is taken once, with producer id and sequence already in place.
+No Python object is created per row. A part waits as a range of rows of the table; it is encoded right before it goes to
+the socket, into a buffer that was used before: the memory is in the processor's cache then, and the checksum is
+computed once, with producer id and sequence already in place.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
     from klamm.client.producer.producer import AsyncProducer
 _BURST = 16
-"""Parts handed over without letting others run."""
+"""Parts that are buffered before other tasks of the loop run."""
 
 
 class TablePart:
-    """Some rows of a table, on their way into one batch (`batch.Part`)."""
+    """Rows of a table that form one batch (`batch.Part`)."""
 
     __slots__ = ("_buffer_pool", "_first", "_rows", "count", "size")
 
@@ -51,21 +51,21 @@ class TablePart:
         self.size = rows.size(first, end)
 
     def encode(self, **header: Any) -> bytearray:
-        """The whole batch, in a buffer used before where there is one."""
+        """The whole batch, in a buffer of the pool if one is free."""
         return self._rows.encode(self._first, self.count, spare=self._buffer_pool.take(), **header)
 
     def done(self, data: bytearray) -> None:
-        """The buffer may be used again."""
+        """Return the buffer to the pool."""
         self._buffer_pool.give(data)
 
 
 class _Chunk(NamedTuple):
-    """Rows of a table that were looked at and can be sent."""
+    """Rows of a table that were validated."""
 
     rows: pa.RecordBatch
-    """As `table_columns.plain` has them."""
-    places: bytearray | None
-    """A partition per row, an int32 each, where a partitioner was asked beforehand; -1 leaves it to the sticky one."""
+    """As `table_columns.plain` returns them."""
+    partitions: bytearray | None
+    """The partition of every row as int32, if a partitioner chose them; -1 leaves the choice to the sticky one."""
     folded: bool
     """Whether some columns are dictionaries."""
 
@@ -81,10 +81,10 @@ async def send_table(
     timestamp: str | None,
     partition: int | str | None,
 ) -> list[Delivery]:
-    """Rows to batches of about batch.size, each to its partition; waits while buffers are full.
+    """Send rows as batches of about batch.size to their partitions; waits while buffer.memory is full.
 
-    Nothing is accepted before all of the table was looked at: names, types, partitions and sizes of rows. What goes
-    wrong later (buffers stay full, the producer is closed) is raised with what was accepted as `deliveries`.
+    The whole table is validated before the first row is buffered: names, types, partitions and sizes of rows. An error
+    after that (buffer.memory stays full, the producer is closed) has the buffered batches as `deliveries`.
     """
     text(topic, "topic of send_arrow")
     source = as_table(table)
@@ -97,7 +97,7 @@ async def send_table(
         producer.transactions.require(TransactionStatus.IN_TRANSACTION)
     await producer.cluster.topic(topic, producer.block_s)
     count = await _partitions(producer, topic, _extremes(source, chosen.name("partition"), number))
-    chunks = deque(await _looked_at(producer, topic, source, chosen, count, placed=number is not None))
+    chunks = deque(await _validate_table(producer, topic, source, chosen, count, placed=number is not None))
     deliveries: list[Delivery] = []
     now_ms = time.time_ns() // 1_000_000
     try:
@@ -106,7 +106,7 @@ async def send_table(
     except Exception as error:
         if deliveries:
             error.deliveries = deliveries  # type: ignore[attr-defined]
-            error.add_note(f"{len(deliveries)} batches were accepted before; `deliveries` of this error tells of them")
+            error.add_note(f"{len(deliveries)} batches were buffered before; they are the `deliveries` of this error")
         raise
     return deliveries
 
@@ -128,11 +128,12 @@ async def _send_chunk(
             batch = await _enqueue(producer, topic, where, part)
             deliveries.append(Delivery(batch, part.count - 1, now_ms))
             if not len(deliveries) % _BURST:
-                await asyncio.sleep(0)  # answers must be heard meanwhile
+                await asyncio.sleep(0)  # responses are handled meanwhile
 
 
 async def _enqueue(producer: AsyncProducer, topic: str, index: int, part: TablePart) -> Batch:
-    """Hand a part to the sender; when buffers are full, wait until they are half empty."""
+    """Pass a part to the sender; when buffer.memory is full, wait until half of it is free."""
+    # Half, not just enough: waking for every batch that is delivered would cost a turn of the loop for each.
     loop = asyncio.get_running_loop()
     accumulator = producer.accumulator
     if accumulator.used and accumulator.used + part.size > accumulator.memory_bytes:
@@ -158,30 +159,33 @@ def _parts(rows: ArrowRows, limit: int, buffer_pool: BufferPool) -> Iterator[Tab
 
 
 def _cuts(rows: ArrowRows, limit: int) -> Iterator[tuple[int, int]]:
-    at = usual = 0
-    while at < rows.rows:
-        low, high = at + 1, rows.rows
-        guess = at + usual  # rows are often of one size
-        if low < guess < high and HEADER_SIZE + rows.size(at, guess) <= limit < HEADER_SIZE + rows.size(at, guess + 1):
+    first = usual = 0
+    while first < rows.rows:
+        low, high = first + 1, rows.rows
+        guess = first + usual  # rows are often of one size: try the length of the previous part before searching
+        if low < guess < high and HEADER_SIZE + rows.size(first, guess) <= limit < HEADER_SIZE + rows.size(
+            first, guess + 1
+        ):
             low = high = guess
         while low < high:
             middle = (low + high + 1) // 2
-            if HEADER_SIZE + rows.size(at, middle) <= limit:
+            if HEADER_SIZE + rows.size(first, middle) <= limit:
                 low = middle
             else:
                 high = middle - 1
-        yield at, low
-        at, usual = low, low - at
+        yield first, low
+        first, usual = low, low - first
 
 
-# Looking at a table before anything of it is accepted
+# Validation of a table before its first row is buffered
 
 
-async def _looked_at(
+async def _validate_table(
     producer: AsyncProducer, topic: str, source: pa.Table, chosen: Chosen, count: int, *, placed: bool
 ) -> list[_Chunk]:
-    """All rows, as they can be sent; RecordTooLargeError for one that cannot, what a partitioner raises as it is."""
-    asked = not placed and "partition" not in chosen.roles and producer.settings["partitioner"] != "default"
+    """All rows in the form that is sent; RecordTooLargeError for a row that is too large, or a partitioner's error."""
+    # The default partitioner is a kernel and runs when rows are sent; any other is called per row, and may raise.
+    custom = not placed and "partition" not in chosen.roles and producer.settings["partitioner"] != "default"
     chunks: list[_Chunk] = []
     before = 0
     for batch in source.to_batches():
@@ -191,7 +195,7 @@ async def _looked_at(
             await asyncio.sleep(0)
         rows = plain(batch, chosen)
         _check_sizes(rows, producer.request_size, before)
-        chunks.append(_Chunk(rows, _asked(producer, topic, rows, count) if asked else None, chosen.folded))
+        chunks.append(_Chunk(rows, _run_partitioner(producer, topic, rows, count) if custom else None, chosen.folded))
         before += batch.num_rows
     return chunks
 
@@ -205,7 +209,7 @@ def _number(partition: object) -> int:
 
 
 def _extremes(source: pa.Table, name: str | None, number: int | None) -> tuple[int, int] | None:
-    """The lowest and the highest partition that are asked for, by a column or by a number; None for neither."""
+    """The lowest and the highest partition that a column or a number names; None for neither."""
     if name is None or not source.num_rows:
         return None if number is None else (number, number)
     from pyarrow import compute  # noqa: PLC0415
@@ -218,22 +222,22 @@ def _extremes(source: pa.Table, name: str | None, number: int | None) -> tuple[i
 
 
 async def _partitions(producer: AsyncProducer, topic: str, wanted: tuple[int, int] | None) -> int:
-    """How many partitions there are, all those wanted among them; an unknown one may have been added just now."""
-    count = len(producer.topics.learn(topic).queues)
+    """The partition count, at least all those wanted; metadata is refreshed for one that is unknown."""
+    count = len(producer.topics.update(topic).queues)
     if wanted is None or (wanted[0] >= 0 and wanted[1] < count):
         return count
     await producer.cluster.refresh([topic])
-    count = len(producer.topics.learn(topic).queues)
+    count = len(producer.topics.update(topic).queues)
     if wanted[0] >= 0 and wanted[1] < count:
         return count
     wrong = wanted[0] if wanted[0] < 0 else wanted[1]
-    raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has {count} partitions, none of number {wrong}")
+    raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has {count} partitions, and no partition {wrong}")
 
 
 def _check_sizes(rows: pa.RecordBatch, limit: int, before: int) -> None:
-    """RecordTooLargeError when a row alone is larger than a request may be; `before` are rows of chunks before."""
-    # A row is no larger than all memory of the table; that a header takes up to ten bytes besides what it is does
-    # not matter, as its offsets, four bytes at least, are of that memory.
+    """RecordTooLargeError for a row larger than max.request.size alone; `before` counts rows of earlier chunks."""
+    # Nearly always decides: a row is no larger than all buffers of the table. The up to ten bytes of lengths of a
+    # header are covered too, since its offsets, four bytes at least, are part of those buffers.
     if HEADER_SIZE + RECORD_OVERHEAD + 4 * rows.get_total_buffer_size() <= limit:
         return
     import pyarrow as pa  # noqa: PLC0415
@@ -241,7 +245,8 @@ def _check_sizes(rows: pa.RecordBatch, limit: int, before: int) -> None:
     names = [column for column in ("key", "value", "headers") if column in rows.schema.names]
     folded = [name for name in names if pa.types.is_dictionary(rows.schema.field(name).type)]
     others = [name for name in names if name not in folded]
-    if folded:  # any row may have the longest entry: when that fits, they need not be unfolded to know
+    # When even the longest entry of each dictionary fits, they need not be decoded to know that every row does.
+    if folded:
         longest = sum(_longest(rows.column(column).dictionary) for column in folded)
         small = HEADER_SIZE + RECORD_OVERHEAD + longest <= limit // 2
         if small and (not others or _first_larger(rows.select(others), limit - longest) is None):
@@ -263,7 +268,9 @@ def _longest(entries: pa.Array) -> int:
 def _first_larger(rows: pa.RecordBatch, limit: int) -> int | None:
     """The first row that is larger than `limit` with a batch around it."""
     sizes = ArrowRows(rows, 0)
-    larger = (at for at, end in _cuts(sizes, limit) if end == at + 1 and HEADER_SIZE + sizes.size(at, end) > limit)
+    larger = (
+        first for first, end in _cuts(sizes, limit) if end == first + 1 and HEADER_SIZE + sizes.size(first, end) > limit
+    )
     return next(larger, None)
 
 
@@ -273,40 +280,40 @@ def _first_larger(rows: pa.RecordBatch, limit: int) -> int | None:
 def _by_partition(
     producer: AsyncProducer, topic: str, chunk: _Chunk, number: int | None, count: int
 ) -> Iterator[tuple[int | None, pa.RecordBatch]]:
-    """Rows by the partition they go to: told, or as `send` would choose; None leaves it to each part."""
+    """Rows by partition: as a column names it, or as `send` would choose; None lets every part choose."""
     rows = unfolded(chunk.rows) if chunk.folded else chunk.rows
     names = rows.schema.names
     if "partition" in names:
-        places = _told(rows.column("partition"))
-        yield from _grouped(rows.drop_columns(["partition"]), places, _counts(places, count))
+        partitions = _named_partitions(rows.column("partition"))
+        yield from _group_rows(rows.drop_columns(["partition"]), partitions, _counts(partitions, count))
         return
     if number is not None or count == 1:
         yield number or 0, rows
         return
-    if chunk.places is not None:
-        places, counts = chunk.places, _counts(chunk.places, count)
+    if chunk.partitions is not None:
+        partitions, counts = chunk.partitions, _counts(chunk.partitions, count)
     elif "key" not in names or producer.settings["partitioner.ignore.keys"]:
         yield None, rows
         return
     else:
-        places, counts = _by_key(rows.column("key"), count)
+        partitions, counts = _by_key(rows.column("key"), count)
     if counts[-1] == rows.num_rows:
         yield None, rows
         return
     if counts[-1]:
-        places = _all_placed(producer, topic, rows, places, counts[-1])
-        counts = _counts(places, count)
-    yield from _grouped(rows, places, counts)
+        partitions = _place_rest(producer, topic, rows, partitions, counts[-1])
+        counts = _counts(partitions, count)
+    yield from _group_rows(rows, partitions, counts)
 
 
-def _told(column: pa.Array) -> bytearray:
+def _named_partitions(column: pa.Array) -> bytearray:
     """The partitions that a column names, an int32 per row."""
     view = memoryview(column.buffers()[1]).cast("B")
     return bytearray(view[4 * column.offset : 4 * (column.offset + len(column))])
 
 
-def _asked(producer: AsyncProducer, topic: str, rows: pa.RecordBatch, count: int) -> bytearray:
-    """The places that a partitioner other than the default one chooses; it is asked for every row, as `send` does."""
+def _run_partitioner(producer: AsyncProducer, topic: str, rows: pa.RecordBatch, count: int) -> bytearray:
+    """The partitions that a partitioner other than the default one chooses, called for every row as by `send`."""
     choose = producer.partitioner
     return bytearray(array("i", [choose(topic, key, count) for key in _keys(rows)]).tobytes())
 
@@ -319,7 +326,7 @@ def _keys(rows: pa.RecordBatch) -> Iterable[bytes | None]:
 
 
 def _by_key(keys: pa.Array, count: int) -> tuple[bytearray, list[int]]:
-    """Kafka's own places for keys, -1 for rows without one; how many there are of each, the latter at the end."""
+    """The partition of every key by murmur2, -1 for rows without key; and the counts per partition, of -1 last."""
     placed, totals = bytearray(4 * len(keys)), bytearray(8 * count)
     buffers = binary_buffers(keys)
     if buffers is None:
@@ -328,24 +335,24 @@ def _by_key(keys: pa.Array, count: int) -> tuple[bytearray, list[int]]:
     return placed, [*memoryview(totals).cast("q"), nulls]
 
 
-def _counts(places: bytearray, count: int) -> list[int]:
-    """How many rows go to each partition, those that go to none at the end."""
+def _counts(partitions: bytearray, count: int) -> list[int]:
+    """The number of rows per partition, those without partition last."""
     counts = [0] * (count + 1)
-    for entry in _numbers(places).value_counts().to_pylist():
-        counts[entry["values"]] = entry["counts"]  # -1 is the last
+    for entry in _numbers(partitions).value_counts().to_pylist():
+        counts[entry["values"]] = entry["counts"]  # -1 indexes the last
     return counts
 
 
-def _numbers(places: bytearray) -> pa.Array:
+def _numbers(partitions: bytearray) -> pa.Array:
     import pyarrow as pa  # noqa: PLC0415
 
-    return pa.Array.from_buffers(pa.int32(), len(places) // 4, [None, pa.py_buffer(places)])
+    return pa.Array.from_buffers(pa.int32(), len(partitions) // 4, [None, pa.py_buffer(partitions)])
 
 
-def _all_placed(
-    producer: AsyncProducer, topic: str, rows: pa.RecordBatch, places: bytearray, without: int
+def _place_rest(
+    producer: AsyncProducer, topic: str, rows: pa.RecordBatch, partitions: bytearray, without: int
 ) -> bytearray:
-    """Rows without a place get one in runs of about batch.size: so they lie between the others as they came."""
+    """Give rows without partition one, in runs of about batch.size; rows of a partition keep their order."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # type: ignore[import-untyped] # noqa: PLC0415
 
@@ -353,7 +360,7 @@ def _all_placed(
     run = max(producer.accumulator.batch_size // row_size, 1)
     topic_queues = producer.known_topics[topic]
     choices = pa.array([producer.topics.switch(topic_queues) for _ in range(0, without, run)], pa.int32())
-    numbers = _numbers(places)
+    numbers = _numbers(partitions)
     lacking = pc.less(numbers, 0)
     ranks = pc.subtract(pc.cumulative_sum(lacking.cast(pa.int64())), 1)
     runs = pc.max_element_wise(pc.divide(ranks, run), 0)
@@ -361,8 +368,8 @@ def _all_placed(
     return bytearray(memoryview(numbers.buffers()[1]).cast("B")[: 4 * rows.num_rows])
 
 
-def _grouped(rows: pa.RecordBatch, places: bytearray, counts: list[int]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Rows of one partition after those of another, those of each as they came."""
+def _group_rows(rows: pa.RecordBatch, partitions: bytearray, counts: list[int]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Rows grouped by partition, in their order within each."""
     import pyarrow as pa  # noqa: PLC0415
 
     starts = bytearray(8 * len(counts))
@@ -372,10 +379,10 @@ def _grouped(rows: pa.RecordBatch, places: bytearray, counts: list[int]) -> Iter
             view[index] = total
             total += size
     order = bytearray(8 * rows.num_rows)
-    group_rows(rows.num_rows, places, starts, order)
+    group_rows(rows.num_rows, partitions, starts, order)
     taken = rows.take(pa.Array.from_buffers(pa.int64(), rows.num_rows, [None, pa.py_buffer(order)]))
-    at = 0
+    first = 0
     for index, size in enumerate(counts):
         if size:
-            yield index, taken.slice(at, size)
-            at += size
+            yield index, taken.slice(first, size)
+            first += size

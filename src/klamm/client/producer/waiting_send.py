@@ -35,13 +35,13 @@ async def send_when_possible(
         cluster = producer.cluster
         if topic not in producer.known_topics:
             await cluster.topic(topic, max(deadline - loop.time(), 0))
-            producer.topics.learn(topic)
+            producer.topics.update(topic)
         if partition is not None and not 0 <= partition < len(producer.known_topics[topic].queues):
-            await _learn_partition(producer, topic, partition)
+            await _find_partition(producer, topic, partition)
         delivery = append(topic, value, key, partition, timestamp, headers)
         if delivery is not None:
             return delivery
-        # Other senders may take the freed memory first: append again and see.
+        # Another caller may take the freed memory first: then append returns None again.
         await wait_for_memory(producer, producer.accumulator.memory_bytes, deadline)
 
 
@@ -51,11 +51,11 @@ async def wait_for_memory(producer: AsyncProducer, below: int, deadline: float) 
     await producer.backpressure.wait(below, producer.block_s, deadline, producer.sender.wake)
 
 
-async def _learn_partition(producer: AsyncProducer, topic: str, partition: int) -> None:
+async def _find_partition(producer: AsyncProducer, topic: str, partition: int) -> None:
     """Refresh the metadata of a topic: a partition that is not known yet may have been added just now."""
     await producer.cluster.refresh([topic])
-    count = len(producer.topics.learn(topic).queues)
+    count = len(producer.topics.update(topic).queues)
     if not 0 <= partition < count:
         raise UnknownTopicOrPartitionError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has {count} partitions, none of number {partition}"
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has {count} partitions, and no partition {partition}"
         )

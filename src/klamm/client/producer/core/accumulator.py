@@ -1,6 +1,6 @@
-"""Records waiting to be sent, by partition: what goes together, what is due, how much memory they take.
+"""Records waiting to be sent, by partition: batches, when they are due, and the memory they take.
 
-Pure: time is an argument, nothing waits here. Not safe across threads; the producer guards it.
+Pure: time is an argument, nothing waits here. Not safe across threads; the producer's guard protects it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from klamm.records.batch import HEADER_SIZE
 
 
 class PartitionQueue:
-    """The batches of one partition: open, closed, on their way, and to be sent again."""
+    """The batches of one partition: open, closed, in flight, and to be retried."""
 
     __slots__ = ("backoff_until", "closed", "in_flight", "next_sequence", "open", "retries", "where")
 
@@ -31,31 +31,32 @@ class PartitionQueue:
     def __len__(self) -> int:
         return len(self.closed) + len(self.retries) + (self.open is not None)
 
+    # With __len__ alone an empty queue would be false, and `if queue` does not mean that.
     def __bool__(self) -> bool:
         return True
 
     @property
     def waiting(self) -> Iterator[Batch]:
-        """What has not been sent, or is to be sent again, in order."""
+        """Batches that are not in flight, in order."""
         yield from self.retries
         yield from self.closed
         if self.open is not None:
             yield self.open
 
     def stuck_since(self, before: float) -> bool:
-        """Whether something closed so long ago has not been sent."""
+        """Whether a batch closed before that time has not been sent."""
         return bool(self.closed) and self.closed[0].created < before
 
     def retry(self, batch: Batch) -> None:
-        """It is to be sent again, before all with a higher sequence."""
+        """Queue a batch to be sent again, before all with a higher sequence."""
         self.retries.append(batch)
         if batch.base_sequence >= 0:
             head = self.retries[0].base_sequence
-            # Sequences go round at 2^31: those in flight are close together, so the signed distance orders them.
-            self.retries.sort(key=lambda each: (each.base_sequence - head + 0x40000000) & 0x7FFFFFFF)
+            # Sequences wrap at 2^31: those in flight are close together, so the signed distance orders them.
+            self.retries.sort(key=lambda other: (other.base_sequence - head + 0x40000000) & 0x7FFFFFFF)
 
     def discard(self, batch: Batch) -> None:
-        """It is of no interest any more, wherever it is."""
+        """Remove a batch from wherever it is."""
         if self.open is batch:
             self.open = None
         elif batch in self.in_flight:
@@ -67,7 +68,7 @@ class PartitionQueue:
 
 
 class Accumulator:
-    """All queues, and what they cost."""
+    """The queues of all partitions, and the memory they take."""
 
     def __init__(self, batch_size: int, linger_s: float, memory_bytes: int) -> None:
         self.batch_size = batch_size
@@ -76,11 +77,11 @@ class Accumulator:
         self.used = 0
         """Bytes of records not done yet."""
         self.flushing = 0
-        """How many wait for everything to be sent; while any, nothing lingers."""
+        """Callers of flush or waiting for memory; while there are any, no batch lingers."""
         self.filled = False
-        """Whether something became ready since the sender last looked."""
+        """Whether a queue became ready since the last `tick`."""
         self.ready: dict[PartitionQueue, None] = {}
-        """Queues with something to send now, oldest first."""
+        """Queues with a batch to send now, oldest first."""
         self.incomplete: dict[Batch, PartitionQueue] = {}
         """Every batch not done, oldest first."""
         self.queues: dict[TopicPartition, PartitionQueue] = {}
@@ -94,7 +95,7 @@ class Accumulator:
         return partition_queue
 
     def append(self, queue: PartitionQueue, row: Row, size: int, now: float) -> Batch:
-        """Add a record of at most `size` bytes; the caller has seen that there is room for it."""
+        """Add a record of at most `size` bytes; the caller has checked that there is memory for it."""
         batch = queue.open
         if batch is None or batch.size + size > self.batch_size:
             batch = self.roll(queue, now)
@@ -104,46 +105,48 @@ class Accumulator:
         return batch
 
     def roll(self, queue: PartitionQueue, now: float) -> Batch:
-        """Close the open batch and begin another."""
+        """Close the open batch and open another."""
         if queue.open is not None:
             queue.closed.append(queue.open)
-            self._due(queue)
+            self._mark_ready(queue)
         batch = queue.open = Batch(queue.where, now)
         self.incomplete[batch] = queue
         self.used += HEADER_SIZE
         if self.linger_s <= 0 or self.flushing:
             batch.due = True
-            self._due(queue)
+            self._mark_ready(queue)
         else:
             self._lingering.append((now + self.linger_s, batch, queue))
         return batch
 
     def add(self, queue: PartitionQueue, batch: Batch) -> None:
-        """A batch that is complete from the beginning."""
+        """Add a complete batch."""
+        # Behind the records that are already there: the order of a partition is that of the calls.
         if queue.open is not None:
             queue.closed.append(queue.open)
             queue.open = None
         queue.closed.append(batch)
         self.incomplete[batch] = queue
         self.used += batch.size
-        self._due(queue)
+        self._mark_ready(queue)
 
-    def _due(self, queue: PartitionQueue) -> None:
+    def _mark_ready(self, queue: PartitionQueue) -> None:
         self.ready[queue] = None
         self.filled = True
 
     def tick(self, now: float) -> None:
-        """What has waited long enough becomes ready."""
+        """Mark batches ready that have lingered for linger.ms."""
         self.filled = False
         lingering = self._lingering
         while lingering and (self.flushing or lingering[0][0] <= now):
             _, batch, queue = lingering.popleft()
+            # One that filled up is closed and ready already.
             if queue.open is batch:
                 batch.due = True
                 self.ready[queue] = None
 
     def next_due(self) -> float | None:
-        """When the next batch has waited long enough."""
+        """When the next batch has lingered long enough."""
         while self._lingering:
             due, batch, queue = self._lingering[0]
             if queue.open is batch:
@@ -152,7 +155,7 @@ class Accumulator:
         return None
 
     def next_size(self, queue: PartitionQueue) -> int:
-        """Bytes of what `take` would return, 0 for nothing."""
+        """Bytes of the batch that `take` would return, 0 for none."""
         if queue.retries:
             return queue.retries[0].size
         if queue.closed:
@@ -175,25 +178,26 @@ class Accumulator:
             queue.in_flight.append(batch)
         return batch
 
-    def give_back(self, queue: PartitionQueue, batch: Batch) -> None:
-        """It is to be sent again."""
+    def requeue(self, queue: PartitionQueue, batch: Batch) -> None:
+        """Queue a batch in flight to be sent again."""
         if batch in queue.in_flight:
             queue.in_flight.remove(batch)
         queue.retry(batch)
         self.ready[queue] = None
 
     def replace(self, queue: PartitionQueue, batch: Batch, parts: list[Batch]) -> None:
-        """Send these instead of a batch; they cost nothing of their own, and it ends when they do."""
+        """Send `parts` instead of a batch; the batch is done when they are."""
         if batch in queue.in_flight:
             queue.in_flight.remove(batch)
         for part in parts:
+            # The split batch still counts for the memory; it is released when its parts are done.
             part.size = 0
             self.incomplete[part] = queue
             queue.retry(part)
         self.ready[queue] = None
 
     def release(self, batch: Batch) -> None:
-        """It is done: its memory is free."""
+        """Remove a batch that is done and free its memory."""
         queue = self.incomplete.pop(batch, None)
         if queue is not None:
             queue.discard(batch)
@@ -220,7 +224,7 @@ class Accumulator:
         return sum(self.unfinished().values())
 
     def fail_waiting(self, error: KafkaError, *, retries: bool = True) -> None:
-        """Give up everything that is not on its way."""
+        """Fail every batch that is not in flight."""
         for queue in self.queues.values():
             for batch in list(queue.waiting):
                 if retries or not batch.sent:

@@ -1,14 +1,14 @@
-"""Which partition a record goes to: pure choices over counts and loads.
+"""Partitioners. Pure.
 
     default            murmur2 of the key as Java's producer; sticky and adaptive without a key
-    murmur2            the same hash also of no key (as of an empty one)
-    murmur2_random     murmur2 of the key, any partition without one (librdkafka's of that name)
-    consistent         crc32 of the key, that of an empty one without (librdkafka)
-    consistent_random  crc32 of the key, any partition without one or with an empty one (librdkafka's default)
-    round_robin        one after another, key or not
-    a function         (topic, key, partitions) -> partition, or with `available` as the fourth
+    murmur2            the same hash, of no key as of an empty one (librdkafka)
+    murmur2_random     murmur2 of the key, a random partition without one (librdkafka)
+    consistent         crc32 of the key, of no key as of an empty one (librdkafka)
+    consistent_random  crc32 of the key, a random partition without one or with an empty one (librdkafka's default)
+    round_robin        one after another, with or without key
+    a function         (topic, key, partition count) -> partition
 
-A partition named with the record goes before all of these.
+The partition of a record, if it is set, takes precedence.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from klamm.records.kernels.partitioning import murmur2
 
 
 class Chance(Protocol):
-    """Where random choices come from."""
+    """A source of random numbers."""
 
     def randrange(self, stop: int, /) -> int:
         """A number below `stop`."""
@@ -35,17 +35,18 @@ Partitioner = Callable[[str, bytes | None, int], int]
 
 
 def by_murmur2(key: bytes, partitions: int) -> int:
-    """Kafka's place for a key."""
+    """The partition that Java's producer chooses for a key."""
+    # Java's Utils.toPositive: the sign bit is cleared, not the absolute value taken.
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def by_crc32(key: bytes, partitions: int) -> int:
-    """Librdkafka's `consistent` place for a key."""
+    """The partition that librdkafka's `consistent` chooses for a key."""
     return zlib.crc32(key) % partitions
 
 
 def partitioner(given: object, chance: Chance, *, ignore_keys: bool = False) -> Partitioner:
-    """What the setting `partitioner` means."""
+    """The function for the setting `partitioner`."""
     if callable(given):
         return _checked(given)
 
@@ -98,7 +99,7 @@ def _checked(function: Callable[..., object]) -> Partitioner:
 
 
 class RoundRobin:
-    """Partitions one after another, for each topic by itself."""
+    """Partitions one after another, per topic."""
 
     def __init__(self) -> None:
         self._turns: dict[str, itertools.count[int]] = {}
@@ -109,9 +110,9 @@ class RoundRobin:
 
 
 class Sticky:
-    """One partition until a batch's worth of bytes went to it, then another (KIP-794).
+    """One partition until batch.size bytes went to it, then another (KIP-794).
 
-    Adaptive: the less is queued for a partition, the likelier it is next; one without a leader is passed over while
+    Adaptive: the shorter the queue of a partition, the more likely it is chosen; one without a leader is skipped while
     others have one.
     """
 
@@ -123,13 +124,13 @@ class Sticky:
         self._limit = max(limit_bytes, 1)
         self._chance = chance
 
-    def took(self, size: int) -> bool:
-        """So many bytes went to the current partition; True when it is time for another."""
+    def add(self, size: int) -> bool:
+        """Count bytes of the current partition; True when another one is due."""
         self._bytes += size
         return self._bytes >= self._limit
 
     def switch(self, partitions: int, queued: Sequence[int] | None = None) -> int:
-        """Choose the next partition; `queued` are batches waiting per partition, -1 for one out of reach."""
+        """Choose the next partition; `queued` has the waiting batches per partition, -1 for one without leader."""
         self._bytes = 0
         self.partition = self._choose(partitions, queued)
         return self.partition
@@ -140,6 +141,7 @@ class Sticky:
         reachable = [index for index, waiting in enumerate(queued) if waiting >= 0]
         if not reachable:
             return self._chance.randrange(partitions)
+        # KIP-794: the weight is the longest queue plus one, minus the own queue; bisect draws by cumulated weights.
         most = max(queued[index] for index in reachable)
         weights = list(itertools.accumulate(most + 1 - queued[index] for index in reachable))
         return reachable[bisect.bisect_right(weights, self._chance.randrange(weights[-1]))]

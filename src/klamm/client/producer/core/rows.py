@@ -1,4 +1,4 @@
-"""Keys, values and headers as users give them, made into what the kernels take. Pure."""
+"""Conversion of keys, values, headers and timestamps of `send` into what the kernels take. Pure."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 
 def as_bytes(data: Any, what: str) -> bytes:
-    """A key, value or header as bytes; TypeError says what would help."""
+    """A key, value or header as bytes; the TypeError names a remedy."""
     if isinstance(data, bytes | bytearray | memoryview):
-        return bytes(data)
-    cure = "encode it" if what == "header" else f"{what}.serializer can make bytes of others"
-    raise TypeError(f"a {what} is bytes or None, not {type(data).__name__}; {cure}")
+        return bytes(data)  # a copy: the caller may change its buffer before the record is sent
+    remedy = "encode it" if what == "header" else f"{what}.serializer can make bytes of others"
+    raise TypeError(f"a {what} is bytes or None, not {type(data).__name__}; {remedy}")
 
 
 def as_timestamp(given: Any) -> int:
-    """Milliseconds since the epoch; the errors say what would help."""
+    """Milliseconds since the epoch; the errors name a remedy."""
     if isinstance(given, bool) or not isinstance(given, int):
         raise TypeError(
             f"a timestamp is a whole number of milliseconds since 1970, not {type(given).__name__}; "
@@ -27,7 +27,7 @@ def as_timestamp(given: Any) -> int:
 
 
 def header_pairs(headers: Any) -> tuple[list[tuple[str | bytes, bytes | None]], int]:
-    """Headers as pairs, and the most bytes they may need."""
+    """Headers as pairs, and an upper bound of their encoded size."""
     pairs: list[tuple[str | bytes, bytes | None]] = []
     size = 0
     if isinstance(headers, str | bytes) or not isinstance(headers, Iterable):
@@ -45,6 +45,7 @@ def header_pairs(headers: Any) -> tuple[list[tuple[str | bytes, bytes | None]], 
             except UnicodeEncodeError as error:
                 raise ValueError(f"the name of a header, {name!r}, is no UTF-8: {error.reason}") from None
         data = None if value is None else as_bytes(value, "header")
+        # A character takes at most four bytes in UTF-8, a varint length at most five.
         size += 4 * len(name) + len(data or b"") + 10
         pairs.append((name, data))
     return pairs, size

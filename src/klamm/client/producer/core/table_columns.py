@@ -1,6 +1,6 @@
-"""Which columns of a table become keys, values, headers and timestamps, and what the kernels read of each. Pure.
+"""Selection of the columns of a table that become keys, values, headers and timestamps, and their conversion. Pure.
 
-Whatever is wrong with names and types is said here, before a row is sent: the column, and what to do about it.
+Wrong names and types raise here, before a row is sent, with the column and a remedy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 _DEFAULTS = ("key", "headers", "timestamp")
-"""Columns that a table need not have: left out when they are absent under the name they have unless told otherwise."""
+"""Roles whose column may be absent, if the argument is not set."""
 _ALLOWED = {
     "key": "text or binary",
     "value": "text or binary",
@@ -27,7 +27,7 @@ _ALLOWED = {
 
 
 def as_table(given: Any) -> pa.Table:
-    """What was given as a table; anything that gives its columns away by Arrow's C interface will do."""
+    """The argument as a table: any object with Arrow's C interface is accepted."""
     require_pyarrow()
     import pyarrow as pa  # noqa: PLC0415 - an optional extra
 
@@ -44,13 +44,13 @@ def as_table(given: Any) -> pa.Table:
 
 
 class Chosen(NamedTuple):
-    """The columns to send, by what they become."""
+    """The columns to send, by role."""
 
     roles: tuple[str, ...]
     names: tuple[str, ...]
     indexes: tuple[int, ...]
     forms: tuple[Callable[[Any], Any] | None, ...]
-    """What makes a column one that the kernels read; None where it is that already."""
+    """The conversion of a column into what the kernels read; None where none is needed."""
     folded: bool
     """Whether any is a dictionary."""
 
@@ -70,6 +70,7 @@ def chosen_columns(schema: pa.Schema, given: Mapping[str, object]) -> Chosen:
     return _chosen(schema, tuple(given.items()))
 
 
+# Streams send thousands of small tables of one schema: the checks below cost more than encoding a small batch.
 @functools.lru_cache(maxsize=64)
 def _chosen(schema: pa.Schema, given: tuple[tuple[str, str | None], ...]) -> Chosen:
     import pyarrow as pa  # noqa: PLC0415
@@ -93,11 +94,11 @@ def _chosen(schema: pa.Schema, given: tuple[tuple[str, str | None], ...]) -> Cho
 
 
 def _index(schema: pa.Schema, role: str, name: str) -> int:
-    places = schema.get_all_field_indices(name)
-    if len(places) == 1:
-        return int(places[0])
-    if places:
-        raise ValueError(f"there are {len(places)} columns {name!r}: rename all but the one for {role}")
+    indexes = schema.get_all_field_indices(name)
+    if len(indexes) == 1:
+        return int(indexes[0])
+    if indexes:
+        raise ValueError(f"there are {len(indexes)} columns {name!r}: rename all but the one for {role}")
     near = difflib.get_close_matches(name, schema.names, 1, 0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"the table has {', '.join(map(repr, schema.names)) or 'none'}"
     none = "" if role == "partition" else f"; {role}=None sends none"
@@ -112,11 +113,11 @@ def _advice(role: str, kind: pa.DataType) -> str:
     first = (
         "make text of it first, e.g. JSON" if pa.types.is_nested(kind) else "cast it first, e.g. to pyarrow.string()"
     )
-    return f"{first}, or hand rows to send() with a {role}.serializer"
+    return f"{first}, or pass rows to send() with a {role}.serializer"
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:
-    """What an extension type, such as a UUID or JSON, is kept as."""
+    """The storage type of an extension type, such as UUID or JSON."""
     import pyarrow as pa  # noqa: PLC0415
 
     return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
@@ -181,13 +182,13 @@ _ACCEPTS: dict[str, Callable[[Any], bool]] = {
 }
 
 
-# What the kernels read
+# Conversion into what the kernels read
 
 
 def plain(rows: pa.RecordBatch, chosen: Chosen) -> pa.RecordBatch:
-    """The chosen columns under the names of their roles, in the form that the kernels read but for dictionaries.
+    """The chosen columns under the names of their roles, in the form that the kernels read, except dictionaries.
 
-    Those are unfolded (`unfolded`) when rows are sent: they may be much smaller until then.
+    Those are decoded (`unfolded`) when rows are sent: until then they may be much smaller.
     """
     import pyarrow as pa  # noqa: PLC0415
 
@@ -206,7 +207,7 @@ def plain(rows: pa.RecordBatch, chosen: Chosen) -> pa.RecordBatch:
 
 
 def unfolded(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Plain rows with the values of their dictionaries in place."""
+    """Plain rows with dictionaries decoded."""
     import pyarrow as pa  # noqa: PLC0415
 
     columns = [
@@ -217,11 +218,11 @@ def unfolded(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def plain_bytes(column: pa.Array) -> pa.Array:
-    """64-bit offsets narrowed, views and rows of one width laid out one after another; text is bytes already."""
+    """A column of binary with 32-bit offsets, from text, large, view and fixed-size types."""
     from pyarrow import binary, types  # noqa: PLC0415
 
     kind = column.type
-    if types.is_string(kind):
+    if types.is_string(kind):  # the same buffers: Arrow's text is UTF-8
         return column.view(binary())
     if types.is_binary(kind) or types.is_null(kind) or types.is_dictionary(kind):
         return column
@@ -233,16 +234,18 @@ def _plain_moments(column: pa.Array) -> pa.Array:
 
     if types.is_date(column.type):
         return column.cast(timestamp("ms"))
+    # The kernel reads signed numbers; the cast raises for one above 2^63 - 1.
     return column.cast(int64()) if types.is_uint64(column.type) else column
 
 
 def _plain_headers(column: pa.Array) -> pa.Array:
-    """A list of pairs with 32-bit offsets; a map is one under other names."""
+    """A list of (key, value) structs with 32-bit offsets."""
     import pyarrow as pa  # noqa: PLC0415
 
     kind = column.type
     if pa.types.is_null(kind):
         return column
+    # A map has the layout of a list of structs: only the type changes, no bytes are copied.
     if pa.types.is_map(kind):
         pairs = pa.StructArray.from_arrays([column.keys, column.items], names=["key", "value"])
         buffers = column.buffers()[:2]

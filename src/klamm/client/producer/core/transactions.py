@@ -2,9 +2,9 @@
 
 UNINITIALIZED -> INITIALIZING -> READY -> IN_TRANSACTION -> COMMITTING -> READY
                                                          -> ABORTING   -> READY
-                                                         -> PREPARED (its end is another process's)
+                                                         -> PREPARED (another process ends it)
 IN_TRANSACTION, COMMITTING -> ABORTABLE_ERROR (a record or an offset failed) -> ABORTING
-any -> FATAL_ERROR (fenced, not allowed): only closing is left
+any -> FATAL_ERROR (fenced, not authorized): the producer can only be closed
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from klamm.model.ids import TopicPartition
 
 
 class TransactionStatus(Enum):
-    """Where a producer stands."""
+    """The state of a transactional producer."""
 
     UNINITIALIZED = "not initialized"
     INITIALIZING = "being initialized"
@@ -31,9 +31,9 @@ class TransactionStatus(Enum):
     IN_TRANSACTION = "in a transaction"
     COMMITTING = "committing"
     ABORTING = "aborting"
-    PREPARED = "prepared, and its end is up to another"
+    PREPARED = "prepared, and another process ends the transaction"
     ABORTABLE_ERROR = "in a transaction that can only be aborted"
-    FATAL_ERROR = "failed for good"
+    FATAL_ERROR = "in a fatal error"
 
 
 S = TransactionStatus
@@ -50,6 +50,7 @@ _NEXT: dict[TransactionStatus, frozenset[TransactionStatus]] = {
     S.FATAL_ERROR: frozenset(),
 }
 
+# After these the transactional id cannot be used by this producer any more; all others leave it an abort.
 _FATAL = (
     ErrorCode.PRODUCER_FENCED,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -61,22 +62,22 @@ _FATAL = (
 
 
 class Transactions:
-    """The state of one transactional id, and what its open transaction has touched."""
+    """The state of one transactional id, and the partitions of its open transaction."""
 
     def __init__(self, transactional_id: str) -> None:
         self.transactional_id = transactional_id
         self.status = S.UNINITIALIZED
         self.error: KafkaError | None = None
         self.implicit = True
-        """Whether brokers add partitions by themselves and every end bumps the epoch (transaction.version 2)."""
+        """Whether brokers add partitions themselves and every end bumps the epoch (transaction.version 2, KIP-890)."""
         self.partitions: set[TopicPartition] = set()
-        self.unannounced: set[TopicPartition] = set()
-        """Partitions to announce before anything is sent to them (transaction.version 0 and 1)."""
+        self.partitions_to_add: set[TopicPartition] = set()
+        """Partitions to add to the transaction before a batch is sent to them (transaction.version 0 and 1)."""
         self.touched = False
-        """Whether the coordinator knows of the open transaction, so that it has to be told its end."""
+        """Whether the coordinator has a record of the open transaction, so that EndTxn is needed."""
 
     def move(self, status: TransactionStatus) -> None:
-        """Go on to another state, if the table allows it."""
+        """Change the state; InvalidTransactionStateError if the table does not allow it."""
         if status not in _NEXT[self.status]:
             raise InvalidTransactionStateError(
                 ErrorCode.INVALID_TXN_STATE, f"the producer is {self.status.value}, it cannot be {status.value} next"
@@ -85,11 +86,11 @@ class Transactions:
         if status in (S.READY, S.IN_TRANSACTION):
             self.error = None
             self.partitions.clear()
-            self.unannounced.clear()
+            self.partitions_to_add.clear()
             self.touched = False
 
     def require(self, *allowed: TransactionStatus) -> None:
-        """Raise unless in one of these states; an error met before is told again."""
+        """Raise unless in one of these states; after an error, raise that error again."""
         if self.status is S.FATAL_ERROR and self.error is not None:
             raise self.error
         if self.status is S.ABORTABLE_ERROR and S.ABORTABLE_ERROR not in allowed:
@@ -103,21 +104,21 @@ class Transactions:
             )
 
     def fail(self, error: KafkaError) -> None:
-        """Something of the transaction failed: fatal when the producer is no longer welcome, abortable otherwise."""
+        """Record the error of a batch or a request: fatal by its code, abortable otherwise."""
         if self.status is S.FATAL_ERROR:
             return
         if isinstance(error, ProducerFencedError) or error.code in _FATAL:
             self.status, self.error = S.FATAL_ERROR, error
         elif self.status in (S.IN_TRANSACTION, S.COMMITTING, S.ABORTABLE_ERROR):
             self.status = S.ABORTABLE_ERROR
-            self.error = self.error or error
+            self.error = self.error or error  # the first one is the cause; the others follow from it
 
     def fatal(self, error: KafkaError) -> None:
-        """Nothing goes any more."""
+        """Record a fatal error."""
         self.status, self.error = S.FATAL_ERROR, error
 
     def may_write(self, where: TopicPartition) -> bool:
-        """Whether a batch may be sent now; a partition new to the transaction is noted."""
+        """Whether a batch may be sent now; a partition that is new to the transaction is added."""
         if self.status not in (S.IN_TRANSACTION, S.COMMITTING):
             return False
         if where in self.partitions:
@@ -126,18 +127,18 @@ class Transactions:
             self.partitions.add(where)
             self.touched = True
             return True
-        self.unannounced.add(where)
+        self.partitions_to_add.add(where)
         return False
 
-    def announced(self, places: frozenset[TopicPartition]) -> None:
-        """The coordinator knows of these partitions now."""
-        self.unannounced -= places
+    def add_partitions(self, places: frozenset[TopicPartition]) -> None:
+        """Record that the coordinator added these partitions."""
+        self.partitions_to_add -= places
         self.partitions |= places
         self.touched = True
 
     @property
     def ending(self) -> bool:
-        """Whether it is being aborted: what is not sent yet never will be."""
+        """Whether it is being aborted: batches that are not in flight are dropped."""
         return self.status is S.ABORTING
 
     @property
