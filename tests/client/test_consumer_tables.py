@@ -147,7 +147,7 @@ def test_a_marker_that_comes_meanwhile_does_not_move_the_position_past_rows_that
         fill(desk)
         polled = await desk.begin()
         state = desk.state(A)
-        assert not Fetcher._take(N(_committed=False), state, answered, None)
+        assert not Fetcher._buffer_records(N(_committed=False), state, answered, None)
         assert (state.position, state.fetch_offset) == (0, 4 * ROWS + 1)
         desk.gate.set()
         await polled

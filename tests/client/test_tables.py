@@ -97,14 +97,14 @@ def test_what_was_handed_over_is_made_again_when_it_is_needed():
     batch.seal(0, None, transactional=True)
     first = bytes(batch.data)
     view = memoryview(batch.data)  # what a connection has not sent yet
-    batch.handed_over()
+    batch.release_buffer()
     assert batch.data is None
     other.seal(0, None, transactional=False)
     assert bytes(view) == first
     del view
     batch.seal(0, None, transactional=True)
     assert bytes(batch.data) == first
-    batch.handed_over()
+    batch.release_buffer()
     halves = batch.split()
     wanted = [decode_row[1:5] for decode_row in BatchView(first).decode_rows()]
     assert [row for halve in halves for row in halve.rows] == [tuple(each) for each in wanted]
@@ -148,7 +148,7 @@ def test_a_full_buffer_makes_send_arrow_wait_and_then_fail():
         accepted = raised.value.deliveries  # what may be stored is not forgotten
         assert len(accepted) >= 9
         assert all(isinstance(each.exception(), KafkaError) for each in accepted)
-        assert f"{len(accepted)} batches were accepted" in raised.value.__notes__[0]
+        assert f"{len(accepted)} batches were buffered" in raised.value.__notes__[0]
 
 
 def test_a_full_buffer_opens_for_the_rest_of_a_table():

@@ -208,7 +208,7 @@ class Connection:
         pending, self._pending = self._pending, deque()
         for request in pending:
             if not request.future.done():
-                lost = DisconnectedError(f"connection to {self.address} lost: {error or type(error).__name__}")
+                lost = DisconnectedError(f"the connection to {self.address} broke: {error or type(error).__name__}")
                 lost.__cause__ = error
                 request.future.set_exception(lost)
                 request.future.exception()  # marks it as retrieved: asyncio warns about exceptions nothing awaited
