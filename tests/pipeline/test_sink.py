@@ -4,13 +4,13 @@ import pyarrow as pa
 import pytest
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.sink import by_target, check_schema
+from klamm.pipeline.sink import check_schema, split_by_target
 
 
 def targets(columns, topic=None):
     return [
         (name, part.column("value").to_pylist(), partition)
-        for name, part, partition in by_target(pa.record_batch(columns), topic)
+        for name, part, partition in split_by_target(pa.record_batch(columns), topic)
     ]
 
 

@@ -58,13 +58,13 @@ def test_where_batch_seven_stands(state, found):
 def test_a_replay_that_lost_nothing_needs_none_of_what_was_rewritten():
     found = resume_batch(SinkDecision("s", 7, (handle(0), handle(1))), [], [handle(0, epoch=4)])
     assert found.decision is None
-    assert found.spare == (handle(0, epoch=4),)
+    assert found.unused == (handle(0, epoch=4),)
 
 
 def test_a_lost_transaction_is_replaced_by_the_same_rows():
     found = resume_batch(SinkDecision("s", 7, (handle(0), handle(1))), [1], [handle(0, epoch=4), handle(1, epoch=4)])
     assert found.decision == SinkDecision("s", 7, (handle(1, epoch=4),))
-    assert found.spare == (handle(0, epoch=4),)
+    assert found.unused == (handle(0, epoch=4),)
 
 
 @pytest.mark.parametrize("again", [[], [handle(1, rows=9)], [handle(1, size=99)], [handle(0)]])

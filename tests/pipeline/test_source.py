@@ -102,7 +102,7 @@ def test_between_offsets_and_times(klamm_broker, batch):
     by_partition = json.dumps({topic: {"0": 8000}})
     assert texts(rows(batch(subscribe=topic, startingOffsetsByTimestamp=by_partition))) == ["8", "9"]
     assert rows(batch(subscribe=topic, startingTimestamp="99000", startingOffsetsByTimestampStrategy="latest")) == []
-    with pytest.raises(ConfigError, match="no record that young"):
+    with pytest.raises(ConfigError, match="no record at or after"):
         batch(subscribe=topic, startingTimestamp="99000").partitions()
     with pytest.raises(ConfigError, match="must name every partition"):
         batch(subscribe=topic, startingOffsets=json.dumps({topic: {"1": 7}})).partitions()
@@ -160,7 +160,7 @@ def test_what_was_deleted_meanwhile_is_a_loss_or_a_gap(klamm_broker, klamm_admin
         rows(strict, planned)
     assert texts(rows(lenient, planned)) == ["6", "7", "8", "9"]
     asked = json.dumps({topic: {"0": 3}})
-    with pytest.raises(DataLoss, match="begins at 6"):
+    with pytest.raises(DataLoss, match="log start offset is 6"):
         batch(subscribe=topic, startingOffsets=asked).partitions()
 
 
@@ -172,7 +172,7 @@ def test_a_topic_created_anew_under_a_running_task(klamm_broker, klamm_admin, ba
     klamm_admin.delete_topics([topic])
     klamm_admin.create_topic(topic, 1)
     fill(klamm_broker, topic, ["new"] * 3)
-    with pytest.raises(DataLoss, match="created anew"):
+    with pytest.raises(DataLoss, match="deleted and recreated"):
         rows(strict, planned)
     assert rows(lenient, planned) == []
 
@@ -258,7 +258,7 @@ def test_a_topic_created_anew_between_batches(klamm_broker, klamm_admin, stream)
     klamm_admin.create_topic(topic, 1)
     fill(klamm_broker, topic, ["new"] * 7)  # its end lies behind the position: only the id tells
     end = strict.latestOffset(start, ReadAllAvailable())
-    with pytest.raises(DataLoss, match="created anew"):
+    with pytest.raises(DataLoss, match="deleted and recreated"):
         strict.partitions(start, end)
     lenient = stream(subscribe=topic, failOnDataLoss="false")
     end = lenient.latestOffset(start, ReadMaxRows(4))
@@ -276,7 +276,7 @@ def test_a_topic_that_is_gone(klamm_broker, klamm_admin, klamm_name, stream):
     klamm_admin.delete_topics([topics[0]])
     with pytest.raises(KafkaError, match="cannot be read"):
         strict.latestOffset(start, ReadAllAvailable())
-    with pytest.raises(DataLoss, match="is gone"):
+    with pytest.raises(DataLoss, match="was deleted"):
         strict.partitions(start, end)
     lenient = stream(subscribe=",".join(topics), failOnDataLoss="false")
     assert texts(rows(lenient, lenient.partitions(start, end))) == [topics[1]]

@@ -26,7 +26,8 @@ from klamm.pipeline.core.sink_commits import SLOTS, SinkDecision, SinkError, Sin
 
 _log = logging.getLogger(__name__)
 _PARALLEL = 32
-# A broker answers so when the transactional id has moved on: a newer producer has it, or the transaction has timed out.
+# Errors of EndTxn for a transaction that is not open any more: a newer producer has the transactional id, or the
+# transaction timed out.
 _TRANSACTION_GONE = (
     ErrorCode.INVALID_TXN_STATE,
     ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -44,8 +45,8 @@ class CommitLog:
         self.topic = topic
         self._client = client
         # A sink's decisions are in one partition, so that a decision's offset alone identifies it.
-        self._home = TopicPartition(topic, zlib.crc32(sink.encode()) % SLOTS)
-        self._admin = AsyncAdmin(_for(ADMIN_CONFIGS, client))
+        self._decision_partition = TopicPartition(topic, zlib.crc32(sink.encode()) % SLOTS)
+        self._admin = AsyncAdmin(_settings_for(ADMIN_CONFIGS, client))
 
     async def __aenter__(self) -> Self:
         await self._admin.start()
@@ -79,19 +80,19 @@ class CommitLog:
 
     async def state(self) -> SinkState:
         """Return the newest batch that this sink has decided."""
-        committed = await self._committed(self.sink, self._home)
+        committed = await self._committed(self.sink, self._decision_partition)
         return SinkState() if committed is None else SinkState.parse(committed.offset, committed.metadata)
 
     async def decision(self, state: SinkState) -> SinkDecision:
         """Return the decision a state points to; SinkError when it is gone from the commits topic."""
-        settings = _for(CONSUMER_CONFIGS, self._client)
+        settings = _settings_for(CONSUMER_CONFIGS, self._client)
         # The state was committed in the decision's own transaction, so the record is committed; reading uncommitted
         # avoids waiting for other sinks' open transactions in the same partition.
         settings |= {"isolation.level": "read_uncommitted", "auto.offset.reset": "none"}
         async with asyncio.timeout(self._timeout_s), AsyncConsumer(settings) as consumer:
             # No group: the offset is known, and joining one would cost a rebalance.
-            consumer.assign([self._home])
-            consumer.seek(self._home, state.decision_offset)
+            consumer.assign([self._decision_partition])
+            consumer.seek(self._decision_partition, state.decision_offset)
             while True:
                 for record in await consumer.poll(1.0, 1):
                     decision = SinkDecision.decode(record.value or b"")
@@ -100,7 +101,9 @@ class CommitLog:
                         self.sink,
                         state.batch,
                     ):
-                        raise SinkError(f"the decision of batch {state.batch} of {self.sink} is gone from {self._home}")
+                        raise SinkError(
+                            f"the decision of batch {state.batch} of {self.sink} is not in {self._decision_partition}"
+                        )
                     return decision
 
     async def committed_batch(self, task: int) -> int:
@@ -117,7 +120,7 @@ class CommitLog:
             if not isinstance(error, ProducerFencedError) and error.code not in _TRANSACTION_GONE:
                 raise
             # The transaction is not open any more. It committed its batch number to the marker group together with its
-            # records, so the marker says whether it was committed or aborted.
+            # records, so the marker shows whether it was committed or aborted.
             return await self.committed_batch(handle.task) >= batch
         return True
 
@@ -164,14 +167,14 @@ class CommitLog:
             if orphans:
                 _log.info("aborting orphaned transactions sink=%s count=%d", self.sink, len(orphans))
                 await self._admin.fence_producers(orphans)
-        except KafkaError as error:  # transaction.timeout.ms ends them without us
+        except KafkaError as error:  # transaction.timeout.ms ends them as well
             _log.warning("orphaned transactions were not aborted sink=%s: %s", self.sink, error)
 
     async def decide(self, writer: AsyncProducer, decision: SinkDecision) -> SinkState:
         """Record that these transactions are the batch: from here on the batch is committed."""
         writer.begin_transaction()
         delivery = await writer.send(
-            self.topic, decision.encode(), key=self.sink.encode(), partition=self._home.partition
+            self.topic, decision.encode(), key=self.sink.encode(), partition=self._decision_partition.partition
         )
         state = SinkState(decision.batch, done=False, decision_offset=(await delivery).offset)
         await self._write(writer, state)
@@ -185,10 +188,10 @@ class CommitLog:
     async def _write(self, writer: AsyncProducer, state: SinkState) -> None:
         # Decision record and group offset are in one transaction: a state never points to a decision that is not there.
         entry = OffsetAndMetadata(max(state.decision_offset, 0), state.text)
-        await writer.send_offsets_to_transaction({self._home: entry}, self.sink)
+        await writer.send_offsets_to_transaction({self._decision_partition: entry}, self.sink)
         await writer.commit_transaction()
 
 
-def _for(definition: Any, client: Mapping[str, str]) -> dict[str, Any]:
+def _settings_for(definition: Any, client: Mapping[str, str]) -> dict[str, Any]:
     """Return the settings that another kind of client accepts."""
     return {name: value for name, value in client.items() if name in definition}

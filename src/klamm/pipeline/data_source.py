@@ -26,6 +26,7 @@ class KlammSource(DataSource):  # type: ignore[misc]
         """Return the reader of a bounded read."""
         from klamm.pipeline.source import BatchReader  # noqa: PLC0415
 
+        # Spark's mapping has names in lower case; `connector_options` restores their spelling.
         return BatchReader(dict(self.options))
 
     def streamReader(self, schema: Any) -> Any:  # noqa: N802, ARG002 - Spark's name

@@ -1,8 +1,8 @@
 """Ships the package to Spark's executors, whose Python does not have klamm.
 
-The archive is a file of the job (`SparkContext.addArchive`), so standalone masters, YARN and Kubernetes are alike, and
-executors that join later get it too. Spark unpacks it into a folder that its Python processes import from. A zip on the
-path (`addPyFile`) would be simpler, but compiled modules cannot be imported from one. A Python of another platform
+The archive is a file of the job (`SparkContext.addArchive`), so it works on standalone masters, YARN and Kubernetes,
+and executors that join later get it too. Spark unpacks it into a folder that its Python processes import from. A zip on
+the path (`addPyFile`) would be simpler, but compiled modules cannot be imported from one. A Python of another platform
 ignores the compiled kernels and runs their interpreted form.
 """
 

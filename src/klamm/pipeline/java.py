@@ -15,8 +15,9 @@ _ADVICE: Final = "install one (apt install openjdk-17-jre-headless, brew install
 
 
 def find_java() -> str:
-    """Return the java that Spark will run on; ConfigError says what to install when it is missing or too old."""
+    """Return the java that Spark will run on; ConfigError when it is missing or too old."""
     home = os.environ.get("JAVA_HOME")
+    # Spark's launcher (bin/spark-class) prefers JAVA_HOME to the path in the same way.
     path = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if path is None:
         raise ConfigError(f"Spark needs Java {OLDEST} or newer and there is no java on the path: {_ADVICE}")
@@ -24,6 +25,7 @@ def find_java() -> str:
         output = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=60, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError) as error:
         raise ConfigError(f"Spark needs Java {OLDEST} or newer and {path} does not run ({error}): {_ADVICE}") from None
+    # `java -version` prints to stderr, `java --version` of newer releases to stdout.
     major = parse_version(output.stderr + output.stdout)
     if major is None or major < OLDEST:
         raise ConfigError(f"Spark needs Java {OLDEST} or newer and {path} is version {major or 'unknown'}: {_ADVICE}")

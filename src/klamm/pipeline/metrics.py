@@ -30,7 +30,7 @@ class _Metric:
 
     name: str
     kind: str
-    words: str
+    help_text: str
     key: str
     scale: float = 1.0
 
@@ -56,11 +56,11 @@ def render_exposition(name: str, status: Mapping[str, Any]) -> str:
     """Return a pipeline's status in Prometheus' text format; numbers that are not known are left out."""
     labels = {"pipeline": name}
     lines = [
-        *_head("running", "gauge", "Whether the pipeline runs."),
+        *_header_lines("running", "gauge", "Whether the pipeline runs."),
         _sample("running", labels, 1 if status.get("state") == "running" else 0),
     ]
     if status.get("started_ms") is not None:
-        lines += _head("start_timestamp_seconds", "gauge", "When it was started.")
+        lines += _header_lines("start_timestamp_seconds", "gauge", "When it was started.")
         lines.append(_sample("start_timestamp_seconds", labels, status["started_ms"] / 1000))
     queries: Mapping[str, Mapping[str, Any]] = status.get("queries") or {}
     # All samples of a metric have to follow its HELP and TYPE lines without others in between.
@@ -70,15 +70,15 @@ def render_exposition(name: str, status: Mapping[str, Any]) -> str:
             for query, values in queries.items()
             if values.get(metric.key) is not None
         ]
-        lines += [*_head(metric.name, metric.kind, metric.words), *samples] if samples else []
-    lines += _durations(labels, queries)
+        lines += [*_header_lines(metric.name, metric.kind, metric.help_text), *samples] if samples else []
+    lines += _duration_lines(labels, queries)
     bad_records = [
         _sample("bad_records_total", {**labels, "query": query, "policy": policy}, count)
         for query, values in queries.items()
         for policy, count in (values.get("bad_records") or {}).items()
     ]
     lines += (
-        [*_head("bad_records_total", "counter", "Records that could not be read, by policy."), *bad_records]
+        [*_header_lines("bad_records_total", "counter", "Records that could not be read, by policy."), *bad_records]
         if bad_records
         else []
     )
@@ -87,12 +87,12 @@ def render_exposition(name: str, status: Mapping[str, Any]) -> str:
         for query, values in queries.items()
         if values.get("error_gist")
     ]
-    lines += [*_head("last_error_info", "gauge", "What the query last failed with."), *errors] if errors else []
+    lines += [*_header_lines("last_error_info", "gauge", "What the query last failed with."), *errors] if errors else []
     return "\n".join(lines) + "\n"
 
 
-def _durations(pipeline_labels: Mapping[str, str], queries: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    lines = _head("batch_duration_seconds", "summary", "How long batches took.") if queries else []
+def _duration_lines(pipeline_labels: Mapping[str, str], queries: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    lines = _header_lines("batch_duration_seconds", "summary", "How long batches took.") if queries else []
     for query, values in queries.items():
         labels = {**pipeline_labels, "query": query}
         lines.append(_sample("batch_duration_seconds_sum", labels, (values.get("batch_ms_total") or 0) / 1000))
@@ -100,8 +100,8 @@ def _durations(pipeline_labels: Mapping[str, str], queries: Mapping[str, Mapping
     return lines
 
 
-def _head(name: str, kind: str, words: str) -> list[str]:
-    return [f"# HELP klamm_pipeline_{name} {words}", f"# TYPE klamm_pipeline_{name} {kind}"]
+def _header_lines(name: str, kind: str, help_text: str) -> list[str]:
+    return [f"# HELP klamm_pipeline_{name} {help_text}", f"# TYPE klamm_pipeline_{name} {kind}"]
 
 
 def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
@@ -112,6 +112,7 @@ def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
 
 
 def _escape(text: str) -> str:
+    # Every label value is a time series in Prometheus: an error with a whole stack trace must not become one.
     return text[:_LABEL_CHARS_MAX].replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 

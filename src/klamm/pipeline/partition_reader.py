@@ -1,6 +1,6 @@
 """Reads a range of offsets of a partition as Arrow batches, without a Python object per record.
 
-The consumer is pooled by its process: a task of the next micro-batch finds its connections open.
+The consumer is pooled by its process: a task of the next micro-batch reuses its connections.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ are decoded, delays the next range by fetch.max.wait.ms."""
 class DataLoss(KlammError):
     """Raised when records that a range covers are not in the log any more."""
 
-    def __init__(self, words: str) -> None:
+    def __init__(self, message: str) -> None:
         super().__init__(
-            ErrorCode.OFFSET_OUT_OF_RANGE, f"{words}; with failOnDataLoss=false the query goes on without them"
+            ErrorCode.OFFSET_OUT_OF_RANGE, f"{message}; with failOnDataLoss=false the query goes on without them"
         )
 
 
@@ -75,7 +75,10 @@ def _acquire(client: Mapping[str, str]) -> tuple[tuple[int, str], _PooledConsume
 def _release(key: tuple[int, str], pooled: _PooledConsumer) -> None:
     for other_key in list(_pool):
         if other_key != key:
+            # One consumer is kept per process: a Python worker of Spark runs one task at a time.
             idle = _pool.pop(other_key)
+            # An entry that was inherited by a fork is only dropped: its thread does not run here, and closing it would
+            # use the parent's sockets.
             if other_key[0] == key[0]:
                 idle.close()
     _pool[key] = pooled
@@ -107,12 +110,15 @@ def read_range(
                 if batch.num_rows:
                     yield batch if headers else batch.drop_columns(["headers"])
             else:
+                # Only time without rows counts: a range may take longer than the timeout as a whole.
                 waited_s += _POLL_S
             # The position decides, not the last row: the range may end with a transaction marker or compacted offsets.
             if position is not None and position >= wanted.end:
                 return
             if waited_s > timeout_s:
-                raise KafkaTimeoutError(f"nothing came of {partition} at {position}, wanted up to {wanted.end}")
+                raise KafkaTimeoutError(
+                    f"no records of {partition} for {timeout_s:.0f} s at offset {position}, end {wanted.end}"
+                )
     except BaseException:
         # Also when Spark closes the generator early: the consumer may be in the middle of a fetch.
         pooled.close()
@@ -130,7 +136,7 @@ async def _seek_start(consumer: AsyncConsumer, wanted: Range, fail_on_data_loss:
     await consumer.cluster.refresh([wanted.topic])
     topic_id = consumer.cluster.table.topic_id(wanted.topic)
     if wanted.topic_id and topic_id != ZERO_UUID and uuid_to_str(topic_id) != wanted.topic_id:
-        reason = f"topic {wanted.topic} was deleted and created anew while it was read"
+        reason = f"topic {wanted.topic} was deleted and recreated while it was read"
         if fail_on_data_loss:
             raise DataLoss(reason)
         _log.warning("data loss: %s", reason)
@@ -164,7 +170,7 @@ async def _unassign(consumer: AsyncConsumer) -> None:
 
 
 def _slice_before(batch: pa.RecordBatch, end: int) -> Any:
-    """Return the rows before `end`. Offsets ascend, so the last row tells whether anything has to be cut."""
+    """Return the rows before `end`. Offsets ascend, so the last row decides whether rows have to be cut."""
     offsets = batch.column("offset")
     if offsets[batch.num_rows - 1].as_py() < end:
         return batch

@@ -15,6 +15,7 @@ class ProgressLines(StreamingQueryListener):  # type: ignore[misc]
         self._stream = stream
 
     def _print(self, line: str) -> None:
+        # sys.stderr is looked up per line: test runners and notebooks replace it.
         print(line, file=self._stream or sys.stderr, flush=True)
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's names
@@ -25,6 +26,7 @@ class ProgressLines(StreamingQueryListener):  # type: ignore[misc]
         """Print a batch that is done."""
         progress = event.progress
         rows = progress.numInputRows
+        # Batches without rows only advance the watermark or the state: not worth a line.
         if rows:
             took_s = progress.durationMs.get("triggerExecution", 0) / 1000
             rate = rows / took_s if took_s else 0.0

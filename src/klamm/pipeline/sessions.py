@@ -38,6 +38,7 @@ def register(spark: SparkSession) -> SparkSession:
     """Register `format("klamm")` with a session, and send the package to executors on other machines."""
     from klamm.pipeline.data_source import KlammSource  # noqa: PLC0415 - pyspark is an extra
 
+    # Before the registration: it captures the context's environment, in which `ship_package` sets PYTHONPATH.
     ship_package(spark)
     spark.dataSource.register(KlammSource)
     return spark
@@ -52,9 +53,9 @@ def session(
 ) -> SparkSession:
     """Return a session with `format("klamm")`; `config` are Spark's own settings and win.
 
-    `master` is any that Spark knows; the default is what spark-submit was given, or else this machine. Executors on
+    `master` is any that Spark supports; the default is that of spark-submit, or else this machine. Executors on
     other machines get the package with the job. `progress` prints a line per micro-batch and Spark's bar for long jobs;
-    the default is to print when standard error is a terminal. ConfigError says when Java or PySpark is missing.
+    the default is to print when standard error is a terminal. ConfigError when Java or PySpark is missing.
     """
     check_requirements()
     from pyspark.sql import SparkSession  # noqa: PLC0415

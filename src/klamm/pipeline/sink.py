@@ -53,7 +53,7 @@ def check_schema(fields: Mapping[str, str], topic: str | None) -> None:
             raise ConfigError(f"column {name} is {fields[name]}; cast it to {' or '.join(kinds)}")
 
 
-def by_target(rows: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch, str | None]]:
+def split_by_target(rows: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch, str | None]]:
     """Yield rows by topic, and by whether a column names the partition."""
     import pyarrow.compute as pc  # type: ignore[import-untyped] # noqa: PLC0415
 
@@ -103,7 +103,7 @@ class _Writer:
                 return TaskResult(write_id, None)
             for rows in iterator:
                 if rows.num_rows:
-                    for topic, part, partition in by_target(rows, self.options.topic):
+                    for topic, part, partition in split_by_target(rows, self.options.topic):
                         thread.run(work.send(topic, part, partition))
             return TaskResult(write_id, thread.run(work.finish()))
         except BaseException:
@@ -113,7 +113,10 @@ class _Writer:
             loop_thread.release(thread)
 
     def _end(self, messages: Sequence[Any], batch: int | None, *, commit: bool) -> None:
+        # Spark passes None for a task that failed.
         results = [message for message in messages if message is not None and message.write_id is not None]
+        # Without results there is no write id, so nothing can be ended here. Transactions that such tasks left open are
+        # aborted by the sink's next commit, or time out.
         if not results:
             return
         write_id = results[0].write_id

@@ -1,7 +1,7 @@
 """`format("klamm")` for reading: the classes that Spark calls, over `topic_metadata` and `partition_reader`.
 
-Spark calls a reader in several processes: a query's planner keeps one and asks it for offsets and partitions, tasks get
-a copy and read. So a reader connects when it is first asked, and a copy has no connection.
+Spark calls a reader in several processes: a query's planner keeps one for offsets and partitions, tasks get a copy and
+read. So a reader connects at its first call, and a copy has no connection.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ _HEADERS = "headers array<struct<key: string, value: binary>>"
 
 def schema(options: Mapping[str, str]) -> str:
     """Return the columns of the Kafka connector; headers with includeHeaders."""
+    # Only this option is read: Spark gets the schema in a process of its own, before the reader validates the options.
     include_headers = {name.lower(): value for name, value in options.items()}.get("includeheaders", "false")
     return f"{_COLUMNS}, {_HEADERS}" if include_headers.strip().lower() == "true" else _COLUMNS
 
@@ -70,14 +71,14 @@ class _Reader:
                 fail_on_data_loss=options.fail_on_data_loss,
             )
 
-    def _pieces(self, ranges: list[Range]) -> list[TaskRanges]:
+    def _split_for_tasks(self, ranges: list[Range]) -> list[TaskRanges]:
         options = self.options
         pieces = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
         explicit = options.min_partitions is not None or options.max_records_per_partition is not None
         return [TaskRanges(group) for group in group_ranges(pieces, 1 if explicit else _SMALL_TASK_ROWS)]
 
-    def _lost(self, losses: list[str]) -> None:
-        """Raise DataLoss, or log the losses, as failOnDataLoss says."""
+    def _report_losses(self, losses: list[str]) -> None:
+        """Raise DataLoss; with failOnDataLoss=false log the losses instead."""
         if losses and self.options.fail_on_data_loss:
             raise DataLoss("; ".join(losses))
         for loss in losses:
@@ -98,8 +99,8 @@ class BatchReader(_Reader, DataSourceReader):  # type: ignore[misc]
             end = lookup.at(options.end, "endingOffsets", late_is_latest=True)
             earliest = lookup.earliest(end.offsets)
         ranges, lost = plan_ranges(start, end, earliest)
-        self._lost(lost)
-        return self._pieces(ranges)
+        self._report_losses(lost)
+        return self._split_for_tasks(ranges)
 
 
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -110,7 +111,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._opened: TopicLookup | None = None
         self._upto: Position | None = None
         self._ends: Position | None = None
-        self._shown: Mapping[Any, int] = {}
+        self._committed_offsets: Mapping[Any, int] = {}
+        # In the past, so that the first batch does not wait for minOffsetsPerTrigger.
         self._last_batch_s = float("-inf")
 
     def __getstate__(self) -> dict[str, Any]:
@@ -149,9 +151,10 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return where the next batch ends. Records before `start` are processed, so the group's offsets move there."""
         position = Position.from_json(start)
-        self._show(position)
+        self._commit_progress(position)
         end = self._ends = self._upto or self._lookup.ends(missing_ok=not self.options.fail_on_data_loss)
         read = {where: position.offsets[where] for where in end.offsets if where in position.offsets}
+        # Offsets of a deleted topic mean nothing in the topic that replaced it: read from its beginning.
         recreated = {where for where in read if position.is_recreated(end, where.topic)}
         unread = [where for where in end.offsets if where not in read or where in recreated]
         start_offsets = {**read, **self._lookup.earliest(dict.fromkeys(unread, 0))} if unread else read
@@ -175,23 +178,25 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if start_position == end_position:
             return []
         partitions, _ = self._lookup.partitions(missing_ok=True)
+        # After a restart Spark plans the batch again that its offset log names, perhaps days later: partitions may have
+        # been deleted and log start offsets may have moved meanwhile.
         remaining = {where: offset for where, offset in end_position.offsets.items() if where in set(partitions)}
-        gone = [f"{where} is gone" for where in end_position.offsets if where not in remaining]
+        gone = [f"{where} was deleted" for where in end_position.offsets if where not in remaining]
         ranges, lost = plan_ranges(
             start_position, Position(remaining, end_position.ids), self._lookup.earliest(remaining)
         )
-        self._lost(list(dict.fromkeys([*gone, *lost])))
-        return self._pieces(ranges)
+        self._report_losses(list(dict.fromkeys([*gone, *lost])))
+        return self._split_for_tasks(ranges)
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Commit to the group that a batch is processed; Spark calls this when the next one begins."""
-        self._show(Position.from_json(end))
+        self._commit_progress(Position.from_json(end))
 
-    def _show(self, position: Position) -> None:
+    def _commit_progress(self, position: Position) -> None:
         group = self.options.group_id
-        if group is not None and position.offsets != self._shown:
-            self._lookup.show_progress(group, position.offsets)
-            self._shown = position.offsets
+        if group is not None and position.offsets != self._committed_offsets:
+            self._lookup.commit_progress(group, position.offsets)
+            self._committed_offsets = position.offsets
 
     def stop(self) -> None:
         """Close the connection: the query has ended."""

@@ -118,7 +118,7 @@ class TaskWriter:
                 group, partition = task_marker(write_id.sink, write_id.task)
                 entry = OffsetAndMetadata(write_id.batch, f"batch {write_id.batch}")
                 slot_partition = TopicPartition(self._options.commits_topic, partition)
-                # Commits with the records: afterwards the marker says whether this transaction was committed.
+                # Commits with the records: afterwards the marker shows whether this transaction was committed.
                 await producer.send_offsets_to_transaction({slot_partition: entry}, group)
             prepared = await producer.prepare_transaction()
             handle = TaskTransaction(write_id.task, prepared, self._rows, self._size, self._began_ms)
@@ -208,7 +208,7 @@ async def _commit(commits: CommitLog, writer: AsyncProducer, batch: int, handles
                 )
     if decision is not None:
         # The decision comes first, the commits second. In the other order a driver that dies between two commits would
-        # leave half a batch, with nothing to say which half.
+        # leave half a batch, without a record of which half.
         state = await commits.decide(writer, decision)
         lost = await commits.commit_all(decision.handles, batch)
         if lost:

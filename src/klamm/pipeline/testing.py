@@ -112,7 +112,7 @@ def run(
     folder = tempfile.mkdtemp(prefix="klamm-pipeline-")
     try:
         topics = FolderTopics(os.path.join(folder, "topics"))
-        identity = QueryIdentity("testing", name, {}, {}).renewed(pipeline)
+        identity = QueryIdentity("testing", name, {}, {}).renew(pipeline)
         given = {name.lower() for step in steps for name in step}
         # A test reads no databases or files: a source that is given no rows has none.
         given |= {node.name for node in pipeline.nodes if node.name.lower() in given or node.kind == SOURCE}
@@ -120,6 +120,7 @@ def run(
         session = (spark or _session()).newSession()
         spark_settings = {name: value for name, value in pipeline.settings.items() if name.startswith("spark.")}
         for setting, value in {**_FAST_SMALL_QUERIES, **spark_settings}.items():
+            # Static settings belong to the shared session and cannot change for one test.
             if session.conf.isModifiable(setting):
                 session.conf.set(setting, value)
         queries = Engine(session, pipeline, topics, os.path.join(folder, "checkpoints"), identity).build(given)
@@ -135,7 +136,7 @@ def run(
                     # One after the other, in the order of the graph: each sees what those before it wrote in this step.
                     query.start(once=True).awaitTermination()
                     read_ends[query.name] = ends
-        return _outputs(pipeline, topics, given)
+        return _collect_outputs(pipeline, topics, given)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -153,6 +154,7 @@ def _session() -> SparkSession:
 
     from klamm.pipeline.sessions import session  # noqa: PLC0415
 
+    # A JVM has one SparkContext: a session that the test suite has started is reused.
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
@@ -258,17 +260,18 @@ def _to_jsonable(value: Any) -> Any:
     return value
 
 
-def _outputs(pipeline: Pipeline, topics: FolderTopics, given: set[str]) -> Outputs:
+def _collect_outputs(pipeline: Pipeline, topics: FolderTopics, given: set[str]) -> Outputs:
     outputs = Outputs()
     for node in pipeline.nodes:
         if node.kind == VIEW:
             continue
         if node.name in pipeline.dead_letters:
-            letters = [_letter(record) for record in topics.records(pipeline.dead_letters[node.name])]
+            letters = [_parse_letter(record) for record in topics.records(pipeline.dead_letters[node.name])]
+            # Several streams may share one dead-letter topic.
             outputs.dead_letters[node.name] = [letter for name, letter in letters if name == node.name]
         if node.runs and node.name not in given:
             records = topics.records(node.name if node.kind == SINK else node.topic)
-            changes = [(record["key"], _decoded(node, record["value"])) for record in records]
+            changes = [(record["key"], _decode(node, record["value"])) for record in records]
             outputs.changes[node.name] = changes
             if node.kind == TABLE:
                 # A later change of a key replaces an earlier one, None deletes it: the topic is compacted.
@@ -279,15 +282,16 @@ def _outputs(pipeline: Pipeline, topics: FolderTopics, given: set[str]) -> Outpu
     return outputs
 
 
-def _letter(record: Mapping[str, Any]) -> tuple[str, DeadLetter]:
+def _parse_letter(record: Mapping[str, Any]) -> tuple[str, DeadLetter]:
     headers = {header["key"]: (header["value"] or b"").decode() for header in record["headers"]}
     error, offset = headers["dead_letter.error"], int(headers["dead_letter.offset"])
     return headers["dead_letter.stream"], DeadLetter(record["key"], record["value"], error, offset)
 
 
-def _decoded(node: GraphNode, value: bytes | None) -> Any:
+def _decode(node: GraphNode, value: bytes | None) -> Any:
     if value is None or node.format == "raw":
         return value
+    # FolderTopics keeps a sink's rows as JSON, whatever the sink's format.
     return json.loads(value) if node.format == "json" or node.kind == SINK else value.decode()
 
 

@@ -46,6 +46,7 @@ class TopicLookup(BlockingClient):
         await cluster.retrying(refresh, cluster.settings.seconds("default.api.timeout.ms"))
         metadata = cluster.table
         if choice.pattern is not None:
+            # Whole names, without internal topics, as Kafka's subscribe(Pattern).
             matches = re.compile(choice.pattern)
             names = {name for name, topic in metadata.topics.items() if not topic.internal and matches.fullmatch(name)}
         partitions: list[TopicPartition] = []
@@ -94,10 +95,11 @@ class TopicLookup(BlockingClient):
         """Return the offsets of timestamps, of EARLIEST or of LATEST."""
         if not wanted:
             return {}
+        # With read_committed LATEST is the last stable offset, so a batch never waits for an open transaction.
         answers = self._run(self._admin.list_offsets(wanted, isolation=self._isolation))
         return {partition: answer.offset for partition, answer in answers.items()}
 
-    def show_progress(self, group_id: str, offsets: Offsets) -> None:
+    def commit_progress(self, group_id: str, offsets: Offsets) -> None:
         """Commit offsets to a group, for lag monitors; the checkpoint is the position, so errors are only logged."""
         try:
             self._run(self._admin.alter_group_offsets(group_id, offsets))

@@ -1,9 +1,9 @@
-"""The connector's pure half: functions of their arguments, which know no clock, thread, socket or file.
+"""The connector's pure half: functions of their arguments, without clock, thread, socket or file.
 
 connector_options    the options of source and sink
 offsets              positions, ranges for tasks, limits per batch
 sink_commits         how a batch of many transactions becomes one decision
-lake_tables          what a sink's statement says of its table; which small files become one
+lake_tables          the table that a sink's statement describes; which small files are merged
 registry_framing     which schema a record names
 derived_schemas      schemas made of columns
 """

@@ -52,7 +52,7 @@ _SPARK: Final = ("path", "checkpointLocation", "queryName")
 """Options that Spark adds to those of the user."""
 
 _RESERVED: Final = {
-    "auto.offset.reset": "startingOffsets says where to begin",
+    "auto.offset.reset": "startingOffsets defines where a query begins",
     "enable.auto.commit": "the checkpoint is the position; progress is committed to kafka.group.id automatically",
     "enable.idempotence": "the sink's producer is always idempotent",
     "key.deserializer": "key is binary; cast or decode it in the query",
@@ -142,6 +142,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         max_records_per_partition=_parse_count(named, "maxRecordsPerPartition"),
         max_offsets_per_trigger=_parse_count(named, "maxOffsetsPerTrigger"),
         min_offsets_per_trigger=_parse_count(named, "minOffsetsPerTrigger"),
+        # 15 minutes is the default of the Kafka connector, too.
         max_trigger_delay_s=_parse_duration(named.get("maxTriggerDelay", "15m")),
     )
 
@@ -201,7 +202,7 @@ def _parse_selection(named: Mapping[str, str]) -> TopicSelection:
     given = [name for name in ("subscribe", "subscribePattern", "assign") if name in named]
     if len(given) != 1:
         actual = " and ".join(given) or "none"
-        raise ConfigError(f"exactly one of subscribe, subscribePattern and assign says what to read, not {actual}")
+        raise ConfigError(f"exactly one of subscribe, subscribePattern and assign is required, not {actual}")
     text = named[given[0]]
     if given == ["subscribe"]:
         topics = tuple(dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip()))
@@ -210,6 +211,7 @@ def _parse_selection(named: Mapping[str, str]) -> TopicSelection:
         return TopicSelection(topics=topics)
     if given == ["subscribePattern"]:
         try:
+            # Python's syntax, with which the lookup matches; the Kafka connector's patterns are Java's.
             re.compile(text)
         except re.error as error:
             raise ConfigError(f"subscribePattern={text} is no pattern: {error}") from None

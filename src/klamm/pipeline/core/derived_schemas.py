@@ -56,6 +56,7 @@ def _is_written_as_text(arrow: pa.DataType) -> bool:
     return bool(pa.types.is_decimal(arrow) or pa.types.is_date(arrow))
 
 
+# The first match counts: int64 is a signed integer as well, and Avro's int has 32 bits.
 _AVRO: Final = (
     (pa.types.is_boolean, "boolean"),
     (pa.types.is_int64, "long"),
@@ -114,6 +115,7 @@ def _json(arrow: pa.DataType, path: str) -> dict[str, Any]:
     if pa.types.is_date(arrow):
         return {"type": "string", "format": "date"}
     if pa.types.is_timestamp(arrow):
+        # A date-time of RFC 3339 has an offset from UTC; a timestamp without a zone has none.
         return {"type": "string", "format": "date-time"} if arrow.tz else {"type": "string"}
     if pa.types.is_struct(arrow):
         parts = {field.name: _make_nullable(_json(field.type, f"{path}.{field.name}")) for field in arrow}
@@ -168,9 +170,11 @@ def _message(arrow: pa.DataType, name: str, numbers: Mapping[str, int], pad: str
         elif pa.types.is_map(kind):
             inner, more = _protobuf_type(kind.item_type, f"{column}_value", pad, field.name)
             key, _ = _protobuf_type(kind.key_type, "", pad, field.name)
+            # A map field takes neither `optional` nor `repeated`.
             lines += [*more, f"{pad}  map<{key}, {inner}> {column} = {number};"]
             continue
         elif not pa.types.is_struct(kind):
+            # Gives a scalar presence, so that null is not the same as 0; messages have presence anyway.
             label = "optional "
         plain, more = _protobuf_type(kind, f"{column}_type", pad, field.name)
         lines += [*more, f"{pad}  {label}{plain} {column} = {number};"]
@@ -183,5 +187,7 @@ def _protobuf_type(arrow: pa.DataType, name: str, pad: str, path: str) -> tuple[
             return plain, []
     if pa.types.is_struct(arrow):
         own = record_name(name.title().replace("_", ""))
+        # Fields of a nested message are numbered in their order: a field that is inserted or dropped in the middle
+        # renumbers those after it.
         return own, _message(arrow, own, {}, f"{pad}  ")
     raise _unsupported(arrow, path, "Protobuf")

@@ -15,9 +15,12 @@ FILES: Final = ("parquet", "json", "csv", "orc")
 """Plain files: a folder of them is the table."""
 TABLES: Final = ("delta", "iceberg")
 FORMATS: Final = (*FILES, *TABLES)
+# The folder of null values, as Hive and Spark name it.
 NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 _UNSAFE_IN_PATH: Final = re.compile(r"[^A-Za-z0-9._=-]")
+# File systems allow 255 bytes per name.
 _FOLDER_CHARS: Final = 100
+# Types whose values Spark, Delta and Iceberg write as the same text.
 _PARTITION_TYPES: Final = ("string", "tinyint", "smallint", "int", "bigint", "date", "boolean")
 
 
@@ -39,6 +42,7 @@ class LakeTable:
         """The local folder of a path; None for another file system (s3://...)."""
         if self.path is None:
             return None
+        # Spark accepts a plain path, file:/a and file:///a for the same folder.
         scheme, separator, rest = self.path.partition(":/")
         if not separator:
             return self.path
@@ -81,6 +85,7 @@ class DataFile(NamedTuple):
 
 def app_key(app: str) -> str:
     """Return a writer's name in a form that is safe in file names."""
+    # 48 bits are enough to tell apart the few writers of one table.
     return hashlib.sha256(app.encode()).hexdigest()[:12]
 
 

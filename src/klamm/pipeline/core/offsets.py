@@ -72,6 +72,7 @@ def split_lookups(
     bound: ReadBound, partitions: Iterable[TopicPartition], what: str
 ) -> tuple[dict[TopicPartition, int], Offsets]:
     """Split a bound into known offsets, and lookups (a timestamp, EARLIEST or LATEST) for the brokers."""
+    # Iterated three times below.
     partitions = list(partitions)
     if bound.everywhere is not None:
         offsets = dict.fromkeys(partitions, bound.everywhere)
@@ -97,7 +98,8 @@ def find_late_partitions(offsets: Offsets, what: str, *, latest: bool) -> list[T
     late = [partition for partition, offset in offsets.items() if offset == LATEST]
     if late and not latest:
         raise ConfigError(
-            f"{what}: {late[0]} has no record that young; startingOffsetsByTimestampStrategy=latest begins at the end"
+            f"{what}: {late[0]} has no record at or after the timestamp; "
+            "startingOffsetsByTimestampStrategy=latest starts at its end"
         )
     return late
 
@@ -144,23 +146,23 @@ def plan_ranges(start: Position, end: Position, earliest: Offsets) -> tuple[list
         if start.is_recreated(end, partition.topic):
             if partition.topic not in recreated:
                 recreated.add(partition.topic)
-                losses.append(f"topic {partition.topic} was deleted and created anew; what it held before is gone")
+                losses.append(f"topic {partition.topic} was deleted and recreated; its earlier records are lost")
             begin = first
         elif begin is None:
             if first > 0:
-                losses.append(f"{partition} is new, but its records before offset {first} are gone")
+                losses.append(f"{partition} is new, but its records before offset {first} are lost")
             begin = first
         # Retention has removed records that were not read yet.
         elif begin < first:
-            losses.append(f"{partition} was read up to {begin}, but begins at {first} by now")
+            losses.append(f"{partition} was read up to {begin}, but its log start offset is {first}")
             begin = first
         # The log was truncated below the position: an unclean leader election, or the topic was emptied.
         elif begin > stop:
-            losses.append(f"{partition} was read up to {begin}, but ends at {stop} by now")
+            losses.append(f"{partition} was read up to {begin}, but its end offset is {stop}")
             begin = stop
         if begin < stop:
             ranges.append(Range(partition.topic, partition.partition, begin, stop, end.ids.get(partition.topic, "")))
-    losses.extend(f"{partition} is gone" for partition in sorted(start.offsets) if partition not in end.offsets)
+    losses.extend(f"{partition} was deleted" for partition in sorted(start.offsets) if partition not in end.offsets)
     return ranges, losses
 
 

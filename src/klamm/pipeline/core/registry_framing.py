@@ -18,14 +18,15 @@ BY_ID: Final = 0
 BY_GUID: Final = 1
 HEADERS: Final = {"key": "__key_schema_id", "value": "__value_schema_id"}
 _PREFIX = struct.Struct(">BI")
+# Bounds the work for a count that a damaged record declares.
 _DEPTH_MAX = 64
 
 
 class BadRecord(KlammError):
     """Raised for a record that cannot be decoded, or a value that cannot be encoded, with its schema."""
 
-    def __init__(self, words: str) -> None:
-        super().__init__(ErrorCode.INVALID_RECORD, words)
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, message)
 
 
 class SchemaFrame(NamedTuple):

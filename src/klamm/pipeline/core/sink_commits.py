@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from klamm.client.producer.prepared_transaction import PreparedTransaction
 from klamm.model.errors import ErrorCode, KlammError
 
+# Must not change: it decides where the markers and decisions of existing sinks are.
 SLOTS: Final = 32
 """Partitions of the commits topic; offsets of task markers are kept under them, 32 tasks per group."""
 
@@ -22,8 +23,8 @@ SLOTS: Final = 32
 class SinkError(KlammError):
     """Raised when a batch cannot be completed exactly once, or not by this writer."""
 
-    def __init__(self, words: str) -> None:
-        super().__init__(ErrorCode.INVALID_TXN_STATE, words)
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.INVALID_TXN_STATE, message)
 
 
 class TaskTransaction(NamedTuple):
@@ -70,6 +71,8 @@ def next_step(state: SinkState, batch: int) -> CommitStep:
     # Spark replays only its last batch, so an older one is done.
     if state.batch > batch or (state.batch == batch and state.done):
         return CommitStep.SKIP
+    # A smaller batch that is only decided is no obstacle: Spark begins a batch after the commit of the last one
+    # returned, or after a replay of it.
     return CommitStep.RESUME if state.batch == batch else CommitStep.BEGIN
 
 
@@ -111,7 +114,7 @@ class Resumption(NamedTuple):
     """How a decided batch continues: by a new decision (None when nothing is lost); `spare` transactions are unused."""
 
     decision: SinkDecision | None
-    spare: tuple[TaskTransaction, ...]
+    unused: tuple[TaskTransaction, ...]
 
 
 def resume_batch(decision: SinkDecision, lost: Iterable[int], rewritten: Iterable[TaskTransaction]) -> Resumption:
@@ -121,12 +124,14 @@ def resume_batch(decision: SinkDecision, lost: Iterable[int], rewritten: Iterabl
     task; SinkError when they differ.
     """
     lost = set(lost)
+    # One per task: of several attempts Spark passes on the message of the one it accepted.
     rewritten_by_task: Mapping[int, TaskTransaction] = {handle.task: handle for handle in rewritten}
     replacements: list[TaskTransaction] = []
     for handle in decision.handles:
         if handle.task not in lost:
             continue
         replacement = rewritten_by_task.get(handle.task)
+        # Count and size stand for equality: to compare bytes the sink would have to keep all rows.
         if replacement is None or (replacement.rows, replacement.size) != (handle.rows, handle.size):
             computed = "nothing" if replacement is None else f"{replacement.rows} rows of {replacement.size} bytes"
             raise SinkError(
@@ -138,6 +143,7 @@ def resume_batch(decision: SinkDecision, lost: Iterable[int], rewritten: Iterabl
     unused = tuple(handle for handle in rewritten_by_task.values() if handle not in replacements)
     if not replacements:
         return Resumption(None, unused)
+    # The new decision has only the replacements: all other transactions of the old one are committed.
     return Resumption(SinkDecision(decision.sink, decision.batch, tuple(replacements)), unused)
 
 
