@@ -54,7 +54,7 @@ def compact(
     plan = Plan()
     files: dict[str, int] = {}
     for sink_name, sink in chosen.items():
-        for merge in sink.merges(size):
+        for merge in sink.plan_merges(size):
             where = f"{sink_name} {merge.partition}".rstrip()
             plan.changes(where, counted(merge.files, "file"), f"{merge.into}, {format_size(merge.size)} in all")
             files[sink_name] = files.get(sink_name, 0) + merge.files

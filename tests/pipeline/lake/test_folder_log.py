@@ -148,7 +148,7 @@ def test_a_decision_whose_files_are_gone_is_told(tmp_path):
         entry = {"app": APP, "batch": 1, "moves": [["staging/gone", "gone.parquet"]]}
         with open(book._file(APP), "w") as file:
             json.dump(entry, file)
-        with pytest.raises(SinkError, match="staging/gone is gone"):
+        with pytest.raises(SinkError, match="staging/gone does not exist"):
             book.has_batch(APP, 1)
         with open(book._file(APP), "w") as file:
             file.write("{")

@@ -100,6 +100,6 @@ def test_a_library_that_is_missing_is_named(tmp_path, monkeypatch, kind, library
 def test_a_catalog_is_named_by_options(tmp_path):
     options = {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/w"}
     sink = open_sink(LakeTable("x", "iceberg", None, "bank.audit", (), options))
-    assert sink.merges(1 << 20) == []
+    assert sink.plan_merges(1 << 20) == []
     assert (tmp_path / "c.db").exists()
     assert not (tmp_path / "w").exists()

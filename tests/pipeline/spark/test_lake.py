@@ -108,10 +108,10 @@ def test_compaction_and_replacing_partitions(spark, tmp_path, kind):
     sink = open_sink(where)
     for batch in range(4):
         sink.write(frame(spark, range(batch * 3, batch * 3 + 3)), APP, batch)
-    merges = sink.merges(1 << 20)
+    merges = sink.plan_merges(1 << 20)
     assert [(merge.files, merge.into) for merge in merges] == [(4, 1)] * 3
     assert sink.compact(1 << 20, lambda _: None) == 12
-    assert sink.merges(1 << 20) == []
+    assert sink.plan_merges(1 << 20) == []
     assert numbers(where) == list(range(12))
     assert sink.write(frame(spark, [99]), APP, 3) is False
     # 0, 3, 6 and 9 are of one partition, 2, 5, 8 and 11 of the one of nulls.
@@ -143,7 +143,7 @@ def test_other_files_are_written_once_too(spark, tmp_path):
         rows = spark.read.schema("n bigint").format(kind).load(where.path)
         assert sorted(value.n for value in rows.collect()) == [0, 1]
     with pytest.raises(ConfigError, match="compaction is for"):
-        open_sink(where).merges(1 << 20)
+        open_sink(where).plan_merges(1 << 20)
     os.makedirs(tmp_path / "old" / "_spark_metadata")
     with pytest.raises(ConfigError, match="Spark's file sink"):
         open_sink(LakeTable("audit", "parquet", str(tmp_path / "old")))

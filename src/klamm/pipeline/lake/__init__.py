@@ -9,5 +9,5 @@
     folder_exchange   replaces one folder by another atomically
 
 Every write has a name (app) and a number (batch): a batch that is in the table is not written again. Only this package
-knows these formats; Spark runs the tasks, and rows never pass through the driver. `core.lake_tables` is the pure part.
+handles these formats. Spark runs the tasks; rows never pass through the driver. `core.lake_tables` is the pure part.
 """

@@ -44,13 +44,15 @@ class DeltaSink:
         """Add a batch, or replace its partitions, in one commit; return False when the batch was there."""
         types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
         names = partition_names(self._table.partition_by, types, self._table.name)
-        table = self._ready(frame, names)
+        # Before the files: they may have columns that the table lacks.
+        table = self._ensure_table(frame, names)
         if _version(table, app) >= batch:
             return False
         files = write_files(frame, ParquetTaskWriter(self._uri, file_prefix(app, batch), names, keep=False))
+        # An empty batch makes no commit. Its number is not recorded, and a replay has nothing to write either.
         return not files or self._commit(files, names, app, batch, replace=replace)
 
-    def _ready(self, frame: DataFrame, names: tuple[str, ...]) -> Any:
+    def _ensure_table(self, frame: DataFrame, names: tuple[str, ...]) -> Any:
         """Return the table, created if needed, with a column for each of the frame's."""
         from deltalake import DeltaTable, Schema  # noqa: PLC0415 - an extra
         from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
@@ -93,10 +95,12 @@ class DeltaSink:
         now_ms = time.time_ns() // 1_000_000
         actions = [
             AddAction(
+                # Delta records paths relative to the table's root.
                 path=file.path.removeprefix(self._uri).lstrip("/"),
                 size=file.size,
                 partition_values=dict(_partition_values(file.partition)),
                 modification_time=now_ms,
+                # False is for files that were only rearranged; readers of changes skip those.
                 data_change=True,
                 # Without column statistics: computing them would read every file again.
                 stats=json.dumps({"numRecords": file.rows}),
@@ -128,9 +132,9 @@ class DeltaSink:
                     raise
         return True
 
-    def merges(self, target: int) -> list[Merge]:
+    def plan_merges(self, target: int) -> list[Merge]:
         """Return what a compaction would do, by partition."""
-        if not self.there():
+        if not self.exists():
             return []
         sizes_by_partition: dict[str, list[int]] = {}
         for _, size, partition in _files(self._open()):
@@ -144,7 +148,7 @@ class DeltaSink:
                 merges.append(Merge(key, files, len(groups), size))
         return merges
 
-    def there(self) -> bool:
+    def exists(self) -> bool:
         """Whether the table exists."""
         from deltalake import DeltaTable  # noqa: PLC0415
 

@@ -45,6 +45,7 @@ class FileSink:
         with log.locked():
             if log.has_batch(app, batch):
                 return False
+        # A name of its own for every attempt: a zombie of the same batch may still be writing to the last one.
         staged = log.staging(app, f"{batch}-{uuid.uuid4().hex}")
         self._stage(frame, staged)
         moves = self._moves(staged, app, batch)
@@ -64,7 +65,7 @@ class FileSink:
             log.clear(app)
         return True
 
-    def merges(self, target: int) -> list[Merge]:
+    def plan_merges(self, target: int) -> list[Merge]:
         """Return what a compaction would do, by partition."""
         self._only_parquet()
         return compaction.plan_merges(self._log, target)

@@ -10,12 +10,15 @@ from typing import Final
 from klamm.model.errors import ConfigError
 
 _AT_FDCWD: Final = -100
+# RENAME_EXCHANGE of linux/fs.h; the kernel swaps the two names in one step.
 _EXCHANGE: Final = 2
+# EINVAL: the file system does not support the flag (renameat2(2)).
 _NOT_SUPPORTED: Final = (errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.EOPNOTSUPP)
 
 
 def exchange_folders(folder: str, other: str) -> None:
     """Exchange two paths of one file system by Linux's renameat2; ConfigError where that is not supported."""
+    # use_errno keeps the call's errno from calls that the interpreter makes afterwards.
     library = ctypes.CDLL(None, use_errno=True)
     call = getattr(library, "renameat2", None)
     if call is None:

@@ -56,6 +56,8 @@ class FolderLog:
         os.makedirs(self.side, exist_ok=True)
         handle = os.open(os.path.join(self.side, name), os.O_RDWR | os.O_CREAT, 0o644)
         try:
+            # The kernel releases it when the process dies. The file stays: removing it would let two processes lock
+            # different files.
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
         finally:
@@ -131,11 +133,11 @@ class FolderLog:
             os.makedirs(folder, exist_ok=True)
             # A move that was done before the crash is recognized by the final file.
             if not _move(staged, final):
-                raise SinkError(f"batch {entry.batch} was decided, but its file {move.staged} is gone")
+                raise SinkError(f"batch {entry.batch} was decided, but its file {move.staged} does not exist")
         # Moves are durable before the list of moves is removed from the record.
         for folder in folders:
             fsync_path(folder)
-        # The number stays for ever: it is what recognizes a replay.
+        # The number is never removed: a replay of the batch is recognized by it.
         self._decide(app, entry._replace(moves=()))
 
 

@@ -1,6 +1,6 @@
 """Writes Iceberg tables: a batch is one snapshot, and its number is a table property set in the same commit.
 
-The number is in the snapshot's summary as well, for humans; snapshots expire, properties do not. A commit names the
+The number is in the snapshot's summary as well, for diagnosis; snapshots expire, properties do not. A commit names the
 snapshot it builds on, so when two drivers write the same batch, the second commit is rejected.
 """
 
@@ -44,27 +44,29 @@ class IcebergSink:
         """Add a batch, or replace its partitions, in one commit; return False when the batch was there."""
         types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
         names = partition_names(self._table.partition_by, types, self._table.name)
-        table = self._ready(frame, names)
+        table = self._ensure_table(frame, names)
         if _version(table, app) >= batch:
             return False
-        files = write_files(frame, self._work(table, file_prefix(app, batch), names))
+        files = write_files(frame, self._task_writer(table, file_prefix(app, batch), names))
         return not files or self._commit(files, app, batch, replace=replace)
 
-    def _work(self, table: Any, prefix: str, names: tuple[str, ...]) -> ParquetTaskWriter:
+    def _task_writer(self, table: Any, prefix: str, names: tuple[str, ...]) -> ParquetTaskWriter:
+        # pyiceberg has no public name for the data folder: take it from the path of a file.
         root = table.location_provider().new_data_location("x").removesuffix("/x")
         return ParquetTaskWriter(root, prefix, names, keep=True, storage=dict(table.io.properties), iceberg=True)
 
-    def _ready(self, frame: DataFrame, names: tuple[str, ...]) -> Any:
+    def _ensure_table(self, frame: DataFrame, names: tuple[str, ...]) -> Any:
         """Return the table, created if needed, with a column for each of the frame's."""
         from pyiceberg.exceptions import TableAlreadyExistsError  # noqa: PLC0415 - an extra
         from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
 
         wanted = nullable(to_arrow_schema(frame.schema, timezone="UTC"))
         name = self._table.identifier
-        if not self.there():
+        if not self.exists():
             self._catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
             try:
                 with (
+                    # Schema and partition spec in one commit: another driver never sees the table without partitions.
                     self._catalog.create_table_transaction(name, wanted, properties=_BOUNDED) as work,
                     work.update_spec() as spec,
                 ):
@@ -102,14 +104,14 @@ class IcebergSink:
     def _load(self) -> Any:
         """Return the table as it is now, with pyiceberg's own retries off.
 
-        A retry would rebase the commit on the newer snapshot without asking whether that one holds this very batch.
+        A retry would rebase the commit on the newer snapshot without a check whether that one holds this very batch.
         """
         table = self._catalog.load_table(self._table.identifier)
         # Only in memory: the property is not written to the table.
         table.metadata.properties["commit.retry.num-retries"] = "0"
         return table
 
-    def there(self) -> bool:
+    def exists(self) -> bool:
         """Whether the table exists."""
         return bool(self._catalog.table_exists(self._table.identifier))
 
@@ -124,10 +126,12 @@ class IcebergSink:
             try:
                 with table.transaction() as work:
                     if replace:
+                        # The condition covers whole partitions, so files are dropped and none is rewritten.
                         work.delete(_partitions(table, files), snapshot_properties=snapshot_properties)
                     work.add_files(
                         [file.path for file in files],
                         snapshot_properties=snapshot_properties,
+                        # File names are new for every attempt; the check would read all manifests of the table.
                         check_duplicate_files=False,
                     )
                     # In the same transaction as the files: table and number change together or not at all.
@@ -138,9 +142,9 @@ class IcebergSink:
                     raise
         return True
 
-    def merges(self, target: int) -> list[Merge]:
+    def plan_merges(self, target: int) -> list[Merge]:
         """Return what a compaction would do, by partition."""
-        if not self.there():
+        if not self.exists():
             return []
         merges: dict[str, Merge] = {}
         for key, group in self._groups(self._load(), target):
@@ -186,10 +190,11 @@ class IcebergSink:
             tasks = [file for file in table.scan().plan_files() if file.file.file_path in set(paths)]
             if len(tasks) != len(paths):
                 return False
+            # Written once: a commit that conflicts is repeated with the same files.
             if not merged:
                 names = tuple(field.name for field in table.spec().fields)
                 scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
-                merged = self._work(table, "compacted", names).write(scan.to_record_batches(tasks))
+                merged = self._task_writer(table, "compacted", names).write(scan.to_record_batches(tasks))
             try:
                 with (
                     table.transaction() as work,

@@ -31,7 +31,7 @@ class ParquetTaskWriter:
     prefix: str
     partition_by: tuple[str, ...]
     keep: bool
-    """Whether partition columns are in the files as well: Iceberg wants them there, Delta does not."""
+    """Whether partition columns are in the files as well: they are in those of Iceberg, and not in those of Delta."""
     storage: Mapping[str, str] = field(default_factory=dict)
     iceberg: bool = False
 

@@ -21,7 +21,7 @@ class LakeSink(Protocol):
         With `replace` its rows replace the partitions they belong to.
         """
 
-    def merges(self, target: int) -> list[Merge]:
+    def plan_merges(self, target: int) -> list[Merge]:
         """Return what a compaction to files of about `target` bytes would do."""
 
     def compact(self, target: int, advance: Callable[[int], None]) -> int:
@@ -66,6 +66,7 @@ def open_sink(table: LakeTable) -> LakeSink:
         from klamm.pipeline.lake.iceberg import IcebergSink  # noqa: PLC0415
 
         return IcebergSink(table)
+    # Object stores have no atomic rename, on which the folder log depends.
     if table.format in FILES and table.local is not None:
         from klamm.pipeline.lake.file_sink import FileSink  # noqa: PLC0415
 
