@@ -38,6 +38,7 @@ _LOGICAL = {
     "local-timestamp-micros": pa.timestamp("us"),
     "uuid": pa.string(),
 }
+# The most digits of decimal128, and of Spark's DECIMAL.
 _DIGITS_MAX = 38
 
 
@@ -48,6 +49,7 @@ class AvroCodec:
         self.schema = schema
         named: dict[str, Any] = {}
         try:
+            # fastavro adds the types of every schema to `named`; references come innermost first.
             for reference in references.values():
                 fastavro.parse_schema(json.loads(reference.text), named)
             self.parsed: Any = fastavro.parse_schema(json.loads(schema.text), named)
@@ -65,6 +67,7 @@ class AvroCodec:
 
     def decoder(self, reader: AvroCodec) -> Callable[[SchemaFrame], Any]:
         """Return a function that decodes records of this schema into values of the reader's schema."""
+        # Without a reader's schema fastavro skips the resolution of fields.
         reader_schema = None if reader.parsed == self.parsed else reader.parsed
         reshape = _reshaper(reader.parsed, reader.named_types)
 
@@ -125,6 +128,7 @@ def _arrow(node: Any, named: Mapping[str, Any], inside: tuple[str, ...]) -> pa.D
 
 def _reshaper(node: Any, named: Mapping[str, Any], depth: int = 0) -> Callable[[Any], Any] | None:
     """Return a function that turns fastavro's values into Arrow's; None where they are the same."""
+    # Named types refer to each other by name, so a recursive schema would never end.
     if depth > 100:
         raise ConfigError("the Avro schema is recursive, which columns cannot be")
     if isinstance(node, str):
@@ -144,6 +148,7 @@ def _reshaper(node: Any, named: Mapping[str, Any], depth: int = 0) -> Callable[[
     logical = node.get("logicalType")
     if logical == "uuid":
         return str
+    # fastavro makes datetime.time; the column is Avro's integer, as Spark 4.0 has no TIME.
     if logical in ("time-millis", "time-micros"):
         return functools.partial(_reshape_time, 1000 if logical == "time-millis" else 1)
     return None
@@ -181,6 +186,7 @@ def _union_reshaper(node: list[Any], named: Mapping[str, Any], depth: int) -> Ca
     def reshape(value: Any) -> Any:
         if value is None:
             return None
+        # int and long, or records of equal fields, cannot be distinguished by value: the first branch counts.
         index = next((n for n, fits in enumerate(tests) if fits(value)), 0)
         inner = shapes[index]
         return {f"member{index}": value if inner is None else inner(value)}
@@ -189,7 +195,7 @@ def _union_reshaper(node: list[Any], named: Mapping[str, Any], depth: int) -> Ca
 
 
 def _branch_test(node: Any, named: Mapping[str, Any]) -> Callable[[Any], bool]:
-    """Return a test whether a value is of this branch of a union; records are told by the names of their fields."""
+    """Return a test whether a value is of this branch of a union; records are recognized by their field names."""
     if isinstance(node, str) and node not in _PRIMITIVES:
         return _branch_test(named[node], named)
     kind = node if isinstance(node, str) else node["type"]

@@ -21,6 +21,7 @@ from klamm.model.errors import ConfigError, ErrorCode, KlammError
 from klamm.pipeline.core.registry_framing import BadRecord
 
 KINDS: Final = ("AVRO", "JSON", "PROTOBUF")
+# Limits on what an answer of the registry can make this process allocate or request.
 _RESPONSE_BYTES_MAX = 16 << 20
 _ATTEMPTS_MAX = 4
 _TIMEOUT_S = 30.0
@@ -33,8 +34,8 @@ _SETTINGS = ("schema.registry.url", "basic.auth.user.info", "bearer.auth.token",
 class RegistryError(KlammError):
     """Raised when the registry fails or rejects a request. The record is not at fault, so the task is retried."""
 
-    def __init__(self, words: str) -> None:
-        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, words)
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, message)
 
 
 class UnknownSchema(BadRecord):
@@ -124,11 +125,12 @@ class Registry:
             raise UnknownSchema(f"the registry has no schema {name}")
         path = f"/schemas/guids/{name}" if isinstance(name, uuid.UUID) else f"/schemas/ids/{name}"
         try:
-            schema = Schema.parse(self._ask(path, **_SERIALIZED))
+            schema = Schema.parse(self._request(path, **_SERIALIZED))
         except UnknownSchema:
             # Cached for a short time: a topic of bad records must not flood the registry with requests.
             _cache(self._unknown, name, self._clock())
             raise UnknownSchema(f"the registry has no schema {name}") from None
+        # Without an expiry: the schema of an id never changes.
         _cache(self._schemas, name, schema)
         return schema
 
@@ -136,7 +138,7 @@ class Registry:
         """Return the newest schema of a subject; not cached."""
         quoted = urllib.parse.quote(subject, safe="")
         try:
-            return Schema.parse(self._ask(f"/subjects/{quoted}/versions/latest", **_SERIALIZED))
+            return Schema.parse(self._request(f"/subjects/{quoted}/versions/latest", **_SERIALIZED))
         except UnknownSchema:
             raise ConfigError(f"the registry has no subject {subject}") from None
 
@@ -146,7 +148,7 @@ class Registry:
             raise ConfigError(f"{kind} is no kind of schema; there are {', '.join(KINDS)}")
         quoted = urllib.parse.quote(subject, safe="")
         body = {"schema": text} if kind == "AVRO" else {"schema": text, "schemaType": kind}
-        answer = self._ask(f"/subjects/{quoted}/versions", body)
+        answer = self._request(f"/subjects/{quoted}/versions", body)
         return Schema.parse({"schemaType": kind, "schema": text, **answer})
 
     def references(self, schema: Schema) -> dict[str, Schema]:
@@ -165,14 +167,18 @@ class Registry:
             referenced = self._schemas.get(key)
             if referenced is None:
                 quoted = urllib.parse.quote(reference.subject, safe="")
-                referenced = Schema.parse(self._ask(f"/subjects/{quoted}/versions/{reference.version}", **_SERIALIZED))
+                referenced = Schema.parse(
+                    self._request(f"/subjects/{quoted}/versions/{reference.version}", **_SERIALIZED)
+                )
                 _cache(self._schemas, key, referenced)
             references[reference.name] = referenced  # entered before its own references, so that a cycle ends
             self._collect(referenced, references)
+            # Moved behind its own references: Avro and Protobuf need the innermost first.
             references[reference.name] = references.pop(reference.name)
 
-    def _ask(self, path: str, body: Any = None, **query: str) -> dict[str, Any]:
+    def _request(self, path: str, body: Any = None, **query: str) -> dict[str, Any]:
         reason = ""
+        # All requests are idempotent, registration included, so one whose answer was lost is repeated.
         for attempt in range(_ATTEMPTS_MAX):
             if attempt:
                 self._pause(0.2 * 2**attempt)
@@ -180,7 +186,7 @@ class Registry:
             for url in self._settings.urls:
                 address = f"{url}{path}?{urllib.parse.urlencode(query)}" if query else f"{url}{path}"
                 try:
-                    return self._once(address, body)
+                    return self._send(address, body)
                 except urllib.error.HTTPError as error:
                     with error:
                         message = _error_message(error)
@@ -194,9 +200,9 @@ class Registry:
                     reason = str(error)
         raise RegistryError(f"the registry at {', '.join(self._settings.urls)} does not answer {path}: {reason}")
 
-    def _once(self, url: str, body: Any) -> dict[str, Any]:
+    def _send(self, url: str, body: Any) -> dict[str, Any]:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(url, data)  # noqa: S310 - settings() has looked at the scheme
+        request = urllib.request.Request(url, data)  # noqa: S310 - parse_settings() has checked the scheme
         request.add_header("Accept", "application/vnd.schemaregistry.v1+json, application/json")
         if data is not None:
             request.add_header("Content-Type", "application/vnd.schemaregistry.v1+json")
@@ -219,7 +225,7 @@ class Registry:
 
 
 _SERIALIZED: Final = {"format": "serialized"}
-"""Asks for Protobuf schemas as compiled descriptors; ignored for other kinds, and by registries that cannot."""
+"""Requests Protobuf schemas as compiled descriptors; ignored for other kinds, and by registries without support."""
 
 
 def _cache(cache: dict[Any, Any], name: Any, value: Any) -> None:

@@ -36,7 +36,7 @@ class SchemaCodec(Protocol):
         """The bytes between the schema's id and the payload."""
 
     def decoder(self, reader: Any) -> Callable[[SchemaFrame], Any]:
-        """Return a function that decodes records of this schema as `reader`, a codec of the same kind, says."""
+        """Return a function that decodes records of this schema to the type of `reader`, a codec of the same kind."""
 
     def encode(self, value: Any) -> bytes:
         """Encode a value."""
@@ -48,6 +48,7 @@ def compile_schema(registry: Registry, schema: Schema, message: str | None = Non
         raise BadRecord(f"schema {schema.id} is of the unknown kind {schema.kind}")
     module_name, name = _CODECS[schema.kind]
     try:
+        # Imported on use: each kind needs a library of its own.
         codec_module = import_module(f"klamm.pipeline.registry.{module_name}")
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed: pip install 'klamm[registry]'") from None
@@ -70,6 +71,7 @@ class Decoder:
         """Decode a record; BadRecord when that fails."""
         decode = self._decoders.get(frame.schema)
         if decode is None:
+            # Without a message: a Protobuf record names its own by the path.
             writer = compile_schema(self._registry, self._registry.schema(frame.schema))
             reader = self._reader
             if writer.schema.kind != reader.schema.kind:

@@ -1,7 +1,7 @@
 """`from_registry` and `to_registry`: columns of bytes to values and back, and records that cannot be decoded.
 
-The schema that gives a column its type is looked up once, when the query is built. Tasks ask the registry only for
-schemas that records name and that are not in their process's cache.
+The schema that gives a column its type is looked up once, when the query is built. Tasks request from
+the registry only schemas that records name and that are not in their process's cache.
 """
 
 from __future__ import annotations
@@ -100,6 +100,7 @@ def select_fields(arrow: Any, names: Sequence[str], alone: str | None) -> Any:
     import pyarrow as pa  # noqa: PLC0415
 
     known = _fields(arrow, alone)
+    # A declared column that the schema lacks is always null: its type does not matter.
     return pa.struct([(name, known.get(name.lower(), pa.string())) for name in names])
 
 
@@ -221,6 +222,7 @@ def dead_letters(rows: DataFrame, column: str, topic: str) -> DataFrame:
         header_column("error", f.col(f"{column}.error")),
     )
     if "headers" in rows.columns:
+        # concat with a null array is null, and the record would lose all headers.
         letter_headers = f.concat(f.coalesce(f.col("headers"), f.array().cast(_HEADERS)), letter_headers.cast(_HEADERS))
     return broken.select(f.lit(topic).alias("topic"), "key", "value", letter_headers.cast(_HEADERS).alias("headers"))
 
@@ -244,6 +246,7 @@ class _ColumnDecoder:
         self._ready: tuple[Decoder, Any] | None = None
 
     def __getstate__(self) -> Any:
+        # Compiled schemas hold descriptors of C libraries, which cannot be pickled.
         return self._given
 
     def __setstate__(self, given: Any) -> None:
@@ -265,6 +268,7 @@ class _ColumnDecoder:
             if data is not None:
                 try:
                     value = decoder.decode(unframe(data, header_value))
+                # A RegistryError passes: the record is not at fault, and Spark retries the task.
                 except BadRecord as problem:
                     if not keeps_errors:
                         raise
@@ -279,6 +283,7 @@ def _headers(column: Any, name: str, count: int) -> Sequence[bytes | None]:
     if column is None:
         return [None] * count
     return [
+        # Kafka allows repeated headers; the last one counts, as in Headers.lastHeader.
         next((header["value"] for header in reversed(row or ()) if header["key"] == name), None)
         for row in column.to_pylist()
     ]
@@ -294,6 +299,7 @@ def _column(
     """Return an Arrow column of values; one that the type cannot hold (a number too large) is a bad record too."""
     import pyarrow as pa  # noqa: PLC0415
 
+    # pyarrow raises any of these, depending on the type.
     arrow_errors = (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError)
     try:
         column = pa.array(records, arrow)

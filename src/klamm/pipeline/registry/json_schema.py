@@ -33,6 +33,7 @@ class JsonCodec:
             self._referenced = {name: json.loads(schema.text) for name, schema in references.items()}
             # Handlers for all schemes: fastjsonschema would otherwise fetch a $ref from its URL.
             handlers = dict.fromkeys(("", "http", "https"), self._reference)
+            # use_default=False: otherwise the check writes default values into the record.
             self._check = fastjsonschema.compile(self.root, handlers=handlers, use_default=False)
         except (ValueError, TypeError, KeyError, AttributeError, fastjsonschema.JsonSchemaDefinitionException) as error:
             raise BadRecord(f"schema {schema.id} is no JSON Schema: {error}") from None
@@ -63,6 +64,7 @@ class JsonCodec:
                 root = self._reference(document)
             node = root
             for part in pointer.strip("/").split("/") if pointer.strip("/") else ():
+                # ~1 before ~0 (RFC 6901): otherwise ~01 would become a slash.
                 node = node[part.replace("~1", "/").replace("~0", "~")]
         raise ConfigError("a $ref of the JSON Schema refers to itself")
 
@@ -95,6 +97,7 @@ class JsonCodec:
             try:
                 value = json.loads(frame.payload)
                 self._check(value)
+            # json.loads raises RecursionError for deep nesting.
             except (ValueError, RecursionError, fastjsonschema.JsonSchemaValueException) as error:
                 raise BadRecord(f"not a value of JSON Schema {self.schema.id}: {error}") from None
             return _to_column(value, arrow)

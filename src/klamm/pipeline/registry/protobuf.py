@@ -44,6 +44,7 @@ _PRIMITIVES = {
 }
 _UNSIGNED_64 = (_F.TYPE_UINT64, _F.TYPE_FIXED64)
 _TIMESTAMP = "google.protobuf.Timestamp"
+# A schema in a registry has no file name; imports name only its references.
 _MAIN = "klamm_main.proto"
 
 
@@ -174,6 +175,7 @@ def _is_descriptor(text: str) -> bool:
 
 def _decode_file(name: str, text: str) -> descriptor_pb2.FileDescriptorProto:
     file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+    # Imports use the names of the references, which may differ from those the file was compiled with.
     file.name = name
     return file
 
@@ -251,6 +253,7 @@ def _value(message: Message) -> Any:
             values[field.name] = [(_scalar(name, key), _scalar(value[name], inner)) for name in value]
         elif _is_repeated(field):
             values[field.name] = [_scalar(item, field) for item in value]
+        # Fields of proto3 without `optional` have no presence: their default value is a value.
         elif field.has_presence and not message.HasField(field.name):
             values[field.name] = None
         else:
