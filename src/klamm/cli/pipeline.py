@@ -108,7 +108,7 @@ def check(*, file: str, pairs: tuple[str, ...], topics: bool, target: Target, ou
     if topics:
         absent = ClusterTopics(compiled, target.client("admin")).absent()
         if absent:
-            raise SqlError(compiled.source, [SqlProblem(offset, words) for offset, words in absent])
+            raise SqlError(compiled.source, [SqlProblem(offset, message) for offset, message in absent])
     if output != "table":
         show(_rows(compiled.source, compiled.warnings), output)
         return
@@ -122,7 +122,7 @@ def _rows(source: SqlSource, problems: Iterable[SqlProblem]) -> list[dict[str, A
     for problem in problems:
         line, column = source.position(problem.offset)
         level = "warning" if problem.warning else "error"
-        rows.append({"file": source.name, "line": line, "column": column, "level": level, "words": problem.words})
+        rows.append({"file": source.name, "line": line, "column": column, "level": level, "words": problem.message})
     return rows
 
 
@@ -206,7 +206,7 @@ def run(
         progress=progress,
         log_batches=log_batches,
         metrics=metrics,
-        say=functools.partial(click.echo, err=True),
+        report=functools.partial(click.echo, err=True),
     )
 
 

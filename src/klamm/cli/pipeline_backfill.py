@@ -73,7 +73,7 @@ def backfill(
         plan.adds(f"write rows of {job.node.name} to {job.target}")
     if not consent.to(plan, target):
         return
-    if run_backfill(compiled, job, client=client, master=master, say=functools.partial(click.echo, err=True)):
+    if run_backfill(compiled, job, client=client, master=master, report=functools.partial(click.echo, err=True)):
         click.echo(f"Filled {job.node.name} from {counted(job.records, 'offset')}.")
     else:
         click.echo(f"{job.node.name} was filled with this range before: nothing was written.")

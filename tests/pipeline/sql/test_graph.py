@@ -55,7 +55,7 @@ def test_the_picture():
         "└─ audit  sink (parquet lake)",
         "customers  table (topic crm.customers, json, key id)",
         "├─ suspicious (above)",
-        "└─ owners  table (topic owners, json, key owner, computed anew at every change)",
+        "└─ owners  table (topic owners, json, key owner, computed again at every change)",
     ]
 
 

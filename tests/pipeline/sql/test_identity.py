@@ -22,7 +22,7 @@ CREATE TABLE rich WITH (key = 'account') AS SELECT account FROM balances WHERE b
 
 
 def verdicts(before, after):
-    stored = QueryIdentity("id", "bank", {}, {}).renewed(compile_text(before))
+    stored = QueryIdentity("id", "bank", {}, {}).renew(compile_text(before))
     stored = QueryIdentity.decode(stored.encode(), "here")
     return {each.name: (each.verdict, each.reason) for each in compare(stored, compile_text(after))}
 

@@ -64,13 +64,13 @@ def test_positions_in_sql():
 
 def test_a_position_is_believed_once_it_was_passed_for_a_while():
     settled = StablePositions(5.0)
-    assert settled.look(0.0, 10) is None
-    assert settled.look(1.0, 12) is None
+    assert settled.observe(0.0, 10) is None
+    assert settled.observe(1.0, 12) is None
     assert settled.wait_s(1.0) == 4.0
-    assert settled.look(5.5, 30) == 10
-    assert settled.look(6.0, None) == 12
-    assert settled.look(10.4, 30) == 12
-    assert settled.look(10.5, 30) == 30
+    assert settled.observe(5.5, 30) == 10
+    assert settled.observe(6.0, None) == 12
+    assert settled.observe(10.4, 30) == 12
+    assert settled.observe(10.5, 30) == 30
     assert settled.wait_s(11.0) == 0.0
 
 

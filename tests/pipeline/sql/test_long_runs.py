@@ -57,7 +57,7 @@ def test_checkpoints_by_address(spark, patiently, klamm_broker, tmp_path, monkey
                 producer.send(names["words"], value)
 
     def run():
-        patiently(run_pipeline, pipeline, once=True, spark=spark, log_batches=True, say=said.append)
+        patiently(run_pipeline, pipeline, once=True, spark=spark, log_batches=True, report=said.append)
 
     send(1, 2)
     run()

@@ -20,7 +20,7 @@ def refusal(text):
     _, problems = parse(text)
     (found,) = problems
     line, column = SqlSource(text).position(found.offset)
-    return line, column, found.words
+    return line, column, found.message
 
 
 def test_a_declared_stream():

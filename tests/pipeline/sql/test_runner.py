@@ -65,8 +65,8 @@ def home(tmp_path):
 
 
 def runner(home, *queries, limit=3, said=None, **options):
-    say = (lambda _: None) if said is None else said.append
-    return Runner(list(queries), home, limit=limit, first_pause_s=0.001, say=say, **options)
+    report = (lambda _: None) if said is None else said.append
+    return Runner(list(queries), home, limit=limit, first_pause_s=0.001, report=report, **options)
 
 
 def test_once_runs_queries_one_after_the_other(home):

@@ -71,7 +71,7 @@ def test_a_database_files_and_a_clock(spark, patiently, database, klamm_broker, 
     told = []
 
     def run():
-        patiently(run_pipeline, pipeline, once=True, spark=spark, say=told.append)
+        patiently(run_pipeline, pipeline, once=True, spark=spark, report=told.append)
 
     # Two orders of one number and three of one time, where a batch would end between them.
     database(insert(1, "tea", 2, 1), insert(2, "cup", 3, 1), insert(2, "mug", "4.50", 1), insert(7, "tin", 1, 2))

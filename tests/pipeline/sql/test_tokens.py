@@ -38,7 +38,7 @@ def test_comments_are_skipped_and_may_be_nested():
 
 
 def test_what_quotes_hold_is_no_sign():
-    assert [token.text for token in tokenize("';' `;` \";\"") if token.says(";")] == []
+    assert [token.text for token in tokenize("';' `;` \";\"") if token.matches(";")] == []
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_what_does_not_end_is_refused_where_it_begins(text, offset, word):
     with pytest.raises(ParseError) as refused:
         tokenize(text)
     assert refused.value.problem.offset == offset
-    assert word in refused.value.problem.words
+    assert word in refused.value.problem.message
 
 
 @given(st.text(alphabet="ab'\"`-/*;\n \\1.(", max_size=40))

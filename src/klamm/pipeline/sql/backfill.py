@@ -1,8 +1,8 @@
 """Backfills: writes a query's rows of a bounded range of its topics once, as a batch job.
 
 The range is resolved to offsets, so that the same command is the same job. The job has an app name of its own, under
-which the sink's commit log, a Delta or Iceberg table, or the folder log knows whether it is done. Jobs are recorded in
-the pipeline's folder as well, to detect a range that overlaps an earlier one.
+which the sink's commit log, a Delta or Iceberg table, or the folder log has its completion. Jobs are recorded in the
+pipeline's folder as well, to detect a range that overlaps an earlier one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from klamm.pipeline.sql.core.identity import QueryIdentity, describe
 from klamm.pipeline.sql.core.problems import suggest
 from klamm.pipeline.sql.core.statements import SINK, SOURCE, TABLE
 from klamm.pipeline.sql.registry_schemas import resolve
-from klamm.pipeline.sql.runner import SPARK_SETTINGS, home_of, name_of, renew_identity, say_nothing
+from klamm.pipeline.sql.runner import SPARK_SETTINGS, home_of, name_of, renew_identity, report_nothing
 from klamm.pipeline.sql.status import Home
 from klamm.pipeline.sql.topics import ClusterTopics, lake_table
 from klamm.pipeline.topic_metadata import TopicLookup
@@ -82,10 +82,10 @@ class BoundedTopics(ClusterTopics):
             options["endingOffsets"] = _offsets((range_.topic, range_.partition, range_.end) for range_ in ranges)
         return spark.read.format("klamm").options(**options).load()
 
-    def whole(self, spark: SparkSession, name: str) -> DataFrame:
+    def read_all(self, spark: SparkSession, name: str) -> DataFrame:
         """Return a table as of the range's end, if that is a time."""
         if self._job.until_ms is None:
-            return super().whole(spark, name)
+            return super().read_all(spark, name)
         options = {
             **self._settings(CONSUMER_CONFIGS, None),
             "subscribe": name,
@@ -118,7 +118,7 @@ def plan_backfill(
     if node.kind == SINK and table is None:
         raise ConfigError(f"{node.name} is a sink of {node.option('format')}: there is nothing to fill")
     if node.recomputed:
-        raise ConfigError(f"{node.name} is made of tables and computed anew at every change: there is nothing to fill")
+        raise ConfigError(f"{node.name} is made of tables and computed again at every change: there is nothing to fill")
     if node.kind == TABLE and start != ReadBound(everywhere=EARLIEST):
         raise ConfigError(
             f"{node.name} is a table: rows of a part of its input would overwrite newer ones; write --from earliest"
@@ -157,7 +157,7 @@ def run_backfill(
     client: Mapping[str, str] | None = None,
     master: str | None = None,
     spark: Any = None,
-    say: Callable[[str], None] = say_nothing,
+    report: Callable[[str], None] = report_nothing,
 ) -> bool:
     """Run a backfill, in a new session or in `spark`; return False when it was done before.
 
@@ -167,6 +167,7 @@ def run_backfill(
     home = home_of(pipeline)
     identity = _identity(pipeline, home)
     app = app_name(pipeline, identity, job)
+    # A check by name and range only; the sink's own log is what prevents a second write after a crash.
     if not job.again:
         earlier = [entry for entry in _read_jobs(home) if entry["query"] == job.node.name]
         if any(entry["app"] == app for entry in earlier):
@@ -183,7 +184,7 @@ def run_backfill(
     if spark is None:
         from klamm.pipeline.sessions import session  # noqa: PLC0415 - pyspark is an extra
 
-        say("starting Spark")
+        report("starting Spark")
         spark_settings = {name: value for name, value in pipeline.settings.items() if name.startswith("spark.")}
         config = {**SPARK_SETTINGS, **spark_settings}
         session_options: dict[str, Any] = {} if master is None else {"master": master}
@@ -215,6 +216,7 @@ def _write(
     frame = engine.rows(job.node.name)
     table = lake_table(job.node)
     if table is None:
+        # A job has an app name of its own and is one write, so its batch number is always 0.
         topics.write(frame, job.node.topic, job.node, app, 0)
         return True
     sink = open_sink(table)
@@ -222,7 +224,7 @@ def _write(
 
 
 def _needed_part(pipeline: Pipeline, node: GraphNode) -> Pipeline:
-    """Return the part of a pipeline that a query reads: Spark starts a process per topic to ask for its columns."""
+    """Return the part of a pipeline that a query reads: Spark starts a process per topic to get its columns."""
     needed_names, waiting = {node.name}, list(node.inputs)
     while waiting:
         name = waiting.pop()
@@ -251,6 +253,7 @@ def _identity(pipeline: Pipeline, home: Home) -> QueryIdentity:
     if identity is None:
         # A pipeline that starts at the same time must not create another identity.
         with home.locked():
+            # Read again under the lock: the pipeline may have stored one meanwhile.
             identity = home.identity() or renew_identity(pipeline, home)
             home.keep(identity)
     return identity
@@ -277,7 +280,7 @@ def _record_job(home: Home, job: Backfill, app: str) -> None:
     path = os.path.join(home.path, _JOBS_FILE)
     with open(f"{path}.new", "w", encoding="utf-8") as file:
         json.dump([*_read_jobs(home), entry], file, indent=1)
-    # Atomic: a crash leaves the old list, and the sink's own log still knows the job.
+    # Atomic: a crash leaves the old list, and the sink's own log still has the job.
     os.replace(f"{path}.new", path)
 
 

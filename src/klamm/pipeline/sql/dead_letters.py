@@ -20,6 +20,7 @@ from klamm.pipeline.sql.core.problems import suggest
 from klamm.pipeline.sql.core.statements import SOURCE
 
 _PREFIX: Final = "dead_letter."
+# Small enough for a transaction to end long before transaction.timeout.ms.
 _TRANSACTION_RECORDS: Final = 500
 _IDLE_TIMEOUT_S: Final = 30.0
 
@@ -146,10 +147,12 @@ class DeadLetters:
         ends = consumer.end_offsets(partitions)
         first = consumer.beginning_offsets(partitions)
         sent = {} if again else consumer.committed(partitions)
+        # assign, not subscribe: the group only stores offsets, and no rebalance delays the command.
         consumer.assign(partitions)
         positions = {}
         for partition in partitions:
             committed = sent.get(partition)
+            # Retention may have removed letters that were never sent again.
             positions[partition] = max(first[partition], committed.offset if committed else 0)
             consumer.seek(partition, positions[partition])
         deadline = time.monotonic() + _IDLE_TIMEOUT_S

@@ -59,6 +59,7 @@ class Query:
 
         writer = self._writer().queryName(self.name).option("checkpointLocation", self.checkpoint)
         if once:
+            # Unlike once=True it reads in several batches and honours max_records.
             writer = writer.trigger(availableNow=True)
         elif trigger is not None:
             writer = writer.trigger(processingTime=trigger)
@@ -91,6 +92,7 @@ class Engine:
         """Return all queries, each after those it reads from; sources in `given` have no query: a test feeds them."""
         queries: list[Query] = []
         for declared in self._pipeline.functions:
+            # Imported on the driver first: a wrong target fails here, and not in a task.
             function = load_function(declared.target)
             # Before it is registered: Spark pickles the function with the files known at that time.
             ship_module(self._spark, declared.target.partition(":")[0])
@@ -146,14 +148,14 @@ class Engine:
     def _relation(self, node: GraphNode, session: SparkSession | None = None) -> None:
         """Register the view by which SELECTs read a statement's topic."""
         columns = self._columns[node.name]
-        self._encodings.reads(node, columns)
+        self._encodings.register_readers(node, columns)
         is_table = node.kind == TABLE
-        raw = self._topics.whole(session or self._spark, node.topic) if is_table else self._stream(node)
+        raw = self._topics.read_all(session or self._spark, node.topic) if is_table else self._stream(node)
         frame = self._add_errors(raw, node, columns)
         if self._pipeline.policy(node) == "fail":
             frame = frame.where(row_expressions.good_or_raise(node))
         else:
-            # Of a table the count would grow with every look at the whole topic.
+            # Not of a table: every read of the whole topic would count its bad records again.
             if self._pipeline.policy(node) == "drop" and not is_table:
                 frame = _count_bad_records(frame, "drop", node)
             frame = frame.where(f"{row_expressions.ERROR} IS NULL")
@@ -168,7 +170,7 @@ class Engine:
         frame.createOrReplaceTempView(quote_name(node.name))
 
     def _stream(self, node: GraphNode) -> DataFrame:
-        """Return the stream of a topic; created once, as Spark starts a process to ask a source for its columns."""
+        """Return the stream of a topic; created once, as Spark starts a process to get the columns of a source."""
         if node.name not in self._streams:
             self._streams[node.name] = self._topics.stream(self._spark, [node.topic], node)
         return self._streams[node.name]
@@ -201,9 +203,9 @@ class Engine:
         stream = self._spark.readStream
         if node.connector == "rate":
             return stream.format("rate").option("rowsPerSecond", node.option("rows_per_second") or "1").load()
-        judged = self._file_rows(node)
+        checked = self._file_rows(node)
         policy = self._pipeline.source_policy(node)
-        good = judged.where(
+        good = checked.where(
             row_expressions.good_row_or_raise(node) if policy == "fail" else f"{row_expressions.ERROR} IS NULL"
         )
         return good.selectExpr(*(quote_name(column.name) for column in node.create.columns))
@@ -250,7 +252,7 @@ class Engine:
         return [column.name for column in self._columns[self._pipeline.node(table).name]]
 
     def _check_columns(self, node: GraphNode, columns: Sequence[Column]) -> None:
-        """Check options that name columns of a SELECT, which only Spark knows."""
+        """Check options that name columns of a SELECT, which only Spark resolves."""
         names = {column.name.lower() for column in columns}
         for option in ("key", "timestamp", "deduplicate"):
             value = node.create.options.get(option)
@@ -293,9 +295,9 @@ class Engine:
         generation = self._identity.generations.get(node.name, 0)
 
         def begin() -> Any:
-            # A restarted query shall see the tables as they are then.
-            if self._topics.listed:
-                self._refresh(node)
+            # Spark plans a read of a topic once per frame and keeps the ranges: without new frames a restarted query
+            # would see the tables as they were when the pipeline was built.
+            self._refresh(node)
             return writer()
 
         # A rebuild gets a new folder; the old one is not removed.
@@ -313,7 +315,7 @@ class Engine:
                 f"the SELECT of {node.name} has no column {missing[0]} for the key: it has {', '.join(frame.columns)}"
             )
             raise SqlError(self._pipeline.source, [SqlProblem(offset, message)])
-        self._encodings.writes(node, frame.schema)
+        self._encodings.register_writers(node, frame.schema)
         binary = bool(node.key) and types[node.key[0].lower()] == "BINARY"
         try:
             value = row_expressions.value_expression(node, frame.columns)
@@ -348,20 +350,21 @@ class Engine:
         def save(batch: DataFrame, number: int) -> None:
             self._topics.write(batch, node.topic, node, self._app(node), number)
 
+        # In update mode Spark emits a row whenever it changes; in append mode once, when the watermark has passed it.
         return records.writeStream.outputMode("append" if node.final else "update").foreachBatch(save)
 
     def _recompute_writer(self, node: GraphNode) -> Any:
+        # The changed rows only trigger a batch: what it writes depends on the tables as they are then.
         changes = self._topics.stream(self._spark, [self._pipeline.node(table).topic for table in node.tables], None)
 
         def save(_: DataFrame, number: int) -> None:
-            if self._topics.listed:
-                self._refresh(node)
+            self._refresh(node)
             current = self._encode(node, self._sql(node)).selectExpr(
                 "cast(key AS BINARY) key", "cast(value AS BINARY) value"
             )
             # max(value) makes rows of one key deterministic: a replay of the batch must compute the same records.
             current = current.where("value IS NOT NULL").groupBy("key").agg(_expression("max(value) AS value"))
-            previous = _newest_rows(self._topics.whole(self._spark, node.topic)).selectExpr("key", "value AS before")
+            previous = _newest_rows(self._topics.read_all(self._spark, node.topic)).selectExpr("key", "value AS before")
             # A full join: rows that are gone have no value, and a null value deletes the key.
             changed = current.join(previous, "key", "full_outer").where("NOT (value <=> before)")
             changed = changed.selectExpr("key", "value", *self._constant_headers(node))
@@ -423,18 +426,19 @@ class Engine:
         return self._make_query(f"{node.name}{DEAD_LETTERS}", node, partial(self._topics.append, letters, topic, node))
 
     def _dead_letters(self, node: GraphNode) -> Query:
+        # A query of its own, as a streaming query has one sink: the topic is read and decoded once more.
         raw = self._stream(node)
-        judged = _count_bad_records(self._add_errors(raw, node, node.create.columns), "dead_letter", node)
-        bad = judged.where(f"{row_expressions.ERROR} IS NOT NULL")
+        checked = _count_bad_records(self._add_errors(raw, node, node.create.columns), "dead_letter", node)
+        bad = checked.where(f"{row_expressions.ERROR} IS NOT NULL")
         headers = row_expressions.dead_letter_headers(self._identity.name, node)
         letters = bad.selectExpr("key", "value", f"{headers} AS headers")
         topic = self._pipeline.dead_letters[node.name]
         return self._make_query(f"{node.name}{DEAD_LETTERS}", node, partial(self._topics.append, letters, topic, node))
 
 
-def _count_bad_records(judged: DataFrame, policy: str, node: GraphNode) -> DataFrame:
+def _count_bad_records(checked: DataFrame, policy: str, node: GraphNode) -> DataFrame:
     """Let Spark count a stream's bad records per batch; `query_totals` reads the counts from its progress."""
-    return judged.observe(
+    return checked.observe(
         f"{BAD}{policy}.{node.name}", _expression(f"count_if({row_expressions.ERROR} IS NOT NULL) AS records")
     )
 
@@ -443,12 +447,14 @@ def _row_versions(records: DataFrame, node: GraphNode, columns: Sequence[Column]
     """Return all versions of each row, with the time each is valid from and, if a later version exists, until."""
     time = row_expressions.version_time(node, columns)
     timed = records.where("key IS NOT NULL").selectExpr("*", f"{time} AS {FROM}")
+    # Deletions take part here, because they end the version before them, and are dropped afterwards.
     ended = timed.selectExpr("*", f"lead({FROM}) OVER (PARTITION BY key ORDER BY {FROM}, offset) AS {UNTIL}")
     return ended.where("value IS NOT NULL").selectExpr(*row_expressions.column_expressions(node, columns), FROM, UNTIL)
 
 
 def _newest_rows(records: DataFrame) -> DataFrame:
     """Return the newest record of each key, without deleted keys."""
+    # Offsets order the versions of a key: all of them are in one partition, unless partitions were added to the topic.
     newest = records.where("key IS NOT NULL").groupBy("key").agg(_expression("max_by(struct(*), offset) AS newest"))
     return newest.select("newest.*").where("value IS NOT NULL")
 

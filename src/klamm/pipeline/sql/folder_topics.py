@@ -38,8 +38,6 @@ class Raw:
 class FolderTopics:
     """Topics under a folder; a batch (app, number) that was written is not written again."""
 
-    listed = True
-
     def __init__(self, root: str) -> None:
         self.root = root
         self.now_ms = 0
@@ -94,7 +92,7 @@ class FolderTopics:
             union = union.unionAll(frame)
         return union
 
-    def whole(self, spark: SparkSession, name: str) -> DataFrame:
+    def read_all(self, spark: SparkSession, name: str) -> DataFrame:
         """Return the topic's files as a batch."""
         return spark.read.schema(_DDL).parquet(self._folder(name))
 

@@ -51,8 +51,8 @@ Save = Callable[["DataFrame", int], None]
 class JdbcError(KlammError):
     """Raised for an error of the database or its driver, with secrets masked."""
 
-    def __init__(self, words: str) -> None:
-        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, words)
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, message)
 
 
 class Database:
@@ -77,7 +77,7 @@ class Database:
         }
         self._kind: str | None = None
 
-    def _ask(self, query: str) -> DataFrame:
+    def _query(self, query: str) -> DataFrame:
         return self.spark.read.format("jdbc").options(**self._options).option("query", query).load()
 
     def wrap_error(self, error: Exception) -> JdbcError:
@@ -106,13 +106,13 @@ class Database:
         if columns:
             return self.spark.createDataFrame([], ddl(columns))
         try:
-            return _in_utc(self._ask(f"SELECT * FROM {self._relation}"))
+            return _in_utc(self._query(f"SELECT * FROM {self._relation}"))
         except Exception as error:  # noqa: BLE001 - drivers raise any exception
             raise self.wrap_error(error) from None
 
     def rows(self, wanted: CursorRange) -> DataFrame:
         """Return the rows of a range in the order of the cursor. One task reads them, which keeps the order."""
-        frame = self._ask(f"SELECT * FROM {self._relation} WHERE {wanted.condition(self.cursor)}")
+        frame = self._query(f"SELECT * FROM {self._relation} WHERE {wanted.condition(self.cursor)}")
         name = _find_column(self.cursor, frame.columns)
         # Not ORDER BY in the database: a subquery's order is not guaranteed there.
         frame = frame.sortWithinPartitions(quote_name(name))
@@ -138,7 +138,7 @@ class Database:
     def count(self, start: int, width: int) -> int:
         """Return how many rows are in the `width` positions from `start` on."""
         condition = CursorRange(self.kind, start, start + width).condition(self.cursor)
-        (row,) = self._ask(f"SELECT COUNT(*) AS klamm_rows FROM {self._relation} WHERE {condition}").collect()
+        (row,) = self._query(f"SELECT COUNT(*) AS klamm_rows FROM {self._relation} WHERE {condition}").collect()
         return int(row[0])
 
     @property
@@ -150,12 +150,12 @@ class Database:
     def _from(self, start: int) -> str:
         if self._kind is None:  # the first query after a restart: the column's type decides how a position is written
             self._kind = self._kind_of(
-                self._ask(f"SELECT MAX({self.cursor}) AS klamm_most FROM {self._relation}").schema.fields[0]
+                self._query(f"SELECT MAX({self.cursor}) AS klamm_most FROM {self._relation}").schema.fields[0]
             )
         return f"{self.cursor} >= {literal(self.kind, start)}"
 
     def _positions(self, query: str) -> Any:
-        frame = self._ask(query)
+        frame = self._query(query)
         self._kind = self._kind_of(frame.schema.fields[0])
         shape = "cast({} AS DECIMAL(38, 0))" if self._kind == INTEGER else "unix_micros(cast({} AS TIMESTAMP))"
         return frame.selectExpr(*(shape.format(quote_name(column)) for column in frame.columns)).first()
@@ -239,7 +239,7 @@ class JdbcPoller:
         self._interval_s = interval_s
         self._batch = int(node.option("batch_size") or DEFAULT_BATCH)
         self._latest = (node.option("starting") or "earliest").lower() == "latest"
-        self._settled = StablePositions((duration_ms(node.option("delay") or DEFAULT_DELAY) or 0) / 1000)
+        self._stable_positions = StablePositions((duration_ms(node.option("delay") or DEFAULT_DELAY) or 0) / 1000)
         self._width = self._batch
         self._stopping = threading.Event()
         self._group = f"klamm-jdbc-{name}-{uuid.uuid4().hex}"
@@ -290,6 +290,7 @@ class JdbcPoller:
         # A batch that is nearly done ends by itself; a cancelled one would be read twice.
         self._thread.join(_GRACE_S)
         if self.isActive:
+            # Job groups are per thread: only this source's jobs are cancelled.
             self._database.interrupt(self._group)
             self._thread.join(_STOP_S)
 
@@ -308,16 +309,17 @@ class JdbcPoller:
         while not self._stopping.is_set():
             bounds = self._database.bounds(start)
             if self._once:
+                # Fixed by the first query: a table that grows all the time would never be finished otherwise.
                 last_position = bounds[1] if last_position is None and bounds is not None else last_position
                 if bounds is None or (last_position is not None and bounds[0] > last_position):
                     return
-            stable = self._settled.look(time.monotonic(), bounds and bounds[1])
+            stable = self._stable_positions.observe(time.monotonic(), bounds and bounds[1])
             if bounds is not None and stable is not None and bounds[0] <= stable:
                 batch_number += 1
                 # Without a pause: there may be more rows.
-                start = self._batch_of(batch_number, start, bounds[0], stable)
+                start = self._run_next_batch(batch_number, start, bounds[0], stable)
                 continue
-            waiting_s = self._settled.wait_s(time.monotonic())
+            waiting_s = self._stable_positions.wait_s(time.monotonic())
             self._stopping.wait(waiting_s if waiting_s and self._once else self._interval_s)
 
     def _recover(self) -> tuple[int, int | None]:
@@ -340,17 +342,17 @@ class JdbcPoller:
                 "reading range again source=%s batch=%d start=%s end=%d",
                 *(self.name, batch_number, wanted.start, wanted.end),
             )
-            self._do(batch_number, wanted, begun=True)
+            self._run_batch(batch_number, wanted, begun=True)
         return batch_number, wanted.end
 
-    def _batch_of(self, batch_number: int, start: int | None, low: int, high: int) -> int:
+    def _run_next_batch(self, batch_number: int, start: int | None, low: int, high: int) -> int:
         width, rows = choose_width(low, high, self._batch, self._width, functools.partial(self._database.count, low))
         self._width = width
         range_ = CursorRange(self._database.kind, start, low + width, rows)
-        self._do(batch_number, range_, begun=False)
+        self._run_batch(batch_number, range_, begun=False)
         return range_.end
 
-    def _do(self, batch_number: int, range_: CursorRange, *, begun: bool) -> None:
+    def _run_batch(self, batch_number: int, range_: CursorRange, *, begun: bool) -> None:
         self._busy = True
         started = time.monotonic()
         try:

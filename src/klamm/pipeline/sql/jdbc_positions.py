@@ -78,7 +78,7 @@ class LocalFolder:
 
 
 class HadoopFolder:
-    """A folder of a file system that Spark knows: hdfs://, s3a:// and so on."""
+    """A folder of a file system that Spark supports: hdfs://, s3a:// and so on."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.path = path
@@ -156,6 +156,6 @@ class JdbcPositions:
         """Record that a range's rows are in the topic, and remove old files."""
         self._folder.write(_COMMITS, str(number), "{}")
         for kind in (_OFFSETS, _COMMITS):
-            # As Spark's minBatchesToRetain: old files are only for people.
+            # As Spark's minBatchesToRetain: older files are for diagnosis only.
             for old in self._numbers(kind)[:-_BATCHES_KEPT]:
                 self._folder.remove(kind, str(old))

@@ -54,6 +54,8 @@ class RemoteIdentity:
         finally:
             stream.close()
         _, path = self._open(IDENTITY)
+        # Hadoop's rename does not replace a file. A crash between the two calls leaves no identity here; the next run
+        # on this machine writes its local copy again.
         if files.exists(path):
             files.delete(path, False)
         files.rename(part, path)

@@ -29,7 +29,7 @@ class RegistryFunctions:
         self._made: set[tuple[str, str]] = set()
         self._headers: dict[str, list[tuple[str, bytes]]] = {}
 
-    def reads(self, node: GraphNode, columns: Sequence[Column]) -> None:
+    def register_readers(self, node: GraphNode, columns: Sequence[Column]) -> None:
         """Register the functions that decode a statement's records, once."""
         if not self._new(node, "read"):
             return
@@ -42,13 +42,14 @@ class RegistryFunctions:
         except (ConfigError, KlammError) as error:
             raise self._problem_of(node, error) from None
 
-    def writes(self, node: GraphNode, schema: Any) -> None:
+    def register_writers(self, node: GraphNode, schema: Any) -> None:
         """Register the schemas of what a statement writes, and the functions that encode it, once."""
         if not self._new(node, "write"):
             return
         import pyarrow as pa  # type: ignore[import-untyped] # noqa: PLC0415 - both are extras
         from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415
 
+        # The zone only marks timestamps as instants: schemas have one type for them.
         arrow = to_arrow_type(schema, timezone="UTC")
         fields = {field.name.lower(): field for field in arrow}
         try:

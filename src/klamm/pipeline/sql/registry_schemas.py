@@ -1,6 +1,6 @@
 """Schemas of a registry as statements name them: their columns, their subjects, and what a statement registers.
 
-Only the registry is asked: `klamm pipeline check` needs no Spark for it.
+Only the registry is needed: `klamm pipeline check` runs without Spark.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ def resolve(pipeline: Pipeline, *, declared: bool = False) -> Pipeline:
     nodes: list[GraphNode] = []
     for node in pipeline.nodes:
         resolved = node
+        # A statement that runs derives its schema from its SELECT.
         if node.registered and not node.runs and (declared or not node.create.columns):
             try:
                 if node.create.columns:
@@ -134,8 +135,8 @@ def _compare_columns(node: GraphNode, arrow: pa.DataType) -> Iterator[SqlProblem
     if not pa.types.is_struct(arrow):
         names = [column.name for column in node.create.columns if column.metadata is None]
         if lone_column(node, names) is None:
-            words = f"values of subject {subject_of(node)} are {from_arrow(arrow)}: declare one column beside the key"
-            yield SqlProblem(node.create.offset, words)
+            message = f"values of subject {subject_of(node)} are {from_arrow(arrow)}: declare one column beside the key"
+            yield SqlProblem(node.create.offset, message)
         return
     types = {field.name.lower(): from_arrow(field.type) for field in arrow}
     keys = {column.lower() for column in node.key}
@@ -165,11 +166,12 @@ def register(pipeline: Pipeline, node: GraphNode, part: str, arrow: pa.DataType)
 
 def _field_numbers(registry: Registry, subject: str, kind: str) -> dict[str, int]:
     """Return the field numbers of the newest Protobuf message: bytes are read by number, so fields keep them."""
+    # Avro and JSON Schema match fields by name.
     if kind != "PROTOBUF":
         return {}
     try:
         newest = registry.latest(subject)
-    except ConfigError:
+    except ConfigError:  # a new subject: no numbers to keep
         return {}
     if newest.kind != kind:
         return {}

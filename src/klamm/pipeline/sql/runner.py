@@ -38,6 +38,7 @@ _WATCH_INTERVAL_S: Final = 0.25
 _RESTART_PAUSE_MAX_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 120.0
 """How long a stop waits for a running batch; an interrupted batch is repeated by the next run."""
+# Parts of error messages: of an exception in a task Spark passes on only the text.
 _BAD_RECORD: Final = ("USER_RAISED_EXCEPTION", "a record of ")
 _NO_PYTHON: Final = "the Python of this executor"
 _NOT_RETRIED: Final = (*_BAD_RECORD, _NO_PYTHON)
@@ -49,6 +50,7 @@ SPARK_SETTINGS: Final = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
+    # Spark keeps the number of the first start in the checkpoint, as state is partitioned by it.
     "spark.sql.shuffle.partitions": "4",
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
@@ -56,7 +58,7 @@ SPARK_SETTINGS: Final = {
 """Defaults for large state on few cores; SET spark.* wins."""
 
 
-def say_nothing(_: str) -> None:
+def report_nothing(_: str) -> None:
     """Report no progress: the default of `say`."""
 
 
@@ -91,7 +93,7 @@ def renew_identity(pipeline: Pipeline, home: Home, rebuild: Iterable[str] = ()) 
                 f"--rebuild {change.name} reads its topics from the beginning"
             )
     base = stored or QueryIdentity(uuid.uuid4().hex, name_of(pipeline), {}, {})
-    return base.renewed(pipeline, rebuilt if stored else frozenset())
+    return base.renew(pipeline, rebuilt if stored else frozenset())
 
 
 def run_pipeline(
@@ -105,7 +107,7 @@ def run_pipeline(
     log_batches: bool = False,
     metrics: str | int | None = None,
     spark: Any = None,
-    say: Callable[[str], None] = say_nothing,
+    report: Callable[[str], None] = report_nothing,
 ) -> None:
     """Run a pipeline until it is stopped, or with `once` over the current records, in a new session or in `spark`.
 
@@ -124,32 +126,33 @@ def run_pipeline(
         topics = ClusterTopics(pipeline, client)
         spark_settings = {name: value for name, value in pipeline.settings.items() if name.startswith("spark.")}
         if spark is None:
-            say("starting Spark")
+            report("starting Spark")
             config = {**SPARK_SETTINGS, **spark_settings, **driver_jars(pipeline, spark_settings)}
             spark_session = session(f"klamm {name_of(pipeline)}", master=master, config=config, progress=progress)
         else:
             spark_session = spark
         try:
-            remote = _open_remote(spark_session, pipeline, home, say)
+            remote = _open_remote(spark_session, pipeline, home, report)
             if remote is not None:
                 # Again: the remote folder may have had an identity that this machine did not know.
                 identity = renew_identity(pipeline, home, rebuild)
             engine = Engine(spark_session, pipeline, topics, home.path if remote is None else remote.path, identity)
             for topic in topics.ensure():
-                say(f"created topic {topic}")
+                report(f"created topic {topic}")
             queries = _build_queries(engine)
             # Only now, when all queries could be built: a file with an error must not change the stored identity.
             home.keep(identity)
             if remote is not None:
                 remote.keep(identity)
+            # Failures in a row, not in total: a completed batch resets the count.
             limit = int(pipeline.settings.get("restarts") or DEFAULT_RESTARTS)
             trigger = pipeline.settings.get("trigger")
-            runner = Runner(queries, home, limit=limit, trigger=trigger, say=say, log_batches=log_batches)
+            runner = Runner(queries, home, limit=limit, trigger=trigger, report=report, log_batches=log_batches)
             with ExitStack() as stack:
                 address = metrics if metrics is not None else pipeline.settings.get("metrics")
                 listening = stack.enter_context(serve_metrics(name_of(pipeline), runner.status, address))
                 if listening is not None:
-                    say(f"metrics on http://{listening[0]}:{listening[1]}/metrics")
+                    report(f"metrics on http://{listening[0]}:{listening[1]}/metrics")
                 if not once:
                     runner.lags = stack.enter_context(LagWatch(topics.watcher, runner.positions))
                 stack.enter_context(_signals(runner.stop))
@@ -172,18 +175,19 @@ def _build_queries(engine: Engine) -> list[Query]:
         raise ConfigError(error_line(error).partition("ConfigError: ")[2]) from None
 
 
-def _open_remote(spark: Any, pipeline: Pipeline, home: Home, say: Callable[[str], None]) -> RemoteIdentity | None:
+def _open_remote(spark: Any, pipeline: Pipeline, home: Home, report: Callable[[str], None]) -> RemoteIdentity | None:
     """Return the remote folder of the checkpoints, if any, and copy its identity to the home."""
     checkpoint = pipeline.settings.get("checkpoint") or ""
     if is_remote(checkpoint):
         remote = RemoteIdentity(spark, checkpoint)
         stored = remote.identity()
         if stored is not None:
+            # Newer than the local copy if another machine has run the pipeline.
             home.keep(stored)
         return remote
     if not is_local(spark.sparkContext.master) and any(query.stateful for query in pipeline.queries):
         warning = "executors keep state there: other machines must see that folder, or SET checkpoint = 'hdfs://...'"
-        say(f"checkpoints are in {os.path.abspath(home.path)}; {warning}")
+        report(f"checkpoints are in {os.path.abspath(home.path)}; {warning}")
     return None
 
 
@@ -212,7 +216,7 @@ class Runner:
         limit: int = DEFAULT_RESTARTS,
         trigger: str | None = None,
         first_pause_s: float = 1.0,
-        say: Callable[[str], None] = say_nothing,
+        report: Callable[[str], None] = report_nothing,
         log_batches: bool = False,
     ) -> None:
         self.lags: LagWatch | None = None
@@ -225,7 +229,7 @@ class Runner:
         self._home = home
         self._limit = limit
         self._trigger = trigger
-        self._say = say
+        self._report = report
         self._stopping = threading.Event()
         self._began_ms = _now_ms()
 
@@ -249,6 +253,7 @@ class Runner:
             else:
                 self._run_forever()
         except BaseException as error:
+            # At once: the error is reported without waiting for batches of other queries, which the next run repeats.
             self._halt(after_batch=False)
             self._publish_status("stopped" if isinstance(error, KeyboardInterrupt) else "failed", error_summary(error))
             raise
@@ -266,7 +271,7 @@ class Runner:
                     self._publish_status("running")
                 if not self._failed(running):
                     self._publish_status("running")
-                    self._say(f"{running.query.name}: done")
+                    self._report(f"{running.query.name}: done")
                     break
                 self._stopping.wait(max(running.restart_at - time.monotonic(), 0.0))
 
@@ -316,7 +321,7 @@ class Runner:
     def _failed(self, running: _RunningQuery) -> bool:
         """Whether a query that ended has failed; it then restarts after a pause. Raises after too many failures."""
         if running.handle is None:
-            return True
+            return True  # the start itself failed, and `_start` has handled that
         self._take_progress(running)
         error = running.handle.exception()
         if error is None:
@@ -345,7 +350,7 @@ class Runner:
         pause_s = min(self._first_pause_s * 2.0 ** (running.failures - 1), _RESTART_PAUSE_MAX_S)
         running.restart_at = time.monotonic() + pause_s
         _log.warning("query failed query=%s restart_in_s=%g: %s", name, pause_s, running.error)
-        self._say(f"{name}: failed, starts again in {pause_s:.0f} s: {error_line(running.error)}")
+        self._report(f"{name}: failed, starts again in {pause_s:.0f} s: {error_line(running.error)}")
 
     def _take_progress(self, running: _RunningQuery) -> None:
         """Add a query's progress to its totals; a completed batch resets the count of failures."""
@@ -353,6 +358,7 @@ class Runner:
             return
         handle, tally = running.handle, running.tally
         done_before = tally.done_batch
+        # recentProgress is passed as a callable: reading it copies all reports from the JVM, and is rarely needed.
         batches = tally.take(handle.lastProgress, functools.partial(getattr, handle, "recentProgress"), _now_ms())
         if tally.done_batch > done_before:
             running.failures = 0
@@ -362,6 +368,7 @@ class Runner:
                 _log.info("batch done query=%s %s", running.query.name, fields)
 
     def _publish_status(self, state: str, error: str | None = None) -> None:
+        # A new object each time, then assigned: the metrics thread may be reading the previous status.
         queries: dict[str, Any] = {}
         lags: Mapping[str, Lag] = self.lags.lags if self.lags is not None else {}
         for running in self._running:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+# Private names of PySpark: an upgrade that renames one of them breaks this file only.
 _JVM: Final = operator.attrgetter("_jvm")
 _JAVA_CONTEXT: Final = operator.attrgetter("sparkContext._jsc")
 _JAVA_SESSION: Final = operator.attrgetter("_jsparkSession")
@@ -28,12 +29,14 @@ def hadoop_configuration(spark: SparkSession) -> Any:
 def activate_session(spark: SparkSession) -> None:
     """Make a session the active one of the calling thread's JVM thread."""
     session_class = operator.methodcaller("_get_j_spark_session_class", _JVM(spark))(spark)
+    # Active sessions are per JVM thread; Py4J gives every Python thread a JVM thread of its own.
     session_class.setActiveSession(_JAVA_SESSION(spark))
 
 
 def check_append_stream(spark: SparkSession, frame: DataFrame) -> None:
     """Raise AnalysisException when Spark would not run a frame as a stream in append mode."""
     jvm = _JVM(spark)
+    # The check that Spark makes when a streaming query starts, without starting one.
     jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(
         _JAVA_FRAME(frame).queryExecution().analyzed(), jvm.org.apache.spark.sql.streaming.OutputMode.Append()
     )

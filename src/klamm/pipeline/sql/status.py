@@ -66,9 +66,10 @@ class Home:
             status: dict[str, Any] = json.loads(text) if text else {}
         except ValueError:
             status = {}
+        # A folder that only a backfill has created has no status.
         status.setdefault("state", "never ran")
         status.setdefault("queries", {})
-        # The lock tells the truth: a killed process has left its status file behind.
+        # The lock decides: a killed process has left its status file behind, but not its lock.
         if status["state"] == "running" and not self.running():
             status["state"] = "gone"
         return status
@@ -80,7 +81,7 @@ class Home:
     def running(self) -> bool:
         """Whether a process runs the pipeline now."""
         with self._handle() as handle:
-            # Shared, so that two commands that ask at the same time do not take each other for the runner.
+            # Shared, so that two commands that check at the same time do not take each other for the runner.
             return not _try_lock(handle, fcntl.LOCK_SH)
 
     @contextlib.contextmanager

@@ -123,6 +123,7 @@ class LagWatch:
 
     def __exit__(self, *_: object) -> None:
         self._closing.set()
+        # Bounded: a measurement may wait for a broker that does not answer, and the thread is a daemon.
         self._thread.join(2 * _POLL_TIMEOUT_S)
 
     def _run(self) -> None:

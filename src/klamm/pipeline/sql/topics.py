@@ -43,13 +43,10 @@ def lake_table(node: GraphNode) -> LakeTable | None:
 class TopicConnector(Protocol):
     """Reads and writes topics as frames."""
 
-    listed: bool
-    """Whether a frame of a topic is fixed when it is created: it has to be created again to see newer records."""
-
     def stream(self, spark: SparkSession, names: Sequence[str], node: GraphNode | None) -> DataFrame:
         """Return a stream of records; `node` is the statement that reads them."""
 
-    def whole(self, spark: SparkSession, name: str) -> DataFrame:
+    def read_all(self, spark: SparkSession, name: str) -> DataFrame:
         """Return all records of a topic as a batch."""
 
     def append(self, frame: DataFrame, topic: str, node: GraphNode) -> Any:
@@ -64,8 +61,6 @@ class TopicConnector(Protocol):
 
 class ClusterTopics:
     """The topics of a cluster, by `format("klamm")`."""
-
-    listed = True  # Spark plans a read of a Python source once for each frame, and keeps the ranges
 
     def __init__(self, pipeline: Pipeline, client: Mapping[str, str] | None = None) -> None:
         settings = pipeline.settings
@@ -101,6 +96,7 @@ class ClusterTopics:
         settings = {name: value for name, value in self._client.items() if name in CONSUMER_CONFIGS}
         settings |= {
             "isolation.level": "read_committed",
+            # Retention may have removed the first unread record: then the oldest one left gives the age.
             "auto.offset.reset": "earliest",
             "enable.auto.commit": "false",
         }
@@ -127,7 +123,7 @@ class ClusterTopics:
             existing = {topic.name for topic in admin.list_topics()}
             absent = self._absent(existing)
             if absent:
-                raise SqlError(pipeline.source, [SqlProblem(offset, words) for offset, words in absent])
+                raise SqlError(pipeline.source, [SqlProblem(offset, message) for offset, message in absent])
             for node in pipeline.nodes:
                 if node.has_topic and node.topic not in existing:
                     created.extend(self._create(admin, node.topic, node))
@@ -138,6 +134,7 @@ class ClusterTopics:
 
     def _create(self, admin: Admin, name: str, node: GraphNode | None) -> list[str]:
         settings = self._pipeline.settings
+        # -1 stands for the brokers' num.partitions and default.replication.factor (KIP-464).
         partitions = (node.option("partitions") if node else None) or settings.get("partitions") or "-1"
         replication = (node.option("replication") if node else None) or settings.get("replication") or "-1"
         # A table's topic is its newest rows by key.
@@ -150,13 +147,14 @@ class ClusterTopics:
         return [name]
 
     def stream(self, spark: SparkSession, names: Sequence[str], node: GraphNode | None) -> DataFrame:
-        """Return a stream of records, from the earliest unless `starting` says otherwise."""
+        """Return a stream of records, from the earliest by default, or from `starting`."""
         settings = self._pipeline.settings
         starting = node.option("starting") if node is not None else None
         options = {
             **self._settings(CONSUMER_CONFIGS, node),
             "subscribe": ",".join(names),
             "includeHeaders": "true",
+            # Spark's default for a stream is latest, which would skip records from before the first start.
             "startingOffsets": starting or settings.get("starting") or "earliest",
         }
         max_records = (node.option("max_records") if node is not None else None) or settings.get("max_records")
@@ -164,7 +162,7 @@ class ClusterTopics:
             options["maxOffsetsPerTrigger"] = max_records
         return spark.readStream.format("klamm").options(**options).load()
 
-    def whole(self, spark: SparkSession, name: str) -> DataFrame:
+    def read_all(self, spark: SparkSession, name: str) -> DataFrame:
         """Return all current records of a topic."""
         options = {**self._settings(CONSUMER_CONFIGS, None), "subscribe": name, "includeHeaders": "true"}
         return spark.read.format("klamm").options(**options).load()

@@ -64,14 +64,14 @@ def parse_type(tokens: list[Token], index: int, end_offset: int, depth: int = 0)
                 raise ParseError(_offset(tokens, index, end_offset), "a field's name belongs here")
             field = tokens[index].value
             index += 1
-            if index < len(tokens) and tokens[index].says(":"):
+            if index < len(tokens) and tokens[index].matches(":"):
                 index += 1
             inner, index = parse_type(tokens, index, end_offset, depth + 1)
             parts.append(f"{quote_name(field)}: {inner}")
         else:
             inner, index = parse_type(tokens, index, end_offset, depth + 1)
             parts.append(inner)
-        if index < len(tokens) and tokens[index].says(","):
+        if index < len(tokens) and tokens[index].matches(","):
             index += 1
             continue
         break
@@ -83,7 +83,7 @@ def parse_type(tokens: list[Token], index: int, end_offset: int, depth: int = 0)
 
 
 def _parse_size(word: str, tokens: list[Token], index: int) -> tuple[str, int]:
-    if word not in _SIZED or index >= len(tokens) or not tokens[index].says("("):
+    if word not in _SIZED or index >= len(tokens) or not tokens[index].matches("("):
         return word, index
     numbers: list[str] = []
     opening = tokens[index]
@@ -91,20 +91,21 @@ def _parse_size(word: str, tokens: list[Token], index: int) -> tuple[str, int]:
     while index < len(tokens) and tokens[index].kind == NUMBER:
         numbers.append(tokens[index].text)
         index += 1
-        if index < len(tokens) and tokens[index].says(","):
+        if index < len(tokens) and tokens[index].matches(","):
             index += 1
-    if not numbers or len(numbers) > _SIZED[word] or index >= len(tokens) or not tokens[index].says(")"):
+    if not numbers or len(numbers) > _SIZED[word] or index >= len(tokens) or not tokens[index].matches(")"):
         example = "(12,2)" if _SIZED[word] == 2 else "(20)"
         raise ParseError(opening.start, f"{word} takes a size: {word}{example}")
     return f"{word}({','.join(numbers)})", index + 1
 
 
 def _close(tokens: list[Token], index: int, end_offset: int) -> int:
+    # The tokenizer does not join >>, so nested types close one by one.
     return _expect(tokens, index, ">", end_offset)
 
 
 def _expect(tokens: list[Token], index: int, sign: str, end_offset: int) -> int:
-    if index >= len(tokens) or not tokens[index].says(sign):
+    if index >= len(tokens) or not tokens[index].matches(sign):
         raise ParseError(_offset(tokens, index, end_offset), f"{sign} belongs here")
     return index + 1
 
@@ -131,6 +132,7 @@ _FROM_ARROW: Final = {
     "binary": "BINARY",
     "large_binary": "BINARY",
     "date32[day]": "DATE",
+    # A field that is always null: declarations have no type for it.
     "null": "STRING",
 }
 

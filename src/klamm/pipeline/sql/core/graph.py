@@ -134,6 +134,7 @@ class GraphNode:
         if self.kind != TABLE:
             return True
         scan = self.scan
+        # Rows of session windows and joined streams are emitted once: Spark supports all of them in append mode only.
         return scan is not None and (scan.session or (scan.joined and len(self.streams) > 1))
 
     @property
@@ -198,6 +199,7 @@ class Pipeline:
         stream_names = {stream.lower() for stream in node.streams} | {
             view.name.lower() for view in views if view.streams
         }
+        # What relates rows of different batches needs Spark's state, which a join batch by batch does not have.
         scans = [part.scan for part in (node, *views) if part.scan is not None]
         return not any(
             scan.grouped
@@ -221,6 +223,7 @@ class Pipeline:
     @property
     def dead_letters(self) -> dict[str, str]:
         """The dead-letter topics, by the name of the stream, table or source."""
+        # A topic that no SELECT reads is not decoded, so it has no bad records.
         read = {name for node in self.nodes for name in node.inputs}
         return {
             node.name: node.option("dead_letter_topic")
@@ -242,9 +245,10 @@ def compile_text(text: str, name: str = "pipeline.sql", overrides: Mapping[str, 
         if isinstance(statement, Set):
             problems.extend(check_setting(statement))
             settings[statement.name] = statement.value.text
+    # After the file's own SETs, so that they win; they have no position in the text.
     for setting, value in (overrides or {}).items():
         setting_problems = list(check_setting(Set(setting, Value(value, 0, 0))))
-        problems.extend(SqlProblem(0, f"--set: {problem.words}") for problem in setting_problems)
+        problems.extend(SqlProblem(0, f"--set: {problem.message}") for problem in setting_problems)
         settings[setting] = value
     creates: dict[str, Create] = {}
     functions = [statement for statement in statements if isinstance(statement, CreateFunction)]
@@ -269,6 +273,7 @@ def compile_text(text: str, name: str = "pipeline.sql", overrides: Mapping[str, 
         problems.append(SqlProblem(0, "the file has no statement: write CREATE STREAM ..."))
     errors = [problem for problem in problems if not problem.warning]
     pipeline = Pipeline(source, tuple(nodes), settings, tuple(functions), tuple(sorted(problems)))
+    # Only for a valid graph: `looks_up` follows names that a wrong file may not declare.
     if not errors:
         errors = [
             SqlProblem(moment.offset, _BY_ROW)
@@ -313,6 +318,7 @@ def _resolve(creates: Mapping[str, Create], *, has_unparsed: bool) -> tuple[list
         order.append(name)
 
     for name in creates:
+        # Statements may be written in any order.
         if name not in state:
             visit(name, [])
     nodes: dict[str, GraphNode] = {}
@@ -361,6 +367,7 @@ def _check_derived(node: GraphNode) -> Iterator[SqlProblem]:
         yield SqlProblem(create.columns[0].offset, "columns are those of the SELECT: leave the list out")
     if create.kind == SOURCE:
         yield SqlProblem(create.offset, "a source takes no SELECT: read its stream in another statement")
+    # With an unknown name its inputs cannot be classified: only the unknown name is reported.
     known = len(node.inputs) == len({name.lower() for name in scan.names})
     if not scan.reads:
         yield SqlProblem(create.offset, f"{create.name} reads nothing: its SELECT has no FROM")

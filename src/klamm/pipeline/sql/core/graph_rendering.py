@@ -33,6 +33,7 @@ def render_graph(pipeline: Pipeline, changes: Iterable[QueryChange] = ()) -> lis
             visit(child, indent + below, "└─ " if last else "├─ ", "   " if last else "│  ")
 
     for node in pipeline.nodes:
+        # The graph has no cycles, so every node is reached from one without inputs.
         if not node.inputs:
             visit(node, "", "", "")
     lines.extend(
@@ -56,7 +57,7 @@ def _line(node: GraphNode, change: QueryChange | None) -> str:
         where = node.option("path") or node.option("table") or ("a query" if node.option("query") else "")
         facts.insert(0, f"{node.connector} {where}".strip())
     if node.recomputed:
-        facts.append("computed anew at every change")
+        facts.append("computed again at every change")
     elif node.stateful:
         facts.append("keeps state")
     line = f"{node.name}  {node.kind}"

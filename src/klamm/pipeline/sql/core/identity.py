@@ -71,12 +71,12 @@ class QueryIdentity:
         try:
             document = json.loads(text)
             if document["version"] != VERSION:
-                raise ConfigError(f"{path} is of version {document['version']}; this Klamm knows {VERSION}")
+                raise ConfigError(f"{path} is of version {document['version']}; this Klamm supports {VERSION}")
             return cls(document["id"], document["name"], document["queries"], document["generations"])
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"{path} is no identity of a pipeline: {error!r}") from None
 
-    def renewed(self, pipeline: Pipeline, rebuilt: frozenset[str] = frozenset()) -> QueryIdentity:
+    def renew(self, pipeline: Pipeline, rebuilt: frozenset[str] = frozenset()) -> QueryIdentity:
         """Return the identity with `pipeline`'s queries; a rebuilt query gets a new generation, so a new checkpoint."""
         described = describe(pipeline)
         generations = dict(self.generations)
@@ -112,6 +112,7 @@ def _describe_query(pipeline: Pipeline, node: GraphNode) -> dict[str, Any]:
         "format": node.format,
         # Stored identities have "text" for this format.
         "key": [*node.key, "text" if node.key_format == "string" else node.key_format],
+        # Deduplication keeps the keys it has seen as state of the reading query.
         "stateful": node.stateful or any(pipeline.node(stream).option("deduplicate") for stream in node.streams),
         "recomputed": node.recomputed,
         "columns": _columns(node),
@@ -169,12 +170,14 @@ def compare(stored: QueryIdentity | None, pipeline: Pipeline) -> list[QueryChang
 def _compare_query(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> QueryChange:
     if before == now:
         return QueryChange(name, SAME)
+    # From the strictest verdict to the mildest: the first difference decides.
     for part, template in (
         ("kind", "was a {} before"),
         ("format", "its topic holds {}"),
         ("key", "its topic has the key {}"),
     ):
         if before[part] != now[part] and before["topic"] == now["topic"]:
+            # The last entry of a key is its format.
             previous = before[part] if isinstance(before[part], str) else ", ".join(before[part][:-1])
             return QueryChange(name, INCOMPATIBLE, template.format(previous or "nothing"))
     if before["topic"] != now["topic"]:
@@ -183,6 +186,7 @@ def _compare_query(name: str, before: Mapping[str, Any], now: Mapping[str, Any])
         removed, added = _input_topics(before) - _input_topics(now), _input_topics(now) - _input_topics(before)
         differences = [f"now reads {topic}" for topic in sorted(added)]
         differences += [f"no longer reads {topic}" for topic in sorted(removed)]
+        # A table of tables reads them whole with every batch, so an added one is complete at once.
         return QueryChange(name, CONTINUES if now["recomputed"] else REBUILD, ", ".join(differences))
     for option in ("connector", "table", "query", "cursor"):
         previous, current = before["options"].get(option), now["options"].get(option)

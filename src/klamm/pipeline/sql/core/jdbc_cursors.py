@@ -79,7 +79,7 @@ def choose_width(low: int, high: int, max_rows: int, guess: int, count: Callable
             fitting, fitting_rows = width, rows_in_width
             if width == span or rows_in_width > max_rows or 2 * rows_in_width >= max_rows:
                 return fitting, fitting_rows
-            # Growth is bounded: a few rows at the beginning say little about the rest.
+            # Growth is bounded: a few rows at the beginning are a poor estimate of the rest.
             estimate = min(width * max_rows // max(rows_in_width, 1), width * _GROWTH_MAX)
         else:
             too_wide = width
@@ -108,7 +108,7 @@ class StablePositions:
         self._newest: int | None = None
         self._stable: int | None = None
 
-    def look(self, now_s: float, newest_position: int | None) -> int | None:
+    def observe(self, now_s: float, newest_position: int | None) -> int | None:
         """Record the newest position; return the newest stable one."""
         if newest_position is not None and (self._newest is None or newest_position > self._newest):
             self._newest = newest_position

@@ -37,7 +37,7 @@ def parse(text: str) -> tuple[list[Statement], list[SqlProblem]]:
     start = 0
     for index in range(len(tokens) + 1):
         # A semicolon in a string or comment is no token.
-        if index < len(tokens) and not tokens[index].says(";"):
+        if index < len(tokens) and not tokens[index].matches(";"):
             continue
         statement_tokens = tokens[start:index]
         start = index + 1
@@ -65,7 +65,7 @@ class _Statement:
         return self._tokens[self._index].start if self._index < len(self._tokens) else self._end
 
     def _peek(self, *words: str) -> bool:
-        return self._index < len(self._tokens) and self._tokens[self._index].says(*words)
+        return self._index < len(self._tokens) and self._tokens[self._index].matches(*words)
 
     def _take(self, *words: str) -> bool:
         matches = self._peek(*words)
@@ -94,7 +94,7 @@ class _Statement:
         first = self._tokens[0]
         if not self._take("CREATE"):
             hint = suggest(first.text, ("CREATE", "SET"))
-            if first.says(*_BEGINNINGS):
+            if first.matches(*_BEGINNINGS):
                 hint = ": a SELECT alone has no target; write CREATE STREAM name AS SELECT ..."
             raise ParseError(first.start, f"a statement begins with CREATE or SET, not {first.text}{hint}")
         if self._peek("OR", "IF"):
@@ -110,7 +110,7 @@ class _Statement:
             raise ParseError(self._offset, "a pipeline file declares what exists: leave IF NOT EXISTS out")
         name = self._next((WORD, NAME), f"the {word.lower()}'s name")
         # The name was forgotten: the message is clearer than "AS belongs here".
-        if name.says("AS", "WITH", "SELECT"):
+        if name.matches("AS", "WITH", "SELECT"):
             raise ParseError(name.start, f"the {word.lower()}'s name belongs here")
         if word == "FUNCTION":
             return self._function(name)
@@ -192,6 +192,7 @@ class _Statement:
 
     def _dotted(self, what: str) -> tuple[str, int]:
         first = self._next((WORD, NAME, STRING), what)
+        # A name in quotes may have characters that a word may not, such as a dash.
         if first.kind == STRING:
             return first.value, first.start
         parts = [first.value]
@@ -200,6 +201,7 @@ class _Statement:
         return ".".join(parts), first.start
 
     def _value(self, name_offset: int) -> Value:
+        # The tokenizer splits -1 into a sign and a number.
         negative = "-" if self._take("-") else ""
         token = self._next((STRING, NUMBER, WORD), "a value: 'text', a number, true or false")
         return Value(negative + token.value, token.start, name_offset)
@@ -209,4 +211,5 @@ class _Statement:
             raise ParseError(self._offset, "SELECT belongs after AS")
         tokens = tuple(self._tokens[self._index :])
         start = tokens[0].start
+        # The text as written: Spark parses it, and reports errors by its positions.
         return Select(self._text[start : self._end], start, tokens)

@@ -19,7 +19,7 @@ class SqlProblem:
     """An error or warning; `offset` is its position in the text, in characters from 0."""
 
     offset: int
-    words: str
+    message: str
     warning: bool = False
 
 
@@ -59,7 +59,7 @@ class SqlSource:
         text = _SECRET.sub(_mask, self.line(line))
         pad = "".join("\t" if character == "\t" else " " for character in text[: column - 1])
         kind = "warning: " if problem.warning else ""
-        return f"{self.name}:{line}:{column}: {kind}{problem.words}\n  {text}\n  {pad}^"
+        return f"{self.name}:{line}:{column}: {kind}{problem.message}\n  {text}\n  {pad}^"
 
 
 def _mask(match: re.Match[str]) -> str:
@@ -78,13 +78,14 @@ class SqlError(ConfigError):
 class ParseError(Exception):
     """Raised where a statement cannot be parsed; the parser adds its problem to the list."""
 
-    def __init__(self, offset: int, words: str) -> None:
-        super().__init__(words)
-        self.problem = SqlProblem(offset, words)
+    def __init__(self, offset: int, message: str) -> None:
+        super().__init__(message)
+        self.problem = SqlProblem(offset, message)
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean X?`, or an empty string when no known word is similar."""
+    # SQL names and options are compared without case, but suggested as declared.
     spellings = {name.lower(): name for name in known}
     matches = difflib.get_close_matches(word.lower(), spellings, n=1, cutoff=0.6)
     return f"; did you mean {spellings[matches[0]]}?" if matches else ""

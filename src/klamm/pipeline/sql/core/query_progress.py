@@ -43,6 +43,7 @@ def read_offsets(progress: Mapping[str, Any]) -> dict[tuple[str, int], int]:
         for (topic, part), offset in (_offsets(source.get("endOffset")) or {}).items():
             if part.isdecimal():
                 partition = topic, int(part)
+                # A query that reads a topic twice is as far as its slower source.
                 offsets[partition] = min(offset, offsets.get(partition, offset))
     return offsets
 
@@ -56,6 +57,7 @@ def lag_records(end: Any, latest: Any) -> int | None:
 
 
 def _offsets(position: Any) -> dict[tuple[str, str], int] | None:
+    # Spark reports positions as JSON text, the JDBC poller as integers.
     if isinstance(position, str):
         try:
             position = json.loads(position)
@@ -68,6 +70,7 @@ def _offsets(position: Any) -> dict[tuple[str, str], int] | None:
         for topic, parts in position.items()
         if isinstance(parts, dict)
         for part, offset in parts.items()
+        # The topic ids beside the offsets ("#ids") are text.
         if isinstance(offset, int)
     }
 

@@ -1,6 +1,6 @@
 """Scans a SELECT for the tables it reads and the state it needs, without Spark.
 
-Spark parses SELECTs; this scan answers only what must be known before: the names after FROM and JOIN (not those of its
+Spark parses SELECTs; this scan finds only what is needed before: the names after FROM and JOIN (not those of its
 own WITH, not table functions), whether it has state, and the plain names of GROUP BY. It errs on the safe side: an
 unknown name is reported, and a query that seems stateful is rebuilt rather than continued.
 """
@@ -52,6 +52,7 @@ CLAUSES: Final = frozenset(
     ]
 )
 """Words that may follow a table and are not its alias."""
+# Matters only without GROUP BY: then a query is stateful if it calls one of these.
 _AGGREGATES: Final = frozenset(
     [
         "COUNT",
@@ -128,26 +129,27 @@ def scan_select(select: Select) -> SelectScan:
     group_names: tuple[str, ...] | None = ()
     depths = _depths(tokens)
     for index, token in enumerate(tokens):
-        if token.says("FROM", "JOIN"):
-            joined = joined or token.says("JOIN")
-            if token.says("FROM") and _is_function_from(tokens, index, depths):
+        if token.matches("FROM", "JOIN"):
+            joined = joined or token.matches("JOIN")
+            if token.matches("FROM") and _is_function_from(tokens, index, depths):
                 continue
             reads.extend(
                 reference
                 for reference in _table_references(tokens, index + 1)
                 if reference.name.lower() not in cte_names
             )
-        elif token.says("GROUP") and _says(tokens, index + 1, "BY"):
+        elif token.matches("GROUP") and _matches_at(tokens, index + 1, "BY"):
             grouped = True
+            # Of the outermost SELECT only: its groups are the rows of the result.
             group_names = _group_names(tokens, index + 2) if not depths[index] else group_names
         # IS DISTINCT FROM compares, and count(DISTINCT x) is an aggregate anyway.
-        elif token.says("DISTINCT") and not _says(tokens, index - 1, "IS", "NOT", "("):
+        elif token.matches("DISTINCT") and not _matches_at(tokens, index - 1, "IS", "NOT", "("):
             distinct = True
-        elif token.says("HAVING"):
+        elif token.matches("HAVING"):
             having = token.start
-        elif token.says(*_ACROSS_ROWS):
+        elif token.matches(*_ACROSS_ROWS):
             limited = True
-        elif token.kind == WORD and _says(tokens, index + 1, "("):
+        elif token.kind == WORD and _matches_at(tokens, index + 1, "("):
             word = token.text.upper()
             session = session or word == "SESSION_WINDOW"
             grouped = grouped or (word in _AGGREGATES and not _has_over(tokens, index + 1))
@@ -159,17 +161,18 @@ def normalize_select(select: Select) -> tuple[str, ...]:
     return tuple(token.text.upper() if token.kind == WORD else token.text for token in select.tokens)
 
 
-def _says(tokens: Sequence[Token], index: int, *words: str) -> bool:
-    return 0 <= index < len(tokens) and tokens[index].says(*words)
+def _matches_at(tokens: Sequence[Token], index: int, *words: str) -> bool:
+    return 0 <= index < len(tokens) and tokens[index].matches(*words)
 
 
 def _depths(tokens: Sequence[Token]) -> list[int]:
+    # Both parentheses have the depth of the text around them.
     depth, depths = 0, []
     for token in tokens:
-        if token.says(")"):
+        if token.matches(")"):
             depth -= 1
         depths.append(depth)
-        if token.says("("):
+        if token.matches("("):
             depth += 1
     return depths
 
@@ -178,12 +181,12 @@ def _cte_names(tokens: Sequence[Token]) -> set[str]:
     """Return the names of common table expressions: `name AS (` or `name (columns) AS (`."""
     names: set[str] = set()
     for index, token in enumerate(tokens):
-        if token.kind not in (WORD, NAME) or not _says(tokens, index - 1, "WITH", "RECURSIVE", ","):
+        if token.kind not in (WORD, NAME) or not _matches_at(tokens, index - 1, "WITH", "RECURSIVE", ","):
             continue
         next_index = index + 1
-        if _says(tokens, next_index, "("):
+        if _matches_at(tokens, next_index, "("):
             next_index = _closing(tokens, next_index) + 1
-        if _says(tokens, next_index, "AS") and _says(tokens, next_index + 1, "("):
+        if _matches_at(tokens, next_index, "AS") and _matches_at(tokens, next_index + 1, "("):
             names.add(token.value.lower())
     return names
 
@@ -191,28 +194,29 @@ def _cte_names(tokens: Sequence[Token]) -> set[str]:
 def _closing(tokens: Sequence[Token], start: int) -> int:
     depth = 0
     for index in range(start, len(tokens)):
-        if tokens[index].says("("):
+        if tokens[index].matches("("):
             depth += 1
-        elif tokens[index].says(")"):
+        elif tokens[index].matches(")"):
             depth -= 1
             if not depth:
                 return index
+    # Unbalanced: Spark reports that.
     return len(tokens) - 1
 
 
 def _is_function_from(tokens: Sequence[Token], from_index: int, depths: Sequence[int]) -> bool:
     """Whether a FROM belongs to extract(year FROM x), trim(both FROM x) and the like, or to IS DISTINCT FROM."""
-    if _says(tokens, from_index - 1, "DISTINCT") and _says(tokens, from_index - 2, "IS", "NOT"):
+    if _matches_at(tokens, from_index - 1, "DISTINCT") and _matches_at(tokens, from_index - 2, "IS", "NOT"):
         return True
     depth = depths[from_index]
     if not depth:
         return False
     for index in range(from_index - 1, -1, -1):
         if depths[index] < depth:
-            inside = tokens[index + 1] if tokens[index].says("(") else tokens[index]
-            return _says(tokens, index - 1, "EXTRACT", "TRIM", "OVERLAY", "SUBSTRING", "SUBSTR") and not inside.says(
-                "SELECT"
-            )
+            inside = tokens[index + 1] if tokens[index].matches("(") else tokens[index]
+            return _matches_at(
+                tokens, index - 1, "EXTRACT", "TRIM", "OVERLAY", "SUBSTRING", "SUBSTR"
+            ) and not inside.matches("SELECT")
     return False
 
 
@@ -220,27 +224,29 @@ def _table_references(tokens: Sequence[Token], index: int) -> list[TableReferenc
     """Return the names of `a [AS] x, b y, LATERAL ..., STREAM(c)`, separated by commas at the depth of the first."""
     references: list[TableReference] = []
     while index < len(tokens):
-        if _says(tokens, index, "LATERAL", "STREAM") and index + 1 < len(tokens):
-            if tokens[index].says("LATERAL"):
+        if _matches_at(tokens, index, "LATERAL", "STREAM") and index + 1 < len(tokens):
+            # LATERAL VIEW has no table, and a lateral subquery has a FROM of its own.
+            if tokens[index].matches("LATERAL"):
                 return references
             index += 1
-        if _says(tokens, index, "("):
+        if _matches_at(tokens, index, "("):
             # A subquery is found by its own FROM; names in parentheses (a JOIN b) are read here.
-            if not _says(tokens, index + 1, "SELECT", "WITH", "VALUES", "FROM", "(", "TABLE"):
+            if not _matches_at(tokens, index + 1, "SELECT", "WITH", "VALUES", "FROM", "(", "TABLE"):
                 references.extend(_table_references(tokens, index + 1))
             index = _closing(tokens, index) + 1
-        elif index < len(tokens) and tokens[index].kind in (WORD, NAME) and not tokens[index].says("VALUES"):
+        elif index < len(tokens) and tokens[index].kind in (WORD, NAME) and not tokens[index].matches("VALUES"):
             name, offset = tokens[index].value, tokens[index].start
             index += 1
-            while _says(tokens, index, ".") and index + 1 < len(tokens):
+            while _matches_at(tokens, index, ".") and index + 1 < len(tokens):
                 name = f"{name}.{tokens[index + 1].value}"
                 index += 2
-            if _says(tokens, index, "("):
+            if _matches_at(tokens, index, "("):
                 index = _closing(tokens, index) + 1
             else:
+                # Not a table function, which has parentheses after its name.
                 references.append(TableReference(name, offset))
         index = _skip_alias(tokens, index)
-        if not _says(tokens, index, ","):
+        if not _matches_at(tokens, index, ","):
             return references
         index += 1
     return references
@@ -250,26 +256,28 @@ def _skip_alias(tokens: Sequence[Token], index: int) -> int:
     """Skip `AS x (a, b)`, `WATERMARK ...` and the like, up to a comma, a clause or the end of the parentheses."""
     while index < len(tokens):
         token = tokens[index]
-        if token.says(",", ")", "|") or (token.kind == WORD and token.text.upper() in CLAUSES):
+        if token.matches(",", ")", "|") or (token.kind == WORD and token.text.upper() in CLAUSES):
             return index
-        index = _closing(tokens, index) + 1 if token.says("(") else index + 1
+        index = _closing(tokens, index) + 1 if token.matches("(") else index + 1
     return index
 
 
 def _group_names(tokens: Sequence[Token], index: int) -> tuple[str, ...] | None:
     names: list[str] = []
     while (
-        index < len(tokens) and tokens[index].kind in (WORD, NAME) and not tokens[index].says("ALL", "ROLLUP", "CUBE")
+        index < len(tokens)
+        and tokens[index].kind in (WORD, NAME)
+        and not tokens[index].matches("ALL", "ROLLUP", "CUBE")
     ):
         name = tokens[index].value
         index += 1
-        while _says(tokens, index, ".") and index + 1 < len(tokens):
+        while _matches_at(tokens, index, ".") and index + 1 < len(tokens):
             name = tokens[index + 1].value
             index += 2
         # Of a.b only the last part: it is the name of the result's column.
         names.append(name)
-        if not _says(tokens, index, ","):
-            if index < len(tokens) and not tokens[index].says("HAVING", "ORDER", "LIMIT", ")", "UNION", "WINDOW"):
+        if not _matches_at(tokens, index, ","):
+            if index < len(tokens) and not tokens[index].matches("HAVING", "ORDER", "LIMIT", ")", "UNION", "WINDOW"):
                 return None
             return tuple(names)
         index += 1
@@ -278,4 +286,4 @@ def _group_names(tokens: Sequence[Token], index: int) -> tuple[str, ...] | None:
 
 def _has_over(tokens: Sequence[Token], index: int) -> bool:
     """Whether a call is followed by OVER: a window function needs no group."""
-    return _says(tokens, _closing(tokens, index) + 1, "OVER")
+    return _matches_at(tokens, _closing(tokens, index) + 1, "OVER")

@@ -1,6 +1,6 @@
 """Totals of one query since its pipeline was started, added up from Spark's progress reports.
 
-Spark also reports idle triggers, and polling from time to time misses batches. So idle reports are told apart, each
+Spark also reports idle triggers, and polling from time to time misses batches. So idle reports are recognized, each
 batch is counted once, and missed reports are taken from those that Spark keeps.
 """
 
@@ -36,6 +36,7 @@ class QueryTotals:
         """Add new reports; return a summary of each new batch. `recent` returns the last reports that Spark keeps."""
         if last is None or self._key(last) == self._newest:
             return []
+        # lastProgress alone is enough while no batch is missed, which is the usual case.
         reports: Sequence[Mapping[str, Any]] = [last]
         # Some batches ended between two polls.
         if last.get("batchId", 0) > self.done_batch + 1:

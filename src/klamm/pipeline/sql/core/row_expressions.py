@@ -22,6 +22,7 @@ BROKEN: Final = "_broken"
 PARSED: Final = "_row"
 KEYED: Final = "_key"
 ERROR: Final = "_error"
+# By default to_json drops nulls and cuts timestamps to milliseconds.
 _WRITE_JSON: Final = (
     "map('timestampFormat', 'yyyy-MM-dd''T''HH:mm:ss.SSSSSSXXX', 'timestampNTZFormat',"
     " 'yyyy-MM-dd''T''HH:mm:ss.SSSSSS', 'ignoreNullFields', 'false')"
@@ -66,6 +67,7 @@ def key_writer(node: GraphNode) -> str:
 
 def literal(text: str) -> str:
     """Return a text as a string literal of Spark."""
+    # Spark's parser reads backslash escapes (spark.sql.parser.escapedStringLiterals is off by default).
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
@@ -110,6 +112,7 @@ def key_struct(node: GraphNode) -> str | None:
 
 def error_expression(node: GraphNode, columns: Sequence[Column]) -> str:
     """Return the expression of a record's error, or null. A table's value may be null: that deletes the key."""
+    # The first case that applies counts, so a deletion is recognized before its value is checked.
     cases: list[str] = []
     columns_in_value = value_columns(node, columns)
     if node.kind == TABLE:
@@ -123,6 +126,7 @@ def error_expression(node: GraphNode, columns: Sequence[Column]) -> str:
     if node.registered:
         cases.append(f"WHEN {PARSED}.error IS NOT NULL THEN {PARSED}.error")
         cases.extend(
+            # try_cast is null for what does not fit: null from a field that is there is an error.
             f"WHEN {PARSED}.record.{quote_name(column.name)} IS NOT NULL AND {_cast(node, column)} IS NULL"
             f" THEN {literal(f'{column.name} is no {column.type}')}"
             for column in columns_in_value
@@ -149,6 +153,7 @@ def error_expression(node: GraphNode, columns: Sequence[Column]) -> str:
 
 def good_or_raise(node: GraphNode) -> str:
     """Return a condition that is true for a good record; a bad one fails the query with its position."""
+    # raise_error has the type VOID, which a condition cannot have.
     message = (
         f"{literal(f'a record of {node.name} is bad: ')}, topic, '-', partition, ' offset ', offset, ': ', {ERROR}"
     )
@@ -270,6 +275,7 @@ def value_expression(node: GraphNode, names: Sequence[str]) -> str:
 
 def dead_letter_headers(pipeline: str, node: GraphNode) -> str:
     """Return the headers of a dead letter: those of the record, then its origin and error."""
+    # concat with a null array is null: a record without headers would lose its origin.
     empty = "cast(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>)"
     origin = {
         "topic": "topic",

@@ -49,9 +49,11 @@ def _check_jdbc(node: GraphNode) -> Iterator[SqlProblem]:
     if cursor is None:
         yield SqlProblem(create.offset, "jdbc needs a cursor: the column by which new rows are recognized")
         return
+    # The cursor is SQL of the database, which may qualify and quote the name.
     bare = cursor.text.rsplit(".", 1)[-1].strip('"`[]').lower()
     for column in create.columns:
         if column.name.lower() == bare and not (
+            # DECIMAL(p,0) is a whole number, and Oracle's type for one.
             column.type in TIMES or column.type in WHOLE or column.type.endswith(",0)")
         ):
             yield SqlProblem(
@@ -94,6 +96,7 @@ def check_temporal_joins(node: GraphNode, creates: Mapping[str, Create]) -> Iter
         return
     for join in joins:
         table = creates.get(join.name.lower())
+        # An unknown name is reported when names are resolved.
         if table is None:
             continue
         if table.kind != TABLE:

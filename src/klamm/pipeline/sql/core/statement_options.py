@@ -48,6 +48,7 @@ def duration_ms(text: str) -> int | None:
     if match is None:
         return None
     unit = match[2].lower()
+    # Singular and plural, as in Spark's intervals.
     size = _UNITS_MS.get(unit) or (_UNITS_MS.get(unit[:-1]) if unit.endswith("s") else None)
     return None if size is None else int(match[1]) * size
 
@@ -90,12 +91,14 @@ def _text(text: str) -> str | None:
 
 
 def _topic(text: str) -> str | None:
+    # Kafka's limit: the folder <topic>-<partition> has to fit into a file name of 255 characters.
     fine = re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", text) and text not in (".", "..")
     return None if fine else "a topic's name has up to 249 of a-z A-Z 0-9 . _ -"
 
 
 def _registry(text: str) -> str | None:
     urls = [url.strip() for url in text.split(",")]
+    # A variable is expanded when the pipeline runs; its value is not known here.
     fine = all(url.startswith(("http://", "https://", "${")) for url in urls)
     return None if fine else "write where the registry is: 'http://host:8081'"
 
@@ -217,6 +220,7 @@ _PREFIXES: Final = {
     "source": ("kafka.", "option."),
     "sink": ("option.",),
 }
+# Exactly-once delivery and the checkpoint depend on these.
 _RESERVED: Final = ("bootstrap.servers", "group.id", "isolation.level", "transactional.id", "auto.offset.reset")
 
 
@@ -236,7 +240,7 @@ def check_options(create: Create) -> Iterator[SqlProblem]:
             yield from _check_value(name, value, check)
         elif "kafka." in prefixes and name.startswith("kafka."):
             yield from _check_client_setting(name, value)
-        elif not name.startswith(prefixes or ("\0",)):
+        elif not name.startswith(prefixes):
             other_kinds = [kind_name for kind_name, options in KIND_OPTIONS.items() if name in options]
             message = f"{name} is no option of a {kind.upper()}{' SELECT' if create.select else ''}"
             hint = suggest(name, known)

@@ -42,6 +42,7 @@ class Select:
 
     text: str
     offset: int
+    # Kept for the scan of names and temporal joins; Spark gets the text.
     tokens: tuple[Token, ...] = field(repr=False)
 
 

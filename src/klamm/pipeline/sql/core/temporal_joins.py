@@ -69,13 +69,15 @@ def find_temporal_joins(select: Select) -> tuple[TemporalJoin, ...]:
     tokens = select.tokens
     joins: list[TemporalJoin] = []
     for index, token in enumerate(tokens):
-        if not (token.says("FOR") and _matches_words(tokens, index, "FOR", "SYSTEM_TIME", "AS", "OF")):
+        # The syntax of SQL:2011 and Flink. Spark's own form takes no column, and works for tables of a catalog only.
+        if not (token.matches("FOR") and _matches_words(tokens, index, "FOR", "SYSTEM_TIME", "AS", "OF")):
             continue
         if not index or tokens[index - 1].kind not in (WORD, NAME):
             raise ParseError(token.start, "a table's name belongs before FOR SYSTEM_TIME AS OF")
         first, next_index = index + 4, _skip_time(tokens, index + 4)
         if next_index == first:
             raise ParseError(token.start, "FOR SYSTEM_TIME AS OF takes a column, or an expression in parentheses")
+        # Tokens have positions in the file; edits are made in the SELECT's text.
         start, end = tokens[first].start - select.offset, tokens[next_index - 1].end - select.offset
         table = tokens[index - 1]
         joins.append(
@@ -110,23 +112,23 @@ def rewrite_select(select: Select, columns: Callable[[str], Sequence[str]]) -> R
 
 def _matches_words(tokens: Sequence[Token], start: int, *words: str) -> bool:
     return len(tokens) > start + len(words) and all(
-        tokens[start + index].says(word) for index, word in enumerate(words)
+        tokens[start + index].matches(word) for index, word in enumerate(words)
     )
 
 
 def _skip_time(tokens: Sequence[Token], start: int) -> int:
     """Return the index behind `a.b.c` or `( ... )`; `start` itself when neither is there."""
-    if tokens[start].says("("):
+    if tokens[start].matches("("):
         depth = 0
         for index in range(start, len(tokens)):
-            depth += tokens[index].says("(") - tokens[index].says(")")
+            depth += tokens[index].matches("(") - tokens[index].matches(")")
             if not depth:
                 return index + 1
         return start
     if tokens[start].kind not in (WORD, NAME):
         return start
     start += 1
-    while start + 1 < len(tokens) and tokens[start].says(".") and tokens[start + 1].kind in (WORD, NAME):
+    while start + 1 < len(tokens) and tokens[start].matches(".") and tokens[start + 1].kind in (WORD, NAME):
         start += 2
     return start
 

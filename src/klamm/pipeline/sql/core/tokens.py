@@ -18,6 +18,7 @@ STRING: Final = "string"
 NUMBER: Final = "number"
 SIGN: Final = "sign"
 
+# A number takes the letters after it, as in 10L and 1.5BD. Signs of several characters come before single ones.
 _NEXT: Final = re.compile(
     r"""(?P<space>\s+)
     | (?P<line>--[^\n]*)
@@ -41,7 +42,7 @@ class Token:
     start: int
     end: int
 
-    def says(self, *words: str) -> bool:
+    def matches(self, *words: str) -> bool:
         """Whether this is one of these keywords (in capitals) or signs; a quoted name is neither."""
         return (self.kind == WORD and self.text.upper() in words) or (self.kind == SIGN and self.text in words)
 
@@ -69,6 +70,7 @@ def tokenize(text: str) -> list[Token]:
 
 
 def _comment_end(text: str, start: int) -> int:
+    # Spark nests block comments; a search for the first */ would end too early.
     depth, position = 0, start
     while True:
         match = re.compile(r"/\*|\*/").search(text, position)
