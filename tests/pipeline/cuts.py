@@ -48,20 +48,20 @@ async def run_batch(bootstrap, topic, sink, batch, tasks, attempt=0):
 
 
 async def commit(bootstrap, topic, sink, batch, handles):
-    found = [handle for handle in handles if handle is not None]
-    await commit_batch(options(bootstrap, topic), WriteId(sink, batch), found)
+    prepared = [handle for handle in handles if handle is not None]
+    await commit_batch(options(bootstrap, topic), WriteId(sink, batch), prepared)
 
 
 async def decide(bootstrap, topic, sink, batch, handles, ended):
     """A driver that wrote its decision down and ended so many transactions, and then was no more."""
     given = options(bootstrap, topic)
     settings = {"bootstrap.servers": bootstrap, "transactional.id": sink}
-    async with CommitLog(sink, given.client, given.commits_topic) as ledger, AsyncProducer(settings) as writer:
-        await ledger.ensure()
+    async with CommitLog(sink, given.client, given.commits_topic) as commits, AsyncProducer(settings) as writer:
+        await commits.ensure()
         await writer.init_transactions()
-        found = [handle for handle in handles if handle is not None]
-        await ledger.decide(writer, SinkDecision(sink, batch, tuple(found)))
-        assert not await ledger.commit_all(found[:ended], batch)
+        prepared = [handle for handle in handles if handle is not None]
+        await commits.decide(writer, SinkDecision(sink, batch, tuple(prepared)))
+        assert not await commits.commit_all(prepared[:ended], batch)
 
 
 def _die_at(cut, after):

@@ -47,28 +47,28 @@ def reached(admin, point):
     """Whether the one sink of this broker's newest query stands at a point, or has come past it."""
     word, _, number = point.partition(" ")
     if word == "written":
-        found = admin.list_transactions(states=["Ongoing"])
+        transactions = admin.list_transactions(states=["Ongoing"])
         return f"done {int(number) - 1}" in states(admin) and any(
-            ".0.0" in listing.transactional_id for listing in found
+            ".0.0" in listing.transactional_id for listing in transactions
         )
     return point in states(admin)
 
 
 def states(admin):
-    groups = [each.group_id for each in admin.list_groups() if each.group_id.startswith("klamm-spark-")]
+    groups = [group.group_id for group in admin.list_groups() if group.group_id.startswith("klamm-spark-")]
     return {offset.metadata for group in groups for offset in admin.list_group_offsets(group).values()}
 
 
 def kill(driver):
     """The JVM and all its workers at once: they are in the driver's session."""
-    for each in processes_of(driver.pid):
+    for process in processes_of(driver.pid):
         with contextlib.suppress(ProcessLookupError):
-            os.kill(each, signal.SIGKILL)
+            os.kill(process, signal.SIGKILL)
     driver.wait(60)
 
 
 def processes_of(session):
-    found = []
+    processes = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
@@ -76,8 +76,8 @@ def processes_of(session):
             except OSError:
                 continue
             if int(fields[3]) == session:
-                found.append(int(name))
-    return found
+                processes.append(int(name))
+    return processes
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -100,5 +100,5 @@ def test_a_driver_killed_with_all_its_processes(node, tmp_path, point):
         assert driver.wait(600) == 0, (tmp_path / "driver.log").read_text()
     finally:
         kill(driver)
-    found = klamm.read_topic(sink, bootstrap=node.bootstrap, timeout_s=120)
-    assert sorted(int(row) for row in found["value"].to_pylist()) == list(range(70))
+    table = klamm.read_topic(sink, bootstrap=node.bootstrap, timeout_s=120)
+    assert sorted(int(row) for row in table["value"].to_pylist()) == list(range(70))

@@ -33,13 +33,13 @@ def start(kind, folder, *death):
 
 def numbers(kind, path):
     if kind == "delta":
-        found = deltalake.DeltaTable(path).to_pyarrow_dataset().to_table()
+        table = deltalake.DeltaTable(path).to_pyarrow_dataset().to_table()
     elif kind == "iceberg":
-        found = load_catalog("klamm", type="sql", uri=f"sqlite:///{path}/catalog.db").load_table("klamm.audit")
-        found = found.scan().to_arrow()
+        table = load_catalog("klamm", type="sql", uri=f"sqlite:///{path}/catalog.db").load_table("klamm.audit")
+        table = table.scan().to_arrow()
     else:
-        found = ds.dataset(path, format="parquet", partitioning="hive").to_table()
-    return sorted(found["n"].to_pylist())
+        table = ds.dataset(path, format="parquet", partitioning="hive").to_table()
+    return sorted(table["n"].to_pylist())
 
 
 @pytest.mark.parametrize(("kind", "point"), [(kind, point) for kind, points in POINTS.items() for point in points])
@@ -58,8 +58,8 @@ def test_a_driver_killed_with_all_its_processes(tmp_path, kind, point):
             assert driver.poll() is None, log.read_text()
             time.sleep(0.1)
         kill(driver)
-        found = numbers(kind, str(tmp_path / "lake"))
-        assert len(found) == len(set(found))
+        stored = numbers(kind, str(tmp_path / "lake"))
+        assert len(stored) == len(set(stored))
         driver = start(kind, tmp_path)
         assert driver.wait(600) == 0, log.read_text()
         assert numbers(kind, str(tmp_path / "lake")) == list(range(30))

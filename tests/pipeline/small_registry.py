@@ -18,17 +18,17 @@ class SmallRegistry:
         self.compiles = compiles
         self.schemas = {}
         self.subjects = {}
-        self.asked = Counter()
+        self.requests = Counter()
         self.fails = 0
         self.url = None
 
     def register(self, subject, text, kind="AVRO", references=(), number=None):
-        known = next((n for n, each in self.schemas.items() if each["schema"] == text), None)
+        known = next((n for n, schema in self.schemas.items() if schema["schema"] == text), None)
         number = known or number or len(self.schemas) + 1
-        found = {"schema": text, "guid": str(uuid.UUID(int=number)), "references": list(references)}
+        schema = {"schema": text, "guid": str(uuid.UUID(int=number)), "references": list(references)}
         if kind != "AVRO":
-            found["schemaType"] = kind
-        self.schemas[number] = found
+            schema["schemaType"] = kind
+        self.schemas[number] = schema
         versions = self.subjects.setdefault(subject, [])
         if number not in versions:
             versions.append(number)
@@ -51,15 +51,15 @@ class SmallRegistry:
         return None
 
     def shown(self, number, serialized):
-        found = self.schemas.get(number)
-        if found is None:
+        schema = self.schemas.get(number)
+        if schema is None:
             return None
-        found = {"id": number, **found}
-        if found.get("schemaType") == "PROTOBUF" and serialized and self.compiles:
-            found["schema"] = base64.b64encode(self.compiled(found)).decode()
-        return found
+        schema = {"id": number, **schema}
+        if schema.get("schemaType") == "PROTOBUF" and serialized and self.compiles:
+            schema["schema"] = base64.b64encode(self.compiled(schema)).decode()
+        return schema
 
-    def compiled(self, found):
+    def compiled(self, schema):
         import tempfile
         from pathlib import Path
 
@@ -68,10 +68,10 @@ class SmallRegistry:
         from grpc_tools import protoc
 
         with tempfile.TemporaryDirectory() as folder:
-            for reference in found["references"]:
+            for reference in schema["references"]:
                 number = self.subjects[reference["subject"]][reference["version"] - 1]
                 (Path(folder) / reference["name"]).write_text(self.schemas[number]["schema"])
-            (Path(folder) / "main.proto").write_text(found["schema"])
+            (Path(folder) / "main.proto").write_text(schema["schema"])
             common = Path(grpc_tools.__file__).parent / "_proto"
             assert not protoc.main(
                 ["", f"-I{folder}", f"-I{common}", f"--descriptor_set_out={folder}/out", "main.proto"]
@@ -95,15 +95,15 @@ def small_registry(**options):
 
         def reply(self, body):
             where = urlsplit(self.path)
-            registry.asked[where.path] += 1
+            registry.requests[where.path] += 1
             if registry.fails:
                 registry.fails -= 1
-                code, found = 503, {"error_code": 50301, "message": "not now"}
+                code, answer = 503, {"error_code": 50301, "message": "not now"}
             else:
-                found = registry.answer(where.path, body, parse_qs(where.query).get("format") == ["serialized"])
-                code = 200 if found is not None else 404
-                found = found if found is not None else {"error_code": 40403, "message": "Schema not found"}
-            data = json.dumps(found).encode()
+                answer = registry.answer(where.path, body, parse_qs(where.query).get("format") == ["serialized"])
+                code = 200 if answer is not None else 404
+                answer = answer if answer is not None else {"error_code": 40403, "message": "Schema not found"}
+            data = json.dumps(answer).encode()
             self.send_response(code)
             self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
             self.send_header("Content-Length", str(len(data)))

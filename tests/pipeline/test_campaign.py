@@ -1,4 +1,4 @@
-"""Exactly once, by name: between every two steps of the sink's protocol somebody is killed; nothing is lost or twice.
+"""Exactly once, by name: a process is killed between every two steps of the sink's protocol; none is lost or twice.
 
 Three batches are copied from a topic with gaps to another: aborted transactions have left them, or compaction. In the
 second one a task, the driver or the broker dies at a named point; the batch is run again, as Spark does. What a
@@ -167,10 +167,10 @@ async def copy(bootstrap, source, sink_topic, place):
 
 def _rows(bootstrap, wanted):
     client = {"bootstrap.servers": bootstrap, "isolation.level": "read_committed"}
-    found = read_range(wanted, client, headers=False, fail_on_data_loss=True)
+    batches = read_range(wanted, client, headers=False, fail_on_data_loss=True)
     return [
         pa.record_batch({"value": pa.array([b"copy of " + row for row in rows.column("value").to_pylist()])})
-        for rows in found
+        for rows in batches
     ]
 
 
@@ -269,7 +269,7 @@ def test_killed(node, point, gaps):
     else:
         otherwise(job, 1, point)
     job.run(2)
-    expected = [b"copy of " + each for each in committed(node.bootstrap, source, PARTITIONS)]
+    expected = [b"copy of " + value for value in committed(node.bootstrap, source, PARTITIONS)]
     assert len(expected) == KEPT[gaps]
     assert committed(node.bootstrap, out, PARTITIONS) == expected
     with Admin(bootstrap_servers=node.bootstrap) as admin:

@@ -14,10 +14,10 @@ def read(streaming=False, **options):
 
 
 def test_a_batch_reads_from_the_first_to_the_last_record():
-    found = read()
-    assert found.choice.topics == ("t",)
-    assert (found.start, found.end) == (ReadBound(everywhere=EARLIEST), ReadBound(everywhere=LATEST))
-    assert found.client == {"bootstrap.servers": "localhost:9092", "isolation.level": "read_committed"}
+    options = read()
+    assert options.choice.topics == ("t",)
+    assert (options.start, options.end) == (ReadBound(everywhere=EARLIEST), ReadBound(everywhere=LATEST))
+    assert options.client == {"bootstrap.servers": "localhost:9092", "isolation.level": "read_committed"}
 
 
 def test_a_stream_begins_with_what_comes():
@@ -25,36 +25,36 @@ def test_a_stream_begins_with_what_comes():
 
 
 def test_spark_hands_names_over_in_lower_case():
-    found = read_options(
+    options = read_options(
         {"kafka.bootstrap.servers": "h:1", "subscribepattern": "a.*", "failondataloss": "FALSE", "minpartitions": "4"},
         streaming=False,
     )
-    assert (found.choice.pattern, found.fail_on_data_loss, found.min_partitions) == ("a.*", False, 4)
+    assert (options.choice.pattern, options.fail_on_data_loss, options.min_partitions) == ("a.*", False, 4)
 
 
 def test_offsets_by_partition():
-    found = read(startingOffsets='{"t":{"0":23,"1":-2}}', endingOffsets='{"t":{"0":50,"1":-1}}')
-    assert found.start.by_partition == {TopicPartition("t", 0): 23, TopicPartition("t", 1): EARLIEST}
-    assert found.end.by_partition == {TopicPartition("t", 0): 50, TopicPartition("t", 1): LATEST}
+    options = read(startingOffsets='{"t":{"0":23,"1":-2}}', endingOffsets='{"t":{"0":50,"1":-1}}')
+    assert options.start.by_partition == {TopicPartition("t", 0): 23, TopicPartition("t", 1): EARLIEST}
+    assert options.end.by_partition == {TopicPartition("t", 0): 50, TopicPartition("t", 1): LATEST}
 
 
 def test_one_timestamp_wins_over_timestamps_by_partition_and_these_over_offsets():
-    found = read(
+    options = read(
         startingTimestamp="1000",
         startingOffsetsByTimestamp='{"t":{"0":5}}',
         startingOffsets="earliest",
         endingOffsetsByTimestamp='{"t":{"0":7}}',
         endingOffsets="latest",
     )
-    assert found.start == ReadBound(everywhere=1000, timed=True)
-    assert found.end == ReadBound(by_partition={TopicPartition("t", 0): 7}, timed=True)
+    assert options.start == ReadBound(everywhere=1000, timed=True)
+    assert options.end == ReadBound(by_partition={TopicPartition("t", 0): 7}, timed=True)
 
 
 def test_the_group_is_for_showing_progress_and_no_setting_of_readers():
-    found = read(**{"kafka.group.id": "watchers", "kafka.fetch.min.bytes": "10"})
-    assert found.group_id == "watchers"
-    assert "group.id" not in found.client
-    assert found.client["fetch.min.bytes"] == "10"
+    options = read(**{"kafka.group.id": "watchers", "kafka.fetch.min.bytes": "10"})
+    assert options.group_id == "watchers"
+    assert "group.id" not in options.client
+    assert options.client["fetch.min.bytes"] == "10"
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("30s", 30), ("15m", 900), ("1h", 3600), ("500ms", 0.5)])
@@ -108,11 +108,11 @@ def test_assign_is_topics_and_their_partitions(text):
 
 
 def test_writes_are_exactly_once_and_their_transactions_outlive_a_batch():
-    found = write_options({**SERVERS, "topic": "out", "checkpointLocation": "/c", "kafka.compression.type": "zstd"})
-    assert found.exactly_once
-    assert found.topic == "out"
-    assert found.client["transaction.timeout.ms"] == "900000"
-    assert found.client["compression.type"] == "zstd"
+    options = write_options({**SERVERS, "topic": "out", "checkpointLocation": "/c", "kafka.compression.type": "zstd"})
+    assert options.exactly_once
+    assert options.topic == "out"
+    assert options.client["transaction.timeout.ms"] == "900000"
+    assert options.client["compression.type"] == "zstd"
 
 
 @pytest.mark.parametrize(

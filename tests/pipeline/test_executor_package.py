@@ -15,6 +15,9 @@ from klamm.pipeline import executor_check, executor_package, sessions
 from klamm.pipeline.executor_check import PACKAGES, platform_tag
 from klamm.records import kernels_compiled
 
+ARCHIVE_BYTES_MAX = 20_000_000
+"""Every executor fetches the archive from the driver when it starts."""
+
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory):
@@ -28,7 +31,7 @@ def unpacked(tmp_path_factory):
 
 def python(folder, code, *more):
     """A Python without anything installed that looks into a folder, and into others for what they have."""
-    path = os.pathsep.join(str(each) for each in (folder, *more))
+    path = os.pathsep.join(str(path) for path in (folder, *more))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     environment |= {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
@@ -54,26 +57,26 @@ from klamm.records import BatchView, Codec, build_batch, compression, kernels_co
 from klamm.records.kernels import decode
 packed = [compression.decompress(codec, compression.compress(codec, b"word" * 9)) for codec in Codec]
 print(json.dumps({"same": packed == [b"word" * 9] * 5, "file": decode.__file__, "compiled": kernels_compiled(),
-                  "rooms": sorted({each.split(".")[1] for each in sys.modules if each.startswith("klamm.")})}))
+                  "packages": sorted({name.split(".")[1] for name in sys.modules if name.startswith("klamm.")})}))
 """
 
 
 def test_a_python_with_nothing_but_pyarrow_runs_it(unpacked, arrow):
     done = python(unpacked, WORK, arrow)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["same"]
-    assert found["file"].startswith(str(unpacked))
-    assert found["compiled"] == kernels_compiled()
-    assert not executor_package._SERVER_PACKAGES & set(found["rooms"])
+    printed = json.loads(done.stdout)
+    assert printed["same"]
+    assert printed["file"].startswith(str(unpacked))
+    assert printed["compiled"] == kernels_compiled()
+    assert not executor_package._SERVER_PACKAGES & set(printed["packages"])
 
 
-def test_rooms_that_clients_do_not_import_stay_at_home(unpacked):
-    rooms = {path.name for path in (unpacked / "klamm").iterdir() if path.is_dir()}
-    assert {"model", "records", "client", "pipeline", "carried"} <= rooms
-    assert not executor_package._SERVER_PACKAGES & rooms
+def test_packages_that_clients_do_not_import_are_left_out(unpacked):
+    packages = {path.name for path in (unpacked / "klamm").iterdir() if path.is_dir()}
+    assert {"model", "records", "client", "pipeline", "carried"} <= packages
+    assert not executor_package._SERVER_PACKAGES & packages
     assert not list(unpacked.rglob("__pycache__"))
-    assert sum(path.stat().st_size for path in unpacked.glob("*.zip")) < 20_000_000
+    assert sum(path.stat().st_size for path in unpacked.glob("*.zip")) < ARCHIVE_BYTES_MAX
 
 
 @pytest.mark.parametrize("missing", ["pyarrow", "crc32c"])
@@ -101,8 +104,8 @@ def test_kernels_that_do_not_load_here_run_as_python(unpacked, arrow, tmp_path):
     (folder / "klamm" / "records" / "kernels" / f"decode{suffix}").write_bytes(b"compiled for something else")
     done = python(folder, WORK, arrow)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert (found["same"], found["compiled"], os.path.basename(found["file"])) == (True, False, "decode.py")
+    printed = json.loads(done.stdout)
+    assert (printed["same"], printed["compiled"], os.path.basename(printed["file"])) == (True, False, "decode.py")
 
 
 def test_what_an_executor_has_itself_wins(unpacked, arrow, tmp_path):
@@ -190,7 +193,7 @@ def test_a_package_that_is_not_installed_cannot_go_along():
 
 
 @pytest.mark.parametrize(
-    ("master", "said", "environment", "expected"),
+    ("master", "setting", "environment", "expected"),
     [
         ("local[*]", None, None, sys.executable),
         ("local[*]", None, "/opt/python", "/opt/python"),
@@ -200,12 +203,12 @@ def test_a_package_that_is_not_installed_cannot_go_along():
         (None, None, None, None),
     ],
 )
-def test_which_python_executors_run(monkeypatch, master, said, environment, expected):
+def test_which_python_executors_run(monkeypatch, master, setting, environment, expected):
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     if environment:
         monkeypatch.setenv("PYSPARK_PYTHON", environment)
     before = dict(os.environ)
-    with sessions._worker_python(master, said):
+    with sessions._worker_python(master, setting):
         assert os.environ.get("PYSPARK_PYTHON") == expected
         if expected is not None and expected.startswith("python"):
             assert os.environ["PATH"].split(os.pathsep)[0] == os.path.dirname(sys.executable)

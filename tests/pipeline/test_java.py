@@ -17,7 +17,7 @@ def java(folder, words, code=0):
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("words", "expected"),
     [
         ('openjdk version "17.0.15" 2025-04-15', 17),
         ('java version "1.8.0_412"', 8),
@@ -25,8 +25,8 @@ def java(folder, words, code=0):
         ("gibberish", None),
     ],
 )
-def test_versions(words, found):
-    assert parse_version(words) == found
+def test_versions(words, expected):
+    assert parse_version(words) == expected
 
 
 def test_the_java_of_java_home_is_used(tmp_path, monkeypatch):
@@ -36,14 +36,14 @@ def test_the_java_of_java_home_is_used(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [('openjdk version "11.0.2"', 0, "is version 11"), ("broken", 1, "does not run"), ("gibberish", 0, "unknown")],
 )
-def test_an_old_or_broken_java_is_not_enough(tmp_path, monkeypatch, words, code, said):
+def test_an_old_or_broken_java_is_not_enough(tmp_path, monkeypatch, words, code, message):
     monkeypatch.setenv("JAVA_HOME", java(tmp_path, words, code))
     with pytest.raises(ConfigError, match=r"Spark needs Java 17 or newer.*install one") as refusal:
         klamm.pipeline.session("never")
-    assert said in str(refusal.value)
+    assert message in str(refusal.value)
 
 
 def test_no_java_at_all(tmp_path, monkeypatch):

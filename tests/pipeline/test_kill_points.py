@@ -30,8 +30,8 @@ def values(broker, topic):
 
 def open_transactions(broker, sink):
     with Admin(bootstrap_servers=broker.bootstrap) as admin:
-        found = admin.list_transactions(states=["Ongoing"])
-    return [listing.transactional_id for listing in found if listing.transactional_id.startswith(sink)]
+        transactions = admin.list_transactions(states=["Ongoing"])
+    return [listing.transactional_id for listing in transactions if listing.transactional_id.startswith(sink)]
 
 
 def replay(broker, topic, sink, batch=0, tasks=TASKS):
@@ -52,7 +52,7 @@ def test_a_driver_killed_at_any_request_of_its_commit(klamm_broker, after):
     for cut in range(1 + after, CUTS_MAX, STRIDE):
         sink = unique("sink")
         tasks = [[f"{cut}-{value}" for value in task] for task in TASKS]
-        handles = [asyncio.run(write(*place, WriteId(sink, 0, index), each)) for index, each in enumerate(tasks)]
+        handles = [asyncio.run(write(*place, WriteId(sink, 0, index), rows)) for index, rows in enumerate(tasks)]
         killed = dies(cut, after, commit, *place, sink, 0, handles)
         asyncio.run(run_batch(*place, sink, 0, tasks))
         expected += [value for task in tasks for value in task]
@@ -113,8 +113,8 @@ def test_a_batch_without_rows_decides_nothing(klamm_broker, sink):
 def written(broker, topic, sink, tasks=TASKS, attempt=0):
     """What tasks left open."""
     return [
-        asyncio.run(write(broker.bootstrap, topic, WriteId(sink, 0, index, attempt), each))
-        for index, each in enumerate(tasks)
+        asyncio.run(write(broker.bootstrap, topic, WriteId(sink, 0, index, attempt), rows))
+        for index, rows in enumerate(tasks)
     ]
 
 

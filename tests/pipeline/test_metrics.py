@@ -115,7 +115,7 @@ def test_scrapes_are_answered_while_it_runs():
 
 
 @pytest.mark.parametrize(
-    ("address", "found"),
+    ("address", "expected"),
     [
         ("9400", ("127.0.0.1", 9400)),
         (0, ("127.0.0.1", 0)),
@@ -123,8 +123,8 @@ def test_scrapes_are_answered_while_it_runs():
         ("[::1]:1", ("::1", 1)),
     ],
 )
-def test_addresses(address, found):
-    assert parse_address(address) == found
+def test_addresses(address, expected):
+    assert parse_address(address) == expected
 
 
 @pytest.mark.parametrize("address", ["port", "host:", "99999", ""])

@@ -78,8 +78,8 @@ def test_a_new_partition_is_read_from_its_beginning():
     ],
 )
 def test_what_is_lost_is_said(start, end, earliest, ranges, words):
-    found, lost = plan_ranges(Position(start), Position(end), earliest)
-    assert found == ranges
+    planned, lost = plan_ranges(Position(start), Position(end), earliest)
+    assert planned == ranges
     assert words in lost[0]
     assert len(lost) == 1
 
@@ -94,8 +94,8 @@ def test_a_topic_that_was_created_anew_is_read_from_its_beginning_and_said_once(
 
 
 def test_a_limit_is_shared_by_size_and_nobody_starves():
-    found = limit_end({A0: 0, A1: 0, B0: 0}, {A0: 900, A1: 99, B0: 1}, 100)
-    assert found == {A0: 90, A1: 9, B0: 1}
+    limited = limit_end({A0: 0, A1: 0, B0: 0}, {A0: 900, A1: 99, B0: 1}, 100)
+    assert limited == {A0: 90, A1: 9, B0: 1}
 
 
 @pytest.mark.parametrize("seed", range(5))

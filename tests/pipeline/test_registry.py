@@ -120,7 +120,7 @@ def test_a_schema_is_asked_for_once(registry):
     for _ in range(3):
         assert json.loads(here.schema(number).text) == ORDER
         assert here.schema(uuid.UUID(int=number)).id == number
-    assert set(registry.asked.values()) == {1}
+    assert set(registry.requests.values()) == {1}
 
 
 def test_what_is_unknown_is_asked_again_only_after_a_while(registry):
@@ -129,7 +129,7 @@ def test_what_is_unknown_is_asked_again_only_after_a_while(registry):
     for _ in range(3):
         with pytest.raises(UnknownSchema, match="has no schema 9"):
             here.schema(9)
-    assert registry.asked["/schemas/ids/9"] == 1
+    assert registry.requests["/schemas/ids/9"] == 1
     registry.register("late", '"string"', number=9)
     now[0] += 60
     assert here.schema(9).text == '"string"'
@@ -192,9 +192,9 @@ def test_avro_types(registry):
         "either": ["null", "string", "long"],
     }
     text = json.dumps(
-        {"type": "record", "name": "R", "fields": [{"name": name, "type": each} for name, each in fields.items()]}
+        {"type": "record", "name": "R", "fields": [{"name": name, "type": type_} for name, type_ in fields.items()]}
     )
-    found = codec(registry, registry.register("r", text))
+    decoder = codec(registry, registry.register("r", text))
     when = dt.datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=dt.UTC)
     value = {
         "when": when,
@@ -207,8 +207,8 @@ def test_avro_types(registry):
         "named": {"a": {"n": 1}},
         "either": 7,
     }
-    data = prefix(1) + found.encode(value)
-    shown = pa.array([read(registry, found, data)], found.arrow).to_pylist()
+    data = prefix(1) + decoder.encode(value)
+    shown = pa.array([read(registry, decoder, data)], decoder.arrow).to_pylist()
     assert shown == [{**value, "named": [("a", {"n": 1})], "either": {"member0": None, "member1": 7}}]
 
 
@@ -240,8 +240,8 @@ def test_an_avro_record_in_itself_is_refused(registry):
 
 
 def test_json_values(registry):
-    found = codec(registry, registry.register("j", json.dumps(JSON), "JSON"))
-    assert found.arrow == pa.struct(
+    decoder = codec(registry, registry.register("j", json.dumps(JSON), "JSON"))
+    assert decoder.arrow == pa.struct(
         [
             ("id", pa.int64()),
             ("drink", pa.string()),
@@ -250,33 +250,33 @@ def test_json_values(registry):
         ]
     )
     data = b'\0\0\0\0\1{"id": 4, "drink": null, "tags": [{"name": "x"}], "more": {"a": [1]}, "unknown": 1}'
-    assert read(registry, found, data) == {"id": 4, "drink": None, "tags": [{"name": "x"}], "more": '{"a":[1]}'}
-    assert found.encode({"id": 4, "drink": None, "tags": None}) == b'{"id":4,"drink":null}'
+    assert read(registry, decoder, data) == {"id": 4, "drink": None, "tags": [{"name": "x"}], "more": '{"a":[1]}'}
+    assert decoder.encode({"id": 4, "drink": None, "tags": None}) == b'{"id":4,"drink":null}'
 
 
 @pytest.mark.parametrize("payload", [b"{", b'{"id": "4", "drink": "x"}', b'{"id": 4}', b"\xff"])
 def test_json_that_is_not_what_its_schema_says(registry, payload):
-    found = codec(registry, registry.register("j", json.dumps(JSON), "JSON"))
+    decoder = codec(registry, registry.register("j", json.dumps(JSON), "JSON"))
     with pytest.raises(BadRecord):
-        read(registry, found, prefix(1) + payload)
+        read(registry, decoder, prefix(1) + payload)
 
 
 def test_json_that_is_refused_when_written(registry):
-    found = codec(registry, registry.register("j", json.dumps(JSON), "JSON"))
+    decoder = codec(registry, registry.register("j", json.dumps(JSON), "JSON"))
     with pytest.raises(BadRecord, match="does not fit"):
-        found.encode({"id": "four", "drink": "x"})
+        decoder.encode({"id": "four", "drink": "x"})
 
 
 def test_json_references(registry):
     registry.register("tag", json.dumps({"type": "object", "properties": {"n": {"type": "integer"}}}), "JSON")
     text = json.dumps({"type": "object", "properties": {"tag": {"$ref": "tag.json"}}})
-    found = codec(
+    decoder = codec(
         registry, registry.register("j", text, "JSON", [{"name": "tag.json", "subject": "tag", "version": 1}])
     )
-    assert found.arrow == pa.struct([("tag", pa.struct([("n", pa.int64())]))])
-    assert read(registry, found, prefix(2) + b'{"tag": {"n": 1}}') == {"tag": {"n": 1}}
+    assert decoder.arrow == pa.struct([("tag", pa.struct([("n", pa.int64())]))])
+    assert read(registry, decoder, prefix(2) + b'{"tag": {"n": 1}}') == {"tag": {"n": 1}}
     with pytest.raises(BadRecord):
-        read(registry, found, prefix(2) + b'{"tag": {"n": "one"}}')
+        read(registry, decoder, prefix(2) + b'{"tag": {"n": "one"}}')
 
 
 # Protobuf
@@ -308,8 +308,8 @@ def test_protobuf_values(compiles):
 def test_protobuf_by_hand(registry):
     order = codec(registry, registry.register("p", PROTO, "PROTOBUF"), "shop.Order")
     data = b"\0\0\0\0\1" + b"\2\2" + b"\x08\x03" + b"\x12\x03tea"
-    found = read(registry, order, data)
-    assert (found["id"], found["drink"], found["at"]) == (3, "tea", None)
+    decoded = read(registry, order, data)
+    assert (decoded["id"], decoded["drink"], decoded["at"]) == (3, "tea", None)
     inner = codec(registry, 1, "Other.Inner")
     assert inner.path == b"\4\0\0"
     assert read(registry, inner, b"\0\0\0\0\1" + b"\4\0\0" + b"\x08\x05") == {"n": 5}
@@ -361,7 +361,7 @@ def test_a_schema_that_is_none(kind, text, capfd):
 
 
 def test_a_value_too_large_for_its_column_is_a_broken_record():
-    found = _column([{"id": 1}, {"id": 2**70}], [None, None], pa.struct([("id", pa.int64())]), True).to_pylist()
-    assert found[0] == {"record": {"id": 1}, "error": None}
-    assert found[1]["record"] is None
-    assert "does not fit its column" in found[1]["error"]
+    column = _column([{"id": 1}, {"id": 2**70}], [None, None], pa.struct([("id", pa.int64())]), True).to_pylist()
+    assert column[0] == {"record": {"id": 1}, "error": None}
+    assert column[1]["record"] is None
+    assert "does not fit its column" in column[1]["error"]

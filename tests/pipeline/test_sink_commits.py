@@ -41,7 +41,7 @@ def test_states_as_groups_keep_them():
 
 
 @pytest.mark.parametrize(
-    ("state", "found"),
+    ("state", "expected"),
     [
         (SinkState(), CommitStep.BEGIN),
         (SinkState(6, done=True), CommitStep.BEGIN),
@@ -51,20 +51,22 @@ def test_states_as_groups_keep_them():
         (SinkState(9, done=False), CommitStep.SKIP),
     ],
 )
-def test_where_batch_seven_stands(state, found):
-    assert next_step(state, 7) is found
+def test_where_batch_seven_stands(state, expected):
+    assert next_step(state, 7) is expected
 
 
 def test_a_replay_that_lost_nothing_needs_none_of_what_was_rewritten():
-    found = resume_batch(SinkDecision("s", 7, (handle(0), handle(1))), [], [handle(0, epoch=4)])
-    assert found.decision is None
-    assert found.unused == (handle(0, epoch=4),)
+    resumption = resume_batch(SinkDecision("s", 7, (handle(0), handle(1))), [], [handle(0, epoch=4)])
+    assert resumption.decision is None
+    assert resumption.unused == (handle(0, epoch=4),)
 
 
 def test_a_lost_transaction_is_replaced_by_the_same_rows():
-    found = resume_batch(SinkDecision("s", 7, (handle(0), handle(1))), [1], [handle(0, epoch=4), handle(1, epoch=4)])
-    assert found.decision == SinkDecision("s", 7, (handle(1, epoch=4),))
-    assert found.unused == (handle(0, epoch=4),)
+    resumption = resume_batch(
+        SinkDecision("s", 7, (handle(0), handle(1))), [1], [handle(0, epoch=4), handle(1, epoch=4)]
+    )
+    assert resumption.decision == SinkDecision("s", 7, (handle(1, epoch=4),))
+    assert resumption.unused == (handle(0, epoch=4),)
 
 
 @pytest.mark.parametrize("again", [[], [handle(1, rows=9)], [handle(1, size=99)], [handle(0)]])

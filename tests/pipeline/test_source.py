@@ -44,15 +44,15 @@ def fill(broker, topic, values, **options):
 def rows(reader, pieces=None):
     """What all tasks read, as rows; each task has a copy of the reader."""
     copy = pickle.loads(pickle.dumps(reader))
-    found = []
+    batches = []
     for piece in reader.partitions() if pieces is None else pieces:
         for part in copy.read(pickle.loads(pickle.dumps(piece))):
-            found += part.to_pylist()
-    return found
+            batches += part.to_pylist()
+    return batches
 
 
-def texts(found):
-    return [row["value"].decode() for row in found]
+def texts(rows):
+    return [row["value"].decode() for row in rows]
 
 
 def ranges(pieces):
@@ -159,9 +159,9 @@ def test_what_was_deleted_meanwhile_is_a_loss_or_a_gap(klamm_broker, klamm_admin
     with pytest.raises(DataLoss, match="failOnDataLoss=false"):
         rows(strict, planned)
     assert texts(rows(lenient, planned)) == ["6", "7", "8", "9"]
-    asked = json.dumps({topic: {"0": 3}})
+    offsets = json.dumps({topic: {"0": 3}})
     with pytest.raises(DataLoss, match="log start offset is 6"):
-        batch(subscribe=topic, startingOffsets=asked).partitions()
+        batch(subscribe=topic, startingOffsets=offsets).partitions()
 
 
 def test_a_topic_created_anew_under_a_running_task(klamm_broker, klamm_admin, batch):
@@ -312,7 +312,7 @@ def test_progress_that_cannot_be_shown_stops_nothing(klamm_broker, klamm_name, s
 
 
 def test_ranges_that_lie_in_a_gap_are_empty(klamm_broker, batch, stream):
-    """Offsets that nobody has, as compaction and aborted transactions leave them."""
+    """Offsets without records, as compaction and aborted transactions leave them."""
     topic = klamm_broker.topic("gaps")
     with klamm_broker.producer(transactional_id=topic) as producer:
         producer.init_transactions()

@@ -47,7 +47,7 @@ def typed(tmp_path, klamm_broker):
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (("check", "p.sql", "--topics"), 0, "fine"),
         (("plan", "p.sql"), 0, "t  table"),
@@ -58,11 +58,11 @@ def typed(tmp_path, klamm_broker):
         (("compact", "p.sql"), 0, "Nothing to change."),
     ],
 )
-def test_what_needs_no_spark(typed, klamm_broker, words, code, said):
+def test_what_needs_no_spark(typed, klamm_broker, words, code, message):
     cluster = ("-b", klamm_broker.bootstrap) if words[0] in ("check", "dlq") else ()
     done = typed(*words, *cluster)
     assert done.returncode == code, done.stderr
-    assert said in done.stdout + done.stderr
+    assert message in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
 
 

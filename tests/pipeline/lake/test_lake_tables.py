@@ -57,8 +57,8 @@ def test_rows_are_split_where_a_value_changes():
             "n": pa.array(range(6)),
         }
     )
-    found = [(dict(key), part.column("n").to_pylist()) for key, part in split_by_partition(rows, ["day", "flag"])]
-    assert found == [
+    parts = [(dict(key), part.column("n").to_pylist()) for key, part in split_by_partition(rows, ["day", "flag"])]
+    assert parts == [
         ({"day": "a", "flag": "true"}, [0]),
         ({"day": "a", "flag": "false"}, [1]),
         ({"day": None, "flag": "false"}, [2, 3]),

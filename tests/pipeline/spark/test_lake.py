@@ -1,4 +1,4 @@
-"""Tables of a lake, read by somebody else: rows are there once, whichever step of a batch the driver dies at."""
+"""Tables of a lake, read by other libraries: rows are there once, whichever step of a batch the driver dies at."""
 
 import datetime as dt
 import os
@@ -25,6 +25,8 @@ SCHEMA = "n bigint, day date, kind string, price decimal(8,2), at timestamp"
 APP = "klamm-pipeline-x.audit.0"
 KINDS = ["a b " * 10, "ü/%", None]
 DAYS = [dt.date(2026, 1, 1), dt.date(2026, 1, 2), None]
+TARGET_BYTES = 1 << 20
+"""Larger than all files of a test together: everything of a partition is merged into one."""
 
 
 class Killed(BaseException):
@@ -47,19 +49,19 @@ def frame(spark, numbers):
 def read(table):
     """By pyarrow, deltalake and pyiceberg, none of which knows of us."""
     if table.format == "delta":
-        found = deltalake.DeltaTable(table.path).to_pyarrow_dataset().to_table()
+        rows = deltalake.DeltaTable(table.path).to_pyarrow_dataset().to_table()
     elif table.format == "iceberg":
         catalog = load_catalog("klamm", type="sql", uri=f"sqlite:///{table.path}/catalog.db")
-        found = catalog.load_table(table.identifier).scan().to_arrow()
+        rows = catalog.load_table(table.identifier).scan().to_arrow()
     elif not any(names for _, _, names in os.walk(table.path)):
         return []
     else:
-        found = ds.dataset(table.path, format=table.format, partitioning="hive").to_table()
-    return found.to_pylist()
+        rows = ds.dataset(table.path, format=table.format, partitioning="hive").to_table()
+    return rows.to_pylist()
 
 
 def numbers(table):
-    return sorted(each["n"] for each in read(table))
+    return sorted(row["n"] for row in read(table))
 
 
 def dies(patch, owner, name, after):
@@ -85,8 +87,8 @@ def test_rows_are_there_once_wherever_the_driver_dies(spark, tmp_path, kind):
             with pytest.raises(Killed):
                 open_sink(where).write(frame(spark, rows), APP, batch)
         if batch:
-            found = numbers(where)
-            assert len(found) == len(set(found)), point
+            stored = numbers(where)
+            assert len(stored) == len(set(stored)), point
         open_sink(where).write(frame(spark, reversed(rows)), APP, batch)
         expected += rows
         assert numbers(where) == expected, point
@@ -94,10 +96,10 @@ def test_rows_are_there_once_wherever_the_driver_dies(spark, tmp_path, kind):
     for lost in range(len(POINTS[kind])):
         assert open_sink(where).write(frame(spark, [999]), APP, lost) is False
     assert numbers(where) == expected
-    # The name of a folder is no date until somebody says so.
-    assert {each["n"]: (str(each["day"]), each["kind"], each["price"], each["at"]) for each in read(where)} == {
-        each: (str(day), kind, price, at) for each, day, kind, price, at in map(row, expected)
-    }
+    # The name of a folder is text until a reader casts it.
+    assert {
+        stored["n"]: (str(stored["day"]), stored["kind"], stored["price"], stored["at"]) for stored in read(where)
+    } == {n: (str(day), kind, price, at) for n, day, kind, price, at in map(row, expected)}
     assert open_sink(where).write(frame(spark, [70]), "another", 0) is True
     assert numbers(where) == [*expected, 70]
 
@@ -106,14 +108,15 @@ def test_rows_are_there_once_wherever_the_driver_dies(spark, tmp_path, kind):
 def test_compaction_and_replacing_partitions(spark, tmp_path, kind):
     where = table(tmp_path, kind)
     sink = open_sink(where)
-    for batch in range(4):
-        sink.write(frame(spark, range(batch * 3, batch * 3 + 3)), APP, batch)
-    merges = sink.plan_merges(1 << 20)
-    assert [(merge.files, merge.into) for merge in merges] == [(4, 1)] * 3
-    assert sink.compact(1 << 20, lambda _: None) == 12
-    assert sink.plan_merges(1 << 20) == []
-    assert numbers(where) == list(range(12))
-    assert sink.write(frame(spark, [99]), APP, 3) is False
+    batches, partitions = 4, len(DAYS)  # a batch has a row, and so a file, in every partition
+    for batch in range(batches):
+        sink.write(frame(spark, range(batch * partitions, (batch + 1) * partitions)), APP, batch)
+    merges = sink.plan_merges(TARGET_BYTES)
+    assert [(merge.files, merge.into) for merge in merges] == [(batches, 1)] * partitions
+    assert sink.compact(TARGET_BYTES, lambda _: None) == batches * partitions
+    assert sink.plan_merges(TARGET_BYTES) == []
+    assert numbers(where) == list(range(batches * partitions))
+    assert sink.write(frame(spark, [99]), APP, batches - 1) is False
     # 0, 3, 6 and 9 are of one partition, 2, 5, 8 and 11 of the one of nulls.
     assert sink.write(frame(spark, [30, 32]), "backfill", 0, replace=True) is True
     assert numbers(where) == [1, 4, 7, 10, 30, 32]
@@ -127,7 +130,7 @@ def test_columns_may_come_and_may_not_change(spark, tmp_path, kind):
     sink = open_sink(where)
     sink.write(spark.createDataFrame([(1,)], "n bigint"), APP, 0)
     sink.write(spark.createDataFrame([(2, "x")], "n bigint, word string"), APP, 1)
-    assert sorted((each["n"], each["word"]) for each in read(where)) == [(1, None), (2, "x")]
+    assert sorted((row["n"], row["word"]) for row in read(where)) == [(1, None), (2, "x")]
     with pytest.raises(ConfigError, match="partitioned by"):
         open_sink(table(tmp_path, kind)).write(frame(spark, [1]), APP, 2)
     with pytest.raises(ConfigError, match="word"):
@@ -143,7 +146,7 @@ def test_other_files_are_written_once_too(spark, tmp_path):
         rows = spark.read.schema("n bigint").format(kind).load(where.path)
         assert sorted(value.n for value in rows.collect()) == [0, 1]
     with pytest.raises(ConfigError, match="compaction is for"):
-        open_sink(where).plan_merges(1 << 20)
+        open_sink(where).plan_merges(TARGET_BYTES)
     os.makedirs(tmp_path / "old" / "_spark_metadata")
     with pytest.raises(ConfigError, match="Spark's file sink"):
         open_sink(LakeTable("audit", "parquet", str(tmp_path / "old")))
@@ -159,7 +162,7 @@ def test_a_query_of_ones_own(spark, tmp_path, kind):
     for batch in (0, 0, 1):
         lake_sink(kind, where.path, app="own", table="own")(rows, batch)
     zero = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    assert sorted((each["n"], each["at"] - zero) for each in read(where)) == sorted(
+    assert sorted((row["n"], row["at"] - zero) for row in read(where)) == sorted(
         (number, dt.timedelta(milliseconds=number)) for number in [0, 1, 2] * 2
     )
 

@@ -12,9 +12,9 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_the_example(spark, patiently, klamm_own_broker, tmp_path):
-    found = importlib.util.spec_from_file_location("suspicious", ROOT / "examples" / "pipeline" / "suspicious.py")
-    example = importlib.util.module_from_spec(found)
-    found.loader.exec_module(example)
+    spec = importlib.util.spec_from_file_location("suspicious", ROOT / "examples" / "pipeline" / "suspicious.py")
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
     expected = example.pay(klamm_own_broker.bootstrap, 300)
     patiently(lambda: example.watch(spark, klamm_own_broker.bootstrap, str(tmp_path / "c")).awaitTermination())
     if expected:

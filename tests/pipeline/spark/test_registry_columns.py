@@ -48,16 +48,26 @@ def test_there_and_back_in_both_framings(spark, registry):
             from_registry(f"{kind}_framed", registry.url, **same),
             from_registry(f"{kind}_bare", registry.url, **same, headers=f"{kind}_headers"),
         ]
-    found = rows.select(*made).select(*read).collect()
-    assert [[each and tuple(each) for each in row] for row in found] == [[(1, "tea")] * 6, [(2, None)] * 6, [None] * 6]
+    decoded = rows.select(*made).select(*read).collect()
+    assert [[column and tuple(column) for column in row] for row in decoded] == [
+        [(1, "tea")] * 6,
+        [(2, None)] * 6,
+        [None] * 6,
+    ]
 
 
 def test_broken_records_go_to_a_topic_of_their_own(spark, klamm_broker, servers, registry):
     number = registry.register("broken-value", AVRO)
     source, sink, dead = (klamm_broker.topic(name) for name in ("in", "out", "dead"))
     with klamm_broker.producer() as producer:
-        for each in (prefix(number) + b"\x06\2\6tea", prefix(777) + b"x", b"garbage", None, prefix(number) + b"\x08\0"):
-            producer.send(source, each, key=b"k", headers=[("h", b"1")]).result(30)
+        for value in (
+            prefix(number) + b"\x06\2\6tea",
+            prefix(777) + b"x",
+            b"garbage",
+            None,
+            prefix(number) + b"\x08\0",
+        ):
+            producer.send(source, value, key=b"k", headers=[("h", b"1")]).result(30)
     rows = spark.read.format("klamm").options(**servers, subscribe=source, includeHeaders="true").load()
     read = rows.withColumn(
         "order", from_registry("value", registry.url, subject="broken-value", headers="headers", bad="dead_letter")
@@ -71,14 +81,20 @@ def test_broken_records_go_to_a_topic_of_their_own(spark, klamm_broker, servers,
     values = [row and json.loads(row) for row in table["value"].to_pylist()]
     assert values == [{"id": 3, "drink": "tea"}, None, {"id": 4}]
     letters = klamm.read_topic(dead, bootstrap=klamm_broker.bootstrap, timeout_s=60).to_pylist()
-    assert [each["value"] for each in letters] == [prefix(777) + b"x", b"garbage"]
-    told = [{header["key"]: header["value"] for header in letter["headers"]} for letter in letters]
-    assert [(each["h"], each["dead_letter.topic"].decode(), each["dead_letter.offset"]) for each in told] == [
+    assert [letter["value"] for letter in letters] == [prefix(777) + b"x", b"garbage"]
+    letter_headers = [{header["key"]: header["value"] for header in letter["headers"]} for letter in letters]
+    assert [
+        (headers["h"], headers["dead_letter.topic"].decode(), headers["dead_letter.offset"])
+        for headers in letter_headers
+    ] == [
         (b"1", source, b"1"),
         (b"1", source, b"2"),
     ]
-    assert all(each["dead_letter.stream"] == b"order" and int(each["dead_letter.timestamp"]) > 0 for each in told)
-    assert [each["dead_letter.error"].decode() for each in told] == [
+    assert all(
+        headers["dead_letter.stream"] == b"order" and int(headers["dead_letter.timestamp"]) > 0
+        for headers in letter_headers
+    )
+    assert [headers["dead_letter.error"].decode() for headers in letter_headers] == [
         "the registry has no schema 777",
         "the first byte is 103, not 0: no schema is named",
     ]
@@ -94,9 +110,9 @@ def test_a_broken_record_ends_a_query_that_asks_for_it(spark, registry):
 def test_mistakes_are_told_before_the_query_runs(spark, registry):
     for work, words in (
         (lambda: from_registry("value", registry.url), "either a subject or a schema_id"),
-        (lambda: from_registry("value", registry.url, subject="nobody"), "has no subject nobody"),
+        (lambda: from_registry("value", registry.url, subject="absent"), "has no subject absent"),
         (lambda: from_registry("value", registry.url, subject="x", bad="ignore"), "bad=ignore"),
-        (lambda: to_registry("value", registry.url, subject="nobody"), "has no subject nobody"),
+        (lambda: to_registry("value", registry.url, subject="absent"), "has no subject absent"),
     ):
         with pytest.raises(ConfigError, match=words):
             work()

@@ -51,13 +51,13 @@ def test_a_batch_read_has_the_connectors_schema_and_rows(spark, klamm_broker, se
         "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int,"
         "headers:array<struct<key:string,value:binary>>>"
     )
-    found = rows.selectExpr("*", "unix_millis(timestamp) as ms").orderBy("partition").collect()
-    assert [(row.key, row.value, row.topic, row.partition, row.offset, row.ms) for row in found] == [
+    records = rows.selectExpr("*", "unix_millis(timestamp) as ms").orderBy("partition").collect()
+    assert [(row.key, row.value, row.topic, row.partition, row.offset, row.ms) for row in records] == [
         (None, None, topic, 0, 0, 1_700_000_000_000),
         (b"k", b"v", topic, 1, 0, 1_700_000_000_123),
     ]
-    assert not found[0].headers
-    assert [(header.key, header.value) for header in found[1].headers] == [("h", b"1"), ("n", None)]
+    assert not records[0].headers
+    assert [(header.key, header.value) for header in records[1].headers] == [("h", b"1"), ("n", None)]
 
 
 def test_a_batch_write_follows_its_columns(spark, klamm_broker, servers):

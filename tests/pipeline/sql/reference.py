@@ -1,7 +1,7 @@
-"""What a pipeline shall make of its inputs, told in plain Python over the whole history: no Spark, no Klamm.
+"""What a pipeline shall make of its inputs, computed in plain Python over the whole history: no Spark, no Klamm.
 
 A history is a list of steps: the rows that came between two runs of the queries. Rows are dicts; times are milliseconds
-under `at`. What is told here of late rows is the contract of docs/guides/pipelines.md:
+under `at`. The rule for late rows is the contract of docs/guides/pipelines.md:
 
 - A query knows one watermark: the newest time of each stream less its delay, and of several streams the smallest. A run
   looks at the rows of that run alone, so a stream of which nothing came holds the others; a watermark never goes back.
@@ -22,7 +22,10 @@ class Watermark:
     def run(self, *streams):
         """Look at the rows of a run, stream by stream."""
         times = [[row["at"] for row in rows if row["at"] is not None] for rows in streams]
-        newest = [max(each) - delay if each else 0 for each, delay in zip(times, self._delays, strict=True)]
+        newest = [
+            max(stream_times) - delay if stream_times else 0
+            for stream_times, delay in zip(times, self._delays, strict=True)
+        ]
         self.now = max(self.now, min(newest))
 
 
@@ -35,13 +38,13 @@ def flat(history):
 
 def table(changes, key):
     """The newest row of each key; a change that has nothing but its key is a deletion."""
-    found = {}
+    newest = {}
     for row in changes:
         if set(row) == {key}:
-            found.pop(row[key], None)
+            newest.pop(row[key], None)
         else:
-            found[row[key]] = row
-    return found
+            newest[row[key]] = row
+    return newest
 
 
 def tables(history, key):
@@ -51,28 +54,28 @@ def tables(history, key):
 
 def differences(states):
     """The records that take a table from state to state: its values, and None where a key went."""
-    found, before = [], {}
+    changes, before = [], {}
     for now in states:
-        found += [(key, now.get(key)) for key in {**before, **now} if before.get(key) != now.get(key)]
+        changes += [(key, now.get(key)) for key in {**before, **now} if before.get(key) != now.get(key)]
         before = now
-    return found
+    return changes
 
 
 def aggregated(history, group, make):
-    """What an aggregation says in each step: a value for every group that got rows, made of all rows it ever got."""
-    groups, said = defaultdict(list), []
+    """The output of an aggregation in each step: a value for every group that got rows, made of all its rows."""
+    groups, outputs = defaultdict(list), []
     for rows in history:
         for row in rows:
             groups[group(row)].append(row)
-        said.append({key: make(groups[key]) for key in {group(row) for row in rows}})
-    return said
+        outputs.append({key: make(groups[key]) for key in {group(row) for row in rows}})
+    return outputs
 
 
-def upserted(said):
-    """A table after each step, by what was said in it; None deletes."""
+def upserted(outputs):
+    """A table after each step, by the outputs of the steps; None deletes."""
     states, now = [], {}
-    for each in said:
-        now = {key: value for key, value in {**now, **each}.items() if value is not None}
+    for output in outputs:
+        now = {key: value for key, value in {**now, **output}.items() if value is not None}
         states.append(now)
     return states
 
@@ -82,7 +85,7 @@ def upserted(said):
 
 def windows(history, size, slide, delay, group):
     """Rows by group and start of their window; and the watermark at the end, by which a window has ended or not."""
-    mark, found = Watermark(delay), defaultdict(list)
+    mark, rows_by_window = Watermark(delay), defaultdict(list)
     for rows in history:
         for row in rows:
             if row["at"] is None:
@@ -90,14 +93,14 @@ def windows(history, size, slide, delay, group):
             newest = row["at"] - row["at"] % slide
             for start in range(newest, row["at"] - size, -slide):
                 if start + size > mark.now:
-                    found[group(row), start].append(row)
+                    rows_by_window[group(row), start].append(row)
         mark.run(rows)
-    return found, mark.now
+    return rows_by_window, mark.now
 
 
-def ended(found, size):
+def ended(grouped, size):
     """Those of `windows` that have ended."""
-    groups, now = found
+    groups, now = grouped
     return {(group, start): rows for (group, start), rows in groups.items() if start + size <= now}
 
 
@@ -112,14 +115,14 @@ def sessions(history, gap, delay, group):
         ]
         mark.run(rows)
         merged = []
-        for key, start, end, inside in sorted(waiting, key=lambda each: (repr(each[0]), each[1])):
+        for key, start, end, inside in sorted(waiting, key=lambda session: (repr(session[0]), session[1])):
             if merged and merged[-1][0] == key and start <= merged[-1][2]:
                 _, first, last, before = merged.pop()
                 merged.append((key, first, max(last, end), before + inside))
             else:
                 merged.append((key, start, end, inside))
-        done += [each for each in merged if each[2] <= mark.now]
-        waiting = [each for each in merged if each[2] > mark.now]
+        done += [session for session in merged if session[2] <= mark.now]
+        waiting = [session for session in merged if session[2] > mark.now]
     return done
 
 
@@ -163,12 +166,12 @@ def once(history, key):
 
 def once_within(history, key, delay):
     """The first row of each key, which is remembered until the watermark has passed its time and the delay."""
-    mark, until, found = Watermark(delay), {}, []
+    mark, until, first_rows = Watermark(delay), {}, []
     for rows in history:
         for row in rows:
             if row["at"] > mark.now and row[key] not in until:
                 until[row[key]] = row["at"] + delay
-                found.append(row)
+                first_rows.append(row)
         mark.run(rows)
-        until = {each: end for each, end in until.items() if end > mark.now}
-    return found
+        until = {key: end for key, end in until.items() if end > mark.now}
+    return first_rows

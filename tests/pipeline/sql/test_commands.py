@@ -47,8 +47,8 @@ def test_check_says_where(typed, tmp_path):
     assert "p.sql:3:36: there is no stream or table ss; did you mean s?" in done.output
     done = typed("check", "p.sql", "-o", "json")
     assert done.exit_code == 1
-    (found,) = json.loads(done.output)
-    assert (found["line"], found["column"], found["level"]) == (3, 36, "error")
+    (problem,) = json.loads(done.output)
+    assert (problem["line"], problem["column"], problem["level"]) == (3, 36, "error")
 
 
 def test_check_takes_settings(typed):
@@ -81,12 +81,12 @@ def test_ls_show_and_stop(typed, tmp_path):
     assert typed("ls").output == "no pipeline ran in .klamm/pipelines\n"
     home = Home(str(tmp_path / ".klamm" / "pipelines" / "p"))
     home.keep(renew_identity(compile_text(TEXT, "p.sql"), home))
-    told = {"batch": 3, "rows": 7, "rows_per_s": 3.5, "lag_records": 4, "failures": 1, "error": "away"}
-    home.write_status({"state": "stopped", "pid": 7, "queries": {"t": told}, "error": None})
+    status = {"batch": 3, "rows": 7, "rows_per_s": 3.5, "lag_records": 4, "failures": 1, "error": "away"}
+    home.write_status({"state": "stopped", "pid": 7, "queries": {"t": status}, "error": None})
     (row,) = json.loads(typed("ls", "-o", "json").output)
     assert (row["pipeline"], row["state"], row["queries"], row["lag_records"]) == ("p", "stopped", 1, 4)
-    found = json.loads(typed("show", "p", "-o", "json").output)
-    assert found["queries"]["t"] == told
+    shown = json.loads(typed("show", "p", "-o", "json").output)
+    assert shown["queries"]["t"] == status
     table = typed("show", "p", "-o", "table").output
     assert "p: stopped, process 7" in table
     assert "t: away" in table
@@ -108,7 +108,7 @@ def test_a_letter_is_read_from_its_headers():
         }.items()
     ]
     record = Record("in.dead_letters", 0, 3, 9, b"k", b"{", headers)
-    found = parse_dead_letter(record)
-    assert (found.stream, found.topic, found.partition, found.offset, found.error) == ("s", "in", 1, 17, "no JSON")
-    assert (found.key, found.value, found.headers) == (b"k", b"{", (("own", b"1"),))
+    letter = parse_dead_letter(record)
+    assert (letter.stream, letter.topic, letter.partition, letter.offset, letter.error) == ("s", "in", 1, 17, "no JSON")
+    assert (letter.key, letter.value, letter.headers) == (b"k", b"{", (("own", b"1"),))
     assert parse_dead_letter(record._replace(headers=[("own", b"1")])) is None

@@ -107,18 +107,18 @@ def subscribed(bootstrap, topics, wanted):
             "isolation.level": "read_committed",
         }
     )
-    found = []
+    records = []
     try:
         consumer.subscribe(topics)
-        while len(found) < wanted:
+        while len(records) < wanted:
             message = consumer.poll(60)
-            assert message is not None, f"{len(found)} of {wanted} records came"
+            assert message is not None, f"{len(records)} of {wanted} records came"
             assert message.error() is None, message.error()
-            found.append((message.key(), json.loads(message.value())))
+            records.append((message.key(), json.loads(message.value())))
         consumer.commit(asynchronous=False)
     finally:
         consumer.close()
-    return found
+    return records
 
 
 def test_another_client_subscribes_to_a_result(spark, patiently, klamm_own_broker, tmp_path):
@@ -133,5 +133,5 @@ def test_another_client_subscribes_to_a_result(spark, patiently, klamm_own_broke
         producer.produce("lines", line)
         assert not producer.flush(60)
         patiently(run_pipeline, pipeline, once=True, spark=spark)
-        found = subscribed(klamm_own_broker.bootstrap, ["counts"], len(counts))
-        assert sorted(found) == sorted((word.encode(), {"word": word, "n": n}) for word, n in counts.items())
+        records = subscribed(klamm_own_broker.bootstrap, ["counts"], len(counts))
+        assert sorted(records) == sorted((word.encode(), {"word": word, "n": n}) for word, n in counts.items())

@@ -1,4 +1,4 @@
-"""Statements together: who feeds whom, which rules they break, and how that is said."""
+"""Statements together: which reads which, the rules they break, and the messages."""
 
 import pytest
 
@@ -26,21 +26,21 @@ def refusals(text, **overrides):
 
 
 def test_statements_come_after_what_they_read_wherever_they_are_written():
-    found = compile_text(BANK)
-    order = [each.name for each in found.nodes]
-    for node in found.nodes:
-        assert all(order.index(each) < order.index(node.name) for each in node.inputs)
-    assert [query.name for query in found.queries] == ["balances", "suspicious", "owners", "audit"]
-    assert found.outputs == ("balances", "suspicious", "owners")
-    assert found.dead_letters == {
+    pipeline = compile_text(BANK)
+    order = [node.name for node in pipeline.nodes]
+    for node in pipeline.nodes:
+        assert all(order.index(name) < order.index(node.name) for name in node.inputs)
+    assert [query.name for query in pipeline.queries] == ["balances", "suspicious", "owners", "audit"]
+    assert pipeline.outputs == ("balances", "suspicious", "owners")
+    assert pipeline.dead_letters == {
         "payments": "payments.dead_letters",
         "customers": "crm.customers.dead_letters",
     }
 
 
 def test_what_kind_of_work_each_is():
-    found = compile_text(BANK)
-    balances, suspicious, owners = (found.node(name) for name in ("balances", "SUSPICIOUS", "owners"))
+    pipeline = compile_text(BANK)
+    balances, suspicious, owners = (pipeline.node(name) for name in ("balances", "SUSPICIOUS", "owners"))
     assert (balances.key, balances.stateful, balances.final, balances.recomputed) == (("account",), True, False, False)
     assert (suspicious.streams, suspicious.tables, suspicious.stateful) == (("payments",), ("customers",), False)
     assert (owners.recomputed, owners.stateful, owners.key) == (True, False, ("owner",))
@@ -127,10 +127,10 @@ def test_refusals(text, words):
 
 
 def test_all_that_is_wrong_is_said_at_once_in_order_with_the_lines():
-    told = refusals(
+    shown = refusals(
         "CREATE STREAM s (a INTT);\n\tCREATE STREAM t (b INT) WITH (topik = 'x');\nCREATE VIEW v AS SELECT * FROM s;"
     )
-    assert told.splitlines() == [
+    assert shown.splitlines() == [
         "bank.sql:1:20: INTT is no type; did you mean INT?",
         "  CREATE STREAM s (a INTT);",
         "                     ^",
@@ -141,11 +141,11 @@ def test_all_that_is_wrong_is_said_at_once_in_order_with_the_lines():
 
 
 def test_a_topic_that_is_read_past_its_statement_is_warned_of():
-    found = compile_text(
+    pipeline = compile_text(
         STREAM + "CREATE STREAM o AS SELECT * FROM s; CREATE STREAM again (id STRING) WITH (topic = 'o');"
     )
-    (warning,) = found.warnings
-    assert "read it by that name" in found.source.show(warning)
+    (warning,) = pipeline.warnings
+    assert "read it by that name" in pipeline.source.show(warning)
 
 
 def test_emit():

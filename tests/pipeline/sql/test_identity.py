@@ -24,12 +24,12 @@ CREATE TABLE rich WITH (key = 'account') AS SELECT account FROM balances WHERE b
 def verdicts(before, after):
     stored = QueryIdentity("id", "bank", {}, {}).renew(compile_text(before))
     stored = QueryIdentity.decode(stored.encode(), "here")
-    return {each.name: (each.verdict, each.reason) for each in compare(stored, compile_text(after))}
+    return {change.name: (change.verdict, change.reason) for change in compare(stored, compile_text(after))}
 
 
 def change(old, new):
     assert old in TEXT
-    return {name: found for name, found in verdicts(TEXT, TEXT.replace(old, new)).items() if found[0] != "same"}
+    return {name: verdict for name, verdict in verdicts(TEXT, TEXT.replace(old, new)).items() if verdict[0] != "same"}
 
 
 def test_the_same_words_are_the_same():
@@ -37,7 +37,7 @@ def test_the_same_words_are_the_same():
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "found"),
+    ("old", "new", "expected"),
     [
         ("> 900", "> 800", {"suspicious": "continues"}),
         ("sum(amount)", "count(*)", {"balances": "rebuild"}),
@@ -53,14 +53,14 @@ def test_the_same_words_are_the_same():
         ("payments (", "payments2 (a INT); CREATE STREAM payments (", {}),
     ],
 )
-def test_changes(old, new, found):
-    assert {name: verdict for name, (verdict, _) in change(old, new).items()} == found
+def test_changes(old, new, expected):
+    assert {name: verdict for name, (verdict, _) in change(old, new).items()} == expected
 
 
 def test_another_input_needs_a_rebuild_and_says_which():
     more = TEXT + "CREATE STREAM other (account STRING, amount INT);"
-    found = verdicts(more, more.replace("FROM big;", "FROM big UNION ALL SELECT * FROM other;"))
-    assert found["suspicious"] == ("rebuild", "now reads other")
+    changes = verdicts(more, more.replace("FROM big;", "FROM big UNION ALL SELECT * FROM other;"))
+    assert changes["suspicious"] == ("rebuild", "now reads other")
 
 
 def test_a_pipeline_is_held_to_its_folder(tmp_path):
@@ -101,12 +101,12 @@ def test_a_folder_has_one_process_and_tells_others(tmp_path):
         home("bnk", str(tmp_path))
 
 
-def test_whoever_only_looks_keeps_nobody_from_starting(tmp_path, monkeypatch):
+def test_a_status_command_does_not_block_a_start(tmp_path, monkeypatch):
     place = Home(str(tmp_path / "bank"))
     assert not place.running()
     looking = os.open(tmp_path / "bank" / "lock", os.O_RDWR)
     fcntl.flock(looking, fcntl.LOCK_SH)
-    assert not place.running(), "another one looks, too"
+    assert not place.running(), "two commands check at the same time"
     monkeypatch.setattr("klamm.pipeline.sql.status.time.sleep", lambda _: fcntl.flock(looking, fcntl.LOCK_UN))
     with place.locked():
         assert place.running()

@@ -33,30 +33,31 @@ def test_extents_hold_as_many_rows_as_fit_however_they_lie(chance):
         spread = chance.choice([10, 1000, 1 << 50])
         rows = sorted(chance.randrange(spread) for _ in range(chance.randrange(1, 80)))
         most, guess = chance.randrange(1, 30), chance.choice([1, 7, 1 << 60])
-        start, asked, taken = 0, 0, []
+        start, counts, taken = 0, 0, []
         while rest := [row for row in rows if row >= start]:
 
             def count(width, rest=rest):
-                nonlocal asked
-                asked += 1
-                return sum(each < rest[0] + width for each in rest)
+                nonlocal counts
+                counts += 1
+                return sum(position < rest[0] + width for position in rest)
 
-            width, found = choose_width(rest[0], rest[-1], most, guess, count)
-            part = [each for each in rest if each < rest[0] + width]
-            assert found == len(part) >= 1
+            width, rows_in_width = choose_width(rest[0], rest[-1], most, guess, count)
+            part = [position for position in rest if position < rest[0] + width]
+            assert rows_in_width == len(part) >= 1
             assert len(part) <= most or len(set(part)) == 1
             taken += part
             start, guess = rest[0] + width, width
         assert taken == rows
-        assert asked < 70 * len(rows)
+        # For every range some estimates, then a bisection of up to 60 bits.
+        assert counts < 70 * len(rows)
 
 
 def test_positions_in_sql():
     assert CursorRange(INTEGER, None, 7).condition("id") == "id < 7"
     assert CursorRange(INTEGER, -3, 7).condition('"Id"') == '"Id" >= -3 AND "Id" < 7'
     assert literal(TIMESTAMP, 1_767_225_600_000_001) == "{ts '2026-01-01 00:00:00.000001'}"
-    found = CursorRange(TIMESTAMP, 1, 2, 3)
-    assert CursorRange.decode(found.encode(), "here") == found
+    range_ = CursorRange(TIMESTAMP, 1, 2, 3)
+    assert CursorRange.decode(range_.encode(), "here") == range_
     for broken in ("", "{}", '{"version": 2, "kind": "integer", "start": 1, "end": 2, "rows": 0}'):
         with pytest.raises(ConfigError, match="here is no position"):
             CursorRange.decode(broken, "here")
@@ -95,15 +96,19 @@ class Table:
 
     def bounds(self, start):
         self.step()
-        found = [each for each in self.stored if start is None or each >= start]
-        return (found[0], found[-1]) if found else None
+        positions = [position for position in self.stored if start is None or position >= start]
+        return (positions[0], positions[-1]) if positions else None
 
     def count(self, start, width):
-        return sum(start <= each < start + width for each in self.stored)
+        return sum(start <= position < start + width for position in self.stored)
 
     def rows(self, wanted):
         self.step()
-        return [each for each in self.stored if (wanted.start is None or each >= wanted.start) and each < wanted.end]
+        return [
+            position
+            for position in self.stored
+            if (wanted.start is None or position >= wanted.start) and position < wanted.end
+        ]
 
     def save(self, rows, number):
         self.step()
@@ -205,7 +210,7 @@ def test_a_source_that_goes_on_is_watched_and_stopped_like_sparks_queries(tmp_pa
     finally:
         polling.stop()
     assert not polling.isActive
-    assert [each["numInputRows"] for each in polling.recentProgress] == [2, 1][: len(polling.recentProgress)]
+    assert [report["numInputRows"] for report in polling.recentProgress] == [2, 1][: len(polling.recentProgress)]
     table.bounds = lambda start: 1 / 0
     failed = JdbcPoller("orders", table, JdbcPositions(folder), table.save, once=True).start()
     with pytest.raises(JdbcError, match="division"):
@@ -262,8 +267,8 @@ def test_secrets_are_not_shown(monkeypatch):
     assert expand("a${X}b${X}", {"X": "1"}, "url") == "a1b1"
     with pytest.raises(ConfigError, match=r"password takes .*NOWHERE.* export it"):
         expand("${NOWHERE}", {}, "password")
-    told = mask_secrets("no login hush at jdbc:pg://ann:secret@h/d?password=abc&x=1;PWD=q", ["hush"])
-    assert told == "no login *** at jdbc:pg://ann:***@h/d?password=***&x=1;PWD=***"
+    masked = mask_secrets("no login hush at jdbc:pg://ann:secret@h/d?password=abc&x=1;PWD=q", ["hush"])
+    assert masked == "no login *** at jdbc:pg://ann:***@h/d?password=***&x=1;PWD=***"
 
 
 def test_what_a_change_means_for_positions():
@@ -277,7 +282,7 @@ def test_what_a_change_means_for_positions():
         queries = describe(described())
 
     def verdicts(pipeline):
-        return [each.verdict for each in compare(Stored, pipeline)]
+        return [change.verdict for change in compare(Stored, pipeline)]
 
     assert verdicts(described(hush="other", ann="bob")) == ["same"]
     assert verdicts(described(thing="other")) == ["same"]

@@ -16,8 +16,8 @@ from klamm.pipeline.testing import Deleted, Raw, run
 pytestmark = pytest.mark.timeout(600)
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "pipeline" / "sql"
-FOUND = """
-CREATE STREAM found WITH (key = 'id') AS
+MATCHED = """
+CREATE STREAM matched WITH (key = 'id') AS
   SELECT p.id, rates.rate FROM payments p JOIN rates FOR SYSTEM_TIME AS OF p.at ON p.currency = rates.currency;
 """
 START_MS = 1_767_225_600_000
@@ -46,15 +46,18 @@ def test_the_value_at_the_time_is_what_python_finds_in_the_history(spark):
             number += 1
             currency, second = chance.choice("wxyz"), chance.randrange(310)
             payments.append({"id": number, "currency": currency, "amount": 2.0, "payer": "ann", "at": moment(second)})
-            then = [each for each in history if each[2] == currency and each[0] <= second]
+            then = [version for version in history if version[2] == currency and version[0] <= second]
             expected[number] = max(then)[3] if then else None
         steps.append({"rates": changes, "payments": payments})
-    out = run((EXAMPLES / "rates.sql").read_text() + FOUND, steps, spark=spark)
+    out = run((EXAMPLES / "rates.sql").read_text() + MATCHED, steps, spark=spark)
     out.expect(
         "paid",
-        [{"id": each, "payer": "Ann", "value": rate and 2 * rate, "rate": rate} for each, rate in expected.items()],
+        [
+            {"id": payment, "payer": "Ann", "value": rate and 2 * rate, "rate": rate}
+            for payment, rate in expected.items()
+        ],
     )
-    out.expect("found", [{"id": each, "rate": rate} for each, rate in expected.items() if rate is not None])
+    out.expect("matched", [{"id": payment, "rate": rate} for payment, rate in expected.items() if rate is not None])
     assert any(rate is None for rate in expected.values())
 
 
@@ -152,11 +155,11 @@ def test_tables_that_change_while_a_pipeline_runs(spark, klamm_broker, klamm_adm
         table = klamm.read_topic(names[name], bootstrap=klamm_broker.bootstrap, timeout_s=60)
         return [(row["key"], row["value"] and json.loads(row["value"])) for row in table.to_pylist()]
 
-    def until(wanted, look):
+    def until(wanted, read):
         deadline = time.monotonic() + 300
-        while (found := look()) != wanted:
+        while (rows := read()) != wanted:
             assert thread.is_alive(), failed
-            assert time.monotonic() < deadline, found
+            assert time.monotonic() < deadline, rows
             thread.join(0.05)
 
     def owned():

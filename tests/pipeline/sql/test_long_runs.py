@@ -21,8 +21,8 @@ CREATE STREAM sums WITH (topic = '{sums}') AS
 
 
 def values(broker, topic):
-    found = klamm.read_topic(topic, bootstrap=broker.bootstrap, timeout_s=60)
-    return [json.loads(row) for row in found["value"].to_pylist()]
+    table = klamm.read_topic(topic, bootstrap=broker.bootstrap, timeout_s=60)
+    return [json.loads(row) for row in table["value"].to_pylist()]
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_checkpoints_by_address(spark, patiently, klamm_broker, tmp_path, monkey
     settings = {"bootstrap": klamm_broker.bootstrap, "checkpoint": f"file://{far}", "partitions": "1", "metrics": "0"}
     pipeline = compile_text(TEXT.format(**names), "long.sql", settings)
     home = home_of(pipeline)
-    said = []
+    reports = []
 
     def send(*numbers):
         with klamm_broker.producer() as producer:
@@ -57,18 +57,18 @@ def test_checkpoints_by_address(spark, patiently, klamm_broker, tmp_path, monkey
                 producer.send(names["words"], value)
 
     def run():
-        patiently(run_pipeline, pipeline, once=True, spark=spark, log_batches=True, report=said.append)
+        patiently(run_pipeline, pipeline, once=True, spark=spark, log_batches=True, report=reports.append)
 
     send(1, 2)
     run()
     assert home.path == ".klamm/pipelines/long"
-    assert any(each.startswith("metrics on http://127.0.0.1:") for each in said)
+    assert any(line.startswith("metrics on http://127.0.0.1:") for line in reports)
     first = json.loads((far / "pipeline.json").read_text())
     assert sorted(row["n"] for row in values(klamm_broker, names["sums"])) == [1, 2, 101, 102, 1000]
-    told = home.status()["queries"]
-    assert told["words.dead_letters"]["bad_records"] == {"dead_letter": 2}
-    assert told["sums"]["bad_records"]["drop"] in (1, 2)  # the stream is read twice: Spark may share the count
-    assert told["words.dead_letters"]["rows_total"] == 3
+    queries = home.status()["queries"]
+    assert queries["words.dead_letters"]["bad_records"] == {"dead_letter": 2}
+    assert queries["sums"]["bad_records"]["drop"] in (1, 2)  # the stream is read twice: Spark may share the count
+    assert queries["words.dead_letters"]["rows_total"] == 3
     lines = [line for line in log.read_text().splitlines() if "batch done" in line]
     assert {line.split(" query=")[1].split()[0] for line in lines} == {"words.dead_letters", "sums"}
 
@@ -78,6 +78,6 @@ def test_checkpoints_by_address(spark, patiently, klamm_broker, tmp_path, monkey
     run()
     assert json.loads((far / "pipeline.json").read_text()) == first
     assert home.identity().id == first["id"]
-    found = sorted(row["n"] for row in values(klamm_broker, names["sums"]))
-    assert found == [1, 2, 3, 101, 102, 103, 1000, 1000]
+    sums = sorted(row["n"] for row in values(klamm_broker, names["sums"]))
+    assert sums == [1, 2, 3, 101, 102, 103, 1000, 1000]
     assert {path.name for path in far.iterdir()} >= {"sums.0", "words.dead_letters.0", "pipeline.json"}

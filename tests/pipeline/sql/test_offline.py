@@ -31,13 +31,13 @@ EXAMPLE = (Path(__file__).parents[3] / "examples" / "pipeline" / "sql" / "audit.
 
 def read(name):
     if name == "delta":
-        found = deltalake.DeltaTable("lake/delta").to_pyarrow_dataset().to_table()
+        rows = deltalake.DeltaTable("lake/delta").to_pyarrow_dataset().to_table()
     elif name == "iceberg":
         catalog = load_catalog("klamm", type="sql", uri=f"sqlite:///{os.getcwd()}/lake/warehouse/catalog.db")
-        found = catalog.load_table("bank.audit").scan().to_arrow()
+        rows = catalog.load_table("bank.audit").scan().to_arrow()
     else:
-        found = ds.dataset(f"lake/{name}", format="parquet", partitioning="hive").to_table()
-    return sorted(int(row) for row in found["amount"].to_pylist())
+        rows = ds.dataset(f"lake/{name}", format="parquet", partitioning="hive").to_table()
+    return sorted(int(row) for row in rows["amount"].to_pylist())
 
 
 @pytest.fixture
@@ -126,11 +126,11 @@ def test_a_backfill_as_it_is_typed(klamm_broker, bank, monkeypatch):
     """Spark is not started: what the job is, what is asked first, and what is said."""
     pay, _, topic = bank
     pay(range(30))
-    jobs, found = [], [True, False]
+    jobs, written = [], [True, False]
 
     def run(pipeline, job, **_):
         jobs.append(job)
-        return found.pop(0)
+        return written.pop(0)
 
     monkeypatch.setattr("klamm.pipeline.sql.backfill.run_backfill", run)
     day = ("--from", "2026-01-02T00:00:00Z", "--to", "2026-01-03T00:00:00+00:00")
@@ -180,25 +180,25 @@ def test_a_table_as_of_a_time_and_a_stream_filled_once(spark, klamm_broker, tmp_
     os.remove(".klamm/pipelines/p/backfills.json")
     run_backfill(pipeline, job, spark=spark)
     rows = spark.read.format("klamm").options(**servers, subscribe=out).load()
-    assert sorted(json.loads(each.value)["v"] for each in rows.collect()) == [2, 3]
+    assert sorted(json.loads(row.value)["v"] for row in rows.collect()) == [2, 3]
     # A table that is joined is as it was when the range ends: a is 1 then, and 3 by now.
     until = ReadBound(everywhere=FIRST_MS + 2000, timed=True)
     assert (
         run_backfill(pipeline, plan_backfill(pipeline, "joined", ReadBound(everywhere=0), until), spark=spark) is True
     )
-    found = ds.dataset("joined", format="parquet").to_table().to_pylist()
-    assert sorted((item["paid"], item["then"]) for item in found) == [(1, 1), (2, 1)]
-    for name, words in (("t", "--from earliest"), ("shown", "nothing to fill"), ("nobody", "no sink, stream or table")):
+    joined = ds.dataset("joined", format="parquet").to_table().to_pylist()
+    assert sorted((item["paid"], item["then"]) for item in joined) == [(1, 1), (2, 1)]
+    for name, words in (("t", "--from earliest"), ("shown", "nothing to fill"), ("absent", "no sink, stream or table")):
         with pytest.raises(ConfigError, match=words):
             plan_backfill(pipeline, name, ReadBound(everywhere=0), ReadBound(everywhere=3))
 
 
 def test_what_a_sink_may_say():
     stream = "CREATE STREAM s (n INT); CREATE SINK x WITH ({}) AS SELECT n FROM s;"
-    found = lake_table(
+    table = lake_table(
         compile_text(stream.format("format = 'iceberg', option.uri = 'http://c', table = 'a.b'")).node("x")
     )
-    assert (found.identifier, found.options, found.local) == ("a.b", {"uri": "http://c"}, None)
+    assert (table.identifier, table.options, table.local) == ("a.b", {"uri": "http://c"}, None)
     for options, words in (
         ("format = 'iceberg'", "needs a path"),
         ("format = 'delta', path = 'x', table = 'a.b'", "table names an Iceberg table"),

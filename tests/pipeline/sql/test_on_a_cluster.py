@@ -21,8 +21,8 @@ CREATE TABLE balances WITH (topic = '{balances}') AS
 
 
 def values(broker, topic):
-    found = klamm.read_topic(topic, bootstrap=broker.bootstrap, timeout_s=60)
-    return [(row["key"], row["value"]) for row in found.to_pylist()]
+    table = klamm.read_topic(topic, bootstrap=broker.bootstrap, timeout_s=60)
+    return [(row["key"], row["value"]) for row in table.to_pylist()]
 
 
 def test_a_table_of_a_stream(spark, patiently, klamm_broker, klamm_admin, klamm_name, tmp_path):
@@ -45,8 +45,8 @@ def test_a_table_of_a_stream(spark, patiently, klamm_broker, klamm_admin, klamm_
     assert first == [(b"a", b'{"account":"a","balance":5}'), (b"b", b'{"account":"b","balance":1}')]
     assert values(klamm_broker, letters.topic) == [(None, b"{broken")]
     configs = klamm_admin.describe_configs([ConfigResource.topic(names["balances"])])
-    (found,) = configs.values()
-    assert found["cleanup.policy"].value == "compact"
+    (config,) = configs.values()
+    assert config["cleanup.policy"].value == "compact"
 
     # The log of commits is lost: the batch is done again, and not written again.
     for path in (tmp_path / "home" / "balances.0" / "commits").iterdir():

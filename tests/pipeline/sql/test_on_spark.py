@@ -37,7 +37,7 @@ def test_the_bank(spark):
             for index in range(8)
         ]
         bad = ["{no json", {"account": "a", "amount": "much"}, {"amount": 5}] if number else []
-        customers = [{"id": each, "owner": owner} for each, owner in owners.items()] if not number else []
+        customers = [{"id": account, "owner": owner} for account, owner in owners.items()] if not number else []
         steps.append({"customers": customers + ([Deleted(id="c")] if number else []), "payments": rows + bad})
         paid += rows
         suspicious += [{**row, "owner": now[row["account"]]} for row in rows if row["amount"] > 900]
@@ -45,14 +45,14 @@ def test_the_bank(spark):
 
     balances = Counter()
     spent = defaultdict(lambda: [0, 0])
-    for each in paid:
-        balances[each["account"]] += each["amount"]
-        if each["amount"] > 0:
-            minute = spent[each["account"], each["at"][:17] + "00.000000Z"]
-            minute[0] += each["amount"]
+    for paid_row in paid:
+        balances[paid_row["account"]] += paid_row["amount"]
+        if paid_row["amount"] > 0:
+            minute = spent[paid_row["account"], paid_row["at"][:17] + "00.000000Z"]
+            minute[0] += paid_row["amount"]
             minute[1] += 1
     left = {account: balance for account, balance in balances.items() if balance}
-    out.expect("balances", [{"account": each, "balance": float(balance)} for each, balance in left.items()])
+    out.expect("balances", [{"account": account, "balance": float(balance)} for account, balance in left.items()])
     out.expect(
         "spend_per_minute",
         [
@@ -60,13 +60,13 @@ def test_the_bank(spark):
             for (account, minute), (amount, count) in spent.items()
         ],
     )
-    out.expect("suspicious", [{**each, "amount": float(each["amount"])} for each in suspicious])
+    out.expect("suspicious", [{**payment, "amount": float(payment["amount"])} for payment in suspicious])
     wealth = Counter()
     for account, balance in left.items():
         if account != "c":
             wealth[owners[account]] += balance
-    known = {owners[each] for each in left if each != "c"}
-    out.expect("wealth", [{"owner": each, "wealth": float(wealth[each])} for each in known])
+    known = {owners[account] for account in left if account != "c"}
+    out.expect("wealth", [{"owner": owner, "wealth": float(wealth[owner])} for owner in known])
     assert [(payment.value, payment.offset) for payment in out.dead_letters["payments"]] == [
         (b"{no json", 16),
         (b'{"account": "a", "amount": "much"}', 17),
@@ -77,13 +77,13 @@ def test_the_bank(spark):
 
 def test_words_joins_sessions_and_doubles(spark):
     out = run(EXAMPLES / "words.sql", {"lines": ["To be, or not", "to be"]}, spark=spark)
-    out.expect("counts", [{"word": each, "n": n} for each, n in {"to": 2, "be": 2, "or": 1, "not": 1}.items()])
+    out.expect("counts", [{"word": word, "n": n} for word, n in {"to": 2, "be": 2, "or": 1, "not": 1}.items()])
     orders = [(1, "x", 0), (2, "x", 60), (1, "x", 90), (3, "y", 100)]
     out = run(
         EXAMPLES / "orders.sql",
         [
             {
-                "orders": [{"id": each, "customer": who, "at": at(when)} for each, who, when in orders],
+                "orders": [{"id": order, "customer": who, "at": at(when)} for order, who, when in orders],
                 "payments": [
                     {"order_id": 1, "paid": 9.5, "paid_at": at(30)},
                     {"order_id": 3, "paid": 1, "paid_at": at(99)},

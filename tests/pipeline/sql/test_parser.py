@@ -12,33 +12,33 @@ from klamm.pipeline.sql.core.statements import Column, Create, CreateFunction, S
 def one(text):
     statements, problems = parse(text)
     assert not problems
-    (found,) = statements
-    return found
+    (statement,) = statements
+    return statement
 
 
 def refusal(text):
     _, problems = parse(text)
-    (found,) = problems
-    line, column = SqlSource(text).position(found.offset)
-    return line, column, found.message
+    (problem,) = problems
+    line, column = SqlSource(text).position(problem.offset)
+    return line, column, problem.message
 
 
 def test_a_declared_stream():
-    found = one(
+    stream = one(
         "CREATE STREAM orders (id BIGINT NOT NULL, `at` timestamp METADATA FROM 'timestamp', lines ARRAY<STRUCT<sku:"
         " STRING, n INT>>, price decimal(12, 2), offset BIGINT METADATA)\n"
         "  WITH (topic = 'o', max_records = 10, kafka.fetch.max.bytes = 5, 'option.x' = true)"
     )
-    assert isinstance(found, Create)
-    assert (found.kind, found.name, found.select) == ("stream", "orders", None)
-    assert [(column.name, column.type, column.nullable, column.metadata) for column in found.columns] == [
+    assert isinstance(stream, Create)
+    assert (stream.kind, stream.name, stream.select) == ("stream", "orders", None)
+    assert [(column.name, column.type, column.nullable, column.metadata) for column in stream.columns] == [
         ("id", "BIGINT", False, None),
         ("at", "TIMESTAMP", True, "timestamp"),
         ("lines", "ARRAY<STRUCT<`sku`: STRING, `n`: INT>>", True, None),
         ("price", "DECIMAL(12,2)", True, None),
         ("offset", "BIGINT", True, "offset"),
     ]
-    assert {name: each.text for name, each in found.options.items()} == {
+    assert {name: value.text for name, value in stream.options.items()} == {
         "topic": "o",
         "max_records": "10",
         "kafka.fetch.max.bytes": "5",
@@ -58,9 +58,9 @@ def test_a_select_is_kept_as_it_was_written_with_its_place():
 
 
 def test_a_function():
-    found = one("create function risk returns double as 'bank.rules:Rules.risk'")
-    assert isinstance(found, CreateFunction)
-    assert (found.name, found.returns, found.target) == ("risk", "DOUBLE", "bank.rules:Rules.risk")
+    function = one("create function risk returns double as 'bank.rules:Rules.risk'")
+    assert isinstance(function, CreateFunction)
+    assert (function.name, function.returns, function.target) == ("risk", "DOUBLE", "bank.rules:Rules.risk")
 
 
 def test_columns_are_values():
@@ -96,9 +96,9 @@ def test_columns_are_values():
     ],
 )
 def test_refusals_say_where_and_what(text, line, column, words):
-    found = refusal(text)
-    assert found[:2] == (line, column)
-    assert words in found[2]
+    problem = refusal(text)
+    assert problem[:2] == (line, column)
+    assert words in problem[2]
 
 
 def test_a_bad_statement_does_not_hide_the_next():

@@ -65,8 +65,8 @@ def test_places_are_those_of_the_file():
     ],
 )
 def test_what_must_be_remembered(text, facts):
-    found = scan_select(select(text))
-    assert {name for name in ("grouped", "distinct", "joined", "session") if getattr(found, name)} == facts
+    scan = scan_select(select(text))
+    assert {name for name in ("grouped", "distinct", "joined", "session") if getattr(scan, name)} == facts
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Numbers of queries, told without Spark: batches counted once, none missed, bad records by policy, lags."""
+"""Numbers of queries, computed without Spark: batches counted once, none missed, bad records by policy, lags."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def progress(batch, rows, second, *, idle=False, **more):
 
 def test_every_batch_is_counted_once_and_idle_looks_are_none():
     tally = QueryTotals()
-    looks = [
+    reports = [
         progress(0, 5, 0),
         progress(1, 0, 10, idle=True),  # nothing to do yet: Spark names the batch that comes next
         progress(1, 0, 20, idle=True),
@@ -29,14 +29,14 @@ def test_every_batch_is_counted_once_and_idle_looks_are_none():
         progress(3, 2, 23),
         progress(4, 3, 24),
     ]
-    story = [
-        [each["batch"] for each in tally.take(looks[seen], lambda seen=seen: looks[: seen + 1], 1)]
+    batches = [
+        [batch["batch"] for batch in tally.take(reports[seen], lambda seen=seen: reports[: seen + 1], 1)]
         for seen in (0, 0, 1, 2, 3, 3, 6, 6)
     ]
-    assert story == [[0], [], [], [], [1], [], [2, 3, 4], []]
-    told = tally.status()
-    assert (told["rows_total"], told["batches_total"], told["batch_ms_total"]) == (18, 5, 500)
-    assert (told["batch"], told["rows"], tally.done_batch) == (4, 3, 4)
+    assert batches == [[0], [], [], [], [1], [], [2, 3, 4], []]
+    status = tally.status()
+    assert (status["rows_total"], status["batches_total"], status["batch_ms_total"]) == (18, 5, 500)
+    assert (status["batch"], status["rows"], tally.done_batch) == (4, 3, 4)
 
 
 def test_a_look_before_the_first_batch_tells_nothing():
@@ -54,8 +54,8 @@ def test_bad_records_are_added_up_by_policy():
             "bad.dead_letter.s": {"records": 4},
             "x": {},
         }
-        (told,) = tally.take(progress(batch, 9, batch, observedMetrics=observed), list, 1)
-        assert told["bad_records"] == 7
+        (batch_summary,) = tally.take(progress(batch, 9, batch, observedMetrics=observed), list, 1)
+        assert batch_summary["bad_records"] == 7
     assert tally.status()["bad_records"] == {"drop": 9, "dead_letter": 12}
 
 
@@ -67,13 +67,18 @@ def test_lag_and_watermark():
     times = {"max": "2026-01-01T00:00:10.000Z", "watermark": "2026-01-01T00:00:05.000Z"}
     now_ms = 1767225615000
     sources = [source('{"t": {"0": 5, "1": 7}}', '{"t": {"0": 9, "1": 7}}')]
-    told = summarize_progress(progress(1, 2, 0, eventTime=times, sources=sources), now_ms)
-    assert (told["lag_records"], told["lag_ms"], told["watermark_ms"]) == (4, 5000, now_ms - 10000)
+    summary = summarize_progress(progress(1, 2, 0, eventTime=times, sources=sources), now_ms)
+    assert (summary["lag_records"], summary["lag_ms"], summary["watermark_ms"]) == (4, 5000, now_ms - 10000)
     sources = [source('{"t": {"0": 9}}', '{"t": {"0": 9}}')]
-    told = summarize_progress(progress(1, 2, 0, eventTime=times, sources=sources), now_ms)
-    assert (told["lag_records"], told["lag_ms"]) == (0, 0)
-    told = summarize_progress(progress(1, 2, 0, eventTime={"watermark": "1970-01-01T00:00:00.000Z"}), now_ms)
-    assert (told["lag_records"], told["lag_ms"], told["watermark"], told["watermark_ms"]) == (None, None, None, None)
+    summary = summarize_progress(progress(1, 2, 0, eventTime=times, sources=sources), now_ms)
+    assert (summary["lag_records"], summary["lag_ms"]) == (0, 0)
+    summary = summarize_progress(progress(1, 2, 0, eventTime={"watermark": "1970-01-01T00:00:00.000Z"}), now_ms)
+    assert (summary["lag_records"], summary["lag_ms"], summary["watermark"], summary["watermark_ms"]) == (
+        None,
+        None,
+        None,
+        None,
+    )
 
 
 def test_positions_are_the_smaller_offsets_of_what_is_read_twice():
@@ -116,8 +121,8 @@ def test_a_lag_is_the_age_of_the_oldest_unread_record():
         "new": {},
         "ahead": {("t", 0): 99},
     }
-    found = measure_lag(cluster, queries, 2000)
-    assert found == {"behind": Lag(31, 996), "done": Lag(0, 0), "ahead": Lag(0, 0)}
+    lags = measure_lag(cluster, queries, 2000)
+    assert lags == {"behind": Lag(31, 996), "done": Lag(0, 0), "ahead": Lag(0, 0)}
     assert cluster.at == {}
     assert list(unread_records(queries["behind"], cluster.ends)) == [TopicPartition("t", 2), TopicPartition("t", 1)]
     assert measure_lag(cluster, {"new": {}}, 2000) == {}
@@ -145,14 +150,15 @@ def test_where_a_query_was_is_read_from_its_checkpoint(tmp_path):
     assert committed_offsets(str(tmp_path)) == {}
     for folder in ("commits", "offsets"):
         (tmp_path / folder).mkdir()
-    for batch in range(12):
+    begun, committed = 12, 11  # the last batch was planned, and not done
+    for batch in range(begun):
         text = f'v1\n{{"batchWatermarkMs":0}}\n{{"t":{{"0":{batch}}},"id":"x"}}\n{{"u":{{"1":7}}}}'
         (tmp_path / "offsets" / str(batch)).write_text(text)
         (tmp_path / "offsets" / f".{batch}.crc").touch()
-        if batch < 11:
+        if batch < committed:
             (tmp_path / "commits" / str(batch)).touch()
-    assert committed_offsets(str(tmp_path)) == {("t", 0): 10, ("u", 1): 7}
-    (tmp_path / "offsets" / "10").unlink()
+    assert committed_offsets(str(tmp_path)) == {("t", 0): committed - 1, ("u", 1): 7}
+    (tmp_path / "offsets" / str(committed - 1)).unlink()
     assert committed_offsets(str(tmp_path)) == {}
 
 
@@ -189,8 +195,8 @@ def test_the_lag_of_a_topic(klamm_broker):
             "all": {(topic, 0): 5, (topic, 1): 5},
             "none": {(topic, 0): 0},
         }
-        found = measure_lag(cluster, queries, 1_700_000_001_000)
-        assert found == {"half": Lag(5, 996), "all": Lag(0, 0), "none": Lag(5, 1000)}
-        assert measure_lag(cluster, queries, 1_700_000_001_000) == found
+        lags = measure_lag(cluster, queries, 1_700_000_001_000)
+        assert lags == {"half": Lag(5, 996), "all": Lag(0, 0), "none": Lag(5, 1000)}
+        assert measure_lag(cluster, queries, 1_700_000_001_000) == lags
     finally:
         cluster.close()

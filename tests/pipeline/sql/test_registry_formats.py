@@ -85,9 +85,9 @@ def test_from_topic_to_topic(spark, patiently, registry, klamm_broker, klamm_adm
         return klamm.read_topic(topic, bootstrap=klamm_broker.bootstrap, timeout_s=60).to_pylist()
 
     letters = read(f"{names['orders']}.dead_letters")
-    assert [each["value"] for each in letters] == [*records[3:], records[1]]
-    told = [{header["key"]: header["value"].decode() for header in letter["headers"]} for letter in letters]
-    errors = [each["dead_letter.error"] for each in told]
+    assert [letter["value"] for letter in letters] == [*records[3:], records[1]]
+    letter_headers = [{header["key"]: header["value"].decode() for header in letter["headers"]} for letter in letters]
+    errors = [headers["dead_letter.error"] for headers in letter_headers]
     assert errors[0] == "the registry has no schema 777"
     assert "no schema is named" in errors[1]
     assert "not a value of Avro schema" in errors[2]
@@ -97,11 +97,11 @@ def test_from_topic_to_topic(spark, patiently, registry, klamm_broker, klamm_adm
     cheap = read(names["cheap"])
     (key_id,), (value_id,) = (registry.subjects[f"{names['cheap']}-{part}"] for part in ("key", "value"))
     assert json.loads(registry.schemas[key_id]["schema"])["type"] == "integer"
-    assert [(each["key"][:5], json.loads(each["key"][5:])) for each in cheap] == [
+    assert [(record["key"][:5], json.loads(record["key"][5:])) for record in cheap] == [
         (prefix(key_id), 1),
         (prefix(key_id), 2),
     ]
-    assert [json.loads(each["value"].removeprefix(prefix(value_id))) for each in cheap] == [
+    assert [json.loads(record["value"].removeprefix(prefix(value_id))) for record in cheap] == [
         {"id": 1, "drink": "tea", "at": "1970-01-01T00:00:00+00:00", "raw": "dGVh"},
         {"id": 2, "drink": "tea", "price": 2.5, "at": "2026-01-01T12:00:00+00:00", "raw": "dGVh"},
     ]
@@ -116,7 +116,7 @@ def test_from_topic_to_topic(spark, patiently, registry, klamm_broker, klamm_adm
     popular = [json.loads(row["value"]) for row in read(names["popular"])]
     assert popular == [{"drink": "tea", "n": 2, "last": "2026-01-01T12:00:00.000000Z", "price": 2.5}]
 
-    # Somebody registers another schema: the file says the same as before, and goes on.
+    # Another client registers a schema: the file is unchanged, and the query continues.
     before = describe(resolve(pipeline))
     registry.register(f"{names['orders']}-value", json.dumps({**NEW, "doc": "with words"}))
     assert describe(resolve(pipeline)) == before
@@ -128,8 +128,8 @@ LEFT_OUT = "SET registry = '{url}'; CREATE STREAM s WITH (format = 'avro'{more})
 def test_columns_are_those_of_the_newest_schema_and_need_no_spark(registry):
     registry.register("s-value", json.dumps(OLD))
     registry.register("s-value", json.dumps(NEW))
-    found = resolve(compile_text(LEFT_OUT.format(url=registry.url, more="")))
-    columns = [(column.name, column.type) for column in found.node("s").create.columns]
+    pipeline = resolve(compile_text(LEFT_OUT.format(url=registry.url, more="")))
+    columns = [(column.name, column.type) for column in pipeline.node("s").create.columns]
     assert columns == [("drink", "STRING"), ("price", "DOUBLE"), ("at", "TIMESTAMP")]
 
 
@@ -145,7 +145,7 @@ def test_what_the_registry_does_not_have_is_told_with_the_place(registry):
     declared = "SET registry = '{url}'; CREATE STREAM s (drink STRING, size INT) WITH (format = 'avro');"
     for text, words in (
         (LEFT_OUT.format(url=registry.url, more=", key = 'id'"), "pipeline.sql:1:89: s has no column id"),
-        (LEFT_OUT.format(url=registry.url, more=", subject = 'nobody'"), "1:57: the registry has no subject nobody"),
+        (LEFT_OUT.format(url=registry.url, more=", subject = 'absent'"), "1:57: the registry has no subject absent"),
         (
             LEFT_OUT.format(url=registry.url, more="").replace("avro", "protobuf"),
             "subject s-value is avro, not protobuf",
@@ -184,8 +184,8 @@ def test_who_asks_a_registry_may_be_said_by_the_environment():
         "CREATE STREAM s WITH (format = 'avro', topic = 't'); CREATE STREAM r WITH (format = 'avro', registry = 'http://i');"
     )
     known = {"WHO": "ann", "PASS": "hush"}
-    asked = {"schema.registry.url": "https://h", "basic.auth.user.info": "ann:hush"}
-    assert registry_of(pipeline, pipeline.node("s"), known) == asked
+    expected = {"schema.registry.url": "https://h", "basic.auth.user.info": "ann:hush"}
+    assert registry_of(pipeline, pipeline.node("s"), known) == expected
     assert registry_of(pipeline, pipeline.node("r"), known)["schema.registry.url"] == "http://i"
     assert (subject_of(pipeline.node("s")), subject_of(pipeline.node("s"), "key")) == ("t-value", "t-key")
 
@@ -224,7 +224,7 @@ ROW = {
 }
 
 
-class Nobody:
+class NoRegistry:
     """A registry of schemas that refer to none."""
 
     def references(self, schema):
@@ -232,16 +232,16 @@ class Nobody:
 
 
 def there_and_back(kind, name, arrow, value, numbers=None):
-    codec = compile_schema(Nobody(), Schema(1, None, kind, derive_schema(kind, name, arrow, numbers)))
+    codec = compile_schema(NoRegistry(), Schema(1, None, kind, derive_schema(kind, name, arrow, numbers)))
     payload = codec.encode(value)
     return codec, codec.decoder(codec)(SchemaFrame(1, (codec.path or b"") + payload))
 
 
 @pytest.mark.parametrize("kind", ["AVRO", "JSON", "PROTOBUF"])
 def test_schemas_of_columns(kind):
-    codec, found = there_and_back(kind, "my-order", SHAPE, ROW)
-    row = pa.array([found], codec.arrow).to_pylist()[0]
-    assert [each.name for each in codec.arrow] == [each.name for each in SHAPE]
+    codec, decoded = there_and_back(kind, "my-order", SHAPE, ROW)
+    row = pa.array([decoded], codec.arrow).to_pylist()[0]
+    assert [field.name for field in codec.arrow] == [field.name for field in SHAPE]
     same = {"flag", "small", "n", "part", "x", "word", "words"}
     assert {name: row[name] for name in same} == {name: ROW[name] for name in same}
     assert dict(row["counts"]) == {"a": 1}
@@ -251,7 +251,7 @@ def test_schemas_of_columns(kind):
     assert str(row["price"]) == "12.34"
     assert str(row["day"]) == "2026-01-02"
     _, empty = there_and_back(kind, "my-order", SHAPE, dict.fromkeys(ROW))
-    assert all(not each for each in empty.values())
+    assert all(not value for value in empty.values())
 
 
 def test_schemas_of_single_values_and_what_cannot_be_one():
@@ -271,6 +271,6 @@ def test_fields_of_protobuf_keep_their_numbers():
     codec, _ = there_and_back("PROTOBUF", "m", first, {"a": 1, "b": "x"})
     assert codec.numbers == {"a": 1, "b": 2}
     changed = pa.struct([("c", pa.int64()), ("b", pa.string())])
-    codec, found = there_and_back("PROTOBUF", "m", changed, {"c": 5, "b": "y"}, codec.numbers)
+    codec, decoded = there_and_back("PROTOBUF", "m", changed, {"c": 5, "b": "y"}, codec.numbers)
     assert codec.numbers == {"c": 3, "b": 2}
-    assert found == {"c": 5, "b": "y"}
+    assert decoded == {"c": 5, "b": "y"}

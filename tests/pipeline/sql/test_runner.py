@@ -23,13 +23,13 @@ class Handle:
         self.isActive = endless
         self.lastProgress = None if batch is None else {"batchId": batch, "numInputRows": 3}
         self.recentProgress = [] if batch is None else [self.lastProgress]
-        self.looks = 0
+        self.polls = 0
         self.stopped_between_batches = None
 
     @property
     def status(self):
-        self.looks += 1
-        return {"isTriggerActive": self.looks < 3}
+        self.polls += 1
+        return {"isTriggerActive": self.polls < 3}
 
     def exception(self):
         return self._error
@@ -38,7 +38,7 @@ class Handle:
         return True
 
     def stop(self):
-        self.stopped_between_batches = self.looks >= 3
+        self.stopped_between_batches = self.polls >= 3
         self.isActive = False
 
 
@@ -52,11 +52,11 @@ class Query:
         self.started = []
 
     def start(self, *, once, trigger=None):
-        found = self.left.pop(0)
+        result = self.left.pop(0)
         self.started.append((once, trigger))
-        if isinstance(found, Exception):
-            raise found
-        return found
+        if isinstance(result, Exception):
+            raise result
+        return result
 
 
 @pytest.fixture
@@ -64,31 +64,36 @@ def home(tmp_path):
     return Home(str(tmp_path / "home"))
 
 
-def runner(home, *queries, limit=3, said=None, **options):
-    report = (lambda _: None) if said is None else said.append
+def runner(home, *queries, limit=3, reports=None, **options):
+    report = (lambda _: None) if reports is None else reports.append
     return Runner(list(queries), home, limit=limit, first_pause_s=0.001, report=report, **options)
 
 
 def test_once_runs_queries_one_after_the_other(home):
-    said = []
+    reports = []
     first, second = Query("first", Handle(batch=0)), Query("second", Handle(batch=4))
-    runner(home, first, second, said=said, trigger="1 minute").run(once=True)
-    assert said == ["first: done", "second: done"]
+    runner(home, first, second, reports=reports, trigger="1 minute").run(once=True)
+    assert reports == ["first: done", "second: done"]
     assert first.started == [(True, "1 minute")]
     status = home.status()
     assert status["state"] == "stopped"
-    assert {name: each["batch"] for name, each in status["queries"].items()} == {"first": 0, "second": 4}
+    assert {name: query["batch"] for name, query in status["queries"].items()} == {"first": 0, "second": 4}
 
 
 def test_a_query_that_fails_is_started_again_and_keeps_its_last_error(home):
-    said = []
+    reports = []
     query = Query("q", Handle(OSError("away")), RuntimeError("not yet"), Handle(batch=0))
-    runner(home, query, said=said).run(once=True)
+    runner(home, query, reports=reports).run(once=True)
     assert len(query.started) == 3
-    assert ["away" in said[0], "not yet" in said[1], said[2]] == [True, True, "q: done"]
-    told = home.status()["queries"]["q"]
-    assert (told["error"], told["error_gist"], told["restarts"], told["failures"]) == ("not yet", "not yet", 2, 0)
-    assert told["error_ms"] > 0
+    assert ["away" in reports[0], "not yet" in reports[1], reports[2]] == [True, True, "q: done"]
+    query_status = home.status()["queries"]["q"]
+    assert (query_status["error"], query_status["error_gist"], query_status["restarts"], query_status["failures"]) == (
+        "not yet",
+        "not yet",
+        2,
+        0,
+    )
+    assert query_status["error_ms"] > 0
 
 
 def test_enough_failures_in_a_row_end_the_pipeline(home):
@@ -164,8 +169,8 @@ def test_a_line_of_the_log_for_every_batch(home, caplog):
         f"batch done query=q batch={batch} rows=3" for batch in (7, 8)
     ]
     status = running.status()
-    told = status["queries"]["q"]
-    assert (status["state"], told["batches_total"], told["rows_total"]) == ("stopped", 2, 6)
+    query_status = status["queries"]["q"]
+    assert (status["state"], query_status["batches_total"], query_status["rows_total"]) == ("stopped", 2, 6)
 
 
 def test_lags_of_the_cluster_win_over_those_of_the_last_batch(home):
@@ -175,8 +180,8 @@ def test_lags_of_the_cluster_win_over_those_of_the_last_batch(home):
     running = runner(home, Query("q", Handle(batch=1)))
     running.lags = Watch()
     running.run(once=True)
-    told = running.status()["queries"]["q"]
-    assert (told["lag_records"], told["lag_ms"]) == (12, 3400)
+    query_status = running.status()["queries"]["q"]
+    assert (query_status["lag_records"], query_status["lag_ms"]) == (12, 3400)
 
 
 def test_a_pipeline_is_called_after_its_file_unless_it_says_otherwise():

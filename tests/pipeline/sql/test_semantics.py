@@ -139,7 +139,7 @@ class Inputs:
                 records.append(Raw(b"k", self.bad[-1][0]))
             else:
                 self.events[-1].append(self._event(now))
-                records.append(_told(self.events[-1][-1]))
+                records.append(_as_input(self.events[-1][-1]))
             self._records += 1
         self.clicks.append([self._click(now) for _ in range(chance.choice([0, 3, 15, 30]))])
         self.people.append(self._changes("abcd", "city", "xyz", chance.choice([0, 3, 8])))
@@ -147,7 +147,7 @@ class Inputs:
         broken = [Raw(*city) for city in BAD_CITIES if chance.random() < 0.1]
         self.bad_cities += [row.value for row in broken]
         given = {"clicks": self.clicks, "people": self.people, "cities": self.cities}
-        given = {name: [_told(each) for each in history[-1]] for name, history in given.items()}
+        given = {name: [_as_input(row) for row in history[-1]] for name, history in given.items()}
         self.given.append({**given, "events": records, "cities": given["cities"] + broken})
 
     def _event(self, now):
@@ -171,7 +171,7 @@ class Inputs:
         return [{"name": row["name"]} if self._chance.random() < 0.3 else row for row in rows]
 
 
-def _told(row):
+def _as_input(row):
     """A row as the pipeline is given it; of a deletion there is only the key."""
     if len(row) == 1:
         return Deleted(**row)
@@ -208,8 +208,8 @@ def expected(inputs):
     near = reference.once_within(clicks, "id", sizes["delay"])
     rows["near_clicks"] = [{**row, "at": text(row["at"])} for row in near]
 
-    def by_who(each):
-        return each["who"]
+    def by_who(row):
+        return row["who"]
 
     rows["tumbling"] = _tumbling(inputs)
     closed = reference.ended(reference.windows(events, size, size, delays[0], by_who), size)
@@ -222,7 +222,7 @@ def expected(inputs):
             "start": text(start),
             "end": text(start + size),
             "n": len(inside),
-            "most": max((each["amount"] for each in inside if each["amount"] is not None), default=None),
+            "most": max((row["amount"] for row in inside if row["amount"] is not None), default=None),
         }
         for (_, start), inside in closed.items()
     ]
@@ -243,11 +243,11 @@ def expected(inputs):
         for step, now in zip(events, people, strict=True)
         for row in step
     ]
-    said = reference.aggregated([[row for row in step if row["who"] is not None] for step in events], by_who, _totals)
-    changes = {"totals": [change for step in said for change in step.items()]}
+    totals = reference.aggregated([[row for row in step if row["who"] is not None] for step in events], by_who, _totals)
+    changes = {"totals": [change for step in totals for change in step.items()]}
     homes = [_homes(*now) for now in zip(people, cities, strict=True)]
     changes["homes"] = reference.differences(homes)
-    wealth = [_wealth(*now) for now in zip(reference.upserted(said), homes, strict=True)]
+    wealth = [_wealth(*now) for now in zip(reference.upserted(totals), homes, strict=True)]
     changes["wealth"] = reference.differences(wealth)
     return rows, changes
 
@@ -260,10 +260,10 @@ def _tumbling(inputs):
     """A WHERE that does not ask for the time comes before the watermark."""
     sizes = inputs.sizes
     some = [[row for row in step if _fits(row, sizes)] for step in inputs.events]
-    found, _ = reference.windows(some, sizes["size"], sizes["size"], sizes["delay"], lambda each: each["who"])
+    windows, _ = reference.windows(some, sizes["size"], sizes["size"], sizes["delay"], lambda row: row["who"])
     return [
         {"who": who, "start": text(start), "total": total(inside), "n": len(inside)}
-        for (who, start), inside in found.items()
+        for (who, start), inside in windows.items()
     ]
 
 
@@ -275,26 +275,26 @@ def _totals(rows):
 
 def _homes(people, cities):
     return {
-        name: {"name": name, "country": cities[each["city"]]["country"]}
-        for name, each in people.items()
-        if each["city"] in cities
+        name: {"name": name, "country": cities[person["city"]]["country"]}
+        for name, person in people.items()
+        if person["city"] in cities
     }
 
 
 def _wealth(totals, homes):
-    found = defaultdict(list)
-    for who, each in totals.items():
+    groups = defaultdict(list)
+    for who, row in totals.items():
         if who in homes and homes[who]["country"] is not None:
-            found[homes[who]["country"]].append({"amount": each["total"]})
-    return {country: {"country": country, "total": total(rows)} for country, rows in found.items()}
+            groups[homes[who]["country"]].append({"amount": row["total"]})
+    return {country: {"country": country, "total": total(rows)} for country, rows in groups.items()}
 
 
 def by_key(changes):
     """Records of each key, in order."""
-    found = defaultdict(list)
+    groups = defaultdict(list)
     for key, value in changes:
-        found[key if isinstance(key, bytes) else key.encode()].append(value)
-    return dict(found)
+        groups[key if isinstance(key, bytes) else key.encode()].append(value)
+    return dict(groups)
 
 
 def test_the_usual_seed_has_something_of_everything():
@@ -302,12 +302,12 @@ def test_the_usual_seed_has_something_of_everything():
     rows, changes = expected(inputs)
     assert len(inputs.given) == 2
     assert inputs.bad
-    assert [name for name, found in rows.items() if not found] == []
-    assert [name for name, found in changes.items() if None not in [row for _, row in found]] == []
-    assert None in [each["click"] for each in rows["clicked_or_not"]]
+    assert [name for name, outputs in rows.items() if not outputs] == []
+    assert [name for name, pairs in changes.items() if None not in [row for _, row in pairs]] == []
+    assert None in [row["click"] for row in rows["clicked_or_not"]]
     at_once = Inputs(USUAL)
     at_once.events = [reference.flat(inputs.events)]  # then nothing is late
-    assert sum(each["n"] for each in _tumbling(at_once)) > sum(each["n"] for each in _tumbling(inputs))
+    assert sum(row["n"] for row in _tumbling(at_once)) > sum(row["n"] for row in _tumbling(inputs))
 
 
 @pytest.mark.parametrize("seed", seeds())
@@ -326,7 +326,7 @@ def test_what_comes_out_is_what_plain_python_says(spark, seed):
     for name in ("tumbling_final", "visits"):
         assert len(out.changes[name]) == len(rows[name]), f"{name} said something twice"
     assert Counter(key for key, _ in out.changes["tagged"]) == Counter(
-        None if each["tag"] is None else each["tag"].encode() for each in rows["tagged"]
+        None if row["tag"] is None else row["tag"].encode() for row in rows["tagged"]
     )
     assert [(event.value, event.offset) for event in out.dead_letters["events"]] == inputs.bad
     assert [city.value for city in out.dead_letters["cities"]] == inputs.bad_cities

@@ -40,9 +40,9 @@ def database(spark, monkeypatch, klamm_name):
     connection = manager.getConnection(f"{url};create=true;user=APP")
 
     def execute(*statements):
-        for each in statements:
+        for text in statements:
             statement = connection.createStatement()
-            statement.execute(each)
+            statement.execute(text)
             statement.close()
 
     execute("CREATE TABLE orders (id INT, item VARCHAR(20), price DECIMAL(8, 2), sold TIMESTAMP)")
@@ -58,8 +58,8 @@ def insert(number, item, price, second):
 
 
 def rows(broker, topic):
-    found = klamm.read_topic(topic, bootstrap=broker.bootstrap, timeout_s=60)
-    return [(row["key"], json.loads(row["value"])) for row in found.to_pylist()]
+    table = klamm.read_topic(topic, bootstrap=broker.bootstrap, timeout_s=60)
+    return [(row["key"], json.loads(row["value"])) for row in table.to_pylist()]
 
 
 def test_a_database_files_and_a_clock(spark, patiently, database, klamm_broker, klamm_name, tmp_path):
@@ -68,10 +68,10 @@ def test_a_database_files_and_a_clock(spark, patiently, database, klamm_broker, 
     folder.mkdir()
     settings = {"bootstrap": klamm_broker.bootstrap, "checkpoint": str(home), "partitions": "1", "name": "sources"}
     pipeline = compile_text(TEXT.format(folder=folder, **names), "sources.sql", settings)
-    told = []
+    reports = []
 
     def run():
-        patiently(run_pipeline, pipeline, once=True, spark=spark, report=told.append)
+        patiently(run_pipeline, pipeline, once=True, spark=spark, report=reports.append)
 
     # Two orders of one number and three of one time, where a batch would end between them.
     database(insert(1, "tea", 2, 1), insert(2, "cup", 3, 1), insert(2, "mug", "4.50", 1), insert(7, "tin", 1, 2))
@@ -87,13 +87,13 @@ def test_a_database_files_and_a_clock(spark, patiently, database, klamm_broker, 
         }
 
     first = [order(1, "tea", 2.0, 1), order(2, "cup", 3.0, 1), order(2, "mug", 4.5, 1), order(7, "tin", 1.0, 2)]
-    found = rows(klamm_broker, names["orders"])
-    assert sorted(found, key=str) == sorted(first, key=str)
-    assert [each["id"] for _, each in found] == [1, 2, 2, 7]
-    assert sorted(each["ITEM"] for _, each in rows(klamm_broker, names["changes"])) == ["cup", "mug", "tea"]
+    orders = rows(klamm_broker, names["orders"])
+    assert sorted(orders, key=str) == sorted(first, key=str)
+    assert [row["id"] for _, row in orders] == [1, 2, 2, 7]
+    assert sorted(row["ITEM"] for _, row in rows(klamm_broker, names["changes"])) == ["cup", "mug", "tea"]
     assert rows(klamm_broker, names["lines"]) == [(b"a", {"word": "a", "n": 1})]
     letters = DeadLetters(pipeline, "lines", {})
-    bad = sorted(letters.read(10), key=lambda each: each.error)
+    bad = sorted(letters.read(10), key=lambda letter: letter.error)
     assert [(row.value, row.error) for row in bad] == [
         (b'{"word": "b", "n": "many"}', "no JSON of word STRING, n INT"),
         (b'{"n":2}', "word is null"),
@@ -103,24 +103,24 @@ def test_a_database_files_and_a_clock(spark, patiently, database, klamm_broker, 
         letters.redrive()
 
     # The marks of what is done are lost, and the rate begins anew from its own: nothing is written again.
-    for each in ("orders", "changes"):
-        shutil.rmtree(home / f"{each}.0" / "commits")
+    for source in ("orders", "changes"):
+        shutil.rmtree(home / f"{source}.0" / "commits")
     database(insert(8, "pot", 5, 2), "UPDATE orders SET sold = TIMESTAMP('2026-01-01 00:00:05') WHERE id = 1")
     (folder / "two.json").write_text('{"word": "c", "n": 3}\n')
     run()
-    found = rows(klamm_broker, names["orders"])
-    assert [each["id"] for _, each in found] == [1, 2, 2, 7, 8]
-    assert found[-1] == order(8, "pot", 5.0, 2)
-    changes = [each for _, each in rows(klamm_broker, names["changes"])]
+    orders = rows(klamm_broker, names["orders"])
+    assert [row["id"] for _, row in orders] == [1, 2, 2, 7, 8]
+    assert orders[-1] == order(8, "pot", 5.0, 2)
+    changes = [row for _, row in rows(klamm_broker, names["changes"])]
     assert sorted(change["ITEM"] for change in changes) == ["cup", "mug", "pot", "tea", "tea"]
     assert {change["SOLD"] for change in changes} == {f"2026-01-01T00:00:0{second}.000000Z" for second in (1, 2, 5)}
     assert sorted(key for key, _ in rows(klamm_broker, names["lines"])) == [b"a", b"c"]
-    values = [each["value"] for _, each in rows(klamm_broker, names["ticks"])]
+    values = [row["value"] for _, row in rows(klamm_broker, names["ticks"])]
     assert sorted(values) == list(range(len(values)))
 
-    said = "\n".join(told) + "".join(path.read_text() for path in home.rglob("*.json") if path.is_file())
-    assert "orders: done" in said
-    assert "hush-hush" not in said
+    written = "\n".join(reports) + "".join(path.read_text() for path in home.rglob("*.json") if path.is_file())
+    assert "orders: done" in written
+    assert "hush-hush" not in written
 
 
 def test_the_shop_without_a_database_and_without_a_registry(spark):

@@ -8,14 +8,14 @@ from klamm.pipeline.sql.status import Home
 
 
 class Handle:
-    """A run whose sources begin after a few looks."""
+    """A run whose sources begin after a few polls."""
 
     lastProgress = None  # noqa: N815 - Spark's names
     recentProgress = ()  # noqa: N815
     isActive = True  # noqa: N815
 
-    def __init__(self, looks):
-        self.left = looks
+    def __init__(self, polls):
+        self.left = polls
 
     @property
     def status(self):
@@ -43,7 +43,7 @@ def query(name, handle, before, started):
 def test_a_query_waits_until_the_sources_of_the_one_before_are_there(tmp_path):
     started = []
     handles = [Handle(3), Handle(2), Handle(1)]
-    queries = [query(f"q{place}", each, handles[:place], started) for place, each in enumerate(handles)]
+    queries = [query(f"q{place}", handle, handles[:place], started) for place, handle in enumerate(handles)]
     home = Home(str(tmp_path / "bank"))
     runner = Runner(queries, home)
     thread = threading.Thread(target=runner.run, kwargs={"once": False})

@@ -57,7 +57,7 @@ def test_places_cut_the_text_into_what_was_written(text):
         tokens = tokenize(text)
     except ParseError:
         return
-    for each in tokens:
-        assert text[each.start : each.end] == each.text
+    for token in tokens:
+        assert text[token.start : token.end] == token.text
     ends = [0, *(token.end for token in tokens)]
-    assert all(before <= each.start for before, each in zip(ends, tokens, strict=False))
+    assert all(before <= token.start for before, token in zip(ends, tokens, strict=False))

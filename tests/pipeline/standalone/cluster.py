@@ -50,7 +50,7 @@ class Standalone:
             "SPARK_NO_DAEMONIZE": "1",
         }
         with log.open("wb") as out:
-            found = subprocess.Popen(
+            process = subprocess.Popen(
                 [str(Path(environment["SPARK_HOME"]) / "bin" / "spark-class"), name, *arguments],
                 stdout=out,
                 stderr=out,
@@ -58,17 +58,17 @@ class Standalone:
                 env=environment,
                 start_new_session=True,
             )
-        self._all.append(found)
-        return found
+        self._all.append(process)
+        return process
 
     @staticmethod
-    def _said(log, pattern, process):
+    def _wait_for_line(log, pattern, process):
         """What a process says of itself once it is there."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            found = re.search(pattern, log.read_text(errors="replace"))
-            if found:
-                return found[1]
+            match = re.search(pattern, log.read_text(errors="replace"))
+            if match:
+                return match[1]
             assert process.poll() is None, log.read_text(errors="replace")
             time.sleep(0.1)
         raise AssertionError(log.read_text(errors="replace"))
@@ -77,24 +77,26 @@ class Standalone:
         log = self._folder / "master.log"
         listening = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
         master = self._java(log, "org.apache.spark.deploy.master.Master", *listening)
-        self.master = self._said(log, r"Starting Spark master at (spark://\S+)", master)
-        for each in range(2):
-            room = ("--cores", "1", "--memory", "600M", "--work-dir", str(self._folder / f"work-{each}"))
+        self.master = self._wait_for_line(log, r"Starting Spark master at (spark://\S+)", master)
+        for index in range(2):
+            resources = ("--cores", "1", "--memory", "600M", "--work-dir", str(self._folder / f"work-{index}"))
             name = "org.apache.spark.deploy.worker.Worker"
-            self.workers.append(self._java(self._folder / f"worker-{each}.log", name, *listening, *room, self.master))
-        for each, worker in enumerate(self.workers):
-            self._said(self._folder / f"worker-{each}.log", r"(Successfully registered with master)", worker)
+            self.workers.append(
+                self._java(self._folder / f"worker-{index}.log", name, *listening, *resources, self.master)
+            )
+        for index, worker in enumerate(self.workers):
+            self._wait_for_line(self._folder / f"worker-{index}.log", r"(Successfully registered with master)", worker)
 
     def executors(self):
         """The executors' processes that run now."""
-        found = []
+        children = []
         for worker in self.workers:
             with contextlib.suppress(psutil.NoSuchProcess):
                 for child in psutil.Process(worker.pid).children(recursive=True):
                     with contextlib.suppress(psutil.NoSuchProcess):
                         if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline()):
-                            found.append(child)
-        return found
+                            children.append(child)
+        return children
 
     def started(self):
         """How many executors were ever started: each leaves a folder."""
@@ -120,9 +122,9 @@ class Standalone:
 @contextlib.contextmanager
 def standalone(folder):
     """A master and two workers of one core each."""
-    found = Standalone(folder)
+    cluster = Standalone(folder)
     try:
-        found.start()
-        yield found
+        cluster.start()
+        yield cluster
     finally:
-        found.stop()
+        cluster.stop()

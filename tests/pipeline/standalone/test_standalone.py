@@ -76,16 +76,16 @@ class Run:
     def until(self, reached, cluster):
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            found = reached()
-            if found:
-                return found
+            result = reached()
+            if result:
+                return result
             assert self.process.poll() is None, self.words()
             time.sleep(0.1)
         raise AssertionError(f"{self.words()}\n{cluster.words()}")
 
     def address(self):
-        found = re.search(r"metrics on (http://\S+)", self.words())
-        return found[1] if found else None
+        match = re.search(r"metrics on (http://\S+)", self.words())
+        return match[1] if match else None
 
     def metrics(self):
         """As Prometheus reads them: {(name, query): value}."""
@@ -112,8 +112,8 @@ def send(broker, topic, numbers):
 
 
 def rows(broker, topic):
-    found = klamm.read_topic(topic, bootstrap=broker.bootstrap, timeout_s=60)
-    return [json.loads(row) for row in found["value"].to_pylist()]
+    table = klamm.read_topic(topic, bootstrap=broker.bootstrap, timeout_s=60)
+    return [json.loads(row) for row in table["value"].to_pylist()]
 
 
 def test_exactly_once_although_executors_are_killed(klamm_own_broker, tmp_path):
@@ -126,7 +126,7 @@ def test_exactly_once_although_executors_are_killed(klamm_own_broker, tmp_path):
         command = ["env", "-u", "PYTHONPATH", python, "-c", f"import {package}"]
         done = subprocess.run(command, capture_output=True, check=False, cwd=tmp_path)
         assert (done.returncode == 0) == there, done.stderr
-    names = {each: broker.topic(each, partitions=2) for each in ("numbers", "copies")}
+    names = {topic: broker.topic(topic, partitions=2) for topic in ("numbers", "copies")}
     names["sums"] = broker.topic("sums")
     send(broker, names["numbers"], range(1200))
     (tmp_path / "far.sql").write_text(TEXT.format(**names))
@@ -150,7 +150,7 @@ def test_exactly_once_although_executors_are_killed(klamm_own_broker, tmp_path):
             run.until(lambda: newest(broker, names["sums"]) == totals, cluster)
             run.until(lambda: run.metrics()["lag_records", "copies"] == 0, cluster)
             run.until(lambda: cluster.started() > 2, cluster)
-            told = run.metrics()
+            metrics = run.metrics()
             stopping = [sys.executable, "-m", "klamm", "pipeline", "stop", "far"]
             subprocess.run(stopping, cwd=tmp_path, check=True, timeout=PATIENCE_S)
             assert run.process.wait(PATIENCE_S) == 0, run.words()
@@ -159,7 +159,7 @@ def test_exactly_once_although_executors_are_killed(klamm_own_broker, tmp_path):
     copies = rows(broker, names["copies"])
     assert Counter(copy["n"] for copy in copies) == Counter(range(count))
     check_origin({copy["origin"] for copy in copies})
-    check_metrics(told, count)
+    check_metrics(metrics, count)
     check_state(tmp_path / ".klamm" / "pipelines" / "far" / "sums.0")
     lines = [line for line in run.words().splitlines() if "batch done query=copies " in line]
     assert sum(int(re.search(r" rows=(\d+)", line)[1]) for line in lines) >= count + KILLS + 1
@@ -169,29 +169,29 @@ def newest(broker, topic):
     return {row["parity"]: row["total"] for row in rows(broker, topic)}
 
 
-def check_origin(found):
+def check_origin(origins):
     """What ran is the copy in an executor's folder, compiled where the package here is."""
     from klamm.records import kernels_compiled
 
-    for origin in found:
+    for origin in origins:
         path, _, compiled = origin.partition(" ")
         assert re.search(r"/work-[01]/app-[^/]+/\d+/\.?/?klamm/records/kernels/decode\.", path), path
         assert compiled == str(kernels_compiled())
 
 
-def check_metrics(told, count):
-    assert told["running", None] == 1
-    assert told["rows_total", "copies"] >= count + KILLS + 1
-    assert told["batches_total", "copies"] == told["batch_duration_seconds_count", "copies"] >= 4
-    assert told["batch_duration_seconds_sum", "copies"] > 0
-    assert told["lag_seconds", "copies"] == 0
-    assert told["state_rows", "sums"] == 2
-    assert told["state_bytes", "sums"] > 0
-    assert told["bad_records_total", "copies"] >= KILLS + 1
+def check_metrics(metrics, count):
+    assert metrics["running", None] == 1
+    assert metrics["rows_total", "copies"] >= count + KILLS + 1
+    assert metrics["batches_total", "copies"] == metrics["batch_duration_seconds_count", "copies"] >= 4
+    assert metrics["batch_duration_seconds_sum", "copies"] > 0
+    assert metrics["lag_seconds", "copies"] == 0
+    assert metrics["state_rows", "sums"] == 2
+    assert metrics["state_bytes", "sums"] > 0
+    assert metrics["bad_records_total", "copies"] >= KILLS + 1
 
 
 def check_state(checkpoint):
     """State is RocksDB's: so says the checkpoint, and so do its files."""
-    said = (checkpoint / "offsets" / "0").read_text()
-    assert "state.RocksDBStateStoreProvider" in said
+    offsets = (checkpoint / "offsets" / "0").read_text()
+    assert "state.RocksDBStateStoreProvider" in offsets
     assert any(path.suffix in (".zip", ".changelog") for path in (checkpoint / "state" / "0" / "0").rglob("*"))
