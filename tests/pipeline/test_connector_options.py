@@ -123,7 +123,7 @@ def test_writes_are_exactly_once_and_their_transactions_outlive_a_batch():
         ({"txnAppId": "job"}, "go together"),
         ({"txnAppId": "job", "txnVersion": "-1"}, "write 0 or more"),
         ({"kafka.transactional.id": "x"}, "txnAppId names a batch job"),
-        ({"startingOffsets": "earliest"}, "is no write option"),
+        ({"startingOffsets": "earliest"}, "is not a write option"),
     ],
 )
 def test_what_a_write_refuses(options, words):

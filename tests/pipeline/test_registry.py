@@ -154,7 +154,7 @@ def test_a_registry_that_is_not_there():
 def test_settings_are_checked():
     with pytest.raises(ConfigError, match="names the registry"):
         parse_settings("localhost:8081")
-    with pytest.raises(ConfigError, match="no setting of a registry"):
+    with pytest.raises(ConfigError, match="not a registry setting"):
         parse_settings({"schema.registry.url": "http://x", "basic.auth": "y"})
     assert parse_settings("http://a:1/, http://b:2").urls == ("http://a:1", "http://b:2")
 

@@ -45,7 +45,7 @@ def to_millis(at: dt.datetime | str | int) -> int:
     try:
         moment = dt.datetime.fromisoformat(at) if isinstance(at, str) else at
     except ValueError:
-        raise ConfigError(f"{at!r} is no time: write 2026-05-01T12:00:00Z, or milliseconds since 1970") from None
+        raise ConfigError(f"{at!r} is not a time: write 2026-05-01T12:00:00Z, or milliseconds since 1970") from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
     # Integer arithmetic: timestamp() is a float, and rounding could move the end by a millisecond.
     return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(milliseconds=1)

@@ -155,7 +155,7 @@ def test_a_decision_whose_files_are_gone_is_told(tmp_path):
             log.has_batch(APP, 1)
         with open(log._file(APP), "w") as file:
             file.write("{")
-        with pytest.raises(SinkError, match="is no record of the batches"):
+        with pytest.raises(SinkError, match="is not a record of the batches"):
             log.has_batch(APP, 1)
 
 

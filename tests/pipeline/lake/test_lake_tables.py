@@ -93,7 +93,7 @@ def test_a_library_that_is_missing_is_named(tmp_path, monkeypatch, kind, library
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(ConfigError, match=rf"{library} is not installed: pip install 'klamm\[lake\]'"):
         lake_sink(kind, str(tmp_path), app="a")
-    with pytest.raises(ConfigError, match="no format of a lake"):
+    with pytest.raises(ConfigError, match="not a lake format"):
         lake_sink("dleta", str(tmp_path), app="a")
 
 

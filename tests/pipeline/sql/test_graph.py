@@ -81,7 +81,10 @@ STREAM = "CREATE STREAM s (id STRING, at TIMESTAMP, n INT);\n"
             "cycle: a reads b reads c reads a",
         ),
         (STREAM + "CREATE STREAM S (a INT);", "2:15: S is declared already, in line 1"),
-        ("CREATE STREAM s (a INT) WITH (topik = 'x');", "1:31: topik is no option of a STREAM; did you mean topic?"),
+        (
+            "CREATE STREAM s (a INT) WITH (topik = 'x');",
+            "1:31: topik is not an option of a STREAM; did you mean topic?",
+        ),
         ("CREATE STREAM s (a INT) WITH (emit = 'final');", "it is one of STREAM AS and TABLE AS"),
         ("CREATE STREAM s (a INT) WITH (format = 'jsn');", "did you mean json?"),
         ("CREATE STREAM s (a INT) WITH (watermark = 'soon', timestamp = 'a');", "e.g. '10 seconds'"),
@@ -131,10 +134,10 @@ def test_all_that_is_wrong_is_said_at_once_in_order_with_the_lines():
         "CREATE STREAM s (a INTT);\n\tCREATE STREAM t (b INT) WITH (topik = 'x');\nCREATE VIEW v AS SELECT * FROM s;"
     )
     assert shown.splitlines() == [
-        "bank.sql:1:20: INTT is no type; did you mean INT?",
+        "bank.sql:1:20: INTT is not a type; did you mean INT?",
         "  CREATE STREAM s (a INTT);",
         "                     ^",
-        "bank.sql:2:32: topik is no option of a STREAM; did you mean topic?",
+        "bank.sql:2:32: topik is not an option of a STREAM; did you mean topic?",
         "  \tCREATE STREAM t (b INT) WITH (topik = 'x');",
         "  \t                              ^",
     ]

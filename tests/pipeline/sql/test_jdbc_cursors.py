@@ -59,7 +59,7 @@ def test_positions_in_sql():
     range_ = CursorRange(TIMESTAMP, 1, 2, 3)
     assert CursorRange.decode(range_.encode(), "here") == range_
     for broken in ("", "{}", '{"version": 2, "kind": "integer", "start": 1, "end": 2, "rows": 0}'):
-        with pytest.raises(ConfigError, match="here is no position"):
+        with pytest.raises(ConfigError, match="here is not a position"):
             CursorRange.decode(broken, "here")
 
 

@@ -192,7 +192,7 @@ def _split_options(
         candidates = {**spellings, **{f"kafka.{key}": f"kafka.{key}" for key in settings}}
         near = difflib.get_close_matches(lowered, candidates, n=1, cutoff=0.6)
         hint = f"; did you mean {candidates[near[0]]}?" if near else ""
-        raise ConfigError(f"{name} is no {what} option{hint}")
+        raise ConfigError(f"{name} is not a {what} option{hint}")
     if "bootstrap.servers" not in client:
         raise ConfigError("kafka.bootstrap.servers is missing: write host:port, e.g. localhost:9092")
     return named, client
@@ -214,7 +214,7 @@ def _parse_selection(named: Mapping[str, str]) -> TopicSelection:
             # Python's syntax, with which the lookup matches; the Kafka connector's patterns are Java's.
             re.compile(text)
         except re.error as error:
-            raise ConfigError(f"subscribePattern={text} is no pattern: {error}") from None
+            raise ConfigError(f"subscribePattern={text} is not a valid pattern: {error}") from None
         return TopicSelection(pattern=text)
     example = '{"topic":[0,1]}'
     topics_json = _parse_json("assign", text, example)

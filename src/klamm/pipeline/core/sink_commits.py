@@ -103,7 +103,7 @@ class SinkDecision:
             )
             return cls(parsed["sink"], parsed["batch"], handles)
         except (KeyError, IndexError, TypeError, ValueError):
-            raise SinkError(f"{data[:80]!r} is no decision of a sink") from None
+            raise SinkError(f"{data[:80]!r} is not a decision of a sink") from None
 
     def of(self, task: int) -> TaskTransaction | None:
         """Return the transaction of a task, or None."""

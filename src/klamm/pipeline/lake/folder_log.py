@@ -75,7 +75,7 @@ class FolderLog:
         except FileNotFoundError:
             return None
         except (KeyError, TypeError, ValueError) as error:
-            raise SinkError(f"{self._file(app)} is no record of the batches in {self.path}: {error!r}") from None
+            raise SinkError(f"{self._file(app)} is not a record of the batches in {self.path}: {error!r}") from None
 
     def has_batch(self, app: str, batch: int) -> bool:
         """Whether a batch is in the folder; a decided batch is finished first. Needs the lock."""

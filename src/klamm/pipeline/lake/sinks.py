@@ -45,7 +45,7 @@ def lake_sink(
     are the options of a SINK statement.
     """
     if format not in FORMATS:
-        raise ConfigError(f"{format} is no format of a lake: write {', '.join(FORMATS)}")
+        raise ConfigError(f"{format} is not a lake format: write {', '.join(FORMATS)}")
     if path is None and format != "iceberg":
         raise ConfigError(f"{format} needs a path")
     sink = open_sink(LakeTable(table or app, format, path, table, tuple(partition_by), dict(options or {})))

@@ -54,7 +54,7 @@ class AvroCodec:
                 fastavro.parse_schema(json.loads(reference.text), named)
             self.parsed: Any = fastavro.parse_schema(json.loads(schema.text), named)
         except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as error:
-            raise BadRecord(f"schema {schema.id} is no Avro schema: {error}") from None
+            raise BadRecord(f"schema {schema.id} is not an Avro schema: {error}") from None
         self.named_types = named
         self._arrow: pa.DataType | None = None
 

@@ -72,7 +72,7 @@ class Schema(NamedTuple):
             parsed_guid = uuid.UUID(guid) if guid else None
             return cls(answer.get("id"), parsed_guid, kind, answer["schema"], references)
         except (KeyError, TypeError, ValueError) as error:
-            raise RegistryError(f"the registry's answer is no schema: {error!r}") from None
+            raise RegistryError(f"the registry's response is not a schema: {error!r}") from None
 
 
 class RegistrySettings(NamedTuple):
@@ -89,7 +89,7 @@ def parse_settings(registry: str | Mapping[str, str]) -> RegistrySettings:
     options = {"schema.registry.url": registry} if isinstance(registry, str) else dict(registry)
     for name in options:
         if name not in _SETTINGS:
-            raise ConfigError(f"{name} is no setting of a registry; there are {', '.join(_SETTINGS)}")
+            raise ConfigError(f"{name} is not a registry setting; there are {', '.join(_SETTINGS)}")
     addresses = options.get("schema.registry.url", "").split(",")
     urls = tuple(address.strip().rstrip("/") for address in addresses if address.strip())
     if not urls or not all(url.startswith(("http://", "https://")) for url in urls):
@@ -145,7 +145,7 @@ class Registry:
     def register(self, subject: str, text: str, kind: str) -> Schema:
         """Register a schema as the newest of a subject; registering the same schema again changes nothing."""
         if kind not in KINDS:
-            raise ConfigError(f"{kind} is no kind of schema; there are {', '.join(KINDS)}")
+            raise ConfigError(f"{kind} is not a schema type; there are {', '.join(KINDS)}")
         quoted = urllib.parse.quote(subject, safe="")
         body = {"schema": text} if kind == "AVRO" else {"schema": text, "schemaType": kind}
         answer = self._request(f"/subjects/{quoted}/versions", body)
@@ -214,13 +214,13 @@ class Registry:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=tls) as response:  # noqa: S310
             content = response.read(_RESPONSE_BYTES_MAX + 1)
         if len(content) > _RESPONSE_BYTES_MAX:
-            raise RegistryError(f"the registry's answer is longer than {_RESPONSE_BYTES_MAX} bytes")
+            raise RegistryError(f"the registry's response is longer than {_RESPONSE_BYTES_MAX} bytes")
         try:
             parsed = json.loads(content)
         except ValueError:
-            raise RegistryError(f"the registry's answer is no JSON: {content[:80]!r}") from None
+            raise RegistryError(f"the registry's response is not JSON: {content[:80]!r}") from None
         if not isinstance(parsed, dict):
-            raise RegistryError(f"the registry's answer is no object: {content[:80]!r}")
+            raise RegistryError(f"the registry's response is not a JSON object: {content[:80]!r}")
         return parsed
 
 

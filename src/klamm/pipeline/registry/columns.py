@@ -130,7 +130,7 @@ def make_writer(
 
     is_single = not pa.types.is_struct(compile_schema(shared_registry(registry_settings), schema, message).arrow)
     if is_single and alone is None:
-        raise ConfigError(f"the schema of {subject} is no record, and there are several columns")
+        raise ConfigError(f"the schema of {subject} is not a record, and there are several columns")
     encode = _ColumnEncoder(registry_settings, schema, message, framing == "prefix", alone if is_single else None)
     return _function(encode, "binary")
 

@@ -36,7 +36,7 @@ class JsonCodec:
             # use_default=False: otherwise the check writes default values into the record.
             self._check = fastjsonschema.compile(self.root, handlers=handlers, use_default=False)
         except (ValueError, TypeError, KeyError, AttributeError, fastjsonschema.JsonSchemaDefinitionException) as error:
-            raise BadRecord(f"schema {schema.id} is no JSON Schema: {error}") from None
+            raise BadRecord(f"schema {schema.id} is not a JSON Schema: {error}") from None
         self._arrow: pa.DataType | None = None
 
     def _reference(self, uri: str) -> Any:

@@ -60,7 +60,7 @@ class ProtobufCodec:
                 pool.AddSerializedFile(file.SerializeToString())
             self._file = pool.FindFileByName(_MAIN)
         except (TypeError, KeyError, ValueError, DecodeError) as error:
-            raise BadRecord(f"schema {schema.id} is no Protobuf file: {error}") from None
+            raise BadRecord(f"schema {schema.id} is not a Protobuf file: {error}") from None
         self._classes: dict[tuple[int, ...], type[Message]] = {}
         self._path = (0,) if message is None else self._find(message)
 

@@ -475,7 +475,7 @@ def load_function(target: str) -> Callable[..., Any]:
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"there is no function {target}: {error}") from None
     if not callable(target_object):
-        raise ConfigError(f"{target} is no function")
+        raise ConfigError(f"{target} is not callable")
     return target_object  # type: ignore[no-any-return]
 
 

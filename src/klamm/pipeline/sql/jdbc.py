@@ -214,7 +214,7 @@ def _find_column(cursor: str, names: list[str]) -> str:
     for name in names:
         if name.lower() == bare:
             return name
-    raise ConfigError(f"the cursor {cursor} is no column of what is read: {', '.join(names)}")
+    raise ConfigError(f"the cursor {cursor} is not a column of the rows read: {', '.join(names)}")
 
 
 class JdbcPoller:

@@ -46,7 +46,7 @@ def parse_type(tokens: list[Token], index: int, end_offset: int, depth: int = 0)
     """Parse the type that begins at token `index`; return its canonical spelling and the index behind it."""
     if index >= len(tokens) or tokens[index].kind != WORD:
         offset = tokens[index].start if index < len(tokens) else end_offset
-        raise ParseError(offset, "a type belongs here, e.g. STRING, BIGINT, DECIMAL(12,2) or TIMESTAMP")
+        raise ParseError(offset, "expected a type, e.g. STRING, BIGINT, DECIMAL(12,2) or TIMESTAMP")
     token = tokens[index]
     word = token.text.upper()
     # Recursion is bounded: the text is not trusted.
@@ -55,13 +55,13 @@ def parse_type(tokens: list[Token], index: int, end_offset: int, depth: int = 0)
     if word in SIMPLE:
         return _parse_size(word, tokens, index + 1)
     if word not in _NESTED:
-        raise ParseError(token.start, f"{token.text} is no type{suggest(word, (*SIMPLE, *_NESTED))}")
+        raise ParseError(token.start, f"{token.text} is not a type{suggest(word, (*SIMPLE, *_NESTED))}")
     index = _expect(tokens, index + 1, "<", end_offset)
     parts: list[str] = []
     while True:
         if word == "STRUCT":
             if index >= len(tokens) or tokens[index].kind not in (WORD, NAME):
-                raise ParseError(_offset(tokens, index, end_offset), "a field's name belongs here")
+                raise ParseError(_offset(tokens, index, end_offset), "expected a field's name")
             field = tokens[index].value
             index += 1
             if index < len(tokens) and tokens[index].matches(":"):
@@ -106,7 +106,7 @@ def _close(tokens: list[Token], index: int, end_offset: int) -> int:
 
 def _expect(tokens: list[Token], index: int, sign: str, end_offset: int) -> int:
     if index >= len(tokens) or not tokens[index].matches(sign):
-        raise ParseError(_offset(tokens, index, end_offset), f"{sign} belongs here")
+        raise ParseError(_offset(tokens, index, end_offset), f"expected {sign}")
     return index + 1
 
 

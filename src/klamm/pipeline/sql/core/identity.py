@@ -74,7 +74,7 @@ class QueryIdentity:
                 raise ConfigError(f"{path} is of version {document['version']}; this Klamm supports {VERSION}")
             return cls(document["id"], document["name"], document["queries"], document["generations"])
         except (KeyError, TypeError, ValueError) as error:
-            raise ConfigError(f"{path} is no identity of a pipeline: {error!r}") from None
+            raise ConfigError(f"{path} is not the identity of a pipeline: {error!r}") from None
 
     def renew(self, pipeline: Pipeline, rebuilt: frozenset[str] = frozenset()) -> QueryIdentity:
         """Return the identity with `pipeline`'s queries; a rebuilt query gets a new generation, so a new checkpoint."""

@@ -46,7 +46,7 @@ class CursorRange:
             start = None if document["start"] is None else int(document["start"])
             return cls(document["kind"], start, int(document["end"]), int(document["rows"]))
         except (KeyError, TypeError, ValueError) as error:
-            raise ConfigError(f"{path} is no position in a table: {error!r}") from None
+            raise ConfigError(f"{path} is not a position of a JDBC source: {error!r}") from None
 
     def condition(self, column: str) -> str:
         """Return the SQL condition for the rows of this range."""

@@ -74,18 +74,18 @@ class _Statement:
 
     def _next(self, kinds: tuple[str, ...], what: str) -> Token:
         if self._index >= len(self._tokens) or self._tokens[self._index].kind not in kinds:
-            raise ParseError(self._offset, f"{what} belongs here")
+            raise ParseError(self._offset, f"expected {what}")
         self._index += 1
         return self._tokens[self._index - 1]
 
     def _expect(self, sign: str, where: str) -> None:
         if not self._take(sign):
-            raise ParseError(self._offset, f"{sign} belongs here, {where}")
+            raise ParseError(self._offset, f"expected {sign}, {where}")
 
     def _finish(self, expected: str) -> None:
         if self._index < len(self._tokens):
             token = self._tokens[self._index]
-            raise ParseError(token.start, f"{token.text} does not belong here: {expected}, or ; between statements")
+            raise ParseError(token.start, f"unexpected {token.text}: {expected}, or ; between statements")
 
     def read(self) -> Statement:
         """Parse the statement."""
@@ -109,9 +109,9 @@ class _Statement:
         if self._peek("IF"):
             raise ParseError(self._offset, "a pipeline file declares what exists: leave IF NOT EXISTS out")
         name = self._next((WORD, NAME), f"the {word.lower()}'s name")
-        # The name was forgotten: the message is clearer than "AS belongs here".
+        # The name was forgotten: the message is clearer than "unexpected AS".
         if name.matches("AS", "WITH", "SELECT"):
-            raise ParseError(name.start, f"the {word.lower()}'s name belongs here")
+            raise ParseError(name.start, f"expected the {word.lower()}'s name")
         if word == "FUNCTION":
             return self._function(name)
         return self._create(word.lower(), name)
@@ -125,10 +125,10 @@ class _Statement:
 
     def _function(self, name: Token) -> CreateFunction:
         if not self._take("RETURNS"):
-            raise ParseError(self._offset, "RETURNS and a type belong here")
+            raise ParseError(self._offset, "expected RETURNS and a type")
         returns, self._index = parse_type(self._tokens, self._index, self._end)
         if not self._take("AS"):
-            raise ParseError(self._offset, "AS 'module:function' belongs here")
+            raise ParseError(self._offset, "expected AS 'module:function'")
         target = self._next((STRING,), "'module:function'")
         self._finish("a function ends after its target")
         module, colon, function = target.value.partition(":")
@@ -155,7 +155,7 @@ class _Statement:
             nullable, metadata = True, None
             if self._take("NOT"):
                 if not self._take("NULL"):
-                    raise ParseError(self._offset, "NULL belongs after NOT")
+                    raise ParseError(self._offset, "expected NULL after NOT")
                 nullable = False
             if self._take("METADATA"):
                 metadata = self._metadata(name)
@@ -208,7 +208,7 @@ class _Statement:
 
     def _select(self) -> Select:
         if not self._peek(*_BEGINNINGS):
-            raise ParseError(self._offset, "SELECT belongs after AS")
+            raise ParseError(self._offset, "expected SELECT after AS")
         tokens = tuple(self._tokens[self._index :])
         start = tokens[0].start
         # The text as written: Spark parses it, and reports errors by its positions.

@@ -242,7 +242,7 @@ def check_options(create: Create) -> Iterator[SqlProblem]:
             yield from _check_client_setting(name, value)
         elif not name.startswith(prefixes):
             other_kinds = [kind_name for kind_name, options in KIND_OPTIONS.items() if name in options]
-            message = f"{name} is no option of a {kind.upper()}{' SELECT' if create.select else ''}"
+            message = f"{name} is not an option of a {kind.upper()}{' SELECT' if create.select else ''}"
             hint = suggest(name, known)
             if other_kinds:
                 hint = f"; it is one of {join_words([kind_name.upper() for kind_name in other_kinds], 'and')}"
@@ -279,4 +279,4 @@ def _check_client_setting(name: str, value: Value) -> Iterator[SqlProblem]:
         yield SqlProblem(value.name_offset, f"{name} cannot be set: {hint}")
     elif setting not in CONSUMER_CONFIGS and setting not in PRODUCER_CONFIGS:
         known = [f"kafka.{key}" for key in (*CONSUMER_CONFIGS.keys, *PRODUCER_CONFIGS.keys)]
-        yield SqlProblem(value.name_offset, f"{name} is no setting of a client{suggest(name, known)}")
+        yield SqlProblem(value.name_offset, f"{name} is not a client setting{suggest(name, known)}")

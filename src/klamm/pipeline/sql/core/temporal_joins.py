@@ -73,7 +73,7 @@ def find_temporal_joins(select: Select) -> tuple[TemporalJoin, ...]:
         if not (token.matches("FOR") and _matches_words(tokens, index, "FOR", "SYSTEM_TIME", "AS", "OF")):
             continue
         if not index or tokens[index - 1].kind not in (WORD, NAME):
-            raise ParseError(token.start, "a table's name belongs before FOR SYSTEM_TIME AS OF")
+            raise ParseError(token.start, "expected a table's name before FOR SYSTEM_TIME AS OF")
         first, next_index = index + 4, _skip_time(tokens, index + 4)
         if next_index == first:
             raise ParseError(token.start, "FOR SYSTEM_TIME AS OF takes a column, or an expression in parentheses")
