@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from klamm.controller import CatalogValidator, Controller, ControllerConfig, Decision
+from klamm.controller import CatalogValidator, Controller, ControllerConfig, ControllerDecision
 from klamm.metadata import EMPTY_IMAGE, MetadataImage, PartitionImage
 from klamm.metadata.records import decode_record, encode_record
 from klamm.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -46,7 +46,7 @@ class Cluster:
     def image(self) -> MetadataImage:
         return self.controller.image
 
-    def commit(self, decision: Decision[R]) -> R:
+    def commit(self, decision: ControllerDecision[R]) -> R:
         """Make a decision count, as its encoded records would, and check that the cluster still makes sense."""
         before = self.image
         records = [decode_record(encode_record(record)) for record in decision.records]

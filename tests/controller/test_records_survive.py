@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from klamm.controller import brokers, partitions, reassignment
-from klamm.controller.context import Context
+from klamm.controller.context import ControllerContext
 from klamm.controller.partitions import ReplicaPlacement
 from klamm.protocol.messages import alter_partition as ap
 from klamm.protocol.messages import alter_partition_reassignments as apr
@@ -282,7 +282,7 @@ def takes_moves_back_at_any_price(monkeypatch):
         return right(context, topic, index, partition, **fields)
 
     monkeypatch.setattr(reassignment, "change_partition", change)
-    monkeypatch.setattr(Context, "unclean_election_allowed", lambda _self, _topic: True)
+    monkeypatch.setattr(ControllerContext, "unclean_election_allowed", lambda _self, _topic: True)
 
 
 def believes_an_old_isr(monkeypatch):
@@ -305,7 +305,7 @@ def believes_an_old_process(monkeypatch):
 
 
 def keeps_eligible_who_missed_writes(monkeypatch):
-    monkeypatch.setattr(Context, "min_insync_replicas", lambda _self, _topic, replicas: replicas)
+    monkeypatch.setattr(ControllerContext, "min_insync_replicas", lambda _self, _topic, replicas: replicas)
 
 
 BUGS = [

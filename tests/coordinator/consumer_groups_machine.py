@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass, field
 
 from coordinator.consumer_groups_world import CONFIG, ClassicConsumer, Consumer, ConsumerWorld
-from klamm.coordinator.core.shard import Record
+from klamm.coordinator.core.shard import CoordinatorRecord
 from klamm.coordinator.groups import GroupShard
 from klamm.coordinator.groups.classic.group import ClassicGroup
 from klamm.coordinator.groups.config import GroupConfig
@@ -196,7 +196,7 @@ class Machine:
         assert snapshot(self._from_compacted_log()) == before, "the compacted log says something else"
 
     def _from_compacted_log(self) -> GroupShard:
-        latest: dict[bytes, tuple[int, Record]] = {}
+        latest: dict[bytes, tuple[int, CoordinatorRecord]] = {}
         for offset, record in enumerate(record for entry in self.world.log for record in entry.records):
             latest[record.key] = (offset, record)
         shard = GroupShard(self.config, lambda: "")

@@ -7,7 +7,7 @@ from coordinator.groups_world import Answer, World
 from klamm.coordinator.groups import GroupConfig
 from klamm.coordinator.groups.consumer.config import ConsumerGroupConfig
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
-from klamm.coordinator.groups.consumer.member import Member
+from klamm.coordinator.groups.consumer.member import ConsumerMember
 from klamm.coordinator.groups.group import Caller
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import (
@@ -104,7 +104,7 @@ class ConsumerWorld(World):
         assert isinstance(found, ConsumerGroup), found
         return found
 
-    def member_of(self, member_id: str, group_id: str = "g") -> Member:
+    def member_of(self, member_id: str, group_id: str = "g") -> ConsumerMember:
         return self.consumers(group_id).members[member_id]
 
     def beat(self, request: ConsumerGroupHeartbeatRequest, version: int = 1, client_id: str = "c") -> Answer:
@@ -220,7 +220,7 @@ class Consumer:
         return sorted(number for _, number in self.owned)
 
     @property
-    def me(self) -> Member:
+    def me(self) -> ConsumerMember:
         return self.world.member_of(self.member_id, self.group_id)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from klamm.coordinator.core.deadlines import Deadlines
-from klamm.coordinator.core.shard import Decision, Event, Now, Record
+from klamm.coordinator.core.shard import CoordinatorRecord, Decision, Event, Now
 from klamm.coordinator.groups import GroupConfig, GroupShard
 from klamm.coordinator.groups.classic.group import ClassicGroup
 from klamm.coordinator.groups.group import Caller
@@ -55,7 +55,7 @@ class Answer:
 class Entry:
     """What the log holds: a batch of records, or a marker."""
 
-    records: tuple[Record, ...] = ()
+    records: tuple[CoordinatorRecord, ...] = ()
     producer_id: int = -1
     producer_epoch: int = -1
     committed: bool | None = None

@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from harness import forms
-from klamm.coordinator.core.shard import Record, make_record
+from klamm.coordinator.core.shard import CoordinatorRecord, make_record
 from klamm.coordinator.groups import kernels
 from klamm.coordinator.groups.offsets import CommittedOffset, Offsets, offset_record, offset_tombstone
 from klamm.model.errors import ProtocolError
@@ -144,7 +144,7 @@ def test_both_forms_agree_on_any_bytes():
         stores: list[dict] = [{}, {}]
         places = [{key[:-4]: ("g", store)} for store in stores]
         done = [
-            module.replay_offsets(place, [Record(key, value)], 5, CommittedOffset)
+            module.replay_offsets(place, [CoordinatorRecord(key, value)], 5, CommittedOffset)
             for module, place in zip((fast, other), places, strict=True)
         ]
         assert done[0] == done[1]
@@ -156,13 +156,13 @@ def test_records_are_those_of_the_declared_way(form, topic_id):
     notes = ["", "x", "ä€😀", "n" * 125, "n" * 126, "n" * 127, "n" * 4096, "n" * 16382, "n" * 16383]
     rows = [(i, 2**40 + i, i - 1, note) for i, note in enumerate(notes)]
     rows += [(2**31 - 1, 2**63 - 1, 2**31 - 1, ""), (0, -1, -1, "")]
-    records: list[Record] = []
-    form.add_records(records, "grüppe", "topic", topic_id, rows, WALL_MS, Record)
+    records: list[CoordinatorRecord] = []
+    form.add_records(records, "grüppe", "topic", topic_id, rows, WALL_MS, CoordinatorRecord)
     assert records == [
         offset_record("grüppe", "topic", index, CommittedOffset(offset, epoch, note, WALL_MS, -1, topic_id))
         for index, offset, epoch, note in rows
     ]
-    assert all(type(record) is Record for record in records)
+    assert all(type(record) is CoordinatorRecord for record in records)
 
 
 def test_a_run_of_records_counts_as_one_after_the_other(form, monkeypatch):
@@ -202,9 +202,15 @@ def test_a_run_of_records_counts_as_one_after_the_other(form, monkeypatch):
 def test_records_of_other_kinds_and_unreadable_notes_stop_a_run(form):
     known = {offset_record("g", "t", 0, CommittedOffset(1, 1, "", 1)).key[:-4]: ("g", {})}
     good = offset_record("g", "t", 0, CommittedOffset(1, 1, "ab", 1))
-    strange = Record(good.key, good.value.replace(b"ab", b"\xff\xfe"))
+    strange = CoordinatorRecord(good.key, good.value.replace(b"ab", b"\xff\xfe"))
     group = make_record(GroupMetadataKey(group="g"), None)
-    for stop in (strange, group, Record(good.key, b""), Record(b"", b""), Record(good.key, None)):
+    for stop in (
+        strange,
+        group,
+        CoordinatorRecord(good.key, b""),
+        CoordinatorRecord(b"", b""),
+        CoordinatorRecord(good.key, None),
+    ):
         assert form.replay_offsets(known, [good, stop, good], 0, CommittedOffset) == 1
     assert form.replay_offsets(known, (), 0, CommittedOffset) == 0
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from klamm.coordinator import CoordinatorRuntime, Decision, Now, Record, Shard
+from klamm.coordinator import CoordinatorRecord, CoordinatorRuntime, Decision, Now, Shard
 from klamm.coordinator.core.deadlines import Deadlines
 from klamm.coordinator.runtime import coordinator_runtime
 from klamm.coordinator.runtime.coordinator_runtime import keys_by_partition
@@ -84,13 +84,15 @@ class Counter(Shard):
 
     def __init__(self) -> None:
         self.values: dict[bytes, bytes | None] = {}
-        self.pending: dict[int, list[Record]] = {}
+        self.pending: dict[int, list[CoordinatorRecord]] = {}
         self.parked: list = []
         self.fired: list[Hashable] = []
         self.images = 0
         self.loaded = 0
 
-    def replay(self, record: Record, offset: int = -1, producer_id: int = -1, producer_epoch: int = -1) -> None:
+    def replay(
+        self, record: CoordinatorRecord, offset: int = -1, producer_id: int = -1, producer_epoch: int = -1
+    ) -> None:
         if record.key == b"bad":
             raise ValueError("a record nobody can replay")
         if producer_id >= 0:
@@ -119,7 +121,7 @@ class Counter(Shard):
         return self.parked
 
     def put(self, key: str, value: str, reply_to) -> Decision:
-        return Decision(records=(Record(key.encode(), value.encode()),), replies=((reply_to, value),))
+        return Decision(records=(CoordinatorRecord(key.encode(), value.encode()),), replies=((reply_to, value),))
 
     def get(self, key: str, reply_to) -> Decision:
         return Decision(replies=((reply_to, self.values.get(key.encode())),))
@@ -206,7 +208,7 @@ async def test_loading_replays_everything_and_markers_too():
     await house.load()
     for i in range(20):
         house.put("a", str(i))
-    transactional = Decision(records=(Record(b"t", b"in"),), producer_id=9, producer_epoch=0)
+    transactional = Decision(records=(CoordinatorRecord(b"t", b"in"),), producer_id=9, producer_epoch=0)
     house.submit(lambda _shard, _reply_to: transactional)
     done: list = []
     house.runtime.end_transaction(0, 9, 0, committed=True, coordinator_epoch=3, reply_to=done.append)
@@ -264,7 +266,7 @@ async def test_a_bug_in_a_decision_or_a_replay_does_not_stop_the_shard():
         raise ZeroDivisionError
 
     assert code(house.submit(broken)) is ErrorCode.UNKNOWN_SERVER_ERROR
-    answers = house.submit(lambda _, reply_to: Decision((Record(b"bad", b""),), ((reply_to, "never"),)))
+    answers = house.submit(lambda _, reply_to: Decision((CoordinatorRecord(b"bad", b""),), ((reply_to, "never"),)))
     assert code(answers) is ErrorCode.UNKNOWN_SERVER_ERROR
     house.logs[0].batches.clear()
     house.logs[0].commit()
@@ -320,7 +322,7 @@ async def test_a_batch_that_gathers_ends_where_the_log_or_a_transaction_says():
     house.logs[0].batch_bytes_max = 200
     for i in range(10):
         house.put(f"k{i}", "v" * 20)
-    house.submit(lambda *_: Decision(records=(Record(b"t", b"in"),), producer_id=9, producer_epoch=0))
+    house.submit(lambda *_: Decision(records=(CoordinatorRecord(b"t", b"in"),), producer_id=9, producer_epoch=0))
     house.put("last", "one")
     house.logs[0].commit()
     batches = [BatchView(batch) for batch in house.logs[0].batches]
@@ -363,7 +365,7 @@ async def test_another_writer_between_decision_and_append_reloads_the_shard():
 async def test_many_records_that_need_not_be_atomic_become_several_batches():
     house = House()
     await house.load()
-    records = tuple(Record(str(i).encode(), b"x" * 1000) for i in range(1000))
+    records = tuple(CoordinatorRecord(str(i).encode(), b"x" * 1000) for i in range(1000))
     answers = house.submit(lambda _, reply_to: Decision(records, ((reply_to, "all"),), atomic=False))
     assert len(house.logs[0].batches) > 1
     house.logs[0].commit()
@@ -446,7 +448,7 @@ class Eager(Counter):
     """Writes as soon as it is loaded, as a group does whose members have gone meanwhile."""
 
     def on_loaded(self, image, now: Now) -> Decision:
-        return Decision(records=(Record(b"loaded", b""),))
+        return Decision(records=(CoordinatorRecord(b"loaded", b""),))
 
 
 async def until(condition) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from klamm.coordinator.transactions import TransactionConfig
-from klamm.coordinator.transactions.rules import Producer
+from klamm.coordinator.transactions.rules import ProducerIdAndEpoch
 from klamm.coordinator.transactions.state import EPOCH_MAX
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
@@ -14,7 +14,7 @@ A, B = TopicPartition("orders", 0), TopicPartition("bills", 3)
 BOTH = pytest.mark.parametrize("version", [0, 2])
 
 
-def transaction(world: World, name: str, producer: Producer, values: list[str], sequence: int = 0) -> None:
+def transaction(world: World, name: str, producer: ProducerIdAndEpoch, values: list[str], sequence: int = 0) -> None:
     """Write one value after the other to A and to B."""
     if world.version < 2:
         assert world.add(name, producer, A, B).code == ErrorCode.NONE
@@ -34,7 +34,7 @@ def test_a_committed_transaction_is_seen_whole_and_only_at_its_end(version):
     assert world.partition(A).read_committed() == []
 
     ended = world.end("shop", producer, committed=True)
-    assert ended.value == Producer(producer.id, 1 if version == 2 else 0)
+    assert ended.value == ProducerIdAndEpoch(producer.id, 1 if version == 2 else 0)
     assert world.state("shop") == "PrepareCommit"
     assert world.partition(A).read_committed() == [], "decided, but the partition does not know yet"
 
@@ -172,7 +172,7 @@ def test_version_2_may_abort_what_it_never_began():
     world = World(2)
     producer = world.begin("shop")
     ended = world.end("shop", producer, committed=False)
-    assert ended.value == Producer(producer.id, 1)
+    assert ended.value == ProducerIdAndEpoch(producer.id, 1)
     world.pay()
     assert world.state("shop") == "CompleteAbort"
     assert world.end("shop", ended.value, committed=True).code == ErrorCode.INVALID_TXN_STATE
@@ -193,7 +193,7 @@ def test_the_abort_of_an_empty_transaction_waits_until_the_last_one_is_complete(
     assert world.end("shop", following, committed=False).code == ErrorCode.CONCURRENT_TRANSACTIONS
     world.pay()
     ended = world.end("shop", following, committed=False)
-    assert ended.value == Producer(producer.id, 2)
+    assert ended.value == ProducerIdAndEpoch(producer.id, 2)
     world.pay()
     assert world.state("shop") == "CompleteAbort"
     assert world.partition(A).read_committed() == ["tea"]
@@ -209,11 +209,11 @@ def test_a_producer_may_bump_its_own_epoch_and_ask_twice():
     world = World(0)
     producer = world.begin("shop")
     bumped = world.init("shop", expected=producer).value
-    assert bumped == Producer(producer.id, 1)
+    assert bumped == ProducerIdAndEpoch(producer.id, 1)
     assert world.init("shop", expected=producer).value == bumped, "the first answer was lost"
     stranger = world.begin("shop")
     assert world.init("shop", expected=bumped).code == ErrorCode.PRODUCER_FENCED
-    assert world.init("shop", expected=Producer(7, 0)).code == ErrorCode.PRODUCER_FENCED
+    assert world.init("shop", expected=ProducerIdAndEpoch(7, 0)).code == ErrorCode.PRODUCER_FENCED
     assert world.init("shop", expected=stranger).code == ErrorCode.NONE
 
 
@@ -245,7 +245,7 @@ def test_the_next_producer_id_waits_until_the_last_transaction_is_complete():
     assert world.add("shop", following, A).code == ErrorCode.CONCURRENT_TRANSACTIONS
     assert world.end("shop", following, committed=False).code == ErrorCode.CONCURRENT_TRANSACTIONS
     assert world.init("shop", expected=following).code == ErrorCode.CONCURRENT_TRANSACTIONS
-    assert world.add("shop", Producer(following.id + 1, 0), A).code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert world.add("shop", ProducerIdAndEpoch(following.id + 1, 0), A).code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     world.pay()
     assert world.add("shop", following, A).code == ErrorCode.NONE
 

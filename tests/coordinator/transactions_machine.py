@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from klamm.coordinator.transactions.markers import PendingMarkers
-from klamm.coordinator.transactions.rules import Producer
+from klamm.coordinator.transactions.rules import ProducerIdAndEpoch
 from klamm.coordinator.transactions.state import SETTLED
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
@@ -42,10 +42,10 @@ class Client:
     """A producer process with a transactional id; it may not know that a twin has replaced it."""
 
     name: str
-    producer: Producer | None = None
+    producer: ProducerIdAndEpoch | None = None
     sequences: dict[TopicPartition, int] = field(default_factory=dict)
     txn: Txn | None = None
-    ending: tuple[Producer, bool] | None = None
+    ending: tuple[ProducerIdAndEpoch, bool] | None = None
     """An EndTxn that was sent and not answered."""
     unsure: bool = False
     """A write of this epoch has an unknown outcome, so its sequence number must not be used again."""
@@ -66,7 +66,7 @@ class Machine:
         self.late: list[Callable[[], Any]] = []
         """Requests on their way: delivered later, or never, or twice."""
         self.old_markers: list[tuple[PendingMarkers, TopicPartition]] = []
-        self.given: dict[Producer, Client] = {}
+        self.given: dict[ProducerIdAndEpoch, Client] = {}
         self.numbers = itertools.count(1)
         self.newest: dict[str, tuple[int, int]] = {}
 
@@ -142,7 +142,7 @@ class Machine:
     def initialize(self, client: Client) -> None:
         answer = self.world.init(client.name)
         if answer.code == ErrorCode.NONE:
-            producer: Producer = answer.value
+            producer: ProducerIdAndEpoch = answer.value
             assert producer not in self.given, f"{producer} was given out twice"
             self.given[producer] = client
             client.producer = producer
@@ -184,7 +184,7 @@ class Machine:
         else:
             self.give_up(client)
 
-    def send_offset(self, client: Client, txn: Txn, producer: Producer, offset: int) -> None:
+    def send_offset(self, client: Client, txn: Txn, producer: ProducerIdAndEpoch, offset: int) -> None:
         """Commit an offset along with the transaction; the request may be late, but a connection gives it once."""
         sent: list[ErrorCode] = []
 
@@ -212,7 +212,7 @@ class Machine:
             client.producer = None
             client.txn = None
 
-    def end(self, client: Client, producer: Producer, committed: bool) -> None:
+    def end(self, client: Client, producer: ProducerIdAndEpoch, committed: bool) -> None:
         txn = client.txn
         assert txn is not None
         if self.random.random() < 0.2 and self.strict:

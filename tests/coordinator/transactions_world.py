@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from klamm.coordinator.core.shard import Decision, Now, Record, ReplyTo
+from klamm.coordinator.core.shard import CoordinatorRecord, Decision, Now, ReplyTo
 from klamm.coordinator.groups import GroupConfig, GroupShard
 from klamm.coordinator.groups.offsets import decode_offset_key
 from klamm.coordinator.transactions import (
@@ -20,7 +20,7 @@ from klamm.coordinator.transactions import (
     TransactionShard,
 )
 from klamm.coordinator.transactions.records import metadata_record
-from klamm.coordinator.transactions.rules import Producer
+from klamm.coordinator.transactions.rules import ProducerIdAndEpoch
 from klamm.metadata.image import EMPTY_IMAGE
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
@@ -53,12 +53,12 @@ class Partition:
         """("data", producer id, value) or ("commit"/"abort", producer id, epoch), one per offset."""
         self.guards = TransactionGuards()
 
-    def has_open(self, producer: Producer) -> bool:
+    def has_open(self, producer: ProducerIdAndEpoch) -> bool:
         """Whether the producer's transaction is open here, so that nobody needs to be asked."""
         entry = self.producers.entries.get(producer.id)
         return entry is not None and entry.txn_first_offset >= 0 and entry.epoch == producer.epoch
 
-    def write(self, producer: Producer, sequence: int, value: Any) -> ErrorCode:
+    def write(self, producer: ProducerIdAndEpoch, sequence: int, value: Any) -> ErrorCode:
         """Append one transactional record."""
         last = (sequence, sequence)
         if self.producers.find_duplicate(producer.id, producer.epoch, *last) is not None:
@@ -127,12 +127,12 @@ class OffsetsPartition(Partition):
 
     def __init__(self, name: TopicPartition) -> None:
         super().__init__(name)
-        self.records: dict[int, Record] = {}
+        self.records: dict[int, CoordinatorRecord] = {}
         """By offset, what a transaction would commit."""
         self.markers: dict[int, tuple[int, int, bool]] = {}
         self.shard = GroupShard(GroupConfig(), lambda: "nobody")
 
-    def commit(self, producer: Producer, group: str, offset: int, now: Now) -> ErrorCode:
+    def commit(self, producer: ProducerIdAndEpoch, group: str, offset: int, now: Now) -> ErrorCode:
         """TxnOffsetCommit, once the transaction is known to be open."""
         row = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
         request = TxnOffsetCommitRequest(
@@ -226,7 +226,7 @@ class World:
     config: TransactionConfig = field(default_factory=TransactionConfig)
     now_ms: int = START_MS
     epoch: int = 0
-    log: list[Record] = field(default_factory=list)
+    log: list[CoordinatorRecord] = field(default_factory=list)
     committed: int = 0
     held: deque[tuple[int, ReplyTo, Any]] = field(default_factory=deque)
     partitions: dict[TopicPartition, Partition] = field(default_factory=dict)
@@ -288,12 +288,16 @@ class World:
 
     # Requests
 
-    def init(self, transactional_id: str, expected: Producer | None = None, timeout_ms: int = 60_000) -> Answer:
+    def init(
+        self, transactional_id: str, expected: ProducerIdAndEpoch | None = None, timeout_ms: int = 60_000
+    ) -> Answer:
         answer = Answer()
         self.carry_out(self.shard.init_producer_id(transactional_id, timeout_ms, expected, self.now, answer))
         return answer
 
-    def begin(self, transactional_id: str, expected: Producer | None = None, timeout_ms: int = 60_000) -> Producer:
+    def begin(
+        self, transactional_id: str, expected: ProducerIdAndEpoch | None = None, timeout_ms: int = 60_000
+    ) -> ProducerIdAndEpoch:
         """Initialize until it is done, as a client retries."""
         for _ in range(3):
             answer = self.init(transactional_id, expected, timeout_ms)
@@ -303,16 +307,16 @@ class World:
         assert answer.code == ErrorCode.NONE, answer.value
         return answer.value
 
-    def begin_at(self, transactional_id: str, epoch: int) -> Producer:
+    def begin_at(self, transactional_id: str, epoch: int) -> ProducerIdAndEpoch:
         """A producer that has come to `epoch`, without the thousands of steps before it."""
         producer = self.begin(transactional_id)
         found = self.shard.find(transactional_id)
         assert found is not None
         record = metadata_record(replace(found, producer_epoch=epoch), self.version)
         self.carry_out(Decision((record,)))
-        return Producer(producer.id, epoch)
+        return ProducerIdAndEpoch(producer.id, epoch)
 
-    def add(self, transactional_id: str, producer: Producer, *partitions: TopicPartition) -> Answer:
+    def add(self, transactional_id: str, producer: ProducerIdAndEpoch, *partitions: TopicPartition) -> Answer:
         answer = Answer()
         version = self.version if self.version >= 2 else 0
         self.carry_out(
@@ -320,12 +324,14 @@ class World:
         )
         return answer
 
-    def verify(self, transactional_id: str, producer: Producer, *partitions: TopicPartition) -> Answer:
+    def verify(self, transactional_id: str, producer: ProducerIdAndEpoch, *partitions: TopicPartition) -> Answer:
         answer = Answer()
         self.carry_out(self.shard.verify_partitions(transactional_id, producer, frozenset(partitions), answer))
         return answer
 
-    def end(self, transactional_id: str, producer: Producer, *, committed: bool, version: int | None = None) -> Answer:
+    def end(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, *, committed: bool, version: int | None = None
+    ) -> Answer:
         answer = Answer()
         version = self.version if version is None else version
         self.carry_out(
@@ -348,18 +354,18 @@ class World:
         return found
 
     def produce(
-        self, transactional_id: str, producer: Producer, name: TopicPartition, sequence: int, value: Any
+        self, transactional_id: str, producer: ProducerIdAndEpoch, name: TopicPartition, sequence: int, value: Any
     ) -> ErrorCode:
         """A transactional Produce: asks the coordinator unless the transaction is open here already."""
         partition = self.partition(name)
         return self._admit(transactional_id, producer, partition) or partition.write(producer, sequence, value)
 
-    def commit_offset(self, transactional_id: str, producer: Producer, group: str, offset: int) -> ErrorCode:
+    def commit_offset(self, transactional_id: str, producer: ProducerIdAndEpoch, group: str, offset: int) -> ErrorCode:
         """TxnOffsetCommit, which passes the same gate."""
         partition = self.offsets
         return self._admit(transactional_id, producer, partition) or partition.commit(producer, group, offset, self.now)
 
-    def _admit(self, transactional_id: str, producer: Producer, partition: Partition) -> ErrorCode:
+    def _admit(self, transactional_id: str, producer: ProducerIdAndEpoch, partition: Partition) -> ErrorCode:
         if not partition.has_open(producer):
             guard = partition.guards.take(guard_key(producer.id), producer, 0, 0)
             ask = self.add if self.version >= 2 else self.verify

@@ -23,7 +23,7 @@ from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-from klamm.records.batch import Record, build_batch, iter_batches
+from klamm.records.batch import DecodedRecord, build_batch, iter_batches
 
 API_KEYS = {name: key for key, name in api_key_map.items()}
 NOW_MS = 1_700_000_000_000
@@ -44,9 +44,9 @@ def batch(*values: bytes | None, **options: Any) -> bytes:
     return bytes(build_batch([(timestamp, key, value, ()) for value in values], **options))
 
 
-def rows(records: bytes | None) -> list[Record]:
+def rows(records: bytes | None) -> list[DecodedRecord]:
     """All records of a fetched section; every checksum is verified."""
-    decoded: list[Record] = []
+    decoded: list[DecodedRecord] = []
     for view in iter_batches(records or b""):
         view.check_crc()
         decoded += view.decode()

@@ -77,8 +77,10 @@ def grant_two_votes(monkeypatch):
 
 
 def restart_as_if_new(monkeypatch):
-    real = replica.Replica._restore_state
-    monkeypatch.setattr(replica.Replica, "_restore_state", lambda self, election: real(self, roles.ElectionState()))
+    real = replica.QuorumReplica._restore_state
+    monkeypatch.setattr(
+        replica.QuorumReplica, "_restore_state", lambda self, election: real(self, roles.ElectionState())
+    )
 
 
 @pytest.mark.parametrize(
@@ -138,7 +140,9 @@ def count_oneself_after_removal(monkeypatch):
 
 
 def never_elect_who_is_being_removed(monkeypatch):
-    monkeypatch.setattr(replica.Replica, "is_electable", property(lambda self: self.is_voter and not self.stopping))
+    monkeypatch.setattr(
+        replica.QuorumReplica, "is_electable", property(lambda self: self.is_voter and not self.stopping)
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.raft.core.events import Append, Persisted, Received, Unreachable
+from klamm.raft.core.events import Append, PeerUnreachable, Persisted, Received
 from klamm.raft.core.log_positions import LogPositions
 from klamm.raft.core.messages import (
     Entry,
@@ -346,7 +346,7 @@ def test_an_observer_whose_leader_is_silent_asks_around():
     for _ in range(30):
         pending = observer.said[0]
         asked.add(pending.destination)
-        observer.core.step(Unreachable(pending.destination, pending.correlation_id), observer.now)
+        observer.core.step(PeerUnreachable(pending.destination, pending.correlation_id), observer.now)
         observer.collect()
         observer.waits(20)
     assert asked == {1, 2}
@@ -359,7 +359,7 @@ def test_an_observer_whose_leader_is_silent_asks_around():
 def dead_leader(key, *voters):
     follower = Member(*voters, key=key, election=ElectionState(1, 1))
     [fetch] = follower.said
-    follower.core.step(Unreachable(1, fetch.correlation_id, refused=True), follower.now)
+    follower.core.step(PeerUnreachable(1, fetch.correlation_id, refused=True), follower.now)
     follower.collect()
     return follower
 
@@ -382,7 +382,7 @@ def test_the_next_in_line_waits_its_turn_but_grants_meanwhile():
 def test_a_connection_that_merely_broke_elects_nobody():
     follower = Member(ONE, TWO, THREE, key=TWO, election=ElectionState(1, 1))
     [fetch] = follower.said
-    follower.core.step(Unreachable(1, fetch.correlation_id), follower.now)
+    follower.core.step(PeerUnreachable(1, fetch.correlation_id), follower.now)
     assert follower.collect() == []
     follower.waits(100)
     assert follower.core.state.role is Role.FOLLOWER

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from klamm.model.errors import CorruptBatch, ErrorCode, RecordRefused
-from klamm.records import BatchView, Record, build_batch, decode_batch, iter_batches
+from klamm.records import BatchView, DecodedRecord, build_batch, decode_batch, iter_batches
 from klamm.records.batch import HEADER_SIZE
 from klamm.records.checking import NotedRecord, RecordCheck
 
@@ -18,7 +18,7 @@ ROWS = [
 
 
 def records_of(rows, base_offset=0):
-    return [Record(base_offset + i, t, k, v, tuple(h)) for i, (t, k, v, h) in enumerate(rows)]
+    return [DecodedRecord(base_offset + i, t, k, v, tuple(h)) for i, (t, k, v, h) in enumerate(rows)]
 
 
 def test_a_view_reads_the_header_once():

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm.model.errors import CorruptBatch
-from klamm.records import Record
+from klamm.records import DecodedRecord
 
 INT64 = st.integers(-(2**62), 2**62 - 1)
 """So that any two of them lie less than 2**63 apart, as timestamps of one batch must."""
@@ -179,11 +179,11 @@ def test_header_names_that_are_not_utf8_survive(form):
 
 def test_named_records_are_made_on_request(form):
     data = bytes(form.encode_records(SAMPLE, 1000)[0])
-    named = form.decode_records(data, 4, 10, 1000, None, Record)
-    assert all(type(r) is Record for r in named)
+    named = form.decode_records(data, 4, 10, 1000, None, DecodedRecord)
+    assert all(type(r) is DecodedRecord for r in named)
     assert named == form.decode_records(data, 4, 10, 1000)
     assert named[0].value == b"v" * 200
-    assert {r.timestamp for r in form.decode_records(data, 4, 10, 1000, 77, Record)} == {77}
+    assert {r.timestamp for r in form.decode_records(data, 4, 10, 1000, 77, DecodedRecord)} == {77}
 
     class Loose(tuple):  # noqa: SLOT001 - that is what is wrong with it
         pass

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from klamm.coordinator.transactions.rules import Producer
+from klamm.coordinator.transactions.rules import ProducerIdAndEpoch
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.records.batch import BatchView, build_batch
@@ -21,7 +21,7 @@ from klamm.storage.producer_state import Origin, ProducerStates
 
 ADDS = Abilities(adds=True, knows_abortable=True)
 VERIFIES = Abilities(adds=False, knows_abortable=True)
-PRODUCER = Producer(7, 5)
+PRODUCER = ProducerIdAndEpoch(7, 5)
 NAME = TopicPartition("t", 0)
 Answer = Callable[[], ErrorCode]
 
@@ -35,10 +35,10 @@ class Partition:
         )
         self._next_offset = 0
 
-    def asked(self, sequence: int = 0, producer: Producer = PRODUCER) -> UnverifiedBatch:
+    def asked(self, sequence: int = 0, producer: ProducerIdAndEpoch = PRODUCER) -> UnverifiedBatch:
         return UnverifiedBatch(self.replica, producer, sequence)
 
-    def write(self, sequence: int = 0, producer: Producer = PRODUCER) -> None:
+    def write(self, sequence: int = 0, producer: ProducerIdAndEpoch = PRODUCER) -> None:
         self._append(
             build_batch(
                 [(0, None, b"x", ())], producer_id=producer.id, producer_epoch=producer.epoch,
@@ -49,7 +49,7 @@ class Partition:
 
     def end(self, gate: TransactionGate, epoch: int, version: int) -> None:
         """A marker arrives and is written."""
-        gate.on_marker(self.replica, Producer(PRODUCER.id, epoch), version)
+        gate.on_marker(self.replica, ProducerIdAndEpoch(PRODUCER.id, epoch), version)
         self._append(
             build_end_txn_marker(
                 committed=True, producer_id=PRODUCER.id, producer_epoch=epoch, coordinator_epoch=0, timestamp=0
@@ -78,7 +78,9 @@ class Gate(TransactionGate):
         self.answers = list(answers)
         self.questions: list[set[TopicPartition]] = []
 
-    async def _ask_once(self, transactional_id: str, producer: Producer, partitions: Any, abilities: Abilities) -> Any:
+    async def _ask_once(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Any, abilities: Abilities
+    ) -> Any:
         self.questions.append(set(partitions))
         await asyncio.sleep(0)
         code = self.answers.pop(0)() if len(self.answers) > 1 else self.answers[0]()
@@ -102,7 +104,7 @@ def test_the_marker_of_the_transaction_before_does_not_refuse_the_next_one():
 
     async def run():
         partition = Partition()
-        partition.write(producer=Producer(7, 4))
+        partition.write(producer=ProducerIdAndEpoch(7, 4))
 
         def late_yes():
             partition.end(gate, 5, 2)
@@ -118,7 +120,7 @@ def test_the_marker_of_the_transaction_before_does_not_refuse_the_next_one():
 def test_a_marker_that_comes_while_the_coordinator_is_busy_does_not_refuse_either():
     async def run():
         partition = Partition()
-        partition.write(producer=Producer(7, 4))
+        partition.write(producer=ProducerIdAndEpoch(7, 4))
 
         def busy_until_marked():
             partition.end(gate, 5, 2)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from klamm.records.batch import Record
+from klamm.records.batch import DecodedRecord
 from simulation.bugs import BUGS, hunt, planted
 from simulation.disk_faults import QUORUM_FILES
 from simulation.faults import KINDS, Fault
@@ -249,10 +249,10 @@ class TestLedger:
             ledger.committed[place] = i + 1
             ledger.ack(place, i, [name])
         keyed = Keyed({(place, b"k"): [Written(b"old", tombstone=False), Written(b"new", tombstone=False)]})
-        kept = Record(1, 0, b"k", b"new", (("name", b"new"),))
+        kept = DecodedRecord(1, 0, b"k", b"new", (("name", b"new"),))
         keyed.check(ledger, place, 1, [kept], keeps_tombstones=True)
         assert not violations
-        keyed.check(ledger, place, 1, [Record(0, 0, b"k", b"old", (("name", b"old"),))], keeps_tombstones=True)
+        keyed.check(ledger, place, 1, [DecodedRecord(0, 0, b"k", b"old", (("name", b"old"),))], keeps_tombstones=True)
         assert "14:" in violations[0]
         violations.clear()
         keyed.check(ledger, place, 1, [], keeps_tombstones=False)

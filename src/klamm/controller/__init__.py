@@ -5,15 +5,15 @@ makes records durable, `klamm.metadata` gives them their meaning, `klamm.server`
 """
 
 from klamm.controller.config_validation import CatalogValidator, ConfigValidator
-from klamm.controller.context import Context, ControllerConfig, Decision, RandomSource
+from klamm.controller.context import ControllerConfig, ControllerContext, ControllerDecision, RandomSource
 from klamm.controller.controller import Controller
 
 __all__ = [
     "CatalogValidator",
     "ConfigValidator",
-    "Context",
     "Controller",
     "ControllerConfig",
-    "Decision",
+    "ControllerContext",
+    "ControllerDecision",
     "RandomSource",
 ]

@@ -6,7 +6,7 @@ registered, fenced  --caught up-->  active  --wants shutdown-->  controlled shut
 
 from collections.abc import Sequence
 
-from klamm.controller.context import METADATA_VERSION, Context, Decision
+from klamm.controller.context import METADATA_VERSION, ControllerContext, ControllerDecision
 from klamm.controller.heartbeats import Heartbeats
 from klamm.controller.partitions import elect_leaderless, in_sync_partitions, leads_any, remove_from_isrs
 from klamm.metadata.image import LOST_DIR, MIGRATING_DIR, UNASSIGNED_DIR, BrokerImage
@@ -21,8 +21,13 @@ FENCE, UNFENCE, IN_CONTROLLED_SHUTDOWN = 1, -1, 1
 
 
 def register_broker(
-    context: Context, heartbeats: Heartbeats, request: br.BrokerRegistrationRequest, *, next_offset: int, now_ms: int
-) -> Decision[br.BrokerRegistrationResponse]:
+    context: ControllerContext,
+    heartbeats: Heartbeats,
+    request: br.BrokerRegistrationRequest,
+    *,
+    next_offset: int,
+    now_ms: int,
+) -> ControllerDecision[br.BrokerRegistrationResponse]:
     """Register a broker process; its epoch is the offset of the registration record, and it starts fenced.
 
     A process with the id of a live broker is rejected. A new process first leaves the ISRs of the one before: after a
@@ -32,7 +37,7 @@ def register_broker(
     try:
         _check_registration(context, heartbeats, request, existing, now_ms)
     except KlammError as error:
-        return Decision((), br.BrokerRegistrationResponse(error_code=error.code))
+        return ControllerDecision((), br.BrokerRegistrationResponse(error_code=error.code))
     record = r.RegisterBrokerRecord(
         broker_id=request.broker_id,
         incarnation_id=request.incarnation_id,
@@ -69,11 +74,11 @@ def register_broker(
         records += remove_from_isrs(context, request.broker_id, affected, unclean=unclean)
     records.append(record)
     response = br.BrokerRegistrationResponse(broker_epoch=record.broker_epoch)
-    return Decision(tuple(records), response, divisible=True)
+    return ControllerDecision(tuple(records), response, divisible=True)
 
 
 def _check_registration(
-    context: Context,
+    context: ControllerContext,
     heartbeats: Heartbeats,
     request: br.BrokerRegistrationRequest,
     existing: BrokerImage | None,
@@ -113,7 +118,7 @@ def _replaces_dead(heartbeats: Heartbeats, request: br.BrokerRegistrationRequest
     }
 
 
-def _check_directories(context: Context, request: br.BrokerRegistrationRequest) -> None:
+def _check_directories(context: ControllerContext, request: br.BrokerRegistrationRequest) -> None:
     directories = set(request.log_dirs)
     if not directories or len(directories) != len(request.log_dirs):
         raise KlammError(ErrorCode.INVALID_REGISTRATION)
@@ -126,15 +131,20 @@ def _check_directories(context: Context, request: br.BrokerRegistrationRequest) 
 
 
 def broker_heartbeat(
-    context: Context, heartbeats: Heartbeats, request: bh.BrokerHeartbeatRequest, *, next_offset: int, now_ms: int
-) -> Decision[bh.BrokerHeartbeatResponse]:
+    context: ControllerContext,
+    heartbeats: Heartbeats,
+    request: bh.BrokerHeartbeatRequest,
+    *,
+    next_offset: int,
+    now_ms: int,
+) -> ControllerDecision[bh.BrokerHeartbeatResponse]:
     """Renew a broker's session, and decide its next state: unfence it when caught up, let it shut down when it may.
 
     A broker in controlled shutdown becomes active again only by a new registration.
     """
     broker = context.image.cluster.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:
-        return Decision((), bh.BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
+        return ControllerDecision((), bh.BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
     heartbeats.touch(broker.id, broker.epoch, now_ms, request.current_metadata_offset)
     # The epoch is the offset of its registration: whatever read that far knows the state it was registered into.
     caught_up = request.current_metadata_offset >= broker.epoch
@@ -156,27 +166,27 @@ def broker_heartbeat(
         # It may stop once the other brokers have read these records: until then they look for leaders on it.
         heartbeats.begin_shutdown(broker.id, next_offset + len(records) - 1)
     records += _directory_changes(context, broker, request)
-    return Decision(tuple(records), response, divisible=True)
+    return ControllerDecision(tuple(records), response, divisible=True)
 
 
-def _can_stop(context: Context, heartbeats: Heartbeats, broker: BrokerImage) -> bool:
+def _can_stop(context: ControllerContext, heartbeats: Heartbeats, broker: BrokerImage) -> bool:
     if not broker.in_controlled_shutdown:
         return not leads_any(context, broker.id)
     return not leads_any(context, broker.id) and heartbeats.may_stop(context.image, broker.id)
 
 
-def _unfence(context: Context, broker: BrokerImage) -> list[r.MetadataRecord]:
+def _unfence(context: ControllerContext, broker: BrokerImage) -> list[r.MetadataRecord]:
     return [_change(broker, fenced=UNFENCE), *elect_leaderless(context, broker.id)]
 
 
-def fence_records(context: Context, broker: BrokerImage) -> list[r.MetadataRecord]:
+def fence_records(context: ControllerContext, broker: BrokerImage) -> list[r.MetadataRecord]:
     """The records that fence a broker: it leaves every ISR and leadership."""
     changes = remove_from_isrs(context, broker.id, in_sync_partitions(context, broker.id))
     return [*changes, _change(broker, fenced=FENCE)]
 
 
 def _directory_changes(
-    context: Context, broker: BrokerImage, request: bh.BrokerHeartbeatRequest
+    context: ControllerContext, broker: BrokerImage, request: bh.BrokerHeartbeatRequest
 ) -> list[r.MetadataRecord]:
     """The records for failed and cordoned directories; replicas on a failed one leave their ISRs (KIP-858)."""
     offline = [directory for directory in broker.directories if directory in request.offline_log_dirs]
@@ -211,23 +221,25 @@ def _change(
     )
 
 
-def unregister_broker(context: Context, request: ub.UnregisterBrokerRequest) -> Decision[ub.UnregisterBrokerResponse]:
+def unregister_broker(
+    context: ControllerContext, request: ub.UnregisterBrokerRequest
+) -> ControllerDecision[ub.UnregisterBrokerResponse]:
     """Unregister a broker, and remove it from the ISRs it is in."""
     broker = context.image.cluster.get(request.broker_id)
     if broker is None:
         message = f"Broker ID {request.broker_id} is not currently registered"
         code = ErrorCode.BROKER_ID_NOT_REGISTERED
-        return Decision((), ub.UnregisterBrokerResponse(error_code=code, error_message=message))
+        return ControllerDecision((), ub.UnregisterBrokerResponse(error_code=code, error_message=message))
     # Unregistering may follow the loss of a machine: its replicas are not eligible any more.
     affected = in_sync_partitions(context, broker.id, eligible=True)
     changes = remove_from_isrs(context, broker.id, affected, unclean=True)
     record = r.UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
-    return Decision((*changes, record), ub.UnregisterBrokerResponse(error_message=None), divisible=True)
+    return ControllerDecision((*changes, record), ub.UnregisterBrokerResponse(error_message=None), divisible=True)
 
 
 def register_controller(
     request: cr.ControllerRegistrationRequest,
-) -> Decision[cr.ControllerRegistrationResponse]:
+) -> ControllerDecision[cr.ControllerRegistrationResponse]:
     """Record a controller's listeners and the feature levels it supports."""
     record = r.RegisterControllerRecord(
         controller_id=request.controller_id,
@@ -251,4 +263,4 @@ def register_controller(
             for feature in request.features
         ],
     )
-    return Decision((record,), cr.ControllerRegistrationResponse(error_message=None))
+    return ControllerDecision((record,), cr.ControllerRegistrationResponse(error_message=None))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Protocol, TypeVar
 
-from klamm.controller.context import Context, Decision, refuse
+from klamm.controller.context import ControllerContext, ControllerDecision, refuse
 from klamm.model.config import MAX_SHORT, format_value
 from klamm.model.config_resources import ConfigResource, ResourceType
 from klamm.model.errors import ConfigError, ErrorCode, KlammError
@@ -24,7 +24,7 @@ class ConfigOperation(IntEnum):
 
 
 def topic_creation_records(
-    context: Context, topic: str, configs: Mapping[str, str | None]
+    context: ControllerContext, topic: str, configs: Mapping[str, str | None]
 ) -> tuple[list[ConfigRecord], dict[str, str]]:
     """The config records of a topic that is about to exist, and the configs they set."""
     own = {name: value for name, value in configs.items() if value is not None}
@@ -40,8 +40,8 @@ def topic_creation_records(
 
 
 def incremental_alter_configs(
-    context: Context, request: iac.IncrementalAlterConfigsRequest
-) -> Decision[iac.IncrementalAlterConfigsResponse]:
+    context: ControllerContext, request: iac.IncrementalAlterConfigsRequest
+) -> ControllerDecision[iac.IncrementalAlterConfigsResponse]:
     """Change single configs; the changes of a resource are made together or not at all."""
     response = iac.IncrementalAlterConfigsResponse()
 
@@ -62,10 +62,12 @@ def incremental_alter_configs(
                 resource_name=entry.resource_name,
             )
         )
-    return Decision(() if request.validate_only else tuple(records), response)
+    return ControllerDecision(() if request.validate_only else tuple(records), response)
 
 
-def alter_configs(context: Context, request: ac.AlterConfigsRequest) -> Decision[ac.AlterConfigsResponse]:
+def alter_configs(
+    context: ControllerContext, request: ac.AlterConfigsRequest
+) -> ControllerDecision[ac.AlterConfigsResponse]:
     """Replace all configs of a resource; those that are not named return to their defaults."""
     response = ac.AlterConfigsResponse()
 
@@ -89,7 +91,7 @@ def alter_configs(context: Context, request: ac.AlterConfigsRequest) -> Decision
                 resource_name=entry.resource_name,
             )
         )
-    return Decision(() if request.validate_only else tuple(records), response)
+    return ControllerDecision(() if request.validate_only else tuple(records), response)
 
 
 class _Resource(Protocol):
@@ -129,7 +131,7 @@ def _check_names(names: Iterable[str]) -> None:
 
 
 def _changed_value(
-    context: Context, resource: ConfigResource, config: iac.AlterableConfig, current: Mapping[str, str]
+    context: ControllerContext, resource: ConfigResource, config: iac.AlterableConfig, current: Mapping[str, str]
 ) -> str | None:
     """The value after an operation; None removes the config."""
     name = config.name
@@ -162,7 +164,9 @@ def _changed_value(
     return ",".join(parts)
 
 
-def _alter(context: Context, resource: ConfigResource, changed: Mapping[str, str | None]) -> list[MetadataRecord]:
+def _alter(
+    context: ControllerContext, resource: ConfigResource, changed: Mapping[str, str | None]
+) -> list[MetadataRecord]:
     """The records for changed configs, after all configs of the resource were validated together."""
     current = context.image.configs.get(resource, {})
     merged = {name: value for name, value in {**current, **changed}.items() if value is not None}
@@ -186,7 +190,7 @@ def _changes_min_isr(resource: ConfigResource, current: Mapping[str, str], chang
 
 
 def _check_resource(
-    context: Context, resource: ConfigResource, merged: Mapping[str, str], changed: Mapping[str, str | None]
+    context: ControllerContext, resource: ConfigResource, merged: Mapping[str, str], changed: Mapping[str, str | None]
 ) -> None:
     if resource.type == ResourceType.TOPIC:
         try:
@@ -215,7 +219,7 @@ def _check_resource(
         raise KlammError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource.type}")
 
 
-def _check_changes(context: Context, resource: ConfigResource, changed: Mapping[str, str | None]) -> None:
+def _check_changes(context: ControllerContext, resource: ConfigResource, changed: Mapping[str, str | None]) -> None:
     """Reject changes that Kafka rejects regardless of the other configs of the resource."""
     for name, value in changed.items():
         if value is not None and len(value.encode()) > MAX_SHORT:  # older DescribeConfigs cannot carry it
@@ -231,7 +235,7 @@ def _check_changes(context: Context, resource: ConfigResource, changed: Mapping[
             raise KlammError(ErrorCode.INVALID_CONFIG, message)
 
 
-def _check_broker(context: Context, name: str) -> None:
+def _check_broker(context: ControllerContext, name: str) -> None:
     if not name:
         return
     if not name.isascii() or not name.isdigit():

@@ -1,4 +1,4 @@
-"""The input of a decision (Context) and its result (Decision)."""
+"""The input of a decision (ControllerContext) and its result (ControllerDecision)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ _SUPPORTED_FEATURES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Decision(Generic[R]):
+class ControllerDecision(Generic[R]):
     """Records to write atomically, and the response to send once they are committed."""
 
     records: tuple[MetadataRecord, ...]
@@ -71,7 +71,7 @@ class ControllerConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class ControllerContext:
     """The state and helpers that a decision reads; immutable."""
 
     image: MetadataImage

@@ -1,9 +1,9 @@
 """The active controller: decides every admin request; only its decisions are written to the metadata log.
 
-Decide methods read the image and return a Decision; they change nothing. Only `replay` changes the image, by the same
-code that every node uses. The caller appends a decision's records as one batch and replays them at once, so that the
-next decision sees them; the response waits until they are committed. When leadership is lost, records that were
-replayed but not committed are dropped by taking over again from the committed image.
+Decide methods read the image and return a ControllerDecision; they do not change the image. Only `replay` changes it,
+by the same code that every node uses. The caller appends a decision's records as one batch and replays them at once, so
+that the next decision sees them; the response waits until they are committed. When leadership is lost, records that
+were replayed but not committed are dropped by taking over again from the committed image.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ from klamm.controller import (
 )
 from klamm.controller.change_logging import log_changes
 from klamm.controller.config_validation import ConfigValidator
-from klamm.controller.context import Context, ControllerConfig, Decision, RandomSource
+from klamm.controller.context import ControllerConfig, ControllerContext, ControllerDecision, RandomSource
 from klamm.controller.heartbeats import Heartbeats
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -74,13 +74,13 @@ class Controller:
         self._random = random
         self._heartbeats = Heartbeats(config.broker_session_timeout_ms)
 
-    def take_over(self, image: MetadataImage, now_ms: int) -> Decision[None]:
+    def take_over(self, image: MetadataImage, now_ms: int) -> ControllerDecision[None]:
         """Become active on the committed image; the decision holds the first records of an empty log."""
         self.image = image
         self._heartbeats.take_over(image, now_ms)
         if image.features:
-            return Decision((), None)
-        return Decision(features.bootstrap_records(self._context()), None)
+            return ControllerDecision((), None)
+        return ControllerDecision(features.bootstrap_records(self._context()), None)
 
     def replay(self, records: Iterable[MetadataRecord], offset: int = -1, epoch: int = -1) -> None:
         """Apply a decision's records, the last of which gets `offset`."""
@@ -95,10 +95,10 @@ class Controller:
             if broker is None:
                 self._heartbeats.forget(broker_id)
 
-    def _context(self) -> Context:
-        return Context(self.image, self.config, self._validator, self._random)
+    def _context(self) -> ControllerContext:
+        return ControllerContext(self.image, self.config, self._validator, self._random)
 
-    def decide(self, request: Any, version: int, *, next_offset: int, now_ms: int) -> Decision[Any]:
+    def decide(self, request: Any, version: int, *, next_offset: int, now_ms: int) -> ControllerDecision[Any]:
         """Decide any request of the controller API; `next_offset` is the offset of the decision's first record."""
         match request:
             case BrokerHeartbeatRequest():
@@ -137,15 +137,15 @@ class Controller:
 
     # Topics
 
-    def create_topics(self, request: CreateTopicsRequest) -> Decision[CreateTopicsResponse]:
+    def create_topics(self, request: CreateTopicsRequest) -> ControllerDecision[CreateTopicsResponse]:
         """CreateTopics v2-7."""
         return topics.create_topics(self._context(), request)
 
-    def delete_topics(self, request: DeleteTopicsRequest, version: int) -> Decision[DeleteTopicsResponse]:
+    def delete_topics(self, request: DeleteTopicsRequest, version: int) -> ControllerDecision[DeleteTopicsResponse]:
         """DeleteTopics v1-6."""
         return topics.delete_topics(self._context(), request, version)
 
-    def create_partitions(self, request: CreatePartitionsRequest) -> Decision[CreatePartitionsResponse]:
+    def create_partitions(self, request: CreatePartitionsRequest) -> ControllerDecision[CreatePartitionsResponse]:
         """CreatePartitions v0-3."""
         return topics.create_partitions(self._context(), request)
 
@@ -153,11 +153,11 @@ class Controller:
 
     def incremental_alter_configs(
         self, request: IncrementalAlterConfigsRequest
-    ) -> Decision[IncrementalAlterConfigsResponse]:
+    ) -> ControllerDecision[IncrementalAlterConfigsResponse]:
         """IncrementalAlterConfigs v0-1."""
         return configs.incremental_alter_configs(self._context(), request)
 
-    def alter_configs(self, request: AlterConfigsRequest) -> Decision[AlterConfigsResponse]:
+    def alter_configs(self, request: AlterConfigsRequest) -> ControllerDecision[AlterConfigsResponse]:
         """AlterConfigs v0-2."""
         return configs.alter_configs(self._context(), request)
 
@@ -165,33 +165,35 @@ class Controller:
 
     def register_broker(
         self, request: BrokerRegistrationRequest, *, next_offset: int, now_ms: int
-    ) -> Decision[BrokerRegistrationResponse]:
+    ) -> ControllerDecision[BrokerRegistrationResponse]:
         """BrokerRegistration v0-4; `next_offset` becomes the broker epoch."""
         context = self._context()
         return brokers.register_broker(context, self._heartbeats, request, next_offset=next_offset, now_ms=now_ms)
 
     def broker_heartbeat(
         self, request: BrokerHeartbeatRequest, *, next_offset: int, now_ms: int
-    ) -> Decision[BrokerHeartbeatResponse]:
+    ) -> ControllerDecision[BrokerHeartbeatResponse]:
         """BrokerHeartbeat v0-2; also renews the session, the only state that a decision changes itself."""
         context = self._context()
         return brokers.broker_heartbeat(context, self._heartbeats, request, next_offset=next_offset, now_ms=now_ms)
 
-    def unregister_broker(self, request: UnregisterBrokerRequest) -> Decision[UnregisterBrokerResponse]:
+    def unregister_broker(self, request: UnregisterBrokerRequest) -> ControllerDecision[UnregisterBrokerResponse]:
         """UnregisterBroker v0."""
         return brokers.unregister_broker(self._context(), request)
 
-    def register_controller(self, request: ControllerRegistrationRequest) -> Decision[ControllerRegistrationResponse]:
+    def register_controller(
+        self, request: ControllerRegistrationRequest
+    ) -> ControllerDecision[ControllerRegistrationResponse]:
         """ControllerRegistration v0."""
         return brokers.register_controller(request)
 
-    def tick(self, now_ms: int) -> Decision[bool]:
+    def tick(self, now_ms: int) -> ControllerDecision[bool]:
         """Fence a broker whose session has expired; the response is whether another one waits to be fenced."""
         stale = self._heartbeats.stale_brokers(self.image, now_ms)
         if not stale:
-            return Decision((), response=False)
+            return ControllerDecision((), response=False)
         broker = self.image.cluster.brokers[stale[0]]
-        return Decision(tuple(brokers.fence_records(self._context(), broker)), len(stale) > 1, divisible=True)
+        return ControllerDecision(tuple(brokers.fence_records(self._context(), broker)), len(stale) > 1, divisible=True)
 
     def next_tick_ms(self) -> int | None:
         """When `tick` may next have something to do."""
@@ -205,58 +207,64 @@ class Controller:
         """Record that a broker's connection was closed: a new process at its address may now replace it."""
         self._heartbeats.disconnected(broker_id)
 
-    def fence_dead_broker(self, broker_id: int, broker_epoch: int) -> Decision[bool]:
+    def fence_dead_broker(self, broker_id: int, broker_epoch: int) -> ControllerDecision[bool]:
         """Fence a broker whose process is known to be dead; the response is whether it was unfenced before."""
         broker = self.image.cluster.get(broker_id)
         if broker is None or broker.epoch != broker_epoch:
-            return Decision((), response=False)
+            return ControllerDecision((), response=False)
         self._heartbeats.forget(broker_id)
         if broker.fenced:
-            return Decision((), response=False)
-        return Decision(tuple(brokers.fence_records(self._context(), broker)), response=True, divisible=True)
+            return ControllerDecision((), response=False)
+        return ControllerDecision(tuple(brokers.fence_records(self._context(), broker)), response=True, divisible=True)
 
     # Partitions
 
-    def alter_partition(self, request: AlterPartitionRequest, version: int) -> Decision[AlterPartitionResponse]:
+    def alter_partition(
+        self, request: AlterPartitionRequest, version: int
+    ) -> ControllerDecision[AlterPartitionResponse]:
         """AlterPartition v2-3."""
         return partitions.alter_partition(self._context(), request, version)
 
-    def assign_replicas_to_dirs(self, request: AssignReplicasToDirsRequest) -> Decision[AssignReplicasToDirsResponse]:
+    def assign_replicas_to_dirs(
+        self, request: AssignReplicasToDirsRequest
+    ) -> ControllerDecision[AssignReplicasToDirsResponse]:
         """AssignReplicasToDirs v0."""
         return directories.assign_replicas_to_dirs(self._context(), request)
 
-    def elect_leaders(self, request: ElectLeadersRequest) -> Decision[ElectLeadersResponse]:
+    def elect_leaders(self, request: ElectLeadersRequest) -> ControllerDecision[ElectLeadersResponse]:
         """ElectLeaders v0-2."""
         return partition_elections.elect_leaders(self._context(), request)
 
-    def balance_leaders(self, limit: int = 1_000) -> Decision[bool]:
+    def balance_leaders(self, limit: int = 1_000) -> ControllerDecision[bool]:
         """Move leadership back to preferred replicas; the response is whether more partitions may need it."""
         return partition_elections.balance_leaders(self._context(), limit)
 
-    def elect_unclean_leaders(self, limit: int = 1_000) -> Decision[bool]:
+    def elect_unclean_leaders(self, limit: int = 1_000) -> ControllerDecision[bool]:
         """Elect leaders for leaderless partitions whose topic allows an unclean election."""
         return partition_elections.elect_unclean_leaders(self._context(), limit)
 
     def alter_partition_reassignments(
         self, request: AlterPartitionReassignmentsRequest
-    ) -> Decision[AlterPartitionReassignmentsResponse]:
+    ) -> ControllerDecision[AlterPartitionReassignmentsResponse]:
         """AlterPartitionReassignments v0-1."""
         return reassignment.alter_partition_reassignments(self._context(), request)
 
     def list_partition_reassignments(
         self, request: ListPartitionReassignmentsRequest
-    ) -> Decision[ListPartitionReassignmentsResponse]:
+    ) -> ControllerDecision[ListPartitionReassignmentsResponse]:
         """ListPartitionReassignments v0."""
         return reassignment.list_partition_reassignments(self._context(), request)
 
     # Producer ids and features
 
-    def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> Decision[AllocateProducerIdsResponse]:
+    def allocate_producer_ids(
+        self, request: AllocateProducerIdsRequest
+    ) -> ControllerDecision[AllocateProducerIdsResponse]:
         """AllocateProducerIds v0."""
         return producer_ids.allocate_producer_ids(self._context(), request)
 
     def update_features(
         self, request: UpdateFeaturesRequest, version: int, kraft_version: int = 0
-    ) -> Decision[UpdateFeaturesResponse]:
+    ) -> ControllerDecision[UpdateFeaturesResponse]:
         """UpdateFeatures v0-2; `kraft_version` is the present level of the quorum."""
         return features.update_features(self._context(), request, version, kraft_version)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from klamm.controller.context import Context, Decision
+from klamm.controller.context import ControllerContext, ControllerDecision
 from klamm.controller.partitions import change_partition, leader_rule
 from klamm.metadata.image import NO_LEADER, BrokerImage, TopicImage
 from klamm.model.errors import ErrorCode, KlammError
@@ -12,12 +12,12 @@ from klamm.protocol.messages.metadata_records import MetadataRecord, PartitionCh
 
 
 def assign_replicas_to_dirs(
-    context: Context, request: ard.AssignReplicasToDirsRequest
-) -> Decision[ard.AssignReplicasToDirsResponse]:
+    context: ControllerContext, request: ard.AssignReplicasToDirsRequest
+) -> ControllerDecision[ard.AssignReplicasToDirsResponse]:
     """Record the directories of replicas; a replica in a failed directory leaves the ISR at once."""
     broker = context.image.cluster.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:
-        return Decision((), ard.AssignReplicasToDirsResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
+        return ControllerDecision((), ard.AssignReplicasToDirsResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
     response = ard.AssignReplicasToDirsResponse()
     records: list[MetadataRecord] = []
     for directory in request.directories:
@@ -36,11 +36,11 @@ def assign_replicas_to_dirs(
                 results.append(ard.PartitionDataResponse(partition_index=index, error_code=code))
             topics.append(ard.TopicDataResponse(topic_id=topic_data.topic_id, partitions=results))
         response.directories.append(ard.DirectoryDataResponse(id=directory.id, topics=topics))
-    return Decision(tuple(records), response)
+    return ControllerDecision(tuple(records), response)
 
 
 def _assign(
-    context: Context, broker: BrokerImage, topic: TopicImage | None, index: int, directory: Uuid
+    context: ControllerContext, broker: BrokerImage, topic: TopicImage | None, index: int, directory: Uuid
 ) -> PartitionChangeRecord | None:
     if topic is None:
         raise KlammError(ErrorCode.UNKNOWN_TOPIC_ID)

@@ -1,6 +1,13 @@
 """Feature levels: the protocol versions that all nodes of the cluster use (KIP-584)."""
 
-from klamm.controller.context import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, Context, Decision, refuse
+from klamm.controller.context import (
+    ELR_VERSION,
+    KRAFT_VERSION,
+    METADATA_VERSION,
+    ControllerContext,
+    ControllerDecision,
+    refuse,
+)
 from klamm.metadata.image import FeatureRange
 from klamm.model.config import format_value
 from klamm.model.config_resources import ConfigResource, ResourceType
@@ -20,7 +27,7 @@ _DISABLED = FeatureRange(0, 0)
 _KRAFT_VERSIONS = FeatureRange(*KRAFT_VERSIONS)
 
 
-def bootstrap_records(context: Context) -> tuple[MetadataRecord, ...]:
+def bootstrap_records(context: ControllerContext) -> tuple[MetadataRecord, ...]:
     """The first records of a new cluster: its feature levels, metadata.version first."""
     levels = context.config.finalized_features
     if METADATA_VERSION not in levels:
@@ -37,7 +44,7 @@ def bootstrap_records(context: Context) -> tuple[MetadataRecord, ...]:
     return tuple(records)
 
 
-def _min_isr_for_all(context: Context) -> list[MetadataRecord]:
+def _min_isr_for_all(context: ControllerContext) -> list[MetadataRecord]:
     """The record of the min.insync.replicas in force: ELR needs one value for all brokers."""
     if "min.insync.replicas" in context.image.broker_configs(None):
         return []
@@ -56,8 +63,8 @@ def requested_kraft_version(request: uf.UpdateFeaturesRequest) -> int | None:
 
 
 def update_features(
-    context: Context, request: uf.UpdateFeaturesRequest, version: int, kraft_version: int
-) -> Decision[uf.UpdateFeaturesResponse]:
+    context: ControllerContext, request: uf.UpdateFeaturesRequest, version: int, kraft_version: int
+) -> ControllerDecision[uf.UpdateFeaturesResponse]:
     """Raise or lower feature levels, all of them or none.
 
     `kraft_version` is the present level of the quorum. It is not in a metadata record: the quorum raises it itself,
@@ -71,8 +78,8 @@ def update_features(
         for update in request.feature_updates:
             records += _update(context, update, version, kraft_version)
     except KlammError as error:
-        return Decision((), build_response(request, version, error))
-    return Decision(() if request.validate_only else tuple(records), build_response(request, version))
+        return ControllerDecision((), build_response(request, version, error))
+    return ControllerDecision(() if request.validate_only else tuple(records), build_response(request, version))
 
 
 def build_response(
@@ -91,7 +98,9 @@ def build_response(
     return response
 
 
-def _update(context: Context, update: uf.FeatureUpdateKey, version: int, kraft_version: int) -> list[MetadataRecord]:
+def _update(
+    context: ControllerContext, update: uf.FeatureUpdateKey, version: int, kraft_version: int
+) -> list[MetadataRecord]:
     name, level = update.feature, update.max_version_level
     kind = update.upgrade_type if version >= 1 else (SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE)
     current = kraft_version if name == KRAFT_VERSION else context.image.features.get(name, 0)
@@ -125,7 +134,7 @@ def _update(context: Context, update: uf.FeatureUpdateKey, version: int, kraft_v
     return records
 
 
-def _unsupported(context: Context, name: str, level: int) -> str | None:
+def _unsupported(context: ControllerContext, name: str, level: int) -> str | None:
     """Why a node does not support the feature at this level; None when all do."""
     own = _KRAFT_VERSIONS if name == KRAFT_VERSION else context.config.supported_features.get(name, _DISABLED)
     spans = [("The controller", own)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from klamm.controller.context import Context, Decision
+from klamm.controller.context import ControllerContext, ControllerDecision
 from klamm.controller.partitions import Election, change_partition, leader_rule
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages import elect_leaders as el
@@ -11,7 +11,9 @@ from klamm.protocol.messages.metadata_records import MetadataRecord, PartitionCh
 PREFERRED_ELECTION, UNCLEAN_ELECTION = 0, 1
 
 
-def elect_leaders(context: Context, request: el.ElectLeadersRequest) -> Decision[el.ElectLeadersResponse]:
+def elect_leaders(
+    context: ControllerContext, request: el.ElectLeadersRequest
+) -> ControllerDecision[el.ElectLeadersResponse]:
     """Elect preferred replicas, or any live replica for leaderless partitions.
 
     When all partitions are requested (null), those that need no election are left out of the response.
@@ -19,7 +21,7 @@ def elect_leaders(context: Context, request: el.ElectLeadersRequest) -> Decision
     response = el.ElectLeadersResponse()
     if request.election_type not in (PREFERRED_ELECTION, UNCLEAN_ELECTION):
         response.error_code = ErrorCode.INVALID_REQUEST
-        return Decision((), response)
+        return ControllerDecision((), response)
     everything = request.topic_partitions is None
     wanted: Iterable[tuple[str, Iterable[int]]]
     if request.topic_partitions is None:
@@ -39,10 +41,10 @@ def elect_leaders(context: Context, request: el.ElectLeadersRequest) -> Decision
                 code, message = error.code, str(error)
             results.append(el.PartitionResult(partition_id=index, error_code=code, error_message=message))
         response.replica_election_results.append(el.ReplicaElectionResult(topic=name, partition_result=results))
-    return Decision(tuple(records), response)
+    return ControllerDecision(tuple(records), response)
 
 
-def _elect_leader(context: Context, name: str, index: int, election_type: int) -> PartitionChangeRecord:
+def _elect_leader(context: ControllerContext, name: str, index: int, election_type: int) -> PartitionChangeRecord:
     topic = context.image.topics.get(name)
     if topic is None:
         raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}.")
@@ -67,7 +69,7 @@ def _elect_leader(context: Context, name: str, index: int, election_type: int) -
     return record
 
 
-def balance_leaders(context: Context, limit: int = 1_000) -> Decision[bool]:
+def balance_leaders(context: ControllerContext, limit: int = 1_000) -> ControllerDecision[bool]:
     """Elect up to `limit` preferred leaders; the response is whether more partitions may need it."""
     records: list[MetadataRecord] = []
     for topic, index, partition in context.image.topics.partitions():
@@ -75,7 +77,7 @@ def balance_leaders(context: Context, limit: int = 1_000) -> Decision[bool]:
             continue
         if len(records) == limit:
             # A bounded batch per call keeps the event loop responsive in clusters with many partitions.
-            return Decision(tuple(records), response=True)
+            return ControllerDecision(tuple(records), response=True)
         record = change_partition(
             context,
             topic,
@@ -86,10 +88,10 @@ def balance_leaders(context: Context, limit: int = 1_000) -> Decision[bool]:
         )
         if record is not None:
             records.append(record)
-    return Decision(tuple(records), response=False)
+    return ControllerDecision(tuple(records), response=False)
 
 
-def elect_unclean_leaders(context: Context, limit: int = 1_000) -> Decision[bool]:
+def elect_unclean_leaders(context: ControllerContext, limit: int = 1_000) -> ControllerDecision[bool]:
     """Elect up to `limit` leaders for leaderless partitions whose topic allows an unclean election.
 
     For topics whose configuration was changed after their last leader had failed.
@@ -99,8 +101,8 @@ def elect_unclean_leaders(context: Context, limit: int = 1_000) -> Decision[bool
         if partition.has_leader or not context.unclean_election_allowed(topic.name):
             continue
         if len(records) == limit:
-            return Decision(tuple(records), response=True)
+            return ControllerDecision(tuple(records), response=True)
         record = change_partition(context, topic, index, partition, acceptable=leader_rule(context, partition))
         if record is not None:
             records.append(record)
-    return Decision(tuple(records), response=False)
+    return ControllerDecision(tuple(records), response=False)

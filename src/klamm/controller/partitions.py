@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from klamm.controller.context import Context, Decision, refuse
+from klamm.controller.context import ControllerContext, ControllerDecision, refuse
 from klamm.metadata.delta import merge_partition
 from klamm.metadata.image import NO_LEADER, PartitionImage, TopicImage
 from klamm.model.errors import ErrorCode, KlammError
@@ -52,7 +52,7 @@ class ReplicaPlacement:
 
 
 def change_partition(
-    context: Context,
+    context: ControllerContext,
     topic: TopicImage,
     index: int,
     partition: PartitionImage,
@@ -114,7 +114,7 @@ def change_partition(
 
 
 def _place(
-    context: Context, partition: PartitionImage, placed: ReplicaPlacement, record: PartitionChangeRecord
+    context: ControllerContext, partition: PartitionImage, placed: ReplicaPlacement, record: PartitionChangeRecord
 ) -> None:
     """Set the replicas of `record`, and the directories of new ones."""
     if placed.replicas != partition.replicas:
@@ -174,7 +174,7 @@ def _last_known_leader(partition: PartitionImage, record: PartitionChangeRecord)
 
 
 def leader_rule(
-    context: Context, partition: PartitionImage, also: int = NO_LEADER, never: int = NO_LEADER
+    context: ControllerContext, partition: PartitionImage, also: int = NO_LEADER, never: int = NO_LEADER
 ) -> Callable[[int], bool]:
     """Return the test for replicas that can lead: broker active (or `also`, but not `never`), directory online."""
     brokers = context.image.cluster.brokers
@@ -189,7 +189,7 @@ def leader_rule(
 
 
 def remove_from_isrs(
-    context: Context,
+    context: ControllerContext,
     broker_id: int,
     partitions: Iterable[tuple[TopicImage, int, PartitionImage]],
     *,
@@ -211,7 +211,7 @@ def remove_from_isrs(
 
 
 def in_sync_partitions(
-    context: Context, broker_id: int, *, eligible: bool = False
+    context: ControllerContext, broker_id: int, *, eligible: bool = False
 ) -> list[tuple[TopicImage, int, PartitionImage]]:
     """The partitions with a broker in their ISR, or with `eligible` in their ISR or ELR."""
     return [
@@ -221,7 +221,7 @@ def in_sync_partitions(
     ]
 
 
-def elect_leaderless(context: Context, broker_id: int) -> Iterator[PartitionChangeRecord]:
+def elect_leaderless(context: ControllerContext, broker_id: int) -> Iterator[PartitionChangeRecord]:
     """Elect leaders for leaderless partitions when a broker is unfenced."""
     for topic, index, partition in context.image.topics.partitions():
         if not partition.has_leader:
@@ -231,7 +231,7 @@ def elect_leaderless(context: Context, broker_id: int) -> Iterator[PartitionChan
                 yield record
 
 
-def leads_any(context: Context, broker_id: int) -> bool:
+def leads_any(context: ControllerContext, broker_id: int) -> bool:
     """Whether the broker leads at least one partition."""
     return any(partition.leader == broker_id for _, _, partition in context.image.topics.partitions())
 
@@ -240,14 +240,14 @@ def leads_any(context: Context, broker_id: int) -> bool:
 
 
 def alter_partition(
-    context: Context, request: ap.AlterPartitionRequest, version: int
-) -> Decision[ap.AlterPartitionResponse]:
+    context: ControllerContext, request: ap.AlterPartitionRequest, version: int
+) -> ControllerDecision[ap.AlterPartitionResponse]:
     """Change ISRs as their leaders propose; rejected when a proposal is based on an outdated state."""
     response = ap.AlterPartitionResponse()
     broker = context.image.cluster.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:
         response.error_code = ErrorCode.STALE_BROKER_EPOCH
-        return Decision((), response)
+        return ControllerDecision((), response)
     records: list[MetadataRecord] = []
     for topic_data in request.topics:
         topic = context.image.topics.by_id.get(Uuid(topic_data.topic_id))
@@ -278,11 +278,11 @@ def alter_partition(
                 )
             )
         response.topics.append(ap.TopicDataResponse(topic_id=topic_data.topic_id, partitions=results))
-    return Decision(tuple(records), response)
+    return ControllerDecision(tuple(records), response)
 
 
 def _apply_proposal(
-    context: Context, broker_id: int, topic: TopicImage, data: ap.PartitionData, version: int
+    context: ControllerContext, broker_id: int, topic: TopicImage, data: ap.PartitionData, version: int
 ) -> tuple[PartitionImage, PartitionChangeRecord | None]:
     """The partition after the proposed change, and the record of the change."""
     partition = topic.partitions.get(data.partition_index)
@@ -306,7 +306,7 @@ def _apply_proposal(
 
 
 def _check_proposal(
-    context: Context,
+    context: ControllerContext,
     broker_id: int,
     partition: PartitionImage,
     data: ap.PartitionData,

@@ -4,7 +4,7 @@ A reassignment first adds the new replicas to the old ones. Once all replicas th
 removes the others. Cancelling removes the new ones.
 """
 
-from klamm.controller.context import Context, Decision
+from klamm.controller.context import ControllerContext, ControllerDecision
 from klamm.controller.partitions import RECOVERING, ReplicaPlacement, change_partition, leader_rule
 from klamm.controller.topics import check_assignments
 from klamm.metadata.image import PartitionImage, TopicImage
@@ -15,8 +15,8 @@ from klamm.protocol.messages.metadata_records import MetadataRecord, PartitionCh
 
 
 def alter_partition_reassignments(
-    context: Context, request: apr.AlterPartitionReassignmentsRequest
-) -> Decision[apr.AlterPartitionReassignmentsResponse]:
+    context: ControllerContext, request: apr.AlterPartitionReassignmentsRequest
+) -> ControllerDecision[apr.AlterPartitionReassignmentsResponse]:
     """Start, change or cancel reassignments; each partition succeeds or fails by itself."""
     response = apr.AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
@@ -42,11 +42,11 @@ def alter_partition_reassignments(
                 )
             )
         response.responses.append(apr.ReassignableTopicResponse(name=topic_request.name, partitions=results))
-    return Decision(tuple(records), response)
+    return ControllerDecision(tuple(records), response)
 
 
 def _alter(
-    context: Context,
+    context: ControllerContext,
     topic: TopicImage,
     target: apr.ReassignablePartition,
     request: apr.AlterPartitionReassignmentsRequest,
@@ -70,7 +70,7 @@ def _alter(
 
 
 def _move(
-    context: Context, topic: TopicImage, index: int, partition: PartitionImage, target: list[int]
+    context: ControllerContext, topic: TopicImage, index: int, partition: PartitionImage, target: list[int]
 ) -> PartitionChangeRecord | None:
     """Move the partition to `target`, from a running reassignment if there is one."""
     removing = tuple(sorted(set(partition.replicas) - set(target)))
@@ -86,7 +86,9 @@ def _move(
     )
 
 
-def _cancel(context: Context, topic: TopicImage, index: int, partition: PartitionImage) -> PartitionChangeRecord | None:
+def _cancel(
+    context: ControllerContext, topic: TopicImage, index: int, partition: PartitionImage
+) -> PartitionChangeRecord | None:
     if not partition.is_reassigning:
         raise KlammError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
     replicas = tuple(replica for replica in partition.replicas if replica not in partition.adding_replicas)
@@ -115,8 +117,8 @@ def _cancel(context: Context, topic: TopicImage, index: int, partition: Partitio
 
 
 def list_partition_reassignments(
-    context: Context, request: lpr.ListPartitionReassignmentsRequest
-) -> Decision[lpr.ListPartitionReassignmentsResponse]:
+    context: ControllerContext, request: lpr.ListPartitionReassignmentsRequest
+) -> ControllerDecision[lpr.ListPartitionReassignmentsResponse]:
     """The running reassignments of the requested partitions, or of all."""
     response = lpr.ListPartitionReassignmentsResponse(error_message=None)
     if request.topics is None:
@@ -137,4 +139,4 @@ def list_partition_reassignments(
         ]
         if moving:
             response.topics.append(lpr.OngoingTopicReassignment(name=topic.name, partitions=moving))
-    return Decision((), response)
+    return ControllerDecision((), response)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from klamm.controller.configs import topic_creation_records
-from klamm.controller.context import Context, Decision, refuse
+from klamm.controller.context import ControllerContext, ControllerDecision, refuse
 from klamm.controller.placement import UsableBroker, place_replicas
 from klamm.metadata.image import TopicImage
 from klamm.model.errors import ErrorCode, KlammError
@@ -18,7 +18,9 @@ from klamm.protocol.messages.metadata_records import MetadataRecord, PartitionRe
 _TOO_MANY = "The request asks for more partitions than one request may create; split it."
 
 
-def create_topics(context: Context, request: ct.CreateTopicsRequest) -> Decision[ct.CreateTopicsResponse]:
+def create_topics(
+    context: ControllerContext, request: ct.CreateTopicsRequest
+) -> ControllerDecision[ct.CreateTopicsResponse]:
     """Create topics; each succeeds or fails by itself, with all its partitions."""
     response = ct.CreateTopicsResponse()
     records: list[MetadataRecord] = []
@@ -40,10 +42,10 @@ def create_topics(context: Context, request: ct.CreateTopicsRequest) -> Decision
             records += created
             collisions.add(topic.name)
         response.topics.append(result)
-    return Decision(() if request.validate_only else tuple(records), response)
+    return ControllerDecision(() if request.validate_only else tuple(records), response)
 
 
-def _partition_count(context: Context, topic: ct.CreatableTopic) -> int:
+def _partition_count(context: ControllerContext, topic: ct.CreatableTopic) -> int:
     if topic.assignments:
         return len(topic.assignments)
     return context.config.num_partitions if topic.num_partitions == -1 else max(0, topic.num_partitions)
@@ -52,7 +54,7 @@ def _partition_count(context: Context, topic: ct.CreatableTopic) -> int:
 class _CollisionCheck:
     """Rejects names that exist, or differ from an existing one only in '.' and '_': they would share metric names."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self._existing = context.image.topics.by_name
         self._unified: dict[str, str] | None = None
 
@@ -82,7 +84,9 @@ def _unify(name: str) -> str:
     return name.replace(".", "_")
 
 
-def _create_topic(context: Context, topic: ct.CreatableTopic) -> tuple[list[MetadataRecord], ct.CreatableTopicResult]:
+def _create_topic(
+    context: ControllerContext, topic: ct.CreatableTopic
+) -> tuple[list[MetadataRecord], ct.CreatableTopicResult]:
     configs = {config.name: config.value for config in topic.configs}
     config_records, own_configs = topic_creation_records(context, topic.name, configs)
     assign = _manual_assignments if topic.assignments else _automatic_assignments
@@ -110,7 +114,7 @@ def _create_topic(context: Context, topic: ct.CreatableTopic) -> tuple[list[Meta
     )
 
 
-def _manual_assignments(context: Context, topic: ct.CreatableTopic) -> list[list[int]]:
+def _manual_assignments(context: ControllerContext, topic: ct.CreatableTopic) -> list[list[int]]:
     if topic.replication_factor != -1 or topic.num_partitions != -1:
         raise KlammError(
             ErrorCode.INVALID_REQUEST,
@@ -131,7 +135,7 @@ def _manual_assignments(context: Context, topic: ct.CreatableTopic) -> list[list
     return ordered
 
 
-def _automatic_assignments(context: Context, topic: ct.CreatableTopic) -> list[list[int]]:
+def _automatic_assignments(context: ControllerContext, topic: ct.CreatableTopic) -> list[list[int]]:
     replication_factor, partitions = topic.replication_factor, topic.num_partitions
     if replication_factor < -1 or replication_factor == 0:
         raise KlammError(
@@ -145,7 +149,7 @@ def _automatic_assignments(context: Context, topic: ct.CreatableTopic) -> list[l
     return _place(context, context.config.num_partitions if partitions == -1 else partitions, replication_factor)
 
 
-def _place(context: Context, partitions: int, replication_factor: int) -> list[list[int]]:
+def _place(context: ControllerContext, partitions: int, replication_factor: int) -> list[list[int]]:
     try:
         placed = place_replicas(partitions, replication_factor, usable_brokers(context), context.random)
     except KlammError as error:
@@ -154,7 +158,7 @@ def _place(context: Context, partitions: int, replication_factor: int) -> list[l
     return placed
 
 
-def usable_brokers(context: Context) -> Iterable[UsableBroker]:
+def usable_brokers(context: ControllerContext) -> Iterable[UsableBroker]:
     """The brokers that may get new replicas: neither in controlled shutdown nor with all directories cordoned."""
     for broker in context.image.cluster.brokers.values():
         cordoned = broker.cordoned_directories
@@ -164,7 +168,7 @@ def usable_brokers(context: Context) -> Iterable[UsableBroker]:
 
 
 def check_assignments(
-    context: Context,
+    context: ControllerContext,
     assignments: Sequence[Sequence[int]],
     replication_factor: int,
     first_index: int,
@@ -193,7 +197,7 @@ def check_assignments(
         raise KlammError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, complaint)
 
 
-def _new_partition(context: Context, topic_id: Uuid, index: int, replicas: Sequence[int]) -> PartitionRecord:
+def _new_partition(context: ControllerContext, topic_id: Uuid, index: int, replicas: Sequence[int]) -> PartitionRecord:
     cluster = context.image.cluster
     # A new partition is empty, so every active replica is in sync with it.
     isr = [replica for replica in replicas if cluster.is_active(replica)]
@@ -209,7 +213,7 @@ def _new_partition(context: Context, topic_id: Uuid, index: int, replicas: Seque
     )
 
 
-def _new_topic_id(context: Context) -> Uuid:
+def _new_topic_id(context: ControllerContext) -> Uuid:
     """A random id that is unused, not reserved, and does not start with '-', which a command line takes for a flag."""
     while True:
         # The version and variant bits of a random UUID (RFC 9562, version 4).
@@ -222,7 +226,9 @@ def _new_topic_id(context: Context) -> Uuid:
             return topic_id
 
 
-def create_partitions(context: Context, request: cp.CreatePartitionsRequest) -> Decision[cp.CreatePartitionsResponse]:
+def create_partitions(
+    context: ControllerContext, request: cp.CreatePartitionsRequest
+) -> ControllerDecision[cp.CreatePartitionsResponse]:
     """Add partitions at the end; existing ones stay where they are."""
     response = cp.CreatePartitionsResponse()
     records: list[MetadataRecord] = []
@@ -240,10 +246,10 @@ def create_partitions(context: Context, request: cp.CreatePartitionsRequest) -> 
         except KlammError as error:
             code, message = error.code, str(error)
         response.results.append(cp.CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message))
-    return Decision(() if request.validate_only else tuple(records), response)
+    return ControllerDecision(() if request.validate_only else tuple(records), response)
 
 
-def _add_partitions(context: Context, request: cp.CreatePartitionsTopic) -> list[MetadataRecord]:
+def _add_partitions(context: ControllerContext, request: cp.CreatePartitionsTopic) -> list[MetadataRecord]:
     topic = context.image.topics.get(request.name)
     if topic is None:
         raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{request.name}' does not exist.")
@@ -270,7 +276,9 @@ def _add_partitions(context: Context, request: cp.CreatePartitionsTopic) -> list
     return [_new_partition(context, topic.id, index, replicas) for index, replicas in enumerate(assignments, existing)]
 
 
-def delete_topics(context: Context, request: dt.DeleteTopicsRequest, version: int) -> Decision[dt.DeleteTopicsResponse]:
+def delete_topics(
+    context: ControllerContext, request: dt.DeleteTopicsRequest, version: int
+) -> ControllerDecision[dt.DeleteTopicsResponse]:
     """Delete topics by name or id, with their configs; brokers delete the files when they apply the records."""
     states = [dt.DeleteTopicState(name=name) for name in request.topic_names] if version < 6 else request.topics
     refused = _deletion_disabled(version) if not context.config.delete_topic_enable else None
@@ -299,7 +307,7 @@ def delete_topics(context: Context, request: dt.DeleteTopicsRequest, version: in
         if (state.name, state.topic_id) not in answered:
             answered.add((state.name, state.topic_id))
             response.responses.append(result)
-    return Decision(tuple(records), response)
+    return ControllerDecision(tuple(records), response)
 
 
 def _deletion_disabled(version: int) -> KlammError:
@@ -307,7 +315,7 @@ def _deletion_disabled(version: int) -> KlammError:
     return KlammError(code, "Topic deletion is turned off: delete.topic.enable is false.")
 
 
-def _topic_to_delete(context: Context, state: dt.DeleteTopicState) -> TopicImage:
+def _topic_to_delete(context: ControllerContext, state: dt.DeleteTopicState) -> TopicImage:
     topics = context.image.topics
     by_id = state.topic_id != ZERO_UUID
     if state.name is not None and by_id:

@@ -171,7 +171,7 @@ class BorrowedFrames:
             self._stop = BUFFER_BYTES
 
 
-class BufferPool(Protocol):
+class FrameBufferPool(Protocol):
     """Keeps buffers to use again, since fresh memory costs more than the bytes put into it."""
 
     def take(self, size: int) -> bytearray | None:
@@ -204,7 +204,7 @@ class OwnedFrames:
         "_small_view",
     )
 
-    def __init__(self, frame_bytes_min: int, frame_bytes_max: int, pool: BufferPool | None = None) -> None:
+    def __init__(self, frame_bytes_min: int, frame_bytes_max: int, pool: FrameBufferPool | None = None) -> None:
         self._frame_min = frame_bytes_min
         self._frame_max = frame_bytes_max
         self._pool = pool

@@ -14,7 +14,7 @@ from typing import Any
 
 from klamm.model.errors import ElementLimitError, RemoteProtocolError
 from klamm.protocol.schema import Array, Scalar, Sized, WireField, WireType, declaration
-from klamm.protocol.source import Source, body_fields, default_source, smallest, struct_of, tagged_fields
+from klamm.protocol.source import ByteSource, body_fields, default_source, smallest, struct_of, tagged_fields
 from klamm.protocol.varint import decode_uvarint, rest_of_uvarint
 
 Reader = Callable[[Any, int, int, int], tuple[Any, int]]
@@ -81,7 +81,7 @@ class _ReaderCompiler:
         self.sliced = sliced
         self.version = version
         self.flexible = declaration(cls).flexible_in(version)
-        self.source = Source("read(buf, p, end, left)")
+        self.source = ByteSource("read(buf, p, end, left)")
         self.pending: list[tuple[str, str]] = []  # targets and their struct letters, not yet written out
         self.source.scope.update(
             new=object.__new__,

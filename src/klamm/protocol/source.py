@@ -13,7 +13,7 @@ SLICE_ELEMENTS = 500
 """Elements read or written before a sliced reader or writer gives way: about a millisecond."""
 
 
-class Source:
+class ByteSource:
     """Lines of one function and the names it uses, ready to be compiled.
 
     `use` hands a Python object to the code under a name of its own; `fresh` makes a local name that nothing else has.
@@ -72,7 +72,7 @@ def struct_of(codes: str) -> struct.Struct:
     return struct.Struct(">" + codes)
 
 
-def default_source(source: Source, field: WireField) -> str:
+def default_source(source: ByteSource, field: WireField) -> str:
     """An expression that makes the default of a field."""
     if field.default is list:
         return "[]"

@@ -12,7 +12,7 @@ from typing import Any
 
 from klamm.model.errors import LocalProtocolError
 from klamm.protocol.schema import Array, Scalar, Sized, WireField, WireType, declaration
-from klamm.protocol.source import Source, body_fields, struct_of, tagged_fields
+from klamm.protocol.source import ByteSource, body_fields, struct_of, tagged_fields
 from klamm.protocol.varint import SMALL, encode_uvarint
 
 Writer = Callable[[Any, Callable[[Any], None]], None]
@@ -45,7 +45,7 @@ class _WriterCompiler:
         self.sliced = sliced
         self.version = version
         self.flexible = declaration(cls).flexible_in(version)
-        self.source = Source("write(m, a)")
+        self.source = ByteSource("write(m, a)")
         self.append = "a"
         self.pending: list[tuple[str, str]] = []  # expressions and their struct letters, not yet written out
         self.source.scope.update(

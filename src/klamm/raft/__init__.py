@@ -1,7 +1,7 @@
 """The controller quorum: elects the active controller and replicates the metadata log to a majority of voters.
 
 Owns elections, replication, snapshots and the files of `__cluster_metadata-0`. The meaning of records is not known
-here: values are bytes, and a Listener applies them. `core` and what it stands on (`member`, `elections`, `state`,
+here: values are bytes, and a RaftListener applies them. `core` and what it stands on (`member`, `elections`, `state`,
 `quorum`, `configuration`, `membership`, `positions`, `messages`, `events`) are pure and decide; `wire` dresses messages
 for the network; `driver` acts on the loop and the disk.
 """
@@ -9,6 +9,6 @@ for the network; `driver` acts on the loop and the disk.
 from klamm.raft.config import RaftConfig
 from klamm.raft.core.report import QuorumReport, ReplicaReport
 from klamm.raft.driver import RaftDriver
-from klamm.raft.interfaces import Listener, Transport
+from klamm.raft.interfaces import RaftListener, Transport
 
-__all__ = ["Listener", "QuorumReport", "RaftConfig", "RaftDriver", "ReplicaReport", "Transport"]
+__all__ = ["QuorumReport", "RaftConfig", "RaftDriver", "RaftListener", "ReplicaReport", "Transport"]

@@ -20,6 +20,7 @@ from klamm.raft.core.events import (
     Event,
     Leadership,
     LogOperation,
+    PeerUnreachable,
     Persisted,
     Ready,
     Received,
@@ -27,14 +28,13 @@ from klamm.raft.core.events import (
     SnapshotTaken,
     StoreSnapshotChunk,
     Truncate,
-    Unreachable,
 )
 from klamm.raft.core.messages import Entry, FetchResponse, FetchSnapshotResponse, Message, OffsetAndEpoch
 from klamm.raft.core.quorum import ReplicaKey, Voter
 from klamm.raft.core.raft import RaftCore
 from klamm.raft.core.report import QuorumReport, report_quorum
 from klamm.raft.core.roles import Leader, Resigned
-from klamm.raft.interfaces import Listener, Transport
+from klamm.raft.interfaces import RaftListener, Transport
 from klamm.raft.proposals import Proposals
 from klamm.raft.recovery import RaftStorage, open_storage
 from klamm.storage.disk import Disk
@@ -60,7 +60,7 @@ class RaftDriver:
         config: RaftConfig,
         clock: Clock,
         random: Random,
-        listener: Listener,
+        listener: RaftListener,
         transport: Transport | None = None,
         *,
         on_fatal: Callable[[BaseException], None] | None = None,
@@ -255,7 +255,7 @@ class RaftDriver:
     def report_lost(self, message: Message, *, refused: bool = False) -> None:
         """Report that a request, or its response, was lost; `refused` when the peer's process does not run."""
         if self._running:
-            self._step(Unreachable(message.destination, message.correlation_id, refused))
+            self._step(PeerUnreachable(message.destination, message.correlation_id, refused))
 
     async def write_snapshot(
         self, offset: int, epoch: int, values: Iterable[bytes], *, last_contained_log_timestamp: int | None = None

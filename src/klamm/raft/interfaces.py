@@ -5,7 +5,7 @@ from typing import Protocol
 from klamm.raft.core.messages import Message
 
 
-class Listener(Protocol):
+class RaftListener(Protocol):
     """The state machine on top of the log.
 
     Called on the event loop, in log order, exactly once per batch between two starts.

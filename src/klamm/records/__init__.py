@@ -4,7 +4,7 @@ Owns the batch format, its control batches, codecs and checksum, the per-record 
 a C compiler exists) and the way into Arrow columns. Knows no files, sockets or topics.
 """
 
-from klamm.records.batch import BatchView, Record, build_batch, decode_batch, iter_batches
+from klamm.records.batch import BatchView, DecodedRecord, build_batch, decode_batch, iter_batches
 from klamm.records.compression import CODEC_NAMES, Codec
 from klamm.records.kernels import all_compiled
 
@@ -26,7 +26,7 @@ __all__ = [
     "INTERPRETED_NOTICE",
     "BatchView",
     "Codec",
-    "Record",
+    "DecodedRecord",
     "build_batch",
     "decode_batch",
     "iter_batches",

@@ -53,7 +53,7 @@ _ATTRIBUTES_TO_MAX_TIMESTAMP = struct.Struct(">hiqq")
 _INT32_MAX = 0x7FFFFFFF
 
 
-class Record(NamedTuple):
+class DecodedRecord(NamedTuple):
     """One record as a reader sees it; `headers` are (name, value or None) pairs."""
 
     offset: int
@@ -231,12 +231,12 @@ class BatchView:
         codec = self.attributes & CODEC_MASK
         return compression.decompress(codec, self.records, limit) if codec else self.records
 
-    def decode(self, limit: int = DECOMPRESSED_BYTES_MAX) -> list[Record]:
+    def decode(self, limit: int = DECOMPRESSED_BYTES_MAX) -> list[DecodedRecord]:
         """The records; the checksum is the caller's to check."""
-        return self._decoded(limit, Record)
+        return self._decoded(limit, DecodedRecord)
 
     def decode_rows(self, limit: int = DECOMPRESSED_BYTES_MAX) -> list[tuple[Any, ...]]:
-        """The records as plain tuples in the order of `Record`, for loops where named tuples cost too much."""
+        """The records as plain tuples in the order of `DecodedRecord`, for loops where named tuples cost too much."""
         return self._decoded(limit, None)
 
     def _decoded(self, limit: int, kind: type | None) -> list[Any]:
@@ -368,7 +368,7 @@ def seal_batch(
     return batch
 
 
-def decode_batch(buffer: Buffer, position: int = 0, *, limit: int = DECOMPRESSED_BYTES_MAX) -> list[Record]:
+def decode_batch(buffer: Buffer, position: int = 0, *, limit: int = DECOMPRESSED_BYTES_MAX) -> list[DecodedRecord]:
     """The records of the batch at `position`, its checksum verified; unpacks at most `limit` bytes."""
     view = BatchView(buffer, position)
     view.check_crc()

@@ -20,7 +20,7 @@ _DICTIONARY_ID_BYTES = (0, 1, 2, 4)
 _CONTENT_SIZE_BYTES = (0, 2, 4, 8)
 
 
-class Frame(NamedTuple):
+class ZstdFrame(NamedTuple):
     """One frame: its place in the data, and the most that its blocks can unpack to."""
 
     start: int
@@ -28,7 +28,7 @@ class Frame(NamedTuple):
     output_bytes_max: int
 
 
-def walk(data: memoryview) -> Iterator[Frame]:
+def walk(data: memoryview) -> Iterator[ZstdFrame]:
     """Every frame that holds data, in order; CorruptBatch when they do not fill `data` exactly."""
     position, end = 0, len(data)
     if not end:
@@ -47,7 +47,7 @@ def walk(data: memoryview) -> Iterator[Frame]:
         raise CorruptBatch("zstd: the data end in the middle") from None
 
 
-def _frame(data: memoryview, start: int) -> Frame:
+def _frame(data: memoryview, start: int) -> ZstdFrame:
     if bytes(data[start : start + 4]) != _MAGIC:
         raise CorruptBatch("zstd: no frame begins where one should")
     descriptor = data[start + 4]
@@ -72,7 +72,7 @@ def _frame(data: memoryview, start: int) -> Frame:
         if declared > output_bytes_max:
             raise CorruptBatch(f"zstd: a frame of {position - start} bytes cannot unpack to {declared}")
         output_bytes_max = declared
-    return Frame(start, position, output_bytes_max)
+    return ZstdFrame(start, position, output_bytes_max)
 
 
 def _is_skippable(data: memoryview, position: int) -> bool:

@@ -14,7 +14,7 @@ from klamm.protocol.messages import control_records as quorum_records
 from klamm.protocol.messages.group_records import KEY_TYPES, VALUE_TYPES
 from klamm.protocol.messages.transaction_records import TransactionLogKey, TransactionLogValue
 from klamm.protocol.schema import Array, declaration, uuid
-from klamm.records.batch import Record
+from klamm.records.batch import DecodedRecord
 from klamm.records.control import ControlType, parse_control_key
 
 Decoded = dict[str, Any]
@@ -81,7 +81,7 @@ def decode_transaction(key: bytes | None, value: bytes | None) -> Decoded:
     return _decode_keyed(key, value, {0: TransactionLogKey}, {0: TransactionLogValue})
 
 
-def decode_control(record: Record) -> Decoded:
+def decode_control(record: DecodedRecord) -> Decoded:
     """A control record of any log."""
     _, kind = parse_control_key(record.key)
     name = ControlType(kind).name if kind in list(ControlType) else str(kind)

@@ -13,7 +13,7 @@ from klamm.cli.kafka.script import ToolFailed
 
 if TYPE_CHECKING:
     from klamm.records import BatchView
-    from klamm.records.batch import Record
+    from klamm.records.batch import DecodedRecord
 
 DECODERS: Final = (
     "offsets-decoder",
@@ -31,7 +31,7 @@ _CONTROLS: Final = {
     5: "KRaftVersion",
     6: "KRaftVoters",
 }
-Decode = Callable[["Record"], tuple[str | None, str | None]]
+Decode = Callable[["DecodedRecord"], tuple[str | None, str | None]]
 """A record's key and value as they are printed; None is not printed."""
 
 
@@ -97,7 +97,7 @@ def _batch_line(batch: BatchView, position: int) -> str:
     )
 
 
-def _record_line(batch: BatchView, record: Record, decode: Decode | None, *, bare: bool) -> str:
+def _record_line(batch: BatchView, record: DecodedRecord, decode: Decode | None, *, bare: bool) -> str:
     """One record; `bare` leaves out all but key and value, and all of a control record."""
     words = [] if bare else ["|", *_facts(batch, record)]
     if decode is not None and not batch.is_control:
@@ -107,7 +107,7 @@ def _record_line(batch: BatchView, record: Record, decode: Decode | None, *, bar
     return " ".join(words)
 
 
-def _facts(batch: BatchView, record: Record) -> list[str]:
+def _facts(batch: BatchView, record: DecodedRecord) -> list[str]:
     kind = "LogAppendTime" if batch.is_log_append_time else "CreateTime"
     sequence = -1 if batch.base_sequence < 0 else batch.base_sequence + record.offset - batch.base_offset
     names = ",".join(name for name, _ in record.headers)
@@ -120,7 +120,7 @@ def _facts(batch: BatchView, record: Record) -> list[str]:
     return [*facts, _control(record)] if batch.is_control else facts
 
 
-def _control(record: Record) -> str:
+def _control(record: DecodedRecord) -> str:
     from klamm.protocol.codec import decode
     from klamm.protocol.schema import declaration
     from klamm.storage.internal_topics import CONTROL_VALUES
@@ -153,24 +153,24 @@ def _text(data: bytes | None) -> str | None:
     return None if data is None else data.decode(errors="replace")
 
 
-def _group_record(record: Record) -> tuple[str | None, str | None]:
+def _group_record(record: DecodedRecord) -> tuple[str | None, str | None]:
     from klamm.protocol.messages.group_records import KEY_TYPES, VALUE_TYPES
 
     return _coordinator_record(record, KEY_TYPES, VALUE_TYPES)
 
 
-def _transaction_record(record: Record) -> tuple[str | None, str | None]:
+def _transaction_record(record: DecodedRecord) -> tuple[str | None, str | None]:
     from klamm.protocol.messages.transaction_records import TransactionLogKey, TransactionLogValue
 
     return _coordinator_record(record, {0: TransactionLogKey}, {0: TransactionLogValue})
 
 
-def _plain_record(record: Record) -> tuple[str | None, str | None]:
+def _plain_record(record: DecodedRecord) -> tuple[str | None, str | None]:
     return _text(record.key), _text(record.value)
 
 
 def _coordinator_record(
-    record: Record, keys: dict[int, type[Any]], values: dict[int, type[Any]]
+    record: DecodedRecord, keys: dict[int, type[Any]], values: dict[int, type[Any]]
 ) -> tuple[str | None, str | None]:
     """A key that begins with its type and a value that begins with its version."""
     from klamm.model.errors import RemoteProtocolError
@@ -214,7 +214,7 @@ def _open_member(shown: dict[str, Any], member: Any) -> None:
             continue
 
 
-def _metadata_record(record: Record) -> tuple[str | None, str | None]:
+def _metadata_record(record: DecodedRecord) -> tuple[str | None, str | None]:
     from klamm.metadata.records import decode_versioned_record
     from klamm.model.errors import RemoteProtocolError
 

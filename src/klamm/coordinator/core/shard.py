@@ -28,7 +28,7 @@ class Now(NamedTuple):
     wall_ms: int
 
 
-class Record(NamedTuple):
+class CoordinatorRecord(NamedTuple):
     """A record of an internal topic as it lies on disk; without a value it removes what the key names."""
 
     key: bytes
@@ -49,7 +49,7 @@ class Decision(NamedTuple):
     could still be lost.
     """
 
-    records: tuple[Record, ...] = ()
+    records: tuple[CoordinatorRecord, ...] = ()
     """All of them or none, unless `atomic` is false."""
     replies: tuple[tuple[ReplyTo, Any], ...] = ()
     """Where to send each response or KlammError."""
@@ -66,10 +66,14 @@ class Decision(NamedTuple):
 class Shard(Protocol):
     """The state of one partition of an internal topic."""
 
-    def replay(self, record: Record, offset: int = -1, producer_id: int = -1, producer_epoch: int = -1) -> None:
+    def replay(
+        self, record: CoordinatorRecord, offset: int = -1, producer_id: int = -1, producer_epoch: int = -1
+    ) -> None:
         """Apply a record; the only way hard state changes. `offset` is its place in the log."""
 
-    def replay_run(self, records: Sequence[Record], offset: int, producer_id: int, producer_epoch: int) -> None:
+    def replay_run(
+        self, records: Sequence[CoordinatorRecord], offset: int, producer_id: int, producer_epoch: int
+    ) -> None:
         """Apply records at consecutive offsets, the first of them at `offset`."""
         for at, record in enumerate(records, offset):
             self.replay(record, at, producer_id, producer_epoch)
@@ -100,9 +104,9 @@ def encode_value(value: object, version: int = 0) -> bytes:
     return _INT16.pack(version) + encode(value, version)
 
 
-def make_record(key: object, value: object | None, version: int = 0) -> Record:
+def make_record(key: object, value: object | None, version: int = 0) -> CoordinatorRecord:
     """Return the record of a typed key and value; without a value a tombstone."""
-    return Record(encode_key(key), None if value is None else encode_value(value, version))
+    return CoordinatorRecord(encode_key(key), None if value is None else encode_value(value, version))
 
 
 V = TypeVar("V")

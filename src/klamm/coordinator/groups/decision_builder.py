@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 from typing import Any
 
-from klamm.coordinator.core.shard import Decision, Event, Record, ReplyTo
+from klamm.coordinator.core.shard import CoordinatorRecord, Decision, Event, ReplyTo
 
 
 class DecisionBuilder:
@@ -12,7 +12,7 @@ class DecisionBuilder:
     __slots__ = ("events", "records", "replies", "timers")
 
     def __init__(self) -> None:
-        self.records: list[Record] = []
+        self.records: list[CoordinatorRecord] = []
         self.replies: list[tuple[ReplyTo, Any]] = []
         self.timers: dict[Hashable, int | None] = {}
         self.events: list[Event] = []

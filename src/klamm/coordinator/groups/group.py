@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from klamm.coordinator.core.shard import Record, ReplyTo
+from klamm.coordinator.core.shard import CoordinatorRecord, ReplyTo
 from klamm.coordinator.groups.offsets import CommittedOffset
 from klamm.model.errors import ErrorCode
 
@@ -61,7 +61,7 @@ class Group(Protocol):
     def expiration_base(self) -> Callable[[CommittedOffset], int] | None:
         """From when an offset's retention is counted; None while none may expire."""
 
-    def tombstones(self) -> list[Record]:
+    def tombstones(self) -> list[CoordinatorRecord]:
         """The records that remove the group, offsets aside."""
 
     def waiting(self) -> Iterable[ReplyTo]:

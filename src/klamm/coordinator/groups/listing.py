@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from klamm.coordinator.core.shard import Record
+from klamm.coordinator.core.shard import CoordinatorRecord
 from klamm.coordinator.groups.classic.group import ClassicGroup
 from klamm.coordinator.groups.classic.state import DEAD, STABLE
 from klamm.coordinator.groups.group import Group
@@ -65,9 +65,9 @@ def list_groups(groups: Iterable[Group], states: Iterable[str], types: Iterable[
 
 def delete_groups(
     groups: Mapping[str, Group], offsets: Offsets, group_ids: Sequence[str]
-) -> tuple[list[Record], list[DeletableGroupResult]]:
+) -> tuple[list[CoordinatorRecord], list[DeletableGroupResult]]:
     """Return the records that remove groups without members and their offsets, and a result for each group."""
-    records: list[Record] = []
+    records: list[CoordinatorRecord] = []
     results = []
     for group_id in group_ids:
         code = ErrorCode.NONE

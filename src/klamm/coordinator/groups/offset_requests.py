@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from klamm.coordinator.core.shard import Record
+from klamm.coordinator.core.shard import CoordinatorRecord
 from klamm.coordinator.groups import kernels
 from klamm.coordinator.groups.config import GroupConfig
 from klamm.coordinator.groups.group import CheckPartition, Group
@@ -66,14 +66,14 @@ class OffsetCommit(NamedTuple):
 
 def commit(
     config: GroupConfig, commit: OffsetCommit, wall_ms: int, check: CheckPartition | None
-) -> tuple[list[Record], CommitCodes]:
+) -> tuple[list[CoordinatorRecord], CommitCodes]:
     """Return a record for every offset that may be stored, and the error codes if some may not.
 
     The only place that decides about single offsets, whichever request brings them and however it was decoded.
     """
     group_id, _, _, _, topics, retention_ms = commit
     metadata_max = config.offset_metadata_max_bytes
-    records: list[Record] = []
+    records: list[CoordinatorRecord] = []
     codes: CommitCodes = ()
     if check is not None or _has_large_metadata(topics, metadata_max):
         codes = [_check_rows(topic_id, rows, metadata_max, check) for _, topic_id, rows in topics]
@@ -83,7 +83,7 @@ def commit(
         ]
     for name, topic_id, rows in topics:
         if retention_ms < 0:
-            kernels.add_records(records, group_id, name, topic_id, rows, wall_ms, Record)
+            kernels.add_records(records, group_id, name, topic_id, rows, wall_ms, CoordinatorRecord)
         else:
             # The sum may exceed int64, the type of the timestamp: such an offset never expires by itself.
             expires_ms = min(wall_ms + retention_ms, MAX_LONG)
@@ -116,14 +116,14 @@ def _check_rows(
 
 def _expiring_record(
     group_id: str, topic: str, topic_id: bytes, row: OffsetRow, wall_ms: int, expires_ms: int
-) -> Record:
+) -> CoordinatorRecord:
     """Return the record of an offset whose client chose when it expires; the kernel does not write this version."""
     index, offset, leader_epoch, metadata = row
     committed = CommittedOffset(offset, leader_epoch, metadata, wall_ms, expires_ms, topic_id)
     return offset_record(group_id, topic, index, committed)
 
 
-def _check_size(config: GroupConfig, records: list[Record]) -> None:
+def _check_size(config: GroupConfig, records: list[CoordinatorRecord]) -> None:
     """Raise KlammError when the offsets do not fit one batch: they are stored together or not at all."""
     size = sum(len(record.key) + len(record.value or b"") + 20 for record in records)
     if size > config.record_bytes_max:
@@ -136,7 +136,7 @@ def commit_in_transaction(
     topic_ids: dict[str, bytes],
     wall_ms: int,
     check: CheckPartition | None = None,
-) -> tuple[list[Record], TxnOffsetCommitResponse]:
+) -> tuple[list[CoordinatorRecord], TxnOffsetCommitResponse]:
     """Records and answer for a transactional commit that is allowed."""
     topics = [
         (
@@ -221,7 +221,9 @@ def _of_another_topic(stored: bytes, requested: bytes) -> bool:
     return stored != requested and ZERO_UUID not in (stored, requested)
 
 
-def delete(offsets: Offsets, group: Group, request: OffsetDeleteRequest) -> tuple[list[Record], OffsetDeleteResponse]:
+def delete(
+    offsets: Offsets, group: Group, request: OffsetDeleteRequest
+) -> tuple[list[CoordinatorRecord], OffsetDeleteResponse]:
     """Forget single offsets, except of topics that members read."""
     records = []
     topics = []

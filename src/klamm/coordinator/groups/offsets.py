@@ -9,7 +9,7 @@ from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
 
-from klamm.coordinator.core.shard import Record, decode_key, decode_value, encode_value
+from klamm.coordinator.core.shard import CoordinatorRecord, decode_key, decode_value, encode_value
 from klamm.coordinator.groups import kernels
 from klamm.model.errors import RemoteProtocolError
 from klamm.model.ids import ZERO_UUID
@@ -128,7 +128,7 @@ class Offsets:
 
     # Changes
 
-    def replay(self, record: Record, record_offset: int, producer_id: int) -> str:
+    def replay(self, record: CoordinatorRecord, record_offset: int, producer_id: int) -> str:
         """Apply an offset record; return its group."""
         key, value = record
         if producer_id < 0 and value is not None:
@@ -158,7 +158,7 @@ class Offsets:
             self._partitions_by_key[key[:-4]] = (group_id, partitions)
         return group_id
 
-    def replay_run(self, records: Sequence[Record], first_offset: int) -> int:
+    def replay_run(self, records: Sequence[CoordinatorRecord], first_offset: int) -> int:
         """Apply leading records that are plain commits to known topics; return how many."""
         return kernels.replay_offsets(self._partitions_by_key, records, first_offset, CommittedOffset)
 
@@ -221,14 +221,14 @@ def _remove_from(store: dict[str, Topics], group_id: str, topic: str, partition:
 # Records
 
 
-def offset_record(group_id: str, topic: str, partition: int, committed: CommittedOffset) -> Record:
+def offset_record(group_id: str, topic: str, partition: int, committed: CommittedOffset) -> CoordinatorRecord:
     """The record of a commit, in the version Kafka 4.3 writes: 4, or 1 when the client chose when it expires."""
-    return Record(encode_offset_key(group_id, topic, partition), encode_offset_value(committed))
+    return CoordinatorRecord(encode_offset_key(group_id, topic, partition), encode_offset_value(committed))
 
 
-def offset_tombstone(group_id: str, topic: str, partition: int) -> Record:
+def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:
     """Return the record that removes an offset."""
-    return Record(encode_offset_key(group_id, topic, partition), None)
+    return CoordinatorRecord(encode_offset_key(group_id, topic, partition), None)
 
 
 def encode_offset_key(group_id: str, topic: str, partition: int) -> bytes:

@@ -12,10 +12,10 @@ patterns.
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from klamm.coordinator.core.shard import (
+    CoordinatorRecord,
     Decision,
     Event,
     Now,
-    Record,
     ReplyTo,
     Shard,
     decode_key,
@@ -82,7 +82,13 @@ class GroupShard(Shard):
 
     # Replay: the only way hard state changes
 
-    def replay(self, record: Record, offset: int = -1, producer_id: int = -1, producer_epoch: int = -1) -> None:  # noqa: ARG002 - markers name the producer alone
+    def replay(
+        self,
+        record: CoordinatorRecord,
+        offset: int = -1,
+        producer_id: int = -1,
+        producer_epoch: int = -1,  # noqa: ARG002 - markers name the producer alone
+    ) -> None:
         """Apply a record. Types this version does not know are ignored, as Kafka does."""
         # Offsets are looked for first and cheaply: a start may replay millions of them.
         kind = OFFSET_COMMIT if record.key[:2] == b"\0\x01" else record_type(record.key)
@@ -95,13 +101,15 @@ class GroupShard(Shard):
         elif kind in CONSUMER_GROUP_RECORDS:
             self._consumers.replay(record)
 
-    def replay_run(self, records: Sequence[Record], offset: int, producer_id: int, producer_epoch: int) -> None:
+    def replay_run(
+        self, records: Sequence[CoordinatorRecord], offset: int, producer_id: int, producer_epoch: int
+    ) -> None:
         """Apply records at consecutive offsets; most are commits to topics committed before."""
         done = self.offsets.replay_run(records, offset) if producer_id < 0 else 0
         for at in range(done, len(records)):
             self.replay(records[at], offset + at, producer_id, producer_epoch)
 
-    def _replay_group(self, record: Record) -> None:
+    def _replay_group(self, record: CoordinatorRecord) -> None:
         group_id = decode_key(GroupMetadataKey, record.key).group
         if record.value is None:
             gone = self.groups.get(group_id)
@@ -183,7 +191,7 @@ class GroupShard(Shard):
 
     def _remove_expired(self, now: Now) -> Decision:
         """Remove offsets whose retention is over, and groups that have neither members nor offsets."""
-        records: list[Record] = []
+        records: list[CoordinatorRecord] = []
         for group in list(self.groups.values()):
             base = group.expiration_base()
             known = sum(map(len, self.offsets.of_group(group.group_id).values()))
@@ -223,7 +231,7 @@ class GroupShard(Shard):
         # Most members have an id already, and a UUID is expensive.
         new_member_id = "" if request.member_id else f"{request.group_instance_id or caller.client_id}-{self._new_id()}"
         group = self.groups.get(request.group_id)
-        obsolete: list[Record] = []
+        obsolete: list[CoordinatorRecord] = []
         if isinstance(group, ConsumerGroup):
             if not group.is_empty:
                 return self._consumers.classic_join(group, request, caller, new_member_id, now, reply_to)

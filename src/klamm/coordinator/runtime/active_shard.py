@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from klamm.coordinator.core.deadlines import Deadlines
-from klamm.coordinator.core.shard import Decision, Now, Record, ReplyTo, Shard
+from klamm.coordinator.core.shard import CoordinatorRecord, Decision, Now, ReplyTo, Shard
 from klamm.model.clock import Clock
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.records.batch import HEADER_SIZE, build_batch
@@ -153,7 +153,7 @@ class ActiveShard(Generic[S]):
         self._rows_bytes_max = min(GATHERED_BYTES_MAX, self._log.batch_bytes_max - HEADER_SIZE)
         return size <= self._rows_bytes_max
 
-    def _gather(self, records: Sequence[Record], size: int, replies: Replies, now: Now) -> bool:
+    def _gather(self, records: Sequence[CoordinatorRecord], size: int, replies: Replies, now: Now) -> bool:
         if self._closed:
             _deliver(replies, KlammError(ErrorCode.NOT_COORDINATOR, f"{self.name} is no longer served here"))
             return False
@@ -204,7 +204,7 @@ class ActiveShard(Generic[S]):
         _deliver(replies, KlammError(_client_code(error.code), str(error)))
         self._on_failed_write(error.code)
 
-    def _replay(self, records: Sequence[Record], base: int, producer_id: int, producer_epoch: int) -> bool:
+    def _replay(self, records: Sequence[CoordinatorRecord], base: int, producer_id: int, producer_epoch: int) -> bool:
         try:
             self.shard.replay_run(records, base, producer_id, producer_epoch)
         except Exception as error:  # noqa: BLE001 - what is in memory is no longer what the log says
@@ -215,7 +215,9 @@ class ActiveShard(Generic[S]):
 
     # A batch of its own
 
-    def _append_batch(self, decision: Decision, records: Sequence[Record], replies: Replies, now: Now) -> bool:
+    def _append_batch(
+        self, decision: Decision, records: Sequence[CoordinatorRecord], replies: Replies, now: Now
+    ) -> bool:
         if self._closed:
             _deliver(replies, KlammError(ErrorCode.NOT_COORDINATOR, f"{self.name} is no longer served here"))
             return False
@@ -344,7 +346,7 @@ def _decide_timer(key: Hashable, shard: Shard, now: Now) -> Decision:
     return shard.on_timer(key, now)
 
 
-def _runs(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+def _runs(records: Sequence[CoordinatorRecord]) -> Iterator[Sequence[CoordinatorRecord]]:
     """Cut a long list into pieces that fit a batch."""
     start = size = 0
     for i, record in enumerate(records):

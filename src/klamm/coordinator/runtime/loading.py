@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from klamm.coordinator.core.shard import Record, Shard
+from klamm.coordinator.core.shard import CoordinatorRecord, Shard
 from klamm.model.errors import RemoteProtocolError
 from klamm.records.batch import BatchView, iter_batches
 from klamm.records.control import end_txn_marker
@@ -53,7 +53,7 @@ def replay_batch(shard: Shard, batch: BatchView, name: str) -> int:
             log.warning("record skipped: no key", partition=name, offset=offset)
             continue
         try:
-            replay(Record(key, value), offset, producer_id, producer_epoch)
+            replay(CoordinatorRecord(key, value), offset, producer_id, producer_epoch)
         except RemoteProtocolError as error:
             log.warning("record skipped", partition=name, offset=offset, reason=error)
     return len(rows)

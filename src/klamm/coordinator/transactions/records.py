@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from klamm.coordinator.core.shard import Record, decode_key, decode_value, make_record, record_type
+from klamm.coordinator.core.shard import CoordinatorRecord, decode_key, decode_value, make_record, record_type
 from klamm.coordinator.transactions.state import EMPTY, TransactionMetadata, TransactionState
 from klamm.model.errors import RemoteProtocolError
 from klamm.model.ids import TopicPartition
@@ -14,7 +14,7 @@ VALUE_VERSIONS = {0: 0, 1: 1, 2: 1}
 _STATES = frozenset(map(int, TransactionState))
 
 
-def metadata_record(metadata: TransactionMetadata, transaction_version: int) -> Record:
+def metadata_record(metadata: TransactionMetadata, transaction_version: int) -> CoordinatorRecord:
     """Return the record with the state of a transactional id."""
     value = TransactionLogValue(
         producer_id=metadata.producer_id,
@@ -32,12 +32,12 @@ def metadata_record(metadata: TransactionMetadata, transaction_version: int) -> 
     return make_record(key, value, VALUE_VERSIONS.get(transaction_version, 1))
 
 
-def tombstone(transactional_id: str) -> Record:
+def tombstone(transactional_id: str) -> CoordinatorRecord:
     """The record that forgets a transactional id."""
     return make_record(TransactionLogKey(transactional_id=transactional_id), None)
 
 
-def read_record(record: Record) -> tuple[str, TransactionMetadata | None] | None:
+def read_record(record: CoordinatorRecord) -> tuple[str, TransactionMetadata | None] | None:
     """The transactional id and what became of it; None for a kind of record that is not known here."""
     if record_type(record.key) != 0:
         return None

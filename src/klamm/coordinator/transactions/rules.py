@@ -25,7 +25,7 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 
 
-class Producer(NamedTuple):
+class ProducerIdAndEpoch(NamedTuple):
     """The id and epoch of a producer."""
 
     id: int
@@ -48,7 +48,7 @@ def require_known(metadata: TransactionMetadata | None, transactional_id: str) -
     return metadata
 
 
-def check_owner(metadata: TransactionMetadata, producer: Producer) -> None:
+def check_owner(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) -> None:
     """Require the current producer of a transactional id."""
     check_not_next(metadata, producer)
     if metadata.producer_id != producer.id:
@@ -72,7 +72,7 @@ def check_not_ending(metadata: TransactionMetadata) -> None:
         )
 
 
-def check_not_next(metadata: TransactionMetadata, producer: Producer) -> None:
+def check_not_next(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) -> None:
     """Refuse the next producer id, given out when epochs ran out, until the last transaction is complete."""
     if metadata.next_producer_id != NO_PRODUCER_ID and producer.id == metadata.next_producer_id:
         check_not_ending(metadata)
@@ -82,7 +82,7 @@ def initialize(
     metadata: TransactionMetadata | None,
     transactional_id: str,
     timeout_ms: int,
-    expected: Producer | None,
+    expected: ProducerIdAndEpoch | None,
     *,
     transaction_version: int,
     take_producer_id: TakeProducerId,
@@ -114,7 +114,7 @@ def initialize(
     return following
 
 
-def _may_continue(metadata: TransactionMetadata, expected: Producer) -> bool:
+def _may_continue(metadata: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
     """Whether a producer that names its identity (KIP-360) is, or just was, the owner."""
     if metadata.producer_epoch == NO_PRODUCER_EPOCH or expected.id == metadata.producer_id:
         return True
@@ -140,7 +140,7 @@ def fence(
 def add_partitions(
     metadata: TransactionMetadata | None,
     transactional_id: str,
-    producer: Producer,
+    producer: ProducerIdAndEpoch,
     partitions: frozenset[TopicPartition],
     *,
     client_version: int,
@@ -159,7 +159,7 @@ def add_partitions(
 def verify_partitions(
     metadata: TransactionMetadata | None,
     transactional_id: str,
-    producer: Producer,
+    producer: ProducerIdAndEpoch,
     partitions: frozenset[TopicPartition],
 ) -> dict[TopicPartition, ErrorCode]:
     """Return whether each partition is part of the open transaction; TRANSACTION_ABORTABLE when not."""
@@ -175,7 +175,7 @@ def verify_partitions(
 def end(
     metadata: TransactionMetadata | None,
     transactional_id: str,
-    producer: Producer,
+    producer: ProducerIdAndEpoch,
     *,
     committed: bool,
     client_version: int,
@@ -195,7 +195,7 @@ def end(
 
 def _end_with_bump(
     metadata: TransactionMetadata,
-    producer: Producer,
+    producer: ProducerIdAndEpoch,
     committed: bool,
     client_version: int,
     take_producer_id: TakeProducerId,

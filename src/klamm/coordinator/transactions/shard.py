@@ -9,11 +9,11 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from klamm.coordinator.core.shard import Decision, Event, Now, Record, ReplyTo, Shard, refusal
+from klamm.coordinator.core.shard import CoordinatorRecord, Decision, Event, Now, ReplyTo, Shard, refusal
 from klamm.coordinator.transactions import rules
 from klamm.coordinator.transactions.markers import PendingMarkers
 from klamm.coordinator.transactions.records import metadata_record, read_record, tombstone
-from klamm.coordinator.transactions.rules import Producer, TakeProducerId
+from klamm.coordinator.transactions.rules import ProducerIdAndEpoch, TakeProducerId
 from klamm.coordinator.transactions.state import ONGOING, PREPARED, SETTLED, TransactionMetadata
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import MetadataImage
@@ -60,7 +60,9 @@ class TransactionShard(Shard):
 
     # Hard state
 
-    def replay(self, record: Record, offset: int = -1, producer_id: int = -1, producer_epoch: int = -1) -> None:
+    def replay(
+        self, record: CoordinatorRecord, offset: int = -1, producer_id: int = -1, producer_epoch: int = -1
+    ) -> None:
         """Apply a record."""
         del offset, producer_id, producer_epoch
         entry = read_record(record)
@@ -171,9 +173,9 @@ class TransactionShard(Shard):
     # Requests. A refusal is a KlammError, given to `reply_to` like every answer.
 
     def init_producer_id(
-        self, transactional_id: str, timeout_ms: int, expected: Producer | None, now: Now, reply_to: ReplyTo
+        self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None, now: Now, reply_to: ReplyTo
     ) -> Decision:
-        """InitProducerId: answered with the Producer that owns the transactional id from now on."""
+        """InitProducerId: answered with the ProducerIdAndEpoch that owns the transactional id from now on."""
         if not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
             return refusal(
                 reply_to,
@@ -196,7 +198,7 @@ class TransactionShard(Shard):
             )
         except KlammError as error:
             return refusal(reply_to, error)
-        producer = Producer(following.producer_id, following.producer_epoch)
+        producer = ProducerIdAndEpoch(following.producer_id, following.producer_epoch)
         if following.state in PREPARED:
             busy = KlammError(
                 ErrorCode.CONCURRENT_TRANSACTIONS, f"the open transaction of {transactional_id} is aborted first"
@@ -215,7 +217,7 @@ class TransactionShard(Shard):
     def add_partitions(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: frozenset[TopicPartition],
         client_version: int,
         now: Now,
@@ -237,7 +239,11 @@ class TransactionShard(Shard):
         return Decision(records, ((reply_to, None),))
 
     def verify_partitions(
-        self, transactional_id: str, producer: Producer, partitions: frozenset[TopicPartition], reply_to: ReplyTo
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: frozenset[TopicPartition],
+        reply_to: ReplyTo,
     ) -> Decision:
         """Whether partitions belong to the open transaction; answered with an error code for each."""
         try:
@@ -249,13 +255,13 @@ class TransactionShard(Shard):
     def end_transaction(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         committed: bool,
         client_version: int,
         now: Now,
         reply_to: ReplyTo,
     ) -> Decision:
-        """Commit or abort; answered with the Producer to go on as, once the decision is committed."""
+        """Commit or abort; answered with the ProducerIdAndEpoch to continue with, once the decision is committed."""
         before = self.find(transactional_id)
         try:
             following = rules.end(
@@ -275,12 +281,12 @@ class TransactionShard(Shard):
             fields = {"transactional_id": transactional_id, "producer_id": producer.id, "epoch": producer.epoch}
             return refused._replace(events=(Event("EndTxn refused", {**fields, "reason": error}),))
         if following is not None:
-            goes_on = Producer(following.producer_id, following.producer_epoch)
+            goes_on = ProducerIdAndEpoch(following.producer_id, following.producer_epoch)
             if following.next_producer_id >= 0:
-                goes_on = Producer(following.next_producer_id, 0)
+                goes_on = ProducerIdAndEpoch(following.next_producer_id, 0)
             return self._prepare(following, reply_to, goes_on)
         assert before is not None
-        return Decision(replies=((reply_to, Producer(before.producer_id, before.producer_epoch)),))
+        return Decision(replies=((reply_to, ProducerIdAndEpoch(before.producer_id, before.producer_epoch)),))
 
     def complete(self, markers: PendingMarkers, now: Now, reply_to: ReplyTo) -> Decision:
         """Every partition has its marker; answered with None. Anything else in its place was decided since then."""
@@ -305,7 +311,7 @@ class TransactionShard(Shard):
     def _pending(self, prepared: TransactionMetadata) -> PendingMarkers:
         return PendingMarkers.of(prepared, self.coordinator_epoch)
 
-    def _record(self, metadata: TransactionMetadata) -> Record:
+    def _record(self, metadata: TransactionMetadata) -> CoordinatorRecord:
         """The record of a state that follows."""
         self._last_decided[metadata.transactional_id] = metadata
         return metadata_record(metadata, self.transaction_version)

@@ -35,7 +35,7 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreachable:
+class PeerUnreachable:
     """A request did not reach `peer`, or its response was lost.
 
     `refused` means that the peer's machine runs and its process does not: no timeout has to be waited for.
@@ -66,7 +66,7 @@ class Resign:
     """The node stops: give up leadership and do not campaign again."""
 
 
-Event: TypeAlias = Received | Unreachable | Persisted | SnapshotTaken | Resign
+Event: TypeAlias = Received | PeerUnreachable | Persisted | SnapshotTaken | Resign
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from klamm.raft.core.elections import Elections
 from klamm.raft.core.events import (
     Event,
     Leadership,
+    PeerUnreachable,
     Persisted,
     QuorumTimeouts,
     Randomness,
@@ -22,7 +23,6 @@ from klamm.raft.core.events import (
     Received,
     Resign,
     SnapshotTaken,
-    Unreachable,
 )
 from klamm.raft.core.leader_discovery import LeaderDiscovery
 from klamm.raft.core.log_positions import LogPositions
@@ -42,7 +42,7 @@ from klamm.raft.core.messages import (
     VoteResponse,
 )
 from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
-from klamm.raft.core.replica import Replica
+from klamm.raft.core.replica import QuorumReplica
 from klamm.raft.core.replication import FollowerReplication, LeaderReplication
 from klamm.raft.core.role_transitions import RoleTransitions
 from klamm.raft.core.roles import (
@@ -79,7 +79,7 @@ class RaftCore:
         voter_history: VoterHistory | None = None,
         bootstrap: tuple[int, ...] = (),
     ) -> None:
-        self.replica = Replica(
+        self.replica = QuorumReplica(
             local,
             log,
             voter_history or VoterHistory(VoterConfiguration(voters)),
@@ -178,7 +178,7 @@ class RaftCore:
         match event:
             case Received(message):
                 self._receive(message)
-            case Unreachable(peer, correlation_id, refused):
+            case PeerUnreachable(peer, correlation_id, refused):
                 self._elections.on_unreachable(peer, correlation_id, refused)
             case Persisted(end_offset):
                 # The log may have been cut back while it was synced.

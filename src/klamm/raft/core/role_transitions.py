@@ -7,7 +7,7 @@ fetches that wait for records.
 from klamm.model.errors import ErrorCode
 from klamm.raft.core.messages import FetchResponse, LeaderChange
 from klamm.raft.core.quorum import ReplicaKey
-from klamm.raft.core.replica import Replica
+from klamm.raft.core.replica import QuorumReplica
 from klamm.raft.core.roles import (
     Ballot,
     Candidate,
@@ -25,7 +25,7 @@ from klamm.raft.core.voter_history import VoterChange
 class RoleTransitions:
     """Changes the role of one replica."""
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: QuorumReplica) -> None:
         self._replica = replica
 
     def become(self, state: RoleState) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from klamm.controller import Controller, Decision
+from klamm.controller import Controller, ControllerDecision
 from klamm.metadata.image import BrokerImage, Endpoint
 from klamm.model.errors import KlammError
 from klamm.server.controller.runtime import ControllerRuntime
@@ -101,7 +101,7 @@ class BrokerWatch:
         return False
 
     async def _fence(self, broker: BrokerImage) -> None:
-        def decide(controller: Controller) -> Decision[bool]:
+        def decide(controller: Controller) -> ControllerDecision[bool]:
             return controller.fence_dead_broker(broker.id, broker.epoch)
 
         try:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from klamm.controller import Controller, Decision
+from klamm.controller import Controller, ControllerDecision
 from klamm.controller.features import build_response, requested_kraft_version
 from klamm.metadata.loader import MetadataLoader
 from klamm.metadata.records import encode_record
@@ -153,14 +153,14 @@ class ControllerRuntime:
         if isinstance(request, UpdateFeaturesRequest):
             return await self._update_features(request, version)
 
-        def decide(controller: Controller) -> Decision[Any]:
+        def decide(controller: Controller) -> ControllerDecision[Any]:
             return controller.decide(
                 request, version, next_offset=self._raft.log_end_offset, now_ms=self._clock.monotonic_ms()
             )
 
         return await self.submit(decide)
 
-    async def submit(self, decide: Callable[[Controller], Decision[Any]]) -> Outcome:
+    async def submit(self, decide: Callable[[Controller], ControllerDecision[Any]]) -> Outcome:
         """Take a decision, append its records and return once they are committed."""
         controller = self.active
         if controller is None:
@@ -179,7 +179,7 @@ class ControllerRuntime:
     async def _update_features(self, request: UpdateFeaturesRequest, version: int) -> Outcome:
         """Decide feature levels; kraft.version is raised in the quorum first, if the other changes are valid."""
 
-        def decide(controller: Controller) -> Decision[UpdateFeaturesResponse]:
+        def decide(controller: Controller) -> ControllerDecision[UpdateFeaturesResponse]:
             return controller.update_features(request, version, self._raft.kraft_version)
 
         level = requested_kraft_version(request)
@@ -195,7 +195,7 @@ class ControllerRuntime:
                 return Outcome(build_response(request, version, error))
         return await self.submit(decide)
 
-    def _append(self, controller: Controller, decision: Decision[Any]) -> "asyncio.Future[int]":
+    def _append(self, controller: Controller, decision: ControllerDecision[Any]) -> "asyncio.Future[int]":
         """Append a decision's records; the future is that of the last batch, which is committed after all others."""
         values = [encode_record(record) for record in decision.records]
         # Records that must take effect together go into one batch, which is atomic, however large.
@@ -238,7 +238,7 @@ class ControllerRuntime:
         due = self._controller.next_tick_ms() if self._controller is not None else None
         return TICK_MS if due is None else min(max(due - self._clock.monotonic_ms(), 10), TICK_MS)
 
-    def _tick_controller(self, controller: Controller) -> Decision[Any]:
+    def _tick_controller(self, controller: Controller) -> ControllerDecision[Any]:
         return controller.tick(self._clock.monotonic_ms())
 
     async def _tick(self) -> None:

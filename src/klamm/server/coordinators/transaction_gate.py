@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from klamm.coordinator import CoordinatorRuntime
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.transactions import TransactionShard
-from klamm.coordinator.transactions.rules import Producer
+from klamm.coordinator.transactions.rules import ProducerIdAndEpoch
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.protocol.messages.add_partitions_to_txn import (
@@ -54,7 +54,7 @@ class UnverifiedBatch(NamedTuple):
     """A batch that may be written only after an answer of the coordinator."""
 
     replica: Replica
-    producer: Producer
+    producer: ProducerIdAndEpoch
     sequence: int
 
     @property
@@ -96,7 +96,7 @@ class TransactionGate:
         """Whether an earlier request of the producer waits for the coordinator; later ones have to wait behind it."""
         return producer_id in self._tails
 
-    def must_ask(self, replica: Replica, producer: Producer, abilities: Abilities) -> bool:
+    def must_ask(self, replica: Replica, producer: ProducerIdAndEpoch, abilities: Abilities) -> bool:
         """Whether the coordinator must be asked before the producer may write to the partition."""
         entry = replica.log.producers.entries.get(producer.id)
         if entry is not None and entry.txn_first_offset >= 0 and entry.epoch == producer.epoch:
@@ -180,7 +180,11 @@ class TransactionGate:
         return None
 
     async def _ask(
-        self, transactional_id: str, producer: Producer, partitions: frozenset[TopicPartition], abilities: Abilities
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: frozenset[TopicPartition],
+        abilities: Abilities,
     ) -> Mapping[TopicPartition, ErrorCode]:
         """Return the coordinator's error for every partition that it refuses."""
         try:
@@ -189,7 +193,11 @@ class TransactionGate:
             return dict.fromkeys(partitions, error.code)
 
     async def _ask_once(
-        self, transactional_id: str, producer: Producer, partitions: frozenset[TopicPartition], abilities: Abilities
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: frozenset[TopicPartition],
+        abilities: Abilities,
     ) -> Mapping[TopicPartition, ErrorCode]:
         """Send one request to the coordinator, on this node or on the broker that leads its partition."""
         shard_index = self._runtime.partition_for(transactional_id)
@@ -212,7 +220,7 @@ class TransactionGate:
         self,
         broker: int,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: frozenset[TopicPartition],
         abilities: Abilities,
     ) -> Mapping[TopicPartition, ErrorCode]:
@@ -248,7 +256,7 @@ class TransactionGate:
         """Drop the guard: the transaction is open in the log, and later batches need no request."""
         self.guards.release(GuardKey(replica.topic_id, replica.index, producer_id))
 
-    def on_marker(self, replica: Replica, producer: Producer, transaction_version: int) -> None:
+    def on_marker(self, replica: Replica, producer: ProducerIdAndEpoch, transaction_version: int) -> None:
         """Drop the guard of the transaction that a marker ends."""
         self.guards.on_marker(
             GuardKey(replica.topic_id, replica.index, producer.id), producer.epoch, transaction_version

@@ -18,7 +18,7 @@ The first two leave the guard alone.
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from klamm.coordinator.transactions.rules import Producer
+from klamm.coordinator.transactions.rules import ProducerIdAndEpoch
 from klamm.coordinator.transactions.state import EPOCH_BUMP_VERSION
 
 GUARDS_MAX = 10_000
@@ -55,7 +55,7 @@ class TransactionGuards:
     def __len__(self) -> int:
         return len(self._guards)
 
-    def take(self, key: GuardKey, producer: Producer, sequence: int, leader_epoch: int) -> Guard:
+    def take(self, key: GuardKey, producer: ProducerIdAndEpoch, sequence: int, leader_epoch: int) -> Guard:
         """Return the guard for a request: that of the same transaction if there is one, else a new one."""
         guard = self._guards.get(key)
         # A newer epoch or leader invalidates what was asked under the old guard.

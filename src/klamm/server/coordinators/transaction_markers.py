@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from klamm.coordinator import CoordinatorRuntime
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.transactions import MarkerOutcome, MarkerTracker, PendingMarkers, TransactionShard
-from klamm.coordinator.transactions.rules import Producer
+from klamm.coordinator.transactions.rules import ProducerIdAndEpoch
 from klamm.model.errors import ErrorCode, KlammError, ProtocolError
 from klamm.model.ids import TopicPartition
 from klamm.protocol.messages.write_txn_markers import (
@@ -57,7 +57,7 @@ def write_marker(
         known = services.image.topics.partition(*partition) is not None
         callback(ErrorCode.NOT_LEADER_OR_FOLLOWER if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return
-    producer = Producer(markers.producer_id, markers.producer_epoch)
+    producer = ProducerIdAndEpoch(markers.producer_id, markers.producer_epoch)
     # Before the append: a batch verified for this transaction must not be written after its marker.
     services.coordinators.transactions.gate.on_marker(replica, producer, markers.transaction_version)
     if partition.topic == GROUP_METADATA_TOPIC:

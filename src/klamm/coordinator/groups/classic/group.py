@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from klamm.coordinator.core.java_hash import hash_map_bucket
-from klamm.coordinator.core.shard import Record, ReplyTo, make_record
+from klamm.coordinator.core.shard import CoordinatorRecord, ReplyTo, make_record
 from klamm.coordinator.groups.classic.member import ClassicMember, Protocols
 from klamm.coordinator.groups.classic.state import (
     COMPLETING_REBALANCE,
@@ -213,7 +213,7 @@ class ClassicGroup:
             return None
         return commit_timestamp
 
-    def tombstones(self) -> list[Record]:
+    def tombstones(self) -> list[CoordinatorRecord]:
         """The record that removes the group."""
         return [make_record(GroupMetadataKey(group=self.group_id), None)]
 

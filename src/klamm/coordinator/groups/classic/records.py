@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from klamm.coordinator.core.shard import Record, make_record
+from klamm.coordinator.core.shard import CoordinatorRecord, make_record
 from klamm.coordinator.groups.classic.group import ClassicGroup
 from klamm.coordinator.groups.classic.member import ClassicMember
 from klamm.coordinator.groups.classic.state import COMPLETING_REBALANCE, EMPTY, PREPARING_REBALANCE, STABLE
@@ -12,7 +12,7 @@ VALUE_VERSION = 3
 """The version of GroupMetadataValue that Kafka 4.3 writes."""
 
 
-def group_record(group: ClassicGroup, assignments: Mapping[str, bytes], wall_ms: int) -> Record:
+def group_record(group: ClassicGroup, assignments: Mapping[str, bytes], wall_ms: int) -> CoordinatorRecord:
     """Return the record of a group with its members and their assignments."""
     members = [
         MemberMetadata(
@@ -38,7 +38,7 @@ def group_record(group: ClassicGroup, assignments: Mapping[str, bytes], wall_ms:
     return make_record(GroupMetadataKey(group=group.group_id), value, VALUE_VERSION)
 
 
-def empty_record(group: ClassicGroup, generation_id: int, wall_ms: int) -> Record:
+def empty_record(group: ClassicGroup, generation_id: int, wall_ms: int) -> CoordinatorRecord:
     """Return the record of a group without members."""
     value = GroupMetadataValue(
         protocol_type=group.protocol_type or "",

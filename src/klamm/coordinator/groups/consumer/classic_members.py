@@ -13,7 +13,7 @@ from klamm.coordinator.groups.consumer.config import MigrationPolicy
 from klamm.coordinator.groups.consumer.consumer_decision import ConsumerDecisionBuilder
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.consumer.leaving import remove
-from klamm.coordinator.groups.consumer.member import Member, MemberState
+from klamm.coordinator.groups.consumer.member import ConsumerMember, MemberState
 from klamm.coordinator.groups.consumer.member_update import replace_static, update_member
 from klamm.coordinator.groups.consumer.migration import downgrade, may_downgrade
 from klamm.coordinator.groups.group import Caller
@@ -41,9 +41,9 @@ def join(
     if not request.member_id and instance_id is None and caller.version >= MEMBER_ID_REQUIRED_SINCE:
         return JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=new_member_id)
     member_id = request.member_id or new_member_id
-    holder: Member | None = None
+    holder: ConsumerMember | None = None
     if instance_id is None:
-        before = group.members.get(member_id, Member(member_id))
+        before = group.members.get(member_id, ConsumerMember(member_id))
     elif request.member_id:
         before = group.find_member(member_id, instance_id)
     else:
@@ -51,7 +51,7 @@ def join(
         if holder is not None and may_downgrade(builder, group, {holder.member_id}, joining=1):
             joining = replace(holder, member_id=member_id)
             return _join_downgraded(builder, group, holder, _updated_member(joining, request, subscription, caller))
-        before = replace_static(builder, group, holder, member_id) if holder is not None else Member(member_id)
+        before = replace_static(builder, group, holder, member_id) if holder is not None else ConsumerMember(member_id)
     after = _updated_member(before, request, subscription, caller)
     update = update_member(
         builder,
@@ -93,8 +93,8 @@ def _check_join(
 
 
 def _updated_member(
-    member: Member, request: JoinGroupRequest, subscription: ConsumerProtocolSubscription, caller: Caller
-) -> Member:
+    member: ConsumerMember, request: JoinGroupRequest, subscription: ConsumerProtocolSubscription, caller: Caller
+) -> ConsumerMember:
     return replace(
         member,
         instance_id=request.group_instance_id if request.group_instance_id is not None else member.instance_id,
@@ -116,7 +116,7 @@ def _updated_member(
 
 
 def _join_downgraded(
-    builder: ConsumerDecisionBuilder, group: ConsumerGroup, holder: Member, joining: Member
+    builder: ConsumerDecisionBuilder, group: ConsumerGroup, holder: ConsumerMember, joining: ConsumerMember
 ) -> JoinGroupResponse:
     """Downgrade the group: a classic member replaces the last member of the consumer protocol."""
     classic = downgrade(builder, group, {holder.member_id}, f"member {joining.member_id} joined", joining)
@@ -193,7 +193,7 @@ def _topics_changed(builder: ConsumerDecisionBuilder, group: ConsumerGroup) -> b
 
 def leave(builder: ConsumerDecisionBuilder, group: ConsumerGroup, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """Remove members that leave or that an administrator removes; static ones may be named by instance id alone."""
-    gone: dict[str, Member] = {}
+    gone: dict[str, ConsumerMember] = {}
     answers = []
     for identity in request.members:
         answer = MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id)
@@ -213,13 +213,13 @@ def leave(builder: ConsumerDecisionBuilder, group: ConsumerGroup, request: Leave
     return LeaveGroupResponse(members=answers)
 
 
-def _classic(group: ConsumerGroup, member_id: str, instance_id: str | None) -> Member:
+def _classic(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
     member = group.find_member(member_id, instance_id)
     if not member.uses_classic_protocol:
         raise KlammError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} does not use the classic protocol")
     return member
 
 
-def _check_generation(member: Member, generation_id: int) -> None:
+def _check_generation(member: ConsumerMember, generation_id: int) -> None:
     if generation_id != member.member_epoch:
         raise KlammError(ErrorCode.ILLEGAL_GENERATION, f"the generation of {member.member_id} is {member.member_epoch}")

@@ -8,7 +8,7 @@ from klamm.coordinator.core.shard import Decision, Now
 from klamm.coordinator.groups.classic.classic_decision import SESSION
 from klamm.coordinator.groups.config import GroupConfig
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
-from klamm.coordinator.groups.consumer.member import Member, MemberState
+from klamm.coordinator.groups.consumer.member import ConsumerMember, MemberState
 from klamm.coordinator.groups.consumer.pattern import Patterns
 from klamm.coordinator.groups.consumer.topology import Topology
 from klamm.coordinator.groups.decision_builder import DecisionBuilder
@@ -51,18 +51,18 @@ class ConsumerDecisionBuilder(DecisionBuilder):
         """Note that the group's epoch and patterns are up to date with the current image."""
         self._soft_updates.append(partial(setattr, group, "checked_image", self.topology.image))
 
-    def session_timeout_ms(self, group_id: str, member: Member) -> int:
+    def session_timeout_ms(self, group_id: str, member: ConsumerMember) -> int:
         """Return the session timeout of a member; classic members choose it in JoinGroup, others have the group's."""
         if member.classic is not None:
             return member.classic.session_timeout_ms
         return self.config.consumer.session_timeout_of(self.topology.group_values(group_id))
 
-    def start_session_timer(self, group: ConsumerGroup, member: Member) -> None:
+    def start_session_timer(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """Remove the member unless it sends a request within its session timeout."""
         deadline_ms = self.now.ms + self.session_timeout_ms(group.group_id, member)
         self.set_timer((SESSION, group.group_id, member.member_id), deadline_ms)
 
-    def update_revocation_timer(self, group: ConsumerGroup, member: Member) -> None:
+    def update_revocation_timer(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """Give a member that must revoke partitions its rebalance timeout for it; cancel the timer of any other."""
         key = (REVOKE, group.group_id, member.member_id)
         if member.state == MemberState.UNREVOKED_PARTITIONS and not member.uses_classic_protocol:
@@ -72,7 +72,7 @@ class ConsumerDecisionBuilder(DecisionBuilder):
             self._soft_updates.append(partial(group.revoking.pop, member.member_id, None))
             self.cancel_timer(key)
 
-    def start_rejoin_timer(self, group: ConsumerGroup, member: Member) -> None:
+    def start_rejoin_timer(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """Remove a classic member unless it rejoins within its rebalance timeout, counted from the first request to."""
         if member.member_id not in group.rejoining:
             self._soft_updates.append(partial(group.rejoining.add, member.member_id))
@@ -83,7 +83,7 @@ class ConsumerDecisionBuilder(DecisionBuilder):
         self._soft_updates.append(partial(group.rejoining.discard, member_id))
         self.cancel_timer((REJOIN, group.group_id, member_id))
 
-    def start_sync_timer(self, group: ConsumerGroup, member: Member) -> None:
+    def start_sync_timer(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """Remove a classic member unless it syncs within its rebalance timeout."""
         self.set_timer((SYNC_MEMBER, group.group_id, member.member_id), self.now.ms + member.rebalance_timeout_ms)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from klamm.coordinator.core.shard import Decision, Now, Record, ReplyTo, record_type
+from klamm.coordinator.core.shard import CoordinatorRecord, Decision, Now, ReplyTo, record_type
 from klamm.coordinator.groups.classic.group import ClassicGroup
 from klamm.coordinator.groups.classic.syncing import FollowerSync
 from klamm.coordinator.groups.config import GroupConfig
@@ -47,7 +47,7 @@ class ConsumerGroups:
     def _builder(self, now: Now) -> ConsumerDecisionBuilder:
         return ConsumerDecisionBuilder(self._config, self._topology, self._patterns, now)
 
-    def replay(self, record: Record) -> None:
+    def replay(self, record: CoordinatorRecord) -> None:
         """Apply a record of a consumer group."""
         key, value = decode(record)
         group = self._groups.get(key.group_id)

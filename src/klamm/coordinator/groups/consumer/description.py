@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
-from klamm.coordinator.groups.consumer.member import Member
+from klamm.coordinator.groups.consumer.member import ConsumerMember
 from klamm.coordinator.groups.consumer.member_update import preferred_assignor
 from klamm.coordinator.groups.consumer.topology import Topology
 from klamm.protocol.messages.consumer_group_describe import (
@@ -11,7 +11,7 @@ from klamm.protocol.messages.consumer_group_describe import (
     DescribedGroup,
     TopicPartitions,
 )
-from klamm.protocol.messages.consumer_group_describe import Member as DescribedMember
+from klamm.protocol.messages.consumer_group_describe import ConsumerMember as DescribedMember
 
 CLASSIC_MEMBER = 0
 CONSUMER_MEMBER = 1
@@ -29,7 +29,7 @@ def describe(group: ConsumerGroup, topology: Topology, assignors: Iterable[str])
     )
 
 
-def _member(group: ConsumerGroup, member: Member, topology: Topology) -> DescribedMember:
+def _member(group: ConsumerGroup, member: ConsumerMember, topology: Topology) -> DescribedMember:
     return DescribedMember(
         member_id=member.member_id,
         instance_id=member.instance_id,

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from klamm.coordinator.core.shard import Record, ReplyTo
+from klamm.coordinator.core.shard import CoordinatorRecord, ReplyTo
 from klamm.coordinator.groups.assignors import Assignment
-from klamm.coordinator.groups.consumer.member import LEAVE_EPOCH, Held, Member, MemberState
+from klamm.coordinator.groups.consumer.member import LEAVE_EPOCH, ConsumerMember, Held, MemberState
 from klamm.coordinator.groups.consumer.pattern import Resolved
 from klamm.coordinator.groups.consumer.records import group_tombstones
 from klamm.coordinator.groups.group import CheckPartition
@@ -38,7 +38,7 @@ class ConsumerGroup:
         self.target_epoch = 0
         self.assignment_timestamp = 0
         """When the target was computed; 0 if never."""
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}
         """Instance id to member id."""
         self.target: dict[str, Assignment] = {}
@@ -77,19 +77,19 @@ class ConsumerGroup:
             return "Stable"
         return "Reconciling"
 
-    def member(self, member_id: str) -> Member:
+    def member(self, member_id: str) -> ConsumerMember:
         """The member, or UNKNOWN_MEMBER_ID."""
         member = self.members.get(member_id)
         if member is None:
             raise KlammError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not a member of {self.group_id}")
         return member
 
-    def static_member(self, instance_id: str | None) -> Member | None:
+    def static_member(self, instance_id: str | None) -> ConsumerMember | None:
         """Return the member that has an instance id, if any."""
         member_id = self.static_members.get(instance_id) if instance_id is not None else None
         return self.members.get(member_id) if member_id is not None else None
 
-    def find_member(self, member_id: str, instance_id: str | None) -> Member:
+    def find_member(self, member_id: str, instance_id: str | None) -> ConsumerMember:
         """Return the member; KlammError when it is unknown or its instance id has a newer member."""
         if instance_id is None:
             return self.member(member_id)
@@ -113,7 +113,7 @@ class ConsumerGroup:
         partitions = self._owners.get(topic_id)
         return partitions.get(partition) if partitions is not None else None
 
-    def topics_of(self, member: Member) -> frozenset[str]:
+    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
         """The names of the topics a member reads, by name and by pattern."""
         resolved = self.resolved.get(member.subscribed_topic_regex) if member.subscribed_topic_regex else None
         return (
@@ -141,7 +141,7 @@ class ConsumerGroup:
                 counted[name] = counted.get(name, 0) + 1
         return any(counted.get(name, 0) == classic_count for name in names)
 
-    def waits_for_others(self, member: Member) -> bool:
+    def waits_for_others(self, member: ConsumerMember) -> bool:
         """Return whether another member still holds a partition of the member's target."""
         return any(
             number not in member.assigned.get(topic, ()) and self.owner(topic, number) not in (None, member.member_id)
@@ -203,7 +203,7 @@ class ConsumerGroup:
         """Count retention from the last commit; topics with subscribers do not expire."""
         return commit_timestamp
 
-    def tombstones(self) -> list[Record]:
+    def tombstones(self) -> list[CoordinatorRecord]:
         """The records that remove the group."""
         return group_tombstones(self.group_id, self.members, self.resolved, self.has_partition_metadata)
 
@@ -219,7 +219,7 @@ class ConsumerGroup:
             self._replay_current(key.member_id, value)
         elif isinstance(key, kept.ConsumerGroupMemberMetadataKey):
             if value is not None:
-                self._put(self.members.get(key.member_id, Member(key.member_id)).with_metadata(value))
+                self._put(self.members.get(key.member_id, ConsumerMember(key.member_id)).with_metadata(value))
             else:
                 self._remove(key.member_id)
         elif isinstance(key, kept.ConsumerGroupTargetAssignmentMemberKey):
@@ -246,7 +246,7 @@ class ConsumerGroup:
 
     def _replay_current(self, member_id: str, value: kept.ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
         if value is not None:
-            self._put(self.members.get(member_id, Member(member_id)).with_current(value))
+            self._put(self.members.get(member_id, ConsumerMember(member_id)).with_current(value))
             return
         member = self.members.get(member_id)
         if member is not None:
@@ -261,7 +261,7 @@ class ConsumerGroup:
                 )
             )
 
-    def _put(self, member: Member) -> None:
+    def _put(self, member: ConsumerMember) -> None:
         before = self.members.get(member.member_id)
         if (
             before is None
@@ -285,7 +285,7 @@ class ConsumerGroup:
         self.revoking.pop(member_id, None)
         self.rejoining.discard(member_id)
 
-    def _release(self, member: Member | None) -> None:
+    def _release(self, member: ConsumerMember | None) -> None:
         if member is None:
             return
         for topic, partition in partitions(member.assigned, member.pending_revocation):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from klamm.coordinator.groups.consumer.consumer_decision import ConsumerDecisionBuilder
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
-from klamm.coordinator.groups.consumer.member import LEAVE_EPOCH, STATIC_LEAVE_EPOCH, Held, Member, MemberState
+from klamm.coordinator.groups.consumer.member import LEAVE_EPOCH, STATIC_LEAVE_EPOCH, ConsumerMember, Held, MemberState
 from klamm.coordinator.groups.consumer.member_update import MemberUpdate, replace_static, update_member
 from klamm.coordinator.groups.group import Caller
 from klamm.model.errors import ErrorCode, KlammError
@@ -105,9 +105,9 @@ def _check_room(
         )
 
 
-def _find_dynamic(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Member:
+def _find_dynamic(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> ConsumerMember:
     if request.member_epoch == JOIN_EPOCH:
-        return group.members.get(request.member_id, Member(request.member_id))
+        return group.members.get(request.member_id, ConsumerMember(request.member_id))
     member = group.member(request.member_id)
     _check_epoch(member, request)
     return member
@@ -115,7 +115,7 @@ def _find_dynamic(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) 
 
 def _find_static(
     builder: ConsumerDecisionBuilder, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest
-) -> tuple[Member, str | None]:
+) -> tuple[ConsumerMember, str | None]:
     """Return the member, and the id of the member it replaces, if any."""
     instance_id = request.instance_id
     if request.member_epoch != JOIN_EPOCH:
@@ -124,7 +124,7 @@ def _find_static(
         return member, None
     holder = group.static_member(instance_id)
     if holder is None:
-        return group.members.get(request.member_id, Member(request.member_id)), None
+        return group.members.get(request.member_id, ConsumerMember(request.member_id)), None
     if holder.member_id == request.member_id:
         return replace(holder, member_epoch=0, previous_member_epoch=0), None
     # The instance must leave with epoch -2 first; a classic member cannot, so it is replaced at once.
@@ -135,7 +135,7 @@ def _find_static(
     return replace_static(builder, group, holder, request.member_id), holder.member_id
 
 
-def _check_epoch(member: Member, request: ConsumerGroupHeartbeatRequest) -> None:
+def _check_epoch(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest) -> None:
     """Require the member's epoch, or the previous one if the response with the new epoch may have been lost."""
     epoch = request.member_epoch
     if epoch == member.member_epoch:
@@ -151,7 +151,7 @@ def _check_epoch(member: Member, request: ConsumerGroupHeartbeatRequest) -> None
     )
 
 
-def _updated_member(member: Member, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Member:
+def _updated_member(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> ConsumerMember:
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     return replace(
         member,

@@ -11,7 +11,7 @@ from klamm.coordinator.groups.consumer.consumer_decision import (
     ConsumerDecisionBuilder,
 )
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
-from klamm.coordinator.groups.consumer.member import STATIC_LEAVE_EPOCH, Member, MemberState
+from klamm.coordinator.groups.consumer.member import STATIC_LEAVE_EPOCH, ConsumerMember, MemberState
 from klamm.coordinator.groups.consumer.migration import downgrade, may_downgrade
 from klamm.coordinator.groups.consumer.records import current_record, epoch_record, member_tombstones, regex_record
 from klamm.protocol.messages.consumer_group_heartbeat import (
@@ -32,7 +32,7 @@ def leave(
     return ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
 
 
-def _leave_temporarily(builder: ConsumerDecisionBuilder, group: ConsumerGroup, member: Member) -> None:
+def _leave_temporarily(builder: ConsumerDecisionBuilder, group: ConsumerGroup, member: ConsumerMember) -> None:
     """Keep a static member and its partitions until its session expires; its old process may no longer commit."""
     away = replace(
         member,
@@ -46,7 +46,9 @@ def _leave_temporarily(builder: ConsumerDecisionBuilder, group: ConsumerGroup, m
     builder.log_event("static member left temporarily", group=group.group_id, member=member.member_id)
 
 
-def remove(builder: ConsumerDecisionBuilder, group: ConsumerGroup, members: Collection[Member], reason: str) -> None:
+def remove(
+    builder: ConsumerDecisionBuilder, group: ConsumerGroup, members: Collection[ConsumerMember], reason: str
+) -> None:
     """Remove members; downgrade the group when only classic members remain."""
     gone = {member.member_id for member in members}
     if not gone:

@@ -49,7 +49,7 @@ class MemberState(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ConsumerMember:
     """A member at one moment; never changed, only replaced."""
 
     member_id: str
@@ -90,7 +90,7 @@ class Member:
         epoch = self.assigned.get(topic_id, _EMPTY).get(partition)
         return epoch if epoch is not None else self.pending_revocation.get(topic_id, _EMPTY).get(partition)
 
-    def at_epoch(self, member_epoch: int, **changes: Any) -> "Member":
+    def at_epoch(self, member_epoch: int, **changes: Any) -> "ConsumerMember":
         """The member at an epoch, remembering the one before."""
         return replace(self, member_epoch=member_epoch, previous_member_epoch=self.member_epoch, **changes)
 
@@ -110,7 +110,7 @@ class Member:
             classic_member_metadata=self.classic,
         )
 
-    def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> "Member":
+    def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> "ConsumerMember":
         """The member a record describes, with the assignment this one has."""
         return replace(
             self,
@@ -135,7 +135,7 @@ class Member:
             partitions_pending_revocation=_to_wire(self.pending_revocation),
         )
 
-    def with_current(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> "Member":
+    def with_current(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> "ConsumerMember":
         """The member with the assignment a record describes."""
         return replace(
             self,

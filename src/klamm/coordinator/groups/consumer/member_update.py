@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from klamm.coordinator.groups.assignors import ASSIGNORS, Assignment, MemberSpec
 from klamm.coordinator.groups.consumer.consumer_decision import ConsumerDecisionBuilder
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
-from klamm.coordinator.groups.consumer.member import Member
+from klamm.coordinator.groups.consumer.member import ConsumerMember
 from klamm.coordinator.groups.consumer.pattern import InvalidPattern, Resolved
 from klamm.coordinator.groups.consumer.reconcile import Owned, reconcile
 from klamm.coordinator.groups.consumer.records import (
@@ -30,11 +30,11 @@ from klamm.model.errors import ErrorCode, KlammError
 class _Draft:
     """The group as it will be after the decision."""
 
-    members: dict[str, Member]
+    members: dict[str, ConsumerMember]
     target: dict[str, Assignment]
     resolved: dict[str, Resolved]
 
-    def topics_of(self, member: Member) -> frozenset[str]:
+    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
         resolved = self.resolved.get(member.subscribed_topic_regex) if member.subscribed_topic_regex else None
         return (
             member.subscribed_topic_names | resolved.topics if resolved is not None else member.subscribed_topic_names
@@ -49,7 +49,7 @@ class _Draft:
 class MemberUpdate:
     """The updated member, and in how many ms a delayed target is due."""
 
-    member: Member
+    member: ConsumerMember
     group_epoch: int
     target_epoch: int
     wait_ms: int | None = None
@@ -60,8 +60,8 @@ class MemberUpdate:
 def update_member(
     builder: ConsumerDecisionBuilder,
     group: ConsumerGroup,
-    before: Member,
-    after: Member,
+    before: ConsumerMember,
+    after: ConsumerMember,
     owned: Owned,
     *,
     replaced: str | None = None,
@@ -134,14 +134,14 @@ def update_member(
     return MemberUpdate(reached, group_epoch, target_epoch, wait_ms, matches_nothing=idle)
 
 
-def _reason(member: Member, *, is_new: bool, changed: bool) -> str:
+def _reason(member: ConsumerMember, *, is_new: bool, changed: bool) -> str:
     if is_new:
         return f"member {member.member_id} joined"
     return f"member {member.member_id} changed its subscription" if changed else ""
 
 
 def _resolve(
-    builder: ConsumerDecisionBuilder, group: ConsumerGroup, draft: _Draft, before: Member, after: Member
+    builder: ConsumerDecisionBuilder, group: ConsumerGroup, draft: _Draft, before: ConsumerMember, after: ConsumerMember
 ) -> bool:
     """Bring the patterns up to date; whether one matches other topics than before."""
     left, entered = before.subscribed_topic_regex, after.subscribed_topic_regex
@@ -203,9 +203,9 @@ def _retarget(
 
 def compute_target(
     builder: ConsumerDecisionBuilder,
-    members: Mapping[str, Member],
+    members: Mapping[str, ConsumerMember],
     known: Mapping[str, Assignment],
-    topics_of: Callable[[Member], frozenset[str]],
+    topics_of: Callable[[ConsumerMember], frozenset[str]],
 ) -> dict[str, Assignment]:
     """Return the target of every member, by the assignor most of them prefer."""
     shared: dict[frozenset[str], frozenset[bytes]] = {}
@@ -220,7 +220,7 @@ def compute_target(
     return assign(specs, builder.topology.specs(frozenset().union(*shared)))
 
 
-def preferred_assignor(configured: Iterable[str], members: Iterable[Member]) -> str:
+def preferred_assignor(configured: Iterable[str], members: Iterable[ConsumerMember]) -> str:
     """Return the assignor most members ask for; of equals, and without requests, the first one configured."""
     votes = dict.fromkeys(configured, 0)
     for member in members:
@@ -229,7 +229,9 @@ def preferred_assignor(configured: Iterable[str], members: Iterable[Member]) -> 
     return max(votes, key=votes.__getitem__)
 
 
-def replace_static(builder: ConsumerDecisionBuilder, group: ConsumerGroup, old: Member, new_id: str) -> Member:
+def replace_static(
+    builder: ConsumerDecisionBuilder, group: ConsumerGroup, old: ConsumerMember, new_id: str
+) -> ConsumerMember:
     """Give a static member a new member id, with its subscription, target and partitions."""
     new = replace(old, member_id=new_id, member_epoch=0, previous_member_epoch=0)
     builder.records += member_tombstones(group.group_id, old.member_id)

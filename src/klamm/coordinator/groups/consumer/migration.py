@@ -7,7 +7,7 @@ when the last member of the new protocol has left. Both ways it is one batch of 
 
 from collections.abc import Collection, Mapping
 
-from klamm.coordinator.core.shard import Record
+from klamm.coordinator.core.shard import CoordinatorRecord
 from klamm.coordinator.groups.classic import classic_decision
 from klamm.coordinator.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
 from klamm.coordinator.groups.classic.member import ClassicMember
@@ -15,7 +15,7 @@ from klamm.coordinator.groups.classic.records import group_record
 from klamm.coordinator.groups.consumer.classic_protocol import read_assignment, read_subscription, write_assignment
 from klamm.coordinator.groups.consumer.consumer_decision import ConsumerDecisionBuilder
 from klamm.coordinator.groups.consumer.group import ConsumerGroup, partitions
-from klamm.coordinator.groups.consumer.member import Held, Member, merge
+from klamm.coordinator.groups.consumer.member import ConsumerMember, Held, merge
 from klamm.coordinator.groups.consumer.records import (
     current_record,
     decode,
@@ -45,7 +45,7 @@ def upgrade(builder: ConsumerDecisionBuilder, classic: ClassicGroup) -> Consumer
     members = _as_consumer_members(builder, classic)
     epoch = classic.generation_id
     group_id = classic.group_id
-    records: list[Record] = [member_record(group_id, member) for member in members.values()]
+    records: list[CoordinatorRecord] = [member_record(group_id, member) for member in members.values()]
     # Hash 0 stands for no topics, so the first heartbeat sees a change and bumps the epoch.
     records.append(epoch_record(group_id, epoch, 0))
     for member in members.values():
@@ -76,8 +76,8 @@ def _check_upgrade(builder: ConsumerDecisionBuilder, classic: ClassicGroup) -> N
         raise KlammError(ErrorCode.GROUP_ID_NOT_FOUND, f"{classic.group_id} is a classic group {refusal}")
 
 
-def _as_consumer_members(builder: ConsumerDecisionBuilder, classic: ClassicGroup) -> dict[str, Member]:
-    members: dict[str, Member] = {}
+def _as_consumer_members(builder: ConsumerDecisionBuilder, classic: ClassicGroup) -> dict[str, ConsumerMember]:
+    members: dict[str, ConsumerMember] = {}
     taken: set[tuple[bytes, int]] = set()
     for member in classic.members.values():
         metadata = member.metadata(classic.protocol_name)
@@ -87,7 +87,7 @@ def _as_consumer_members(builder: ConsumerDecisionBuilder, classic: ClassicGroup
         except RemoteProtocolError as error:
             text = f"the metadata of {member.member_id} in the classic group {classic.group_id} cannot be decoded"
             raise KlammError(ErrorCode.GROUP_ID_NOT_FOUND, text) from error
-        members[member.member_id] = Member(
+        members[member.member_id] = ConsumerMember(
             member_id=member.member_id,
             member_epoch=classic.generation_id,
             previous_member_epoch=classic.generation_id,
@@ -152,7 +152,7 @@ def may_downgrade(
     )
 
 
-def _stored_bytes(member: Member) -> int:
+def _stored_bytes(member: ConsumerMember) -> int:
     """About how much of a classic group's one record a member takes; that record must not become too large."""
     words = sum(len(name) + len(metadata) for name, metadata in member.classic_protocols)
     return 200 + words + sum(50 + 4 * len(numbers) for numbers in member.assigned.values())
@@ -163,7 +163,7 @@ def downgrade(
     group: ConsumerGroup,
     without: Collection[str],
     reason: str,
-    joining: Member | None = None,
+    joining: ConsumerMember | None = None,
 ) -> ClassicGroup:
     """Let the group go on as a classic one, without some members; `joining` takes the place of the one in `without`.
 
@@ -203,7 +203,7 @@ def _is_reconciled(group: ConsumerGroup) -> bool:
     )
 
 
-def _as_classic(group: ConsumerGroup, members: Mapping[str, Member], wall_ms: int) -> ClassicGroup:
+def _as_classic(group: ConsumerGroup, members: Mapping[str, ConsumerMember], wall_ms: int) -> ClassicGroup:
     classic = ClassicGroup(group.group_id, wall_ms)
     for member in members.values():
         assert member.classic is not None

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from klamm.coordinator.groups.assignors import Assignment
-from klamm.coordinator.groups.consumer.member import Held, Member, MemberState, merge
+from klamm.coordinator.groups.consumer.member import ConsumerMember, Held, MemberState, merge
 from klamm.model.errors import ErrorCode, KlammError
 
 Owned = Iterable[tuple[bytes, Iterable[int]]] | None
@@ -25,14 +25,14 @@ _NOTHING: frozenset[int] = frozenset()
 
 
 def reconcile(
-    member: Member,
+    member: ConsumerMember,
     target_epoch: int,
     target: Assignment,
     is_free: Callable[[bytes, int], bool],
     owned: Owned,
     *,
     no_longer_wanted: Collection[bytes] = (),
-) -> Member:
+) -> ConsumerMember:
     """The member after its next step; the same object when it cannot take one.
 
     `is_free` returns whether no member holds a partition. `no_longer_wanted` are topics it has just unsubscribed from:
@@ -56,7 +56,7 @@ def _still_reads(reads: set[tuple[bytes, int]] | None, revoked: Held) -> bool:
     return any((topic, number) in reads for topic, numbers in revoked.items() for number in numbers)
 
 
-def _drop(member: Member, topics: Collection[bytes], reads: set[tuple[bytes, int]] | None) -> Member:
+def _drop(member: ConsumerMember, topics: Collection[bytes], reads: set[tuple[bytes, int]] | None) -> ConsumerMember:
     dropped = {topic: member.assigned[topic] for topic in topics if topic in member.assigned}
     if not dropped:
         return member
@@ -70,13 +70,13 @@ def _drop(member: Member, topics: Collection[bytes], reads: set[tuple[bytes, int
 
 
 def _compare(
-    member: Member,
+    member: ConsumerMember,
     member_epoch: int,
     target_epoch: int,
     target: Assignment,
     is_free: Callable[[bytes, int], bool],
     reads: set[tuple[bytes, int]] | None,
-) -> Member:
+) -> ConsumerMember:
     kept: dict[bytes, Mapping[int, int]] = {}
     revoked: dict[bytes, Mapping[int, int]] = {}
     for topic, numbers in member.assigned.items():

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
-from klamm.coordinator.core.shard import Record, decode_key, decode_value, make_record, record_type
+from klamm.coordinator.core.shard import CoordinatorRecord, decode_key, decode_value, make_record, record_type
 from klamm.coordinator.groups.assignors import Assignment
-from klamm.coordinator.groups.consumer.member import Member
+from klamm.coordinator.groups.consumer.member import ConsumerMember
 from klamm.coordinator.groups.consumer.pattern import Resolved
 from klamm.protocol.messages.group_records import (
     KEY_TYPES,
@@ -30,32 +30,32 @@ GROUP_METADATA: Final = 3
 """The record type whose tombstone ends a group."""
 
 
-def decode(record: Record) -> tuple[Any, Any]:
+def decode(record: CoordinatorRecord) -> tuple[Any, Any]:
     """The typed key and value of a record; None for a tombstone's value."""
     kind = record_type(record.key)
     key = decode_key(KEY_TYPES[kind], record.key)
     return key, None if record.value is None else decode_value(VALUE_TYPES[kind], record.value)
 
 
-def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> Record:
+def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:
     """The group has reached an epoch."""
     value = ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
     return make_record(ConsumerGroupMetadataKey(group_id=group_id), value)
 
 
-def member_record(group_id: str, member: Member) -> Record:
+def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
     """Who a member is and what it wants."""
     key = ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id)
     return make_record(key, member.metadata_value())
 
 
-def current_record(group_id: str, member: Member) -> Record:
+def current_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
     """What a member has."""
     key = ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id)
     return make_record(key, member.current_value())
 
 
-def target_record(group_id: str, member_id: str, target: Assignment) -> Record:
+def target_record(group_id: str, member_id: str, target: Assignment) -> CoordinatorRecord:
     """What a member should have."""
     topics = [
         TargetTopicPartitions(topic_id=topic, partitions=sorted(partitions))
@@ -65,13 +65,13 @@ def target_record(group_id: str, member_id: str, target: Assignment) -> Record:
     return make_record(key, ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics))
 
 
-def target_epoch_record(group_id: str, epoch: int, timestamp: int) -> Record:
+def target_epoch_record(group_id: str, epoch: int, timestamp: int) -> CoordinatorRecord:
     """The target belongs to an epoch; written after all its parts."""
     value = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp)
     return make_record(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), value)
 
 
-def regex_record(group_id: str, regex: str, resolved: Resolved | None) -> Record:
+def regex_record(group_id: str, regex: str, resolved: Resolved | None) -> CoordinatorRecord:
     """What a pattern matches; without it the pattern is forgotten."""
     key = ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex)
     if resolved is None:
@@ -82,12 +82,12 @@ def regex_record(group_id: str, regex: str, resolved: Resolved | None) -> Record
     return make_record(key, value)
 
 
-def partition_metadata_tombstone(group_id: str) -> Record:
+def partition_metadata_tombstone(group_id: str) -> CoordinatorRecord:
     """The record in which older brokers kept the topics of a group is not needed any more."""
     return make_record(ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
 
 
-def member_tombstones(group_id: str, member_id: str) -> list[Record]:
+def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
     """Return the tombstones of a member."""
     return [
         make_record(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
@@ -98,7 +98,7 @@ def member_tombstones(group_id: str, member_id: str) -> list[Record]:
 
 def group_tombstones(
     group_id: str, members: Iterable[str], regexes: Iterable[str], has_partition_metadata: bool
-) -> list[Record]:
+) -> list[CoordinatorRecord]:
     """Return the tombstones of a group with these members and patterns."""
     ids = list(members)
     records = [

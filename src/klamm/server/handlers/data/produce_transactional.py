@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from klamm.coordinator.transactions.rules import Producer
+from klamm.coordinator.transactions.rules import ProducerIdAndEpoch
 from klamm.model.errors import CorruptBatch, ErrorCode, KlammError
 from klamm.model.ids import ZERO_UUID
 from klamm.protocol.messages.produce import ProduceRequest
@@ -60,7 +60,7 @@ def find_admission(services: Services, version: int, request: ProduceRequest) ->
                 replica = services.replicas.find(topic.name, partition.index)
             if replica is None or not replica.leads:
                 continue
-            producer = Producer(batch.producer_id, batch.producer_epoch)
+            producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
             admission.batches.append((partition, UnverifiedBatch(replica, producer, batch.base_sequence)))
             is_needed = is_needed or gate.must_ask(replica, producer, admission.abilities)
     return admission if is_needed or gate.is_busy(admission.producer_id) else None

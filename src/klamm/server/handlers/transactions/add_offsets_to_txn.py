@@ -6,7 +6,7 @@ v1 quota applied after the answer · v2 PRODUCER_FENCED · v3 flexible · v4 abo
 
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.transactions import TransactionShard
-from klamm.coordinator.transactions.rules import Producer
+from klamm.coordinator.transactions.rules import ProducerIdAndEpoch
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -25,7 +25,7 @@ async def handle(
     if not request.transactional_id:
         return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
     groups = services.coordinators.groups
-    producer = Producer(request.producer_id, request.producer_epoch)
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
 
     def decide(shard: TransactionShard, now: Now, reply_to: ReplyTo) -> Decision:
         return shard.add_partitions(request.transactional_id, producer, partitions, 0, now, reply_to)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.transactions import TransactionShard
-from klamm.coordinator.transactions.rules import Producer
+from klamm.coordinator.transactions.rules import ProducerIdAndEpoch
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.protocol.messages.add_partitions_to_txn import (
@@ -37,7 +37,7 @@ async def handle(
     if context.version >= BATCHED_SINCE:
         results = await asyncio.gather(*(_handle_transaction(services, txn) for txn in request.transactions))
         return AddPartitionsToTxnResponse(results_by_transaction=list(results))
-    producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    producer = ProducerIdAndEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     topics = request.v3_and_below_topics
     partitions = _collect_partitions(topics)
     unknown = {partition for partition in partitions if services.image.topics.partition(*partition) is None}
@@ -61,7 +61,7 @@ async def handle(
 
 
 async def _handle_transaction(services: Services, txn: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
-    producer = Producer(txn.producer_id, txn.producer_epoch)
+    producer = ProducerIdAndEpoch(txn.producer_id, txn.producer_epoch)
     partitions = _collect_partitions(txn.topics)
     if txn.verify_only:
         codes = await _verify(services, txn.transactional_id, producer, partitions)
@@ -75,7 +75,7 @@ async def _handle_transaction(services: Services, txn: AddPartitionsToTxnTransac
 async def _add(
     services: Services,
     transactional_id: str,
-    producer: Producer,
+    producer: ProducerIdAndEpoch,
     partitions: frozenset[TopicPartition],
     client_version: int,
 ) -> dict[TopicPartition, ErrorCode]:
@@ -93,7 +93,7 @@ async def _add(
 
 
 async def _verify(
-    services: Services, transactional_id: str, producer: Producer, partitions: frozenset[TopicPartition]
+    services: Services, transactional_id: str, producer: ProducerIdAndEpoch, partitions: frozenset[TopicPartition]
 ) -> dict[TopicPartition, ErrorCode]:
     if not transactional_id:
         return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)

@@ -7,7 +7,7 @@ v2 PRODUCER_FENCED · v3 flexible · v4 abortable errors · v5 the producer goes
 
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.transactions import TransactionShard
-from klamm.coordinator.transactions.rules import Producer
+from klamm.coordinator.transactions.rules import ProducerIdAndEpoch
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from klamm.server.requests.context import RequestContext
@@ -25,7 +25,7 @@ async def handle(services: Services, context: RequestContext, request: EndTxnReq
     bumps = context.version >= BUMPS_SINCE
     # A bumped epoch may run out, and then the producer goes on with a new id.
     ask = transactions.ask_with_ids if bumps else transactions.ask
-    producer = Producer(request.producer_id, request.producer_epoch)
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
 
     def decide(shard: TransactionShard, now: Now, reply_to: ReplyTo) -> Decision:
         return shard.end_transaction(
@@ -33,7 +33,7 @@ async def handle(services: Services, context: RequestContext, request: EndTxnReq
         )
 
     try:
-        next_producer: Producer = await ask(request.transactional_id, decide)
+        next_producer: ProducerIdAndEpoch = await ask(request.transactional_id, decide)
     except KlammError as error:
         code = error.code
         if context.version < FENCED_SINCE and code == ErrorCode.PRODUCER_FENCED:

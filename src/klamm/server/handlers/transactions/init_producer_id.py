@@ -7,7 +7,7 @@ v2 flexible · v3 current id and epoch (KIP-360) · v4 PRODUCER_FENCED · v5 abo
 
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.transactions import TransactionShard
-from klamm.coordinator.transactions.rules import Producer
+from klamm.coordinator.transactions.rules import ProducerIdAndEpoch
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from klamm.server.requests.context import RequestContext
@@ -22,7 +22,7 @@ async def handle(services: Services, context: RequestContext, request: InitProdu
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
     try:
         if request.transactional_id is None:
-            producer = Producer(await services.producer_ids.allocate(), 0)
+            producer = ProducerIdAndEpoch(await services.producer_ids.allocate(), 0)
         else:
             producer = await _take_over(services, request.transactional_id, request)
     except KlammError as error:
@@ -34,12 +34,12 @@ async def handle(services: Services, context: RequestContext, request: InitProdu
     return InitProducerIdResponse(producer_id=producer.id, producer_epoch=producer.epoch)
 
 
-async def _take_over(services: Services, transactional_id: str, request: InitProducerIdRequest) -> Producer:
+async def _take_over(services: Services, transactional_id: str, request: InitProducerIdRequest) -> ProducerIdAndEpoch:
     # KIP-360: a producer that recovers from an error names the id and epoch it has, and keeps the id.
-    expected = Producer(request.producer_id, request.producer_epoch) if request.producer_id != -1 else None
+    expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch) if request.producer_id != -1 else None
 
     def decide(shard: TransactionShard, now: Now, reply_to: ReplyTo) -> Decision:
         return shard.init_producer_id(transactional_id, request.transaction_timeout_ms, expected, now, reply_to)
 
-    producer: Producer = await services.coordinators.transactions.ask_with_ids(transactional_id, decide)
+    producer: ProducerIdAndEpoch = await services.coordinators.transactions.ask_with_ids(transactional_id, decide)
     return producer

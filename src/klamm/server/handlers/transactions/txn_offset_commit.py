@@ -6,7 +6,7 @@ v2 leader epoch · v3 flexible, the member is checked · v4 abortable errors · 
 
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.groups import GroupShard
-from klamm.coordinator.transactions.rules import Producer
+from klamm.coordinator.transactions.rules import ProducerIdAndEpoch
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -66,7 +66,7 @@ async def _commit(
     partition = groups.partition_for(request.group_id)
     groups.shard(partition)  # raises unless this node coordinates the group
     replica = services.replicas.find(groups.topic, partition)
-    producer = Producer(request.producer_id, request.producer_epoch)
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     abilities = Abilities(context.version >= ADDS_SINCE, context.version >= ABORTABLE_SINCE)
     if replica is None:
         raise KlammError(ErrorCode.NOT_COORDINATOR)
