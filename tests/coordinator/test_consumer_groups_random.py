@@ -45,7 +45,7 @@ def take_what_others_hold(patch):
 
 
 def believe_that_it_was_given_back(patch):
-    patch.setattr(reconcile, "_still_reads", lambda *_: False)
+    patch.setattr(reconcile, "_still_owns", lambda *_: False)
 
 
 def forget_who_holds_what_on_release(patch):

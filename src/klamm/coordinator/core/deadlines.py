@@ -3,6 +3,7 @@
 from collections.abc import Hashable
 from heapq import heapify, heappop, heappush
 
+# With fewer cancelled entries than this a rebuild costs more than it frees.
 _STALE_MAX = 64
 
 
@@ -40,6 +41,7 @@ class Deadlines:
             self._push(deadline_ms, key)
 
     def _push(self, deadline_ms: int, key: Hashable) -> None:
+        # Keys need not be comparable: the sequence decides between equal deadlines, the one set first wins.
         self._sequence += 1
         heappush(self._heap, (deadline_ms, self._sequence, key))
 
@@ -60,6 +62,7 @@ class Deadlines:
         while heap and heap[0][0] <= now_ms:
             _, _, key = heappop(heap)
             deadline = self._at.get(key)
+            # Cancelled, or moved earlier: then the later entry is left over after the earlier one has fired.
             if deadline is None:
                 continue
             if deadline <= now_ms:

@@ -1,4 +1,4 @@
-"""Java's String.hashCode, by which Kafka decides where a group lives and which of two equally liked protocols wins."""
+"""Java's String.hashCode, by which Kafka maps a group to its partition and orders protocols with equal votes."""
 
 from functools import lru_cache
 
@@ -9,6 +9,7 @@ NAMES_MAX = 8192
 def java_hash(text: str) -> int:
     """Return String.hashCode of `text` as an unsigned 32-bit number."""
     code = 0
+    # Java hashes UTF-16 units: a character outside the basic plane counts as two, and a lone surrogate is legal.
     encoded = text.encode("utf-16-be", "surrogatepass")
     for i in range(0, len(encoded), 2):
         code = (31 * code + (encoded[i] << 8 | encoded[i + 1])) & 0xFFFFFFFF
@@ -27,4 +28,5 @@ def non_negative_hash(text: str) -> int:
 def hash_map_bucket(text: str) -> int:
     """Return the bucket of `text` in a Java HashMap of 16 buckets, by which Kafka iterates over a few names."""
     code = java_hash(text)
+    # HashMap mixes the upper half into the lower before it takes the low bits.
     return (code ^ (code >> 16)) & 15

@@ -1,8 +1,8 @@
-"""The shape every coordinator has: a shard decides what should become durable, and replays what did.
+"""The interface of a coordinator's shard: it decides what should become durable, and replays what did.
 
 A decision changes no hard state. Its records are replayed at once, so the next decision sees them, and appended in one
-batch, all or none; its replies leave when the batch is committed. Soft state (who waits in a join) may change while
-deciding: it is lost with the shard, and requests that wait are answered with an error.
+batch, all or none; its replies leave when the batch is committed. Soft state (the members that wait in a join) may
+change while deciding: it is lost with the shard, and requests that wait are answered with an error.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -43,7 +43,7 @@ class Event(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What a shard wants done: make these records durable, then send these replies.
+    """The result of deciding: records to make durable, then replies to send.
 
     Without records the replies wait until everything decided before them is committed, so that no answer shows what
     could still be lost.
@@ -121,6 +121,7 @@ def record_type(key: bytes) -> int:
 
 def decode_key(cls: type[V], key: bytes) -> V:
     """Decode a key whose record type is that of `cls`."""
+    # Kafka writes the record type where a value has its version, so the fields of a key have a single version.
     return decode(cls, 0, key, 2)[0]
 
 
@@ -130,6 +131,7 @@ def decode_value(cls: type[V], value: bytes) -> V:
         raise RemoteProtocolError(f"a value of {len(value)} bytes has no version")
     version = int(_INT16.unpack_from(value)[0])
     first, last = declaration(cls).versions
+    # Written by a newer broker: the last known layout would misread it without noticing.
     if not first <= version <= last:
         raise RemoteProtocolError(f"{cls.__name__} v{version} is not supported")
     return decode(cls, version, value, 2)[0]

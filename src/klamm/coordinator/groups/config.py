@@ -18,6 +18,7 @@ class GroupConfig:
     max_session_timeout_ms: int = 1_800_000
     initial_rebalance_delay_ms: int = 3000
     max_size: int = MAX_INT
+    # Kafka's default max.message.bytes is 1,048,588; the difference covers batch header and record overhead.
     record_bytes_max: int = 1_048_000
     """The most one decision may write to the internal topic; larger requests are refused."""
     new_member_join_timeout_ms: int = 300_000

@@ -93,7 +93,7 @@ def read_commit(frame: bytes | bytearray | memoryview, version: int) -> tuple | 
     p: cython.p_uchar
     s: cython.longlong[2]
     held: object = memoryview(frame)  # while it lives, a bytearray cannot be resized under the pointer
-    pos: cython.Py_ssize_t = 8
+    pos: cython.Py_ssize_t = 8  # behind API key, version and correlation id
     end: cython.Py_ssize_t = len(frame)
     v: cython.int = version
     flexible: cython.bint = v >= 8
@@ -101,7 +101,7 @@ def read_commit(frame: bytes | bytearray | memoryview, version: int) -> tuple | 
     count: cython.longlong = 0
     i: cython.longlong = 0
     j: cython.longlong = 0
-    row: cython.Py_ssize_t = 12
+    row: cython.Py_ssize_t = 12  # partition and offset; the leader epoch came with v6
     generation: cython.longlong = 0
     index: cython.longlong = 0
     offset: cython.longlong = 0
@@ -146,6 +146,7 @@ def read_commit(frame: bytes | bytearray | memoryview, version: int) -> tuple | 
             if s[1] >= 0:
                 instance = p[s[0] : s[0] + s[1]].decode("utf-8")
         elif v <= 4:
+            # retention_time_ms: only v2-v4 have it, and such a record has another version.
             if end - pos < 8 or read_int64(p, pos) >= 0:
                 return None
             pos += 8
@@ -196,6 +197,7 @@ def read_commit(frame: bytes | bytearray | memoryview, version: int) -> tuple | 
         if pos >= end or p[pos]:
             return None
         pos += 1
+    # Bytes behind the last field belong to a layout that is not the one read here.
     return (group, generation, member, instance, topics) if pos == end else None
 
 
@@ -207,7 +209,7 @@ def read_sync(frame: bytes | bytearray | memoryview, version: int) -> tuple | No
     p: cython.p_uchar
     s: cython.longlong[2]
     held: object = memoryview(frame)  # while it lives, a bytearray cannot be resized under the pointer
-    pos: cython.Py_ssize_t = 8
+    pos: cython.Py_ssize_t = 8  # behind API key, version and correlation id
     end: cython.Py_ssize_t = len(frame)
     v: cython.int = version
     flexible: cython.bint = v >= 4
@@ -241,6 +243,7 @@ def read_sync(frame: bytes | bytearray | memoryview, version: int) -> tuple | No
         if pos < 0 or s[1] < 0:
             return None
         member = p[s[0] : s[0] + s[1]].decode("utf-8")
+        # The instance id came with v3 (KIP-345), protocol type and name with v5 (KIP-559).
         for i in range(0 if v < 3 else 1 if v < 5 else 3):
             pos = _text(p, pos, end, flexible, s)
             if pos < 0:
@@ -250,6 +253,7 @@ def read_sync(frame: bytes | bytearray | memoryview, version: int) -> tuple | No
     except UnicodeDecodeError:
         return None
     pos = _count(p, pos, end, flexible, s)
+    # Assignments: the leader's request is left to the declared message.
     if pos < 0 or s[1]:
         return None
     if flexible:
@@ -267,6 +271,7 @@ def read_sync(frame: bytes | bytearray | memoryview, version: int) -> tuple | No
 def _pair(kind: object, key: bytes, value: bytes) -> object:
     """A named tuple of two bytes objects, which the garbage collector need not visit."""
     if cython.compiled:
+        # SET_ITEM takes over a reference without counting it, hence the INCREFs.
         made = PyType_GenericAlloc(cython.cast(type, kind), 2)
         Py_INCREF(key)
         PyTuple_SET_ITEM(made, 0, key)
@@ -299,12 +304,13 @@ def _value(
     pos: cython.Py_ssize_t = 0
     length: cython.Py_ssize_t = len(note)
     size: cython.Py_ssize_t = 24 + length
+    # The varint holds length + 1: 0 stands for null.
     if length >= 127:
         size += 1
     if length >= 16383:
         size += 1
     if topic_id != _ZERO_ID:
-        size += 18
+        size += 18  # tag, size and id; the number of tags is in the 24
     if cython.compiled:
         value: bytes = PyBytes_FromStringAndSize(cython.NULL, size)
         q: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(value))
@@ -393,6 +399,7 @@ def replay_offsets(places: dict, records: object, first_offset: int, kind: type)
         key = raw_key
         value = raw_value
         size = len(key)
+        # Type, two lengths and the partition: no key is shorter.
         if size < 10:
             return done
         place = places.get(key[: size - 4])
@@ -402,6 +409,7 @@ def replay_offsets(places: dict, records: object, first_offset: int, kind: type)
         k = key
         p = value
         size = len(value)
+        # Version 4 with a metadata length of one byte; 0 would be null, which Kafka never writes.
         if size < 24 or p[0] or p[1] != 4 or p[14] == 0 or p[14] > 127:
             return done
         end = 14 + p[14]
@@ -473,17 +481,19 @@ def write_answer(correlation_id: int, version: int, topics: list) -> bytearray:
     partitions: list = []
     q: cython.p_uchar = cython.NULL if cython.compiled else None
     for topic in topics:
+        # An upper bound, cut at the end: a character has at most four bytes in UTF-8.
         capacity += 16 + 4 * len(topic[0]) + 7 * len(topic[1])
     if cython.compiled:
         out: bytearray = PyByteArray_FromStringAndSize(cython.NULL, capacity)
         q = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(out))
     else:
         q = out = bytearray(capacity)
+    # The first four bytes are the frame's size, which is known at the end.
     pos = write_int(q, 4, correlation_id, 4)
     if flexible:
         pos = write_int(q, pos, 0, 1)
     if v >= 3:
-        pos = write_int(q, pos, 0, 4)
+        pos = write_int(q, pos, 0, 4)  # throttle_time_ms
     pos = write_uvarint(q, pos, len(topics) + 1) if flexible else write_int(q, pos, len(topics), 4)
     for topic in topics:
         partitions = topic[1]

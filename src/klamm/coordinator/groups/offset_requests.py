@@ -30,9 +30,11 @@ from klamm.protocol.messages.txn_offset_commit import (
 )
 
 NO_OFFSET = -1
-SURELY_SMALL = 50
-"""So many offsets fit into a batch whatever their metadata."""
+SIZE_UNCHECKED_MAX = 50
+"""Up to this many offsets fit one batch under the default offset.metadata.max.bytes, so their size is not summed up."""
 
+GROUP_NOT_FOUND_SINCE = 9
+"""The version of OffsetCommit (KIP-848) in which an unknown group has an error code of its own."""
 
 OffsetRow = tuple[int, int, int, str]
 """(partition, offset, leader epoch, metadata), as the kernel that reads commits returns it."""
@@ -88,7 +90,7 @@ def commit(
             # The sum may exceed int64, the type of the timestamp: such an offset never expires by itself.
             expires_ms = min(wall_ms + retention_ms, MAX_LONG)
             records += [_expiring_record(group_id, name, topic_id, row, wall_ms, expires_ms) for row in rows]
-    if len(records) > SURELY_SMALL:
+    if len(records) > SIZE_UNCHECKED_MAX:
         _check_size(config, records)
     return records, codes if codes and any(map(any, codes)) else ()
 
@@ -125,6 +127,7 @@ def _expiring_record(
 
 def _check_size(config: GroupConfig, records: list[CoordinatorRecord]) -> None:
     """Raise KlammError when the offsets do not fit one batch: they are stored together or not at all."""
+    # 20 bytes cover what a batch adds to a record: lengths, deltas and attributes.
     size = sum(len(record.key) + len(record.value or b"") + 20 for record in records)
     if size > config.record_bytes_max:
         raise KlammError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, f"{len(records)} offsets are too many for one commit")
@@ -137,7 +140,7 @@ def commit_in_transaction(
     wall_ms: int,
     check: CheckPartition | None = None,
 ) -> tuple[list[CoordinatorRecord], TxnOffsetCommitResponse]:
-    """Records and answer for a transactional commit that is allowed."""
+    """Return the records and the response of a transactional commit that is allowed."""
     topics = [
         (
             topic.name,
@@ -218,13 +221,14 @@ def fetch(
 
 def _of_another_topic(stored: bytes, requested: bytes) -> bool:
     """Whether an offset was committed for an earlier topic of the same name."""
+    # Records before v4 and requests before v10 have no topic id: they match by name alone.
     return stored != requested and ZERO_UUID not in (stored, requested)
 
 
 def delete(
     offsets: Offsets, group: Group, request: OffsetDeleteRequest
 ) -> tuple[list[CoordinatorRecord], OffsetDeleteResponse]:
-    """Forget single offsets, except of topics that members read."""
+    """Remove single offsets, except of topics that members subscribe to."""
     records = []
     topics = []
     for topic in request.topics:
@@ -234,6 +238,7 @@ def delete(
             index = partition.partition_index
             code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if in_use else ErrorCode.NONE
             answers.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
+            # A pending offset needs the tombstone too, or the commit marker would bring it back.
             if not in_use and (
                 offsets.find(group.group_id, topic.name, index) is not None
                 or offsets.has_pending(group.group_id, topic.name, index)
@@ -245,6 +250,6 @@ def delete(
 
 def unknown_group(generation_or_epoch: int, version: int) -> KlammError:
     """Return the error of a member's commit to a group that does not exist."""
-    if version >= 9:
+    if version >= GROUP_NOT_FOUND_SINCE:
         return KlammError(ErrorCode.GROUP_ID_NOT_FOUND)
     return KlammError(ErrorCode.ILLEGAL_GENERATION, f"there is no generation {generation_or_epoch}")

@@ -54,6 +54,7 @@ def commit_timestamp(committed: CommittedOffset) -> int:
     return committed.commit_timestamp
 
 
+# Skips the argument handling of a NamedTuple: a start may decode millions of offsets.
 _new = tuple.__new__
 _partition = _INT32.unpack
 Partitions = dict[int, CommittedOffset]
@@ -72,7 +73,7 @@ class Offsets:
         self._partitions_by_key: dict[bytes, tuple[str, Partitions]] = {}
         """Group and offsets by the key without its partition: most commits are for topics committed before."""
 
-    # Questions
+    # Queries
 
     def of_group(self, group_id: str) -> Topics:
         """Everything a group has committed."""
@@ -109,6 +110,7 @@ class Offsets:
             for group_id, by_topic in store.items():
                 for topic in topics.keys() & by_topic.keys():
                     for partition, committed in by_topic[topic].items():
+                        # A topic of this name that was created again has another id: its offsets stay.
                         if committed.topic_id in (ZERO_UUID, topics[topic]):
                             partitions[group_id, topic, partition] = None
         return iter(partitions)
@@ -132,6 +134,7 @@ class Offsets:
         """Apply an offset record; return its group."""
         key, value = record
         if producer_id < 0 and value is not None:
+            # A key ends with its partition, four bytes: all partitions of a topic share the rest.
             known = self._partitions_by_key.get(key[:-4])
             if known is not None:
                 known[1][_partition(key[-4:])[0]] = decode_offset_value(value, key, record_offset)
@@ -247,6 +250,7 @@ def encode_offset_value(committed: CommittedOffset) -> bytes:
         return encode_value(value, 1)
     metadata_bytes = metadata.encode()
     size = len(metadata_bytes) + 1
+    # A length of two varint bytes: rare, so it is left to the declared message.
     if size > 127:
         value = OffsetCommitValue(
             offset=offset,
@@ -285,6 +289,7 @@ def decode_offset_value(value: bytes, key: bytes, record_offset: int) -> Committ
     """Decode the value of an offset; the type in `key` tells legacy records from current ones."""
     size = len(value)
     if key[1] == OFFSET_COMMIT:
+        # 42 and 24 bytes: the two fixed layouts, with and without a topic id.
         if size == 42:
             version, offset, leader_epoch, metadata_size, timestamp, tags, tag, bytes_, topic_id = (
                 _BARE_WITH_TOPIC_ID.unpack(value)
@@ -311,6 +316,7 @@ def decode_offset_value(value: bytes, key: bytes, record_offset: int) -> Committ
                     return CommittedOffset(
                         offset, leader_epoch, value[15:end].decode(), timestamp, -1, topic_id, record_offset
                     )
+            # The version before topic ids; old logs still have it.
             elif version == 3:
                 (size,) = _INT16.unpack_from(value, 14)
                 end = 16 + size

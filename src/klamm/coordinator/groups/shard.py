@@ -4,9 +4,9 @@ Each request has one method here that takes the request and returns a decision. 
 a group that only commits offsets (a "simple" one) exists as long as its offsets do.
 
 Hard state (offsets, consumer groups, stored generations) changes in `replay` alone. Deciding changes only soft
-state, which is lost with the shard and found out again: of classic groups, members and their waiting joins and syncs
-until a generation is stored; of consumer groups, which image was checked and which deadlines run; caches of topics and
-patterns.
+state, which is lost with the shard and rebuilt by later requests: of classic groups, members and their waiting joins
+and syncs until a generation is stored; of consumer groups, which image was checked and which deadlines run; caches of
+topics and patterns.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -54,7 +54,7 @@ from klamm.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRespon
 from klamm.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 EXPIRE = "expire"
-"""The timer that looks for offsets and groups whose time is over."""
+"""The timer of the retention check of offsets and empty groups."""
 
 GROUP_METADATA = 2
 
@@ -138,6 +138,7 @@ class GroupShard(Shard):
         for group in self.groups.values():
             if isinstance(group, ClassicGroup):
                 for member in group.members.values():
+                    # A full session: the time of the last heartbeat was known to the last coordinator alone.
                     builder.start_session_timer(group, member)
                 if len(group.members) > self.config.max_size:
                     rebalance.prepare_rebalance(
@@ -211,6 +212,7 @@ class GroupShard(Shard):
         timers = (((EXPIRE,), now.ms + self.config.offsets_retention_check_interval_ms),)
         if not records:
             return Decision(timers=timers)
+        # Not atomic: every tombstone is valid by itself, and there may be more than one batch takes.
         event = Event("offsets and groups expired", {"records": len(records)})
         return Decision(records=tuple(records), timers=timers, events=(event,), atomic=False)
 
@@ -235,6 +237,7 @@ class GroupShard(Shard):
         if isinstance(group, ConsumerGroup):
             if not group.is_empty:
                 return self._consumers.classic_join(group, request, caller, new_member_id, now, reply_to)
+            # A consumer group without members makes way for a classic one; its offsets stay.
             obsolete = group.tombstones()
             group = None
         created = group is None
@@ -250,6 +253,7 @@ class GroupShard(Shard):
         joining.join(builder, group, request, caller, new_member_id, reply_to)
         if created and (group.members or group.pending_members):
             self._new_groups[request.group_id] = group
+            # The record is what puts the group into `groups`, when it is replayed; Kafka writes it for the same reason.
             builder.records += obsolete
             builder.records.append(empty_record(ClassicGroup(request.group_id), 0, now.wall_ms))
         return builder.build()
@@ -319,6 +323,7 @@ class GroupShard(Shard):
                 raise offset_requests.unknown_group(generation, version)
             return None, ()
         check = group.check_offset_commit(member_id, instance_id, generation, transactional=False, version=version)
+        # A commit counts as a heartbeat, as in Kafka: a member busy with processing may send nothing else.
         if isinstance(group, ClassicGroup) and group.state in (STABLE, PREPARING_REBALANCE):
             member = group.members[member_id]
             return check, (((SESSION, group_id, member_id), now.ms + member.session_timeout_ms),)
@@ -345,6 +350,7 @@ class GroupShard(Shard):
                 raise
         elif request.generation_id >= 0:
             raise KlammError(ErrorCode.ILLEGAL_GENERATION)
+        # TxnOffsetCommit has names only. The id keeps a topic that is created again from inheriting the offset.
         names = self.image.topics.by_name
         topic_ids = {t.name: bytes(names[t.name].id) for t in request.topics if t.name in names}
         records, response = offset_requests.commit_in_transaction(self.config, request, topic_ids, now.wall_ms, check)

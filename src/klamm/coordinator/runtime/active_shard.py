@@ -45,7 +45,7 @@ class _Held:
 
 
 class ActiveShard(Generic[S]):
-    """One shard, its log, its deadlines, and the replies it owes.
+    """One shard, its log, its deadlines, and its replies that are held back.
 
     The decisions of one turn of the loop are written together: each is replayed at once, its records gather, and when
     the turn ends they are one batch with one checksum.
@@ -102,6 +102,7 @@ class ActiveShard(Generic[S]):
             decision = decide(self.shard, now)
         except KlammError as refused:
             if reply_to is not None:
+                # A refusal may rest on a decision that is not committed yet, so it waits like any reply.
                 self._hold(((reply_to, refused),), now)
             return
         except Exception as error:  # noqa: BLE001 - a bug in one decision must not take the shard's other groups down
@@ -117,10 +118,12 @@ class ActiveShard(Generic[S]):
             log.info(event.text, **event.fields)
         if decision.records and not self._append(decision, now):
             return
+        # Timers are set after the append: those of a decision that could not be appended must never fire.
         if decision.timers:
             for key, deadline_ms in decision.timers:
                 self._deadlines.set(key, deadline_ms)
             self._arm(now.ms)
+        # `_append` has queued the replies of a decision with records.
         if decision.replies and not decision.records:
             self._hold(decision.replies, now)
 
@@ -130,7 +133,7 @@ class ActiveShard(Generic[S]):
         for key, value in records:
             size += len(key) + len(value or b"")
         # Records of a transaction need a batch of their own: the producer id stands in the batch header.
-        if decision.producer_id < 0 and size <= GATHERED_BYTES_MAX and self._make_room(size):
+        if decision.producer_id < 0 and size <= GATHERED_BYTES_MAX and self._reserve_bytes(size):
             return self._gather(records, size, decision.replies, now)
         self._write_gathered()
         # The last batch carries the replies: a log commits in order, so all others are committed by then.
@@ -143,8 +146,8 @@ class ActiveShard(Generic[S]):
 
     # Decisions of one turn
 
-    def _make_room(self, size: int) -> bool:
-        """Make room for `size` bytes in the gathered batch; return False when they fit no gathered batch."""
+    def _reserve_bytes(self, size: int) -> bool:
+        """Write the gathered batch if `size` more bytes exceed it; return False when they exceed an empty one too."""
         if self._rows:
             if self._rows_bytes + size <= self._rows_bytes_max:
                 return True
@@ -250,6 +253,7 @@ class ActiveShard(Generic[S]):
         reply_to: ReplyTo,
     ) -> None:
         """Write and replay a producer's marker."""
+        # Gathered records have been replayed with offsets before the marker's, so they are appended before it.
         self._write_gathered()
         if self._closed:
             reply_to(KlammError(ErrorCode.NOT_COORDINATOR, f"{self.name} is no longer served here"))
@@ -265,6 +269,7 @@ class ActiveShard(Generic[S]):
         try:
             base = self._log.append(marker, transaction_version)
         except KlammError as error:
+            # Nothing was replayed, so shard and log still agree: no reload.
             reply_to(error)
             return
         self.shard.replay_marker(producer_id, producer_epoch, committed)
@@ -275,6 +280,7 @@ class ActiveShard(Generic[S]):
     def _await_commit(self, end_offset: int, replies: Replies, now: Now) -> None:
         self._held.append(_Held(end_offset, replies, now.ms + self._write_timeout_ms))
         self._log.when_committed(end_offset, partial(self._on_committed, end_offset))
+        # The log may have reported the commit at once.
         if self._write_timer is None and self._held:
             self._write_timer = self._loop.call_later(self._write_timeout_ms / 1000, self._time_out_writes)
 
@@ -308,6 +314,7 @@ class ActiveShard(Generic[S]):
                 # The entry stays in the queue, to keep the order of offsets.
                 replies, held.replies = held.replies, ()
                 _deliver(replies, KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the write timed out"))
+        # One timer for all writes: the error is sent at most two timeouts after the decision.
         self._write_timer = self._loop.call_later(self._write_timeout_ms / 1000, self._time_out_writes)
 
     # Deadlines
@@ -334,6 +341,7 @@ class ActiveShard(Generic[S]):
         for timer in (self._timer, self._write_timer):
             if timer is not None:
                 timer.cancel()
+        # Oldest first: replies behind the log, those of this turn, then joins and syncs that wait in the shard.
         held, self._held = self._held, deque()
         for waiting in held:
             _deliver(waiting.replies, error)

@@ -5,9 +5,9 @@
                     └──a write failed────┘
 
 Everything happens in turns of one event loop. A decision is replayed when it is made and appended before the turn ends,
-with all others of the turn; the log tells when it is committed, and only then do its replies leave, in the order of the
-decisions. When a write fails, the shard's state differs from the log: waiting requests are answered with an error and
-the shard is loaded again. While no write succeeds, as on a full disk, the pauses before loading grow, and from the
+with all others of the turn; the log reports when it is committed, and only then do its replies leave, in the order of
+the decisions. When a write fails, the shard's state differs from the log: waiting requests are answered with an error
+and the shard is loaded again. While no write succeeds, as on a full disk, the pauses before loading grow, and from the
 second time on enough replicas must be in sync first: loading costs CPU that a lagging node needs to catch up.
 """
 
@@ -31,15 +31,15 @@ log = get_logger("coordinator")
 S = TypeVar("S", bound=Shard)
 
 RETRY_LOAD_S = 5.0
-"""How long a partition that could not be loaded is left alone; clients look for their coordinator again meanwhile."""
+"""The pause after a failed load; clients repeat FindCoordinator meanwhile."""
 RELOAD_S = 0.05
-"""The pause before a shard whose writes go on failing is loaded again; it doubles, the first time there is none."""
+"""The pause before a shard is loaded again after the second failed write of a run; it doubles from then on."""
 RELOAD_MAX_S = 1.0
-"""The longest such pause, unless loading itself takes longer: how long a disk may have room again unnoticed."""
+"""The longest such pause, unless loading itself takes longer: free disk space is noticed within it."""
 IN_SYNC_S = 0.1
-"""How often to look whether enough replicas are in sync again."""
+"""How often the size of the ISR is checked before a load."""
 FAILURE_RUN_MS = 60_000
-"""Failures further apart than this have nothing to do with each other."""
+"""Failures further apart than this belong to separate runs."""
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class PartitionLog(Protocol):
     def gather(self, append: Callable[[], None]) -> int:
         """Have `append` called before this turn's writes, to append one batch; returns the offset it will begin at.
 
-        KlammError says that nothing could be appended now, and `append` is not called.
+        Raises KlammError when nothing can be appended now; `append` is not called then.
         """
 
     def when_committed(self, end_offset: int, settled: Callable[[ErrorCode], None]) -> None:
@@ -100,7 +100,7 @@ class CoordinatorRuntime(Generic[S]):
         write_timeout_ms: int = 5000,
         codec: int = 0,
     ) -> None:
-        """`make_shard` and `open_log` take a partition; a shard also learns the leader epoch. `codec` packs batches."""
+        """`make_shard` and `open_log` take a partition; a shard also takes the leader epoch. `codec` packs batches."""
         self.topic = topic
         self.partitions = 0
         """How many partitions the topic has; 0 while it does not exist."""
@@ -276,6 +276,7 @@ class CoordinatorRuntime(Generic[S]):
         failed = self._failed_writes.get(partition)
         if count and (failed is None or failed.failures <= 1):
             log.info("coordinator loaded", partition=name, epoch=epoch, records=count, took_ms=took_ms)
+        # Before the first decision: its replies must not precede the commit of what was loaded.
         active.begin()
         active.run(self._decide_loaded)
 
@@ -285,9 +286,11 @@ class CoordinatorRuntime(Generic[S]):
     def _reload(self, partition: int, partition_log: PartitionLog, took_ms: int) -> Callable[[ErrorCode], None]:
         def reload(error: ErrorCode) -> None:
             active = self._active.pop(partition, None)
+            # All writes of a turn fail together; the first failure has unloaded the shard.
             if active is None:
                 return
             pause_s = self._pause_s(partition, partition_log.end_offset, took_ms, error)
+            # NOT_COORDINATOR sends clients to the new leader; while this node leads, they should retry here.
             code = ErrorCode.NOT_COORDINATOR
             if error not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
                 code = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -308,6 +311,7 @@ class CoordinatorRuntime(Generic[S]):
         if failed.failures == 1:
             return 0.0
         pause_s = RELOAD_S * float(2 ** min(failed.failures - 2, 10))
+        # Not shorter than the load took: at least half of the time is left for other work.
         return max(min(pause_s, RELOAD_MAX_S), took_ms / 1000)
 
 

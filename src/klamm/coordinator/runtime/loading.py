@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 log = get_logger("coordinator")
 
 SLICE_RECORDS = 200
-"""Records replayed before other work of the loop gets its chance: some milliseconds, more on a busy machine."""
+"""Records replayed before other work of the loop runs: some milliseconds, more on a busy machine."""
 
 
 async def load_shard(shard: Shard, partition_log: "PartitionLog", name: str) -> int:
@@ -38,6 +38,7 @@ async def load_shard(shard: Shard, partition_log: "PartitionLog", name: str) -> 
 
 def replay_batch(shard: Shard, batch: BatchView, name: str) -> int:
     """Replay one batch; a record that cannot be decoded is skipped and logged."""
+    # A damaged batch must not become state: the load fails and is tried again.
     batch.check_crc()
     # An idempotent but not transactional batch counts at once.
     producer_id = batch.producer_id if batch.is_transactional else -1

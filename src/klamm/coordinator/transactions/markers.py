@@ -28,6 +28,7 @@ FINAL_ERRORS = frozenset(
         ErrorCode.NONE,
         # The partition has seen a newer epoch of the producer, so nothing of this transaction is open there.
         ErrorCode.INVALID_PRODUCER_EPOCH,
+        # A topic in an old format has no transactional batches that would need a marker.
         ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     }
 )

@@ -23,6 +23,7 @@ def metadata_record(metadata: TransactionMetadata, transaction_version: int) -> 
         next_producer_id=metadata.next_producer_id,
         transaction_timeout_ms=metadata.timeout_ms,
         transaction_status=int(metadata.state),
+        # Kafka writes null for Empty and an array in every other state.
         transaction_partitions=None if metadata.state is EMPTY else _by_topic(metadata.partitions),
         transaction_last_update_timestamp_ms=metadata.last_update_timestamp_ms,
         transaction_start_timestamp_ms=metadata.start_timestamp_ms,
@@ -33,12 +34,12 @@ def metadata_record(metadata: TransactionMetadata, transaction_version: int) -> 
 
 
 def tombstone(transactional_id: str) -> CoordinatorRecord:
-    """The record that forgets a transactional id."""
+    """Return the record that removes a transactional id."""
     return make_record(TransactionLogKey(transactional_id=transactional_id), None)
 
 
 def read_record(record: CoordinatorRecord) -> tuple[str, TransactionMetadata | None] | None:
-    """The transactional id and what became of it; None for a kind of record that is not known here."""
+    """Return the transactional id and its metadata, None for a tombstone; None for an unknown record type."""
     if record_type(record.key) != 0:
         return None
     transactional_id = decode_key(TransactionLogKey, record.key).transactional_id

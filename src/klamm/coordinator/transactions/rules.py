@@ -50,6 +50,7 @@ def require_known(metadata: TransactionMetadata | None, transactional_id: str) -
 
 def check_owner(metadata: TransactionMetadata, producer: ProducerIdAndEpoch) -> None:
     """Require the current producer of a transactional id."""
+    # First: the next producer id is not foreign but early, so its client must get an error that it retries.
     check_not_next(metadata, producer)
     if metadata.producer_id != producer.id:
         refuse(
@@ -166,6 +167,7 @@ def verify_partitions(
     metadata = require_known(metadata, transactional_id)
     check_owner(metadata, producer)
     check_not_ending(metadata)
+    # KIP-890: the client must abort a transaction of which a partition is missing; it is not fatal to the producer.
     return {
         partition: ErrorCode.NONE if partition in metadata.partitions else ErrorCode.TRANSACTION_ABORTABLE
         for partition in partitions

@@ -137,6 +137,7 @@ class TransactionShard(Shard):
             try:
                 prepared.append(rules.fence(metadata, self.transaction_version, self._take_producer_id, now.wall_ms))
             except KlammError:
+                # No producer id is allocated just now; the next run of the timer takes up the rest.
                 break
         records = tuple(self._record(metadata) for metadata in prepared)
         # Markers pending for long are handed over again: the first time may have failed with the write of the decision.
@@ -158,11 +159,13 @@ class TransactionShard(Shard):
     def _expire_idle(self, now: Now) -> Decision:
         limit = now.wall_ms - self._config.transactional_id_expiration_ms
         idle = [
+            # dead() asserts that the state may expire; only the tombstone is written.
             metadata.dead().transactional_id
             for metadata in self
             if metadata.state in SETTLED and metadata.last_update_timestamp_ms <= limit
         ]
         part = idle[:RECORDS_PER_DECISION]
+        # More to remove: continue at once, after other work of the loop.
         pause_ms = self._config.remove_expired_interval_ms if len(part) == len(idle) else 0
         return Decision(
             records=tuple(tombstone(transactional_id) for transactional_id in part),
@@ -281,15 +284,16 @@ class TransactionShard(Shard):
             fields = {"transactional_id": transactional_id, "producer_id": producer.id, "epoch": producer.epoch}
             return refused._replace(events=(Event("EndTxn refused", {**fields, "reason": error}),))
         if following is not None:
-            goes_on = ProducerIdAndEpoch(following.producer_id, following.producer_epoch)
+            continues_as = ProducerIdAndEpoch(following.producer_id, following.producer_epoch)
+            # No epoch is left: the client continues with the id that replaces this one once the markers are written.
             if following.next_producer_id >= 0:
-                goes_on = ProducerIdAndEpoch(following.next_producer_id, 0)
-            return self._prepare(following, reply_to, goes_on)
+                continues_as = ProducerIdAndEpoch(following.next_producer_id, 0)
+            return self._prepare(following, reply_to, continues_as)
         assert before is not None
         return Decision(replies=((reply_to, ProducerIdAndEpoch(before.producer_id, before.producer_epoch)),))
 
     def complete(self, markers: PendingMarkers, now: Now, reply_to: ReplyTo) -> Decision:
-        """Every partition has its marker; answered with None. Anything else in its place was decided since then."""
+        """Complete a transaction whose markers are written; answered with None. No record if its state has moved on."""
         metadata = self.find(markers.transactional_id)
         if (
             metadata is None

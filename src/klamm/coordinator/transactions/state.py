@@ -23,7 +23,7 @@ from klamm.model.ids import TopicPartition
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_TIMESTAMP = -1
-EPOCH_MAX = 2**15 - 1
+EPOCH_MAX = 2**15 - 1  # an int16 in batch headers
 EPOCH_BUMP_VERSION = 2
 """The first transaction version whose transactions end with an epoch bump."""
 
@@ -197,6 +197,7 @@ class TransactionMetadata:
             producer_epoch=epoch,
             last_producer_epoch=last,
             next_producer_id=next_producer_id,
+            # Version 2 can abort a transaction that was never begun here: it starts now.
             start_timestamp_ms=now_ms if self.state in SETTLED else self.start_timestamp_ms,
             last_update_timestamp_ms=now_ms,
             client_version=client_version,

@@ -12,19 +12,23 @@ from klamm.coordinator.groups.assignors.spec import Assignment, MemberSpec, Topi
 
 def assign(members: Mapping[str, MemberSpec], topics: Mapping[bytes, TopicSpec]) -> dict[str, Assignment]:
     """What every member should have."""
-    together: dict[tuple[int, tuple[str, ...]], list[bytes]] = {}
-    for topic, wanting in subscribers(members, topics).items():
-        together.setdefault((topics[topic].partitions, wanting), []).append(topic)
-    answer: dict[str, dict[bytes, frozenset[int]]] = {member: {} for member in members}
-    for (partitions, wanting), ids in together.items():
-        shares = _shares(partitions, len(wanting))
-        racks = [members[member].rack for member in wanting]
-        for member, mine in zip(wanting, _share_out(shares, racks, [topics[topic] for topic in ids]), strict=True):
-            if mine:
+    co_partitioned: dict[tuple[int, tuple[str, ...]], list[bytes]] = {}
+    for topic, member_ids in subscribers(members, topics).items():
+        co_partitioned.setdefault((topics[topic].partitions, member_ids), []).append(topic)
+    assignments: dict[str, dict[bytes, frozenset[int]]] = {member: {} for member in members}
+    for (partitions, member_ids), ids in co_partitioned.items():
+        shares = _shares(partitions, len(member_ids))
+        racks = [members[member].rack for member in member_ids]
+        for member, numbers in zip(
+            member_ids, _share_out(shares, racks, [topics[topic] for topic in ids]), strict=True
+        ):
+            if numbers:
                 for topic in ids:
-                    answer[member][topic] = mine
+                    assignments[member][topic] = numbers
+    # Unchanged assignments stay the same objects: a large target is not held twice.
     return {
-        member: members[member].current if mine == members[member].current else mine for member, mine in answer.items()
+        member: members[member].current if assignment == members[member].current else assignment
+        for member, assignment in assignments.items()
     }
 
 
@@ -44,6 +48,7 @@ def _share_out(shares: list[int], racks: list[str | None], topics: list[TopicSpe
     left = dict.fromkeys(range(partitions))
     taken: list[set[int]] = []
     for share, rack in zip(shares, racks, strict=True):
+        # A number is near only if every topic has it in the rack: joins need equal numbers at one member (KIP-881).
         near = [number for number in left if all(topic.has(number, rack) for topic in topics)][:share]
         for number in near:
             del left[number]

@@ -17,7 +17,7 @@ def _no_partitions() -> Assignment:
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
-    """One member: what it wants to read and what it was to have until now."""
+    """One member: its subscription and its last target assignment."""
 
     topics: frozenset[bytes]
     """The ids of the topics it subscribes to."""
@@ -34,7 +34,7 @@ class TopicSpec:
     racks: tuple[frozenset[str], ...] = ()
 
     def has(self, partition: int, rack: str | None) -> bool:
-        """Whether a replica of the partition stands in `rack`."""
+        """Whether a replica of the partition is in `rack`."""
         return rack is not None and partition < len(self.racks) and rack in self.racks[partition]
 
 
@@ -52,6 +52,7 @@ def by_identity(members: Mapping[str, MemberSpec]) -> list[str]:
 def subscribers(members: Mapping[str, MemberSpec], topics: Mapping[bytes, TopicSpec]) -> dict[bytes, tuple[str, ...]]:
     """Return the subscribers of each topic in the order of `by_identity`; topics without subscribers are left out."""
     ordered = by_identity(members)
+    # The usual group: one subscription, so one tuple serves all topics and pools stay few.
     if ordered and all(members[member].topics == members[ordered[0]].topics for member in ordered):
         ordered_members = tuple(ordered)
         return dict.fromkeys(sorted(topics.keys() & members[ordered[0]].topics), ordered_members)
@@ -60,4 +61,4 @@ def subscribers(members: Mapping[str, MemberSpec], topics: Mapping[bytes, TopicS
         for topic in members[member].topics:
             if topic in by_topic:
                 by_topic[topic].append(member)
-    return {topic: tuple(wanting) for topic, wanting in by_topic.items() if wanting}
+    return {topic: tuple(member_ids) for topic, member_ids in by_topic.items() if member_ids}

@@ -4,7 +4,7 @@
 2. Partitions without an owner go to a member of a replica's rack with less than its share, else to the least loaded.
 3. Partitions move from members that have most to members that have least until no single move would help.
 
-Order of wishes: balance, then staying, then the rack: a partition is never moved for its rack alone, but when one has
+Priorities: balance, then few moves, then the rack: a partition is never moved for its rack alone, but when one has
 to go, it is one that was far from its reader. Topics with the same subscribers are levelled together (a *pool*), so the
 work grows with partitions and with distinct sets of subscribers, not with topics times members.
 """
@@ -25,11 +25,14 @@ _Partition = tuple[int, bytes]
 def assign(members: Mapping[str, MemberSpec], topics: Mapping[bytes, TopicSpec]) -> dict[str, Assignment]:
     """What every member should have."""
     pools: dict[tuple[str, ...], list[bytes]] = {}
-    for topic, wanting in subscribers(members, topics).items():
-        pools.setdefault(wanting, []).append(topic)
+    for topic, member_ids in subscribers(members, topics).items():
+        pools.setdefault(member_ids, []).append(topic)
     work = _Levelling(members, topics)
     # Small pools first: their topics have fewer members to go to.
-    levelled = [_Pool(wanting, pools[wanting]) for _, wanting in sorted((len(wanting), wanting) for wanting in pools)]
+    levelled = [
+        _Pool(member_ids, pools[member_ids])
+        for _, member_ids in sorted((len(member_ids), member_ids) for member_ids in pools)
+    ]
     for pool in levelled:
         work.keep(pool)
     for pool in levelled:
@@ -43,10 +46,10 @@ def assign(members: Mapping[str, MemberSpec], topics: Mapping[bytes, TopicSpec])
 class _Pool:
     """The topics of one set of subscribers, and who has which of their partitions."""
 
-    def __init__(self, wanting: tuple[str, ...], topics: list[bytes]) -> None:
-        self.wanting = wanting
+    def __init__(self, member_ids: tuple[str, ...], topics: list[bytes]) -> None:
+        self.member_ids = member_ids
         self.topics = topics
-        self.owned: dict[str, list[_Partition]] = {member: [] for member in wanting}
+        self.owned: dict[str, list[_Partition]] = {member: [] for member in member_ids}
         """What to give away first stands last."""
         self.free: list[_Partition] = []
 
@@ -60,13 +63,14 @@ class _Levelling:
         self._order = {member: index for index, member in enumerate(by_identity(members))}
         self._load = dict.fromkeys(members, 0)
         self._racks = {spec.rack for spec in members.values() if spec.rack is not None}
+        # Racks of members decide nothing while the racks of replicas are unknown.
         if not any(topic.racks for topic in topics.values()):
             self._racks = set()
 
     def keep(self, pool: _Pool) -> None:
         """Leave with every member what it may keep; partitions without an owner are free."""
         free = {topic: set(range(self._topics[topic].partitions)) for topic in pool.topics}
-        for member in pool.wanting:
+        for member in pool.member_ids:
             current = self._members[member].current
             kept: list[_Partition] = []
             for topic, partitions in current.items():
@@ -85,18 +89,19 @@ class _Levelling:
     def hand_out(self, pool: _Pool) -> None:
         """Give an owner to every free partition of a pool."""
         left = self._hand_out_nearby(pool) if self._racks else pool.free
-        heap = self._heap(pool.wanting)
+        heap = self._heap(pool.member_ids)
         for held in left:
             self._give(pool, self._least(heap), held)
         pool.free = []
 
     def _hand_out_nearby(self, pool: _Pool) -> list[_Partition]:
-        loads = sum(self._load[member] for member in pool.wanting) + len(pool.free)
-        share, extra = divmod(loads, len(pool.wanting))
+        loads = sum(self._load[member] for member in pool.member_ids) + len(pool.free)
+        share, extra = divmod(loads, len(pool.member_ids))
         # Some may have one more than the share; those who have it already come first, or they would have to give.
-        extra -= sum(self._load[member] > share for member in pool.wanting)
+        extra -= sum(self._load[member] > share for member in pool.member_ids)
         heaps = {
-            rack: self._heap(m for m in pool.wanting if self._members[m].rack == rack) for rack in sorted(self._racks)
+            rack: self._heap(m for m in pool.member_ids if self._members[m].rack == rack)
+            for rack in sorted(self._racks)
         }
         left: list[_Partition] = []
         for held in pool.free:
@@ -118,12 +123,13 @@ class _Levelling:
     def level(self, pool: _Pool) -> int:
         """Move partitions within a pool until no move helps; how many moved."""
         load, order, owned = self._load, self._order, pool.owned
-        least = self._heap(pool.wanting)
-        most = [(-load[member], order[member], member) for member in pool.wanting if owned[member]]
+        least = self._heap(pool.member_ids)
+        most = [(-load[member], order[member], member) for member in pool.member_ids if owned[member]]
         heapify(most)
         moved = 0
         while most:
             high, _, giver = most[0]
+            # Heap entries are not updated when loads change; outdated ones are dropped when they come up.
             if -high != load[giver] or not owned[giver]:
                 heappop(most)
                 continue
@@ -131,6 +137,7 @@ class _Levelling:
             if low != load[taker]:
                 heappop(least)
                 continue
+            # With a difference of one a move would only swap the two loads, for ever.
             if -high - low < 2:
                 break
             self._give(pool, taker, self._take(pool, giver, taker))
@@ -144,6 +151,8 @@ class _Levelling:
     def _take(self, pool: _Pool, giver: str, taker: str) -> _Partition:
         owned = pool.owned[giver]
         if self._racks and not self._near(taker, owned[-1]):
+            # Balance costs one move whichever partition goes: one that only the taker has in its rack is the best
+            # choice.
             away = next(
                 (held for held in reversed(owned) if not self._near(giver, held) and self._near(taker, held)), None
             )

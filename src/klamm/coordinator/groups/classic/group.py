@@ -63,7 +63,7 @@ class ClassicGroup:
     def __repr__(self) -> str:
         return f"ClassicGroup({self.group_id!r}, {self.state.value}, generation {self.generation_id}, {self.members})"
 
-    # Questions
+    # Queries
 
     @property
     def is_empty(self) -> bool:
@@ -111,6 +111,7 @@ class ClassicGroup:
         if self.protocol_type == protocol_type:
             size = len(self.members)
             for name, _ in protocols:
+                # One protocol that all members offer must remain, or `select_protocol` has no candidate.
                 if self._supporters.get(name, 0) == size:
                     return True
         return False
@@ -130,6 +131,8 @@ class ClassicGroup:
     def check_member(self, member_id: str, instance_id: str | None) -> ClassicMember:
         """Return the member; KlammError when it is unknown or its instance id has a newer member."""
         if instance_id is not None:
+            # The instance id first: a fenced member that got UNKNOWN_MEMBER_ID would rejoin and fence its successor in
+            # turn.
             known = self.static_members.get(instance_id)
             if known is None:
                 raise KlammError(
@@ -204,6 +207,7 @@ class ClassicGroup:
 
     def expiration_base(self) -> Callable[[CommittedOffset], int] | None:
         """Count retention from when the group became empty; of a topic without subscribers, from the last commit."""
+        # KIP-211. Without a protocol type no member ever joined, so only the time of the commit is known.
         if self.protocol_type is not None:
             if self.state is EMPTY:
                 since = self.state_timestamp
@@ -285,6 +289,7 @@ class ClassicGroup:
         old = self.members.pop(old_id)
         assert old.awaiting_join is None
         assert old.awaiting_sync is None
+        # The object moves to the new id, so that the assignment survives without a rebalance (KIP-345).
         old.member_id = new_member_id
         self.members[new_member_id] = old
         self.static_members[instance_id] = new_member_id
@@ -314,6 +319,7 @@ class ClassicGroup:
             return False
         if leader.awaiting_join is not None:
             return True
+        # Only a leader that receives a JoinGroup response sends assignments.
         for member in self.members.values():
             if member.awaiting_join is not None:
                 self.leader_id = member.member_id

@@ -17,8 +17,8 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from klamm.protocol.messages.sync_group import SyncGroupResponse
 
-MEMBER_ID_REQUIRED_SINCE = 4
-SKIP_ASSIGNMENT_SINCE = 9
+MEMBER_ID_REQUIRED_SINCE = 4  # KIP-394
+SKIP_ASSIGNMENT_SINCE = 9  # KIP-814
 
 
 def join(
@@ -31,10 +31,10 @@ def join(
 ) -> None:
     """Let a member join.
 
-    A refused join leaves the group as it was; only a group without room also forgets the refused member.
+    A refused join leaves the group as it was; only a full group also removes the refused member.
     """
     protocols: Protocols = tuple([(protocol.name, bytes(protocol.metadata)) for protocol in request.protocols])
-    if not _has_room(builder, group, request.member_id):
+    if not _has_capacity(builder, group, request.member_id):
         # A pending member id that is refused would otherwise hold up the rebalance until its session expires.
         group.remove(request.member_id)
         builder.cancel_session_timer(group, request.member_id)
@@ -55,13 +55,14 @@ def join(
         builder.reply(reply_to, JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=new_member_id))
 
 
-def _has_room(builder: ClassicDecisionBuilder, group: ClassicGroup, member_id: str) -> bool:
+def _has_capacity(builder: ClassicDecisionBuilder, group: ClassicGroup, member_id: str) -> bool:
     """Return whether one more member fits. During a rebalance, members that joined first have priority."""
     limit = builder.config.max_size
     member = group.members.get(member_id)
     if group.state is EMPTY:
         return True
     if group.state is PREPARING_REBALANCE:
+        # Counted by waiting joins: members that have not rejoined must not keep out those that have.
         return (member is not None and member.awaiting_join is not None) or group.awaiting_joins < limit
     return member is not None or len(group.members) < limit
 
@@ -75,6 +76,7 @@ def _join_known(
     reply_to: ReplyTo,
 ) -> None:
     member_id = request.member_id
+    # The second join of KIP-394: the client has adopted the id it was given.
     if member_id in group.pending_members and request.group_instance_id is None:
         _add(builder, group, request, protocols, caller, member_id, reply_to)
         return
@@ -93,6 +95,7 @@ def _join_known(
         # The leader rejoins when something needs another assignment, such as new partitions.
         _rejoin(builder, group, member, request, protocols, reply_to, "rejoined (leader)")
     elif group.state is STABLE and unchanged:
+        # A follower that repeats its join, after a lost response, needs no rebalance.
         builder.reply(reply_to, join_response(group, member))
     elif group.state in (STABLE, COMPLETING_REBALANCE):
         _rejoin(builder, group, member, request, protocols, reply_to, "rejoined with new metadata")
@@ -205,6 +208,7 @@ def _answer_returned(
 ) -> None:
     """Answer a static member that returned with the same protocol: it keeps its assignment without a rebalance."""
     assignments = {other.member_id: other.assignment for other in group.members.values()}
+    # The new member id must be durable: a coordinator that loads the old one would fence the returned member.
     builder.records.append(group_record(group, assignments, group.state_timestamp))
     leads = group.is_leader(member.member_id)
     if caller.version >= SKIP_ASSIGNMENT_SINCE:

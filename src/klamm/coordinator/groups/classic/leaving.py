@@ -64,6 +64,7 @@ def on_session_timer(builder: ClassicDecisionBuilder, group: ClassicGroup, membe
             complete_if_all_joined(builder, group)
         return
     member = group.members.get(member_id)
+    # A member that waits in a join or sync sends no heartbeats; its session restarts with the response.
     if member is None or member.has_satisfied_heartbeat:
         return
     remove_member(builder, group, member)

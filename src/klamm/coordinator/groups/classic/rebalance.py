@@ -42,6 +42,7 @@ def prepare_rebalance(builder: ClassicDecisionBuilder, group: ClassicGroup, reas
         members=len(group.members),
     )
     if initial:
+        # KIP-134: members of one deployment start within seconds; one rebalance for all of them is cheaper.
         delay_ms = builder.config.initial_rebalance_delay_ms
         group.new_member_added = False
         group.initial_delay_left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
@@ -105,6 +106,7 @@ def complete_join(builder: ClassicDecisionBuilder, group: ClassicGroup) -> None:
         reply_to = group.take_join(member)
         if reply_to is not None:
             builder.reply(reply_to, join_response(group, member))
+        # Sessions restart with the response: a client sends no heartbeats while its join waits.
         builder.start_session_timer(group, member)
         member.is_new = False
         group.pending_sync.add(member.member_id)
@@ -115,6 +117,7 @@ def on_sync_timer(builder: ClassicDecisionBuilder, group: ClassicGroup) -> None:
     """Remove members that did not send SyncGroup within the rebalance timeout."""
     if group.state not in (COMPLETING_REBALANCE, STABLE) or not group.pending_sync:
         return
+    # Such a member may still send heartbeats, so its session would never expire.
     missing = sorted(group.pending_sync)
     for member_id in missing:
         remove_member(builder, group, group.members[member_id])
@@ -157,6 +160,7 @@ def stop_expecting_syncs(builder: ClassicDecisionBuilder, group: ClassicGroup) -
 
 def join_response(group: ClassicGroup, member: ClassicMember, *, with_members: bool | None = None) -> JoinGroupResponse:
     """Return the response that announces the generation to a member; the leader's also lists the members."""
+    # Only the leader needs the subscriptions; to send them to all would grow with the square of the group.
     if with_members is None:
         with_members = group.is_leader(member.member_id)
     return JoinGroupResponse(

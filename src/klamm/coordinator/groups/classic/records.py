@@ -66,9 +66,11 @@ def replay_group(group: ClassicGroup, value: GroupMetadataValue) -> None:
         group.remove(gone)
     for member in value.members:
         _replay_member(group, member, value)
+    # A stored leader that is no member would leave the group without one; `add` has chosen the first member.
     if value.leader in group.members:
         group.leader_id = value.leader
     group.remember_subscriptions()
+    # Not `transition_to`: a loading shard goes from Empty to Stable with one record.
     group.previous_state = group.state
     group.state = STABLE if group.members else EMPTY
     group.state_timestamp = value.current_state_timestamp
@@ -89,6 +91,7 @@ def _replay_member(group: ClassicGroup, stored: MemberMetadata, value: GroupMeta
             protocols=((value.protocol or "", bytes(stored.subscription)),),
         )
         group.add(member, value.protocol_type)
+    # In service a member keeps all protocols it offered; the record has only the chosen one.
     elif member.metadata(value.protocol) != stored.subscription:
         protocols = ((value.protocol or "", bytes(stored.subscription)),)
         group.update(member, protocols, rebalance_timeout_ms, stored.session_timeout)

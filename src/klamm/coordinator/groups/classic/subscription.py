@@ -12,7 +12,9 @@ def subscribed_topics(metadata: bytes | None) -> frozenset[str] | None:
     if metadata is None:
         return None
     try:
+        # The topics follow the version, an int16, in all versions.
         (count,) = _INT.unpack_from(metadata, 2)
+        # A name takes two bytes at least; the count of arbitrary bytes must not bound the loop.
         if not 0 <= count <= len(metadata):
             return None
         topics = set()

@@ -44,6 +44,7 @@ def sync(
     member = group.members[request.member_id]
     group.pending_sync.discard(member.member_id)
     timers = () if group.pending_sync else (((SYNC, group.group_id), None),)
+    # The assignment is stored: a late or repeated SyncGroup is answered from it.
     if group.state is STABLE:
         return Decision(replies=((reply_to, sync_response(group, member.assignment)),), timers=timers)
     superseded, member.awaiting_sync = member.awaiting_sync, reply_to
@@ -78,8 +79,9 @@ def _check_sync(group: ClassicGroup, request: SyncGroupRequest | FollowerSync) -
     return ErrorCode.NONE
 
 
-def _differs(theirs: str | None, ours: str | None) -> bool:
-    return theirs is not None and ours is not None and theirs != ours
+def _differs(requested: str | None, current: str | None) -> bool:
+    # Clients name the protocol since v5 (KIP-559); older ones are not checked.
+    return requested is not None and current is not None and requested != current
 
 
 def _store_assignments(builder: ClassicDecisionBuilder, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
@@ -131,5 +133,6 @@ def heartbeat(builder: ClassicDecisionBuilder, group: ClassicGroup, request: Hea
         return error.code
     if request.generation_id != group.generation_id:
         return ErrorCode.ILLEGAL_GENERATION
+    # Also during a rebalance: the member learns of it by this response and has its rebalance timeout to rejoin.
     builder.start_session_timer(group, member)
     return ErrorCode.REBALANCE_IN_PROGRESS if group.state is PREPARING_REBALANCE else ErrorCode.NONE

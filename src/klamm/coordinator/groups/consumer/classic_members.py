@@ -7,6 +7,7 @@ assignment. When there is another step to take, the classic heartbeat is answere
 
 from dataclasses import replace
 
+from klamm.coordinator.groups.classic.joining import MEMBER_ID_REQUIRED_SINCE
 from klamm.coordinator.groups.classic.syncing import FollowerSync
 from klamm.coordinator.groups.consumer.classic_protocol import by_id, read_subscription, write_assignment
 from klamm.coordinator.groups.consumer.config import MigrationPolicy
@@ -25,8 +26,6 @@ from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupRespon
 from klamm.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from klamm.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-MEMBER_ID_REQUIRED_SINCE = 4
-
 
 def join(
     builder: ConsumerDecisionBuilder,
@@ -39,6 +38,7 @@ def join(
     subscription = _check_join(builder, group, request)
     instance_id = request.group_instance_id
     if not request.member_id and instance_id is None and caller.version >= MEMBER_ID_REQUIRED_SINCE:
+        # The id is not stored, unlike in a classic group: no join of this group waits for pending members.
         return JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=new_member_id)
     member_id = request.member_id or new_member_id
     holder: ConsumerMember | None = None
@@ -60,6 +60,7 @@ def join(
         after,
         by_id(subscription.owned_partitions, builder.topology),
         replaced=holder.member_id if holder is not None else None,
+        # A classic member gets an assignment only by a join, so a delayed target would cost it a second one.
         at_once=True,
     )
     member = update.member
@@ -85,7 +86,8 @@ def _check_join(
         raise KlammError(ErrorCode.GROUP_MAX_SIZE_REACHED)
     names = [protocol.name for protocol in request.protocols]
     if not names or not group.supports_classic(request.protocol_type, names):
-        raise KlammError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{names} are not spoken by all of {group.group_id}")
+        text = f"the classic members of {group.group_id} have none of {names} in common"
+        raise KlammError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, text)
     try:
         return read_subscription(bytes(request.protocols[0].metadata))
     except RemoteProtocolError as error:
@@ -100,9 +102,11 @@ def _updated_member(
         instance_id=request.group_instance_id if request.group_instance_id is not None else member.instance_id,
         rack_id=subscription.rack_id or member.rack_id,
         rebalance_timeout_ms=(
+            # JoinGroup v0 has no rebalance timeout.
             request.rebalance_timeout_ms if request.rebalance_timeout_ms != -1 else request.session_timeout_ms
         ),
         subscribed_topic_names=frozenset(subscription.topics),
+        # Classic clients match patterns themselves and send names.
         subscribed_topic_regex="",
         client_id=caller.client_id,
         client_host=caller.client_host,
@@ -129,6 +133,7 @@ def _join_downgraded(
         leader=classic.leader_id or "",
     )
     if classic.is_leader(member.member_id):
+        # KIP-814: the leader gets the members but must not assign, since all keep what they hold.
         response.skip_assignment = True
         response.members = [
             JoinGroupResponseMember(
@@ -150,6 +155,7 @@ def sync(
     protocol, metadata = member.classic_protocols[0]
     if request.protocol_type not in (None, group.protocol_type_name) or request.protocol_name not in (None, protocol):
         raise KlammError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the protocol of {member.member_id} is {protocol}")
+    # The target has moved on since the join; another join gets the newer assignment.
     if group.target_epoch > member.member_epoch and member.state != MemberState.UNREVOKED_PARTITIONS:
         builder.start_rejoin_timer(group, member)
         return SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
@@ -163,7 +169,7 @@ def sync(
 
 
 def heartbeat(builder: ConsumerDecisionBuilder, group: ConsumerGroup, request: HeartbeatRequest) -> HeartbeatResponse:
-    """Extend the session of a classic member; ask it to rejoin when it can take another step."""
+    """Extend the session of a classic member; REBALANCE_IN_PROGRESS makes it rejoin when it can take another step."""
     member = _classic(group, request.member_id, request.group_instance_id)
     _check_generation(member, request.generation_id)
     builder.start_session_timer(group, member)

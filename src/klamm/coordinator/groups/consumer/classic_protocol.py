@@ -21,6 +21,7 @@ _NEWEST = 3
 def _version(data: bytes) -> int:
     if len(data) < 2:
         raise RemoteProtocolError("consumer protocol data without a version")
+    # Versions only append fields, so an unknown newer one is read as the newest known.
     return max(0, min(int(_VERSION.unpack_from(data)[0]), _NEWEST))
 
 

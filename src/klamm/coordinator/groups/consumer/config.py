@@ -57,9 +57,9 @@ class ConsumerGroupConfig:
         return min(max(value, self.min_heartbeat_interval_ms), self.max_heartbeat_interval_ms)
 
     def assignment_interval_of(self, own: Mapping[str, Value], cluster: Mapping[str, Value]) -> int:
-        """The shortest time between two targets of a group, likewise; the cluster may have set another one at work."""
-        usual = _milliseconds(cluster, "group.consumer.assignment.interval.ms", self.assignment_interval_ms)
-        value = _milliseconds(own, "consumer.assignment.interval.ms", usual)
+        """The shortest time between two targets of a group, likewise; its default is the cluster's dynamic setting."""
+        cluster_default = _milliseconds(cluster, "group.consumer.assignment.interval.ms", self.assignment_interval_ms)
+        value = _milliseconds(own, "consumer.assignment.interval.ms", cluster_default)
         return min(max(value, self.min_assignment_interval_ms), self.max_assignment_interval_ms)
 
 

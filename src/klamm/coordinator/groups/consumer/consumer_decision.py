@@ -16,7 +16,7 @@ from klamm.coordinator.groups.decision_builder import DecisionBuilder
 REVOKE: Final = "revoke"
 """Timer of a member that must give partitions back."""
 REJOIN: Final = "rejoin"
-"""Timer of a classic member that was asked to rejoin."""
+"""Timer of a classic member that got REBALANCE_IN_PROGRESS and must rejoin."""
 SYNC_MEMBER: Final = "sync-member"
 """Timer of a classic member that has joined and must fetch its assignment."""
 
@@ -65,6 +65,7 @@ class ConsumerDecisionBuilder(DecisionBuilder):
     def update_revocation_timer(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """Give a member that must revoke partitions its rebalance timeout for it; cancel the timer of any other."""
         key = (REVOKE, group.group_id, member.member_id)
+        # Classic members revoke by rejoining, which has a timer of its own.
         if member.state == MemberState.UNREVOKED_PARTITIONS and not member.uses_classic_protocol:
             self._soft_updates.append(partial(group.revoking.__setitem__, member.member_id, member.member_epoch))
             self.set_timer(key, self.now.ms + member.rebalance_timeout_ms)
@@ -73,7 +74,7 @@ class ConsumerDecisionBuilder(DecisionBuilder):
             self.cancel_timer(key)
 
     def start_rejoin_timer(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """Remove a classic member unless it rejoins within its rebalance timeout, counted from the first request to."""
+        """Remove a classic member unless it rejoins within its rebalance timeout after REBALANCE_IN_PROGRESS."""
         if member.member_id not in group.rejoining:
             self._soft_updates.append(partial(group.rejoining.add, member.member_id))
             self.set_timer((REJOIN, group.group_id, member.member_id), self.now.ms + member.rebalance_timeout_ms)

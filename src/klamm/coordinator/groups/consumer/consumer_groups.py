@@ -41,7 +41,7 @@ class ConsumerGroups:
         self._config = config
 
     def update(self, image: MetadataImage) -> None:
-        """The cluster has changed; groups find out with their members' next heartbeats."""
+        """Take a new image; the next heartbeat of a member compares its group with it."""
         self._topology.update(image)
 
     def _builder(self, now: Now) -> ConsumerDecisionBuilder:
@@ -102,9 +102,11 @@ class ConsumerGroups:
             upgraded = upgrade(builder, group)
             builder.reply(reply_to, heartbeat(builder, upgraded, request, caller))
             self._check_size(builder, upgraded)
+            # Last, because it changes the classic group: nothing may be refused after it.
             answer_waiting_members(builder, group)
         else:
             if group is not None:
+                # A classic group without members is replaced; its offsets stay.
                 builder.records += group.tombstones()
             new = ConsumerGroup(request.group_id)
             builder.reply(reply_to, heartbeat(builder, new, request, caller))

@@ -11,7 +11,7 @@ from klamm.protocol.messages.consumer_group_describe import (
     DescribedGroup,
     TopicPartitions,
 )
-from klamm.protocol.messages.consumer_group_describe import ConsumerMember as DescribedMember
+from klamm.protocol.messages.consumer_group_describe import Member as DescribedMember
 
 CLASSIC_MEMBER = 0
 CONSUMER_MEMBER = 1

@@ -25,7 +25,7 @@ _NO_PARTITIONS: Final[Assignment] = {}
 
 
 class ConsumerGroup:
-    """State of one group. `replay` is all that changes it, apart from the soft notes at the end of __init__."""
+    """State of one group. `replay` is all that changes it, apart from the soft state at the end of __init__."""
 
     kind: Final = "consumer"
     protocol_type_name: Final = "consumer"
@@ -34,7 +34,7 @@ class ConsumerGroup:
         self.group_id = group_id
         self.group_epoch = 0
         self.metadata_hash = 0
-        """What the subscribed topics looked like at `group_epoch`."""
+        """The hash of the subscribed topics at `group_epoch`."""
         self.target_epoch = 0
         self.assignment_timestamp = 0
         """When the target was computed; 0 if never."""
@@ -54,12 +54,12 @@ class ConsumerGroup:
         self.revoking: dict[str, int] = {}
         """Members with a deadline for giving partitions back, and the epoch they had when it was set."""
         self.rejoining: set[str] = set()
-        """Classic members that were asked to rejoin and have a deadline for it."""
+        """Classic members that got REBALANCE_IN_PROGRESS and have a deadline for rejoining."""
 
     def __repr__(self) -> str:
         return f"ConsumerGroup({self.group_id!r}, {self.state_name}, epoch {self.group_epoch}, {self.members})"
 
-    # Questions
+    # Queries
 
     @property
     def is_empty(self) -> bool:
@@ -164,6 +164,7 @@ class ConsumerGroup:
         if transactional and generation_or_epoch == -1 and not member_id and instance_id is None:
             return None
         member = self.member(member_id)
+        # Before v9 the field is a generation of the classic protocol (KIP-848).
         if not transactional and not member.uses_classic_protocol and version < 9:
             raise KlammError(ErrorCode.UNSUPPORTED_VERSION, "members of consumer groups commit with version 9 or above")
         if generation_or_epoch == member.member_epoch:
@@ -249,6 +250,7 @@ class ConsumerGroup:
             self._put(self.members.get(member_id, ConsumerMember(member_id)).with_current(value))
             return
         member = self.members.get(member_id)
+        # The tombstone of the member itself follows; until then it is a member without partitions.
         if member is not None:
             self._put(
                 replace(
@@ -263,6 +265,7 @@ class ConsumerGroup:
 
     def _put(self, member: ConsumerMember) -> None:
         before = self.members.get(member.member_id)
+        # Identity is enough: a metadata record keeps both mappings, an assignment record replaces them.
         if (
             before is None
             or before.assigned is not member.assigned
@@ -304,14 +307,14 @@ class ConsumerGroup:
                 held[place] = member.member_id
             assert member.member_epoch <= max(self.target_epoch, 0), f"{member} is ahead of {self}"
             for since in (s for numbers in member.assigned.values() for s in numbers.values()):
-                assert since <= max(member.member_epoch, self.target_epoch), f"{member} has a partition from the future"
+                assert since <= max(member.member_epoch, self.target_epoch), f"{member} has a later partition"
             if member.state == MemberState.UNREVOKED_PARTITIONS:
                 assert member.pending_revocation, f"{member.member_id} has nothing to give back"
             if member.state == MemberState.STABLE:
                 assert not member.pending_revocation, f"{member.member_id} has something to give back"
             if member.is_reconciled_to(self.target_epoch) and self.group_epoch == self.target_epoch:
                 have = {topic: frozenset(numbers) for topic, numbers in member.assigned.items()}
-                assert have == self.target_of(member.member_id), f"{member} is called stable without its target"
+                assert have == self.target_of(member.member_id), f"{member} is Stable without its target"
         owners = {(topic, p): owner for topic, numbers in self._owners.items() for p, owner in numbers.items()}
         assert owners == held, "owners of partitions are miscounted"
         statics = {m.instance_id: m.member_id for m in self.members.values() if m.instance_id is not None}

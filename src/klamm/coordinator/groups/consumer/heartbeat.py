@@ -44,16 +44,18 @@ def check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignor
         raise KlammError(ErrorCode.INVALID_REQUEST, "InstanceId is required for member epoch -2")
     elif epoch < STATIC_LEAVE_EPOCH:
         raise KlammError(ErrorCode.INVALID_REQUEST, f"{epoch} is not a valid member epoch")
-    wanted = request.server_assignor
-    if wanted is not None and wanted not in assignors:
-        raise KlammError(ErrorCode.UNSUPPORTED_ASSIGNOR, f"there is no assignor {wanted}, but {', '.join(assignors)}")
+    assignor = request.server_assignor
+    if assignor is not None and assignor not in assignors:
+        raise KlammError(
+            ErrorCode.UNSUPPORTED_ASSIGNOR, f"group.consumer.assignors are {', '.join(assignors)}, not {assignor}"
+        )
 
 
 def heartbeat(
     builder: ConsumerDecisionBuilder, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller
 ) -> ConsumerGroupHeartbeatResponse:
     """Let a member join or stay; KlammError when it is refused."""
-    _check_room(builder, group, request.member_id, request.instance_id)
+    _check_capacity(builder, group, request.member_id, request.instance_id)
     replaced: str | None = None
     if request.instance_id is None:
         before = _find_dynamic(group, request)
@@ -71,9 +73,9 @@ def heartbeat(
         member_epoch=member.member_epoch,
         heartbeat_interval_ms=_next_heartbeat_ms(builder, group, update),
     )
-    says_all = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+    sends_subscription = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     # Only changed assignments are sent, except to a member that has just joined or that sends all its fields again.
-    in_full = request.member_epoch == JOIN_EPOCH or (says_all and request.topic_partitions is not None)
+    in_full = request.member_epoch == JOIN_EPOCH or (sends_subscription and request.topic_partitions is not None)
     if in_full or _differ(before.assigned, member.assigned):
         response.assignment = to_wire(member.assigned)
     return response
@@ -87,6 +89,7 @@ def _next_heartbeat_ms(builder: ConsumerDecisionBuilder, group: ConsumerGroup, u
     """
     interval_ms = builder.config.consumer.heartbeat_interval_of(builder.topology.group_values(group.group_id))
     if update.wait_ms is not None:
+        # One more: a heartbeat a fraction of a millisecond early would have to wait once again.
         return min(interval_ms, update.wait_ms + 1)
     # A topic created just before or after the join may not have reached this broker yet.
     if update.matches_nothing or update.member.state == MemberState.UNRELEASED_PARTITIONS:
@@ -94,7 +97,7 @@ def _next_heartbeat_ms(builder: ConsumerDecisionBuilder, group: ConsumerGroup, u
     return interval_ms
 
 
-def _check_room(
+def _check_capacity(
     builder: ConsumerDecisionBuilder, group: ConsumerGroup, member_id: str, instance_id: str | None
 ) -> None:
     limit = builder.config.consumer.max_size
@@ -126,6 +129,7 @@ def _find_static(
     if holder is None:
         return group.members.get(request.member_id, ConsumerMember(request.member_id)), None
     if holder.member_id == request.member_id:
+        # A rejoin under the same member id begins at epoch 0 and keeps its partitions.
         return replace(holder, member_epoch=0, previous_member_epoch=0), None
     # The instance must leave with epoch -2 first; a classic member cannot, so it is replaced at once.
     if not holder.uses_classic_protocol and holder.member_epoch != STATIC_LEAVE_EPOCH:

@@ -99,4 +99,5 @@ def on_loaded(builder: ConsumerDecisionBuilder, group: ConsumerGroup) -> None:
     """Start the timers of all members after the group was loaded."""
     for member in group.members.values():
         builder.start_session_timer(group, member)
+        # A rejoin timer is not restored: the next heartbeat of a classic member starts it.
         builder.update_revocation_timer(group, member)

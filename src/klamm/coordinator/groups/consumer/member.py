@@ -33,7 +33,7 @@ class MemberState(IntEnum):
     """A member's reconciliation state; numbers are those of the record.
 
     STABLE                 has what its epoch's target gives it
-    UNREVOKED_PARTITIONS   was asked to revoke partitions and has not confirmed it
+    UNREVOKED_PARTITIONS   has to revoke partitions and has not confirmed it
     UNRELEASED_PARTITIONS  waits for partitions that other members have not revoked
     UNKNOWN                a state of a later version; the member has to rejoin
     """
@@ -97,7 +97,7 @@ class ConsumerMember:
     # Records
 
     def metadata_value(self) -> ConsumerGroupMemberMetadataValue:
-        """Who it is and what it wants, as it is kept."""
+        """Return the record value of its identity and subscription."""
         return ConsumerGroupMemberMetadataValue(
             instance_id=self.instance_id,
             rack_id=self.rack_id,
@@ -126,7 +126,7 @@ class ConsumerMember:
         )
 
     def current_value(self) -> ConsumerGroupCurrentMemberAssignmentValue:
-        """What it has, as it is kept."""
+        """Return the record value of its assignment."""
         return ConsumerGroupCurrentMemberAssignmentValue(
             member_epoch=self.member_epoch,
             previous_member_epoch=self.previous_member_epoch,
@@ -153,7 +153,7 @@ def held_from(assignment: Assignment, epoch: int) -> Held:
 
 
 def merge(first: Held, second: Held) -> Held:
-    """Both together; where a partition is in both, `second` knows since when."""
+    """Return both together; for a partition in both, the epoch of `second` counts."""
     if not second:
         return first
     merged = {topic: dict(partitions) for topic, partitions in first.items()}
@@ -172,6 +172,7 @@ def _to_wire(held: Held) -> list[CurrentTopicPartitions]:
 def _from_wire(topics: list[CurrentTopicPartitions], member_epoch: int) -> Held:
     held: dict[bytes, dict[int, int]] = {}
     for topic in topics:
+        # Written before KIP-1251: the epoch of the member stands for all its partitions.
         epochs = topic.assignment_epochs or [member_epoch] * len(topic.partitions)
         held[bytes(topic.topic_id)] = dict(zip(topic.partitions, epochs, strict=False))
     return held

@@ -113,10 +113,11 @@ def update_member(
     gone: frozenset[bytes] = frozenset()
     if names_changed or regex_changed:
         gone = frozenset(after.assigned) - builder.topology.ids(draft.topics_of(after))
-    ours = (None, after.member_id, replaced)
+    # Partitions of the replaced member count as free: the same decision removes it.
+    allowed_owners = (None, after.member_id, replaced)
 
     def is_free(topic: bytes, partition: int) -> bool:
-        return group.owner(topic, partition) in ours
+        return group.owner(topic, partition) in allowed_owners
 
     reached = reconcile(
         after,
@@ -124,7 +125,7 @@ def update_member(
         draft.target.get(after.member_id, {}),
         is_free,
         owned,
-        no_longer_wanted=gone,
+        unsubscribed=gone,
     )
     if reached != after:
         builder.records.append(current_record(group.group_id, reached))
@@ -149,9 +150,9 @@ def _resolve(
     if left and left not in used and left in draft.resolved:
         del draft.resolved[left]
         builder.records.append(regex_record(group.group_id, left, None))
-    look_at = used if group.checked_image is not builder.topology.image else {entered} - draft.resolved.keys() - {""}
+    to_resolve = used if group.checked_image is not builder.topology.image else {entered} - draft.resolved.keys() - {""}
     changed = False
-    for regex in sorted(look_at):
+    for regex in sorted(to_resolve):
         known = draft.resolved.get(regex)
         try:
             topics = builder.patterns.resolve(regex, builder.topology.topics)
@@ -212,6 +213,7 @@ def compute_target(
     specs: dict[str, MemberSpec] = {}
     for member_id, member in members.items():
         names = topics_of(member)
+        # Members of a group mostly share one subscription; it is looked up once.
         ids = shared.get(names)
         if ids is None:
             ids = shared[names] = builder.topology.ids(names)
@@ -221,11 +223,12 @@ def compute_target(
 
 
 def preferred_assignor(configured: Iterable[str], members: Iterable[ConsumerMember]) -> str:
-    """Return the assignor most members ask for; of equals, and without requests, the first one configured."""
+    """Return the assignor most members request; of equals, and without requests, the first one configured."""
     votes = dict.fromkeys(configured, 0)
     for member in members:
         if member.server_assignor in votes:
             votes[member.server_assignor] += 1
+    # max returns the first of equals, and votes are in the order of the setting.
     return max(votes, key=votes.__getitem__)
 
 

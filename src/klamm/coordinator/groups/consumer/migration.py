@@ -1,7 +1,7 @@
 """Groups change their protocol while in use: classic to consumer, and back (`group.consumer.migration.policy`).
 
 A classic group becomes a consumer group when the first member of the new protocol joins: its members, with what they
-were assigned, become members that still use the classic protocol and are asked to rejoin one by one. It goes back
+were assigned, become members that still use the classic protocol and rejoin one by one. It goes back
 when the last member of the new protocol has left. Both ways it is one batch of records, and committed offsets stay.
 """
 
@@ -30,7 +30,7 @@ from klamm.protocol.messages.join_group import JoinGroupResponse
 from klamm.protocol.messages.sync_group import SyncGroupResponse
 
 DOWNGRADED = "downgraded"
-"""The timer, due at once, that calls the members of a group together which has become classic: (DOWNGRADED, group)."""
+"""The timer, due at once, that starts a rebalance in a group that was downgraded: (DOWNGRADED, group)."""
 
 
 # Classic to consumer
@@ -51,6 +51,7 @@ def upgrade(builder: ConsumerDecisionBuilder, classic: ClassicGroup) -> Consumer
     for member in members.values():
         target = {topic: frozenset(numbers) for topic, numbers in member.assigned.items()}
         records.append(target_record(group_id, member.member_id, target))
+    # Timestamp 0, as if no target was ever computed: the assignment interval does not delay the next one.
     records.append(target_epoch_record(group_id, epoch, 0))
     records += [current_record(group_id, member) for member in members.values()]
     builder.records += classic.tombstones()
@@ -155,6 +156,7 @@ def may_downgrade(
 def _stored_bytes(member: ConsumerMember) -> int:
     """About how much of a classic group's one record a member takes; that record must not become too large."""
     words = sum(len(name) + len(metadata) for name, metadata in member.classic_protocols)
+    # Estimates: ids and host of a member, a topic name, and a partition number.
     return 200 + words + sum(50 + 4 * len(numbers) for numbers in member.assigned.values())
 
 
@@ -190,6 +192,7 @@ def downgrade(
     builder.records += group.tombstones()
     builder.records.append(group_record(classic, assignments, builder.now.wall_ms))
     if joining is None or not _is_reconciled(group):
+        # By a timer, because the classic group exists only after these records are replayed.
         builder.set_timer((DOWNGRADED, group.group_id), builder.now.ms)
     builder.log_event(
         "group downgraded to the classic protocol", group=group.group_id, reason=reason, members=len(members)
@@ -219,6 +222,7 @@ def _as_classic(group: ConsumerGroup, members: Mapping[str, ConsumerMember], wal
             ),
             CONSUMER_PROTOCOL_TYPE,
         )
+    # No member epoch is higher, so that generations never go back.
     classic.generation_id = group.group_epoch
     classic.protocol_name = classic.select_protocol()
     return classic

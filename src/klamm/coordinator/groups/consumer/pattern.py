@@ -1,7 +1,7 @@
-"""Topic patterns that no pattern can make slow: matched in one pass over the name, as RE2 does.
+"""Topic patterns matched in linear time: one pass over the name, as RE2 does.
 
-A pattern comes from a client and runs on the broker's only thread, where a backtracking matcher could be made to run
-for years. Here it becomes a small program that is run for all ways at once; the sets of ways met so far are remembered,
+A pattern comes from a client and runs on the broker's only thread, where a backtracking matcher could take exponential
+time. Here it becomes a small program that runs for all alternatives at once; the sets of states seen so far are cached,
 so a character usually costs one look-up. Size and work are bounded: a pattern beyond them is refused as malformed.
 """
 
@@ -22,23 +22,24 @@ from klamm.coordinator.groups.consumer.pattern_syntax import (
 
 PROGRAM_MAX: Final = 2000
 """Steps a pattern may compile to."""
-REMEMBERED_MAX: Final = 4000
-"""Sets of ways kept; beyond that they are forgotten and met anew."""
+CACHED_STATES_MAX: Final = 4000
+"""Sets of states that are cached; beyond that the cache is cleared."""
 WORK_MAX: Final = 2_000_000
 """Steps one resolution may take; a fraction of a second."""
 
 __all__ = ["InvalidPattern", "Pattern", "Patterns", "Resolved"]
 
+# Clients choose the patterns, so what is kept for them needs a limit.
 _PATTERNS_MAX: Final = 1000
 
 _CHARS, _SPLIT, _EDGE, _MATCH = range(4)
 
-_Ways = tuple[frozenset[int], int]
-"""Where the program stands before its next character, and what stood before it: 0 nothing, 1 a word, 2 another."""
+_States = tuple[frozenset[int], int]
+"""The steps before the next character, and the kind of the last one: 0 none, 1 a word character, 2 another."""
 
 
 class Resolved(NamedTuple):
-    """The topics a pattern was found to match, from which image, and when."""
+    """The topics a pattern matches, the offset of the image, and when it was resolved."""
 
     topics: frozenset[str]
     version: int = -1
@@ -53,7 +54,7 @@ class Pattern:
         self._program: list[tuple[int, int | str, int]] = []
         """(kind, set | other step | edge, next step)"""
         self._start = self._compile(parse(text), self._emit(_MATCH, 0, 0))
-        self._seen: dict[_Ways, dict[str, _Ways]] = {}
+        self._seen: dict[_States, dict[str, _States]] = {}
         self._work = 0
 
     def matches(self, name: str) -> bool:
@@ -62,7 +63,7 @@ class Pattern:
         return self._run(name)
 
     def select(self, names: Iterable[str]) -> frozenset[str]:
-        """The names it matches; InvalidPattern if finding out takes too long."""
+        """The names it matches; InvalidPattern if matching takes too long."""
         self._work = 0
         return frozenset(name for name in names if self._run(name))
 
@@ -92,6 +93,7 @@ class Pattern:
 
     def _compile_repeat(self, node: Repeat, then: int) -> int:
         if node.most is None:
+            # The body ends at the loop's step, so that step is emitted first and completed afterwards.
             loop = self._emit(_SPLIT, then, then)
             body = self._compile(node.part, loop)
             self._program[loop] = (_SPLIT, body, then)
@@ -107,34 +109,35 @@ class Pattern:
     # Running
 
     def _run(self, name: str) -> bool:
-        ways: _Ways = (frozenset((self._start,)), 0)
+        states: _States = (frozenset((self._start,)), 0)
         for character in name:
-            following = self._seen.get(ways)
+            following = self._seen.get(states)
             if following is None:
-                if len(self._seen) >= REMEMBERED_MAX:
+                if len(self._seen) >= CACHED_STATES_MAX:
                     self._seen.clear()
-                following = self._seen[ways] = {}
+                following = self._seen[states] = {}
             after = following.get(character)
             if after is None:
-                after = following[character] = self._step(ways, character)
+                after = following[character] = self._step(states, character)
             if not after[0]:
                 return False
-            ways = after
-        return 0 in self._reach(ways, 0)
+            states = after
+        # Step 0 is the match: it is emitted first.
+        return 0 in self._reach(states, 0)
 
-    def _step(self, ways: _Ways, character: str) -> _Ways:
+    def _step(self, states: _States, character: str) -> _States:
         bit = 1 << ord(character) if ord(character) < 128 else 0
         kind = 1 if bit & WORD else 2
         program = self._program
         reached = frozenset(
-            program[at][2] for at in self._reach(ways, kind) if program[at][0] == _CHARS and int(program[at][1]) & bit
+            program[at][2] for at in self._reach(states, kind) if program[at][0] == _CHARS and int(program[at][1]) & bit
         )
         return reached, kind
 
-    def _reach(self, ways: _Ways, following: int) -> set[int]:
-        """Every step the program can stand at without reading on; `following` is what comes next, 0 nothing."""
-        todo = list(ways[0])
-        before = ways[1]
+    def _reach(self, states: _States, following: int) -> set[int]:
+        """Return every step that is reachable without a character; `following` is the kind of the next one, 0 none."""
+        todo = list(states[0])
+        before = states[1]
         reached: set[int] = set()
         while todo:
             at = todo.pop()
@@ -144,7 +147,7 @@ class Pattern:
             kind, what, then = self._program[at]
             if kind == _SPLIT:
                 todo += (int(what), then)
-            elif kind == _EDGE and _stands(str(what), before, following):
+            elif kind == _EDGE and _is_at_edge(str(what), before, following):
                 todo.append(then)
         self._work += len(reached)
         if self._work > WORK_MAX:
@@ -152,7 +155,7 @@ class Pattern:
         return reached
 
 
-def _stands(edge: str, before: int, following: int) -> bool:
+def _is_at_edge(edge: str, before: int, following: int) -> bool:
     if edge == "begin":
         return before == 0
     if edge == "end":

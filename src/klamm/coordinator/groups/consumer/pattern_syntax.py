@@ -178,8 +178,10 @@ class _Reader:
             return None
         end = self.text.find("}", self.at)
         least, comma, most = self.text[self.at + 1 : max(end, self.at + 1)].partition(",")
+        # RE2 takes a brace that is no repetition as a literal.
         if end < 0 or not _is_number(least) or not (most == "" or _is_number(most)):
             return None
+        # Nine digits exceed the limit already, and int() of a long text takes long.
         low = int(least[:9])
         high = low if not comma else int(most[:9]) if most else None
         if low > COUNT_MAX or (high is not None and (high > COUNT_MAX or high < low)):
@@ -238,6 +240,7 @@ class _Reader:
                 self.fold = on
             elif flag == "s":
                 self.dot_all = on
+            # m and U make no difference: a name has no line breaks, and laziness does not change whether it matches.
             elif flag not in "mU":
                 raise InvalidPattern(f"an unknown group or flag: (?{flag}")
 
@@ -254,6 +257,7 @@ class _Reader:
 
     def _folded(self, mask: int) -> int:
         if self.fold:
+            # Letters of both cases are 32 apart in ASCII.
             mask |= (mask & _POSIX["lower"]) >> 32 | (mask & _POSIX["upper"]) << 32
         return mask
 
@@ -313,6 +317,7 @@ class _Reader:
         """The set inside square brackets; the opening one has been read."""
         negated = self._accept("^")
         mask, first = 0, True
+        # A closing bracket in first place is a literal.
         while first or not self._peek("]"):
             first = False
             if self._accept("[:"):

@@ -31,38 +31,41 @@ def reconcile(
     is_free: Callable[[bytes, int], bool],
     owned: Owned,
     *,
-    no_longer_wanted: Collection[bytes] = (),
+    unsubscribed: Collection[bytes] = (),
 ) -> ConsumerMember:
     """The member after its next step; the same object when it cannot take one.
 
-    `is_free` returns whether no member holds a partition. `no_longer_wanted` are topics it has just unsubscribed from:
+    `is_free` returns whether no member holds a partition. `unsubscribed` are topics it has just unsubscribed from:
     it revokes them at once, even while the next target is not computed yet.
     """
-    given_up = None if owned is None else {(topic, number) for topic, numbers in owned for number in numbers}
+    reported = None if owned is None else {(topic, number) for topic, numbers in owned for number in numbers}
     if member.state == MemberState.STABLE and member.member_epoch == target_epoch:
-        return _drop(member, no_longer_wanted, given_up)
-    if member.state == MemberState.UNREVOKED_PARTITIONS and _still_reads(given_up, member.pending_revocation):
-        return _drop(member, no_longer_wanted, given_up)
+        return _revoke_unsubscribed(member, unsubscribed, reported)
+    if member.state == MemberState.UNREVOKED_PARTITIONS and _still_owns(reported, member.pending_revocation):
+        return _revoke_unsubscribed(member, unsubscribed, reported)
     if member.state == MemberState.UNKNOWN:
-        if given_up is None or given_up:
+        # Only a member that owns nothing can begin again from a state that is not understood.
+        if reported is None or reported:
             raise KlammError(ErrorCode.FENCED_MEMBER_EPOCH, "the state of the member is unknown here: it must rejoin")
-        return _compare(member, target_epoch, target_epoch, target, is_free, given_up)
-    return _compare(member, member.member_epoch, target_epoch, target, is_free, given_up)
+        return _compare(member, target_epoch, target_epoch, target, is_free, reported)
+    return _compare(member, member.member_epoch, target_epoch, target, is_free, reported)
 
 
-def _still_reads(reads: set[tuple[bytes, int]] | None, revoked: Held) -> bool:
-    if reads is None:
+def _still_owns(reported: set[tuple[bytes, int]] | None, revoked: Held) -> bool:
+    if reported is None:
         return True
-    return any((topic, number) in reads for topic, numbers in revoked.items() for number in numbers)
+    return any((topic, number) in reported for topic, numbers in revoked.items() for number in numbers)
 
 
-def _drop(member: ConsumerMember, topics: Collection[bytes], reads: set[tuple[bytes, int]] | None) -> ConsumerMember:
+def _revoke_unsubscribed(
+    member: ConsumerMember, topics: Collection[bytes], reported: set[tuple[bytes, int]] | None
+) -> ConsumerMember:
     dropped = {topic: member.assigned[topic] for topic in topics if topic in member.assigned}
     if not dropped:
         return member
     kept = {topic: numbers for topic, numbers in member.assigned.items() if topic not in dropped}
     revoked = merge(member.pending_revocation, dropped)
-    if _still_reads(reads, revoked):
+    if _still_owns(reported, revoked):
         return member.at_epoch(
             member.member_epoch, state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, pending_revocation=revoked
         )
@@ -75,7 +78,7 @@ def _compare(
     target_epoch: int,
     target: Assignment,
     is_free: Callable[[bytes, int], bool],
-    reads: set[tuple[bytes, int]] | None,
+    reported: set[tuple[bytes, int]] | None,
 ) -> ConsumerMember:
     kept: dict[bytes, Mapping[int, int]] = {}
     revoked: dict[bytes, Mapping[int, int]] = {}
@@ -87,7 +90,7 @@ def _compare(
         if len(stay) != len(numbers):
             revoked[topic] = {number: epoch for number, epoch in numbers.items() if number not in wanted}
     # The epoch stays until the revocation is confirmed, so that the member can still commit for these partitions.
-    if revoked and _still_reads(reads, revoked):
+    if revoked and _still_owns(reported, revoked):
         return member.at_epoch(
             member_epoch, state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, pending_revocation=revoked
         )
@@ -99,6 +102,7 @@ def _compare(
             if number in have:
                 continue
             if is_free(topic, number):
+                # The epoch from which on it may commit for the partition (KIP-1251).
                 taken.setdefault(topic, {})[number] = target_epoch
             else:
                 waits = True

@@ -1,4 +1,4 @@
-"""The records of consumer groups, made from what they keep."""
+"""Builds and decodes the records of consumer groups."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -24,6 +24,7 @@ from klamm.protocol.messages.group_records import (
     TargetTopicPartitions,
 )
 
+# 9 to 15 belong to share groups (KIP-932).
 KINDS: Final = frozenset({3, 4, 5, 6, 7, 8, 16})
 """The record types of consumer groups."""
 GROUP_METADATA: Final = 3
@@ -38,25 +39,25 @@ def decode(record: CoordinatorRecord) -> tuple[Any, Any]:
 
 
 def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:
-    """The group has reached an epoch."""
+    """Return the record of the group's epoch."""
     value = ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
     return make_record(ConsumerGroupMetadataKey(group_id=group_id), value)
 
 
 def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
-    """Who a member is and what it wants."""
+    """Return the record of a member's identity and subscription."""
     key = ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id)
     return make_record(key, member.metadata_value())
 
 
 def current_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
-    """What a member has."""
+    """Return the record of a member's current assignment."""
     key = ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id)
     return make_record(key, member.current_value())
 
 
 def target_record(group_id: str, member_id: str, target: Assignment) -> CoordinatorRecord:
-    """What a member should have."""
+    """Return the record of a member's target assignment."""
     topics = [
         TargetTopicPartitions(topic_id=topic, partitions=sorted(partitions))
         for topic, partitions in sorted(target.items())
@@ -66,13 +67,13 @@ def target_record(group_id: str, member_id: str, target: Assignment) -> Coordina
 
 
 def target_epoch_record(group_id: str, epoch: int, timestamp: int) -> CoordinatorRecord:
-    """The target belongs to an epoch; written after all its parts."""
+    """Return the record of the target's epoch; it is written after the targets of all members."""
     value = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp)
     return make_record(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), value)
 
 
 def regex_record(group_id: str, regex: str, resolved: Resolved | None) -> CoordinatorRecord:
-    """What a pattern matches; without it the pattern is forgotten."""
+    """Return the record of the topics that a pattern matches; without them its tombstone."""
     key = ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex)
     if resolved is None:
         return make_record(key, None)
@@ -83,7 +84,7 @@ def regex_record(group_id: str, regex: str, resolved: Resolved | None) -> Coordi
 
 
 def partition_metadata_tombstone(group_id: str) -> CoordinatorRecord:
-    """The record in which older brokers kept the topics of a group is not needed any more."""
+    """Return the tombstone of the record in which older brokers stored the topics of a group."""
     return make_record(ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
 
 
@@ -115,5 +116,6 @@ def group_tombstones(
     records += [regex_record(group_id, regex, None) for regex in regexes]
     if has_partition_metadata:
         records.append(partition_metadata_tombstone(group_id))
+    # Last: replaying it removes the group.
     records.append(make_record(ConsumerGroupMetadataKey(group_id=group_id), None))
     return records

@@ -1,4 +1,4 @@
-"""The cluster as consumer groups look at it: topics with their partitions and racks, and whether that has changed."""
+"""The cluster as consumer groups see it: topics with their partitions and racks, and whether that has changed."""
 
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
@@ -10,7 +10,7 @@ from klamm.model.config import Value
 
 
 class Topology:
-    """An image, with what is computed from it remembered as long as it is true."""
+    """An image, and cached values that are computed from it."""
 
     def __init__(self) -> None:
         self.image: MetadataImage = EMPTY_IMAGE
@@ -46,28 +46,29 @@ class Topology:
 
     def specs(self, names: Iterable[str]) -> dict[bytes, TopicSpec]:
         """What assignors need to know, by topic id."""
-        known = (self._look(name) for name in names)
+        known = (self._describe_topic(name) for name in names)
         return {topic.id: spec for topic, spec, _ in filter(None, known)}
 
     def metadata_hash(self, names: Iterable[str]) -> int:
         """A number that changes when one of these topics appears, goes, grows or moves to other racks; 0 for none.
 
-        Kafka hashes the same facts with another function; where a log changes hands, groups compute their target anew.
+        Kafka hashes the same facts with another function, so a group that changes brokers computes its target anew.
         """
-        known = [entry[2] for entry in map(self._look, sorted(names)) if entry is not None]
+        known = [entry[2] for entry in map(self._describe_topic, sorted(names)) if entry is not None]
         if not known:
             return 0
         return int.from_bytes(blake2b(b"".join(known), digest_size=8).digest(), "big", signed=True)
 
     def group_values(self, group_id: str) -> Mapping[str, Value]:
-        """What a group has set for itself."""
+        """The settings of a group."""
         return self.image.group_values(group_id)
 
-    def _look(self, name: str) -> tuple[TopicImage, TopicSpec, bytes] | None:
+    def _describe_topic(self, name: str) -> tuple[TopicImage, TopicSpec, bytes] | None:
         topic = self.topics.get(name)
         if topic is None:
             return None
         known = self._known.get(name)
+        # Images share topics that did not change, so identity shows that this one did not.
         if known is not None and known[0] is topic:
             return known
         racks: tuple[frozenset[str], ...] = ()
