@@ -71,4 +71,4 @@ def test_a_publisher_that_fails_does_not_stop_the_others(capfd: pytest.CaptureFi
     loader.load([ConfigRecord(resource_type=4, resource_name="", name="log.retention.ms", value="5")], 0, 0)
     assert following.images == [loader.image]
     loader.add_publisher(_Failing())
-    assert "publisher cannot follow the metadata" in capfd.readouterr().err
+    assert "metadata publisher failed" in capfd.readouterr().err

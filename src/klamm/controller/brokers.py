@@ -17,6 +17,7 @@ from klamm.protocol.messages import controller_registration as cr
 from klamm.protocol.messages import metadata_records as r
 from klamm.protocol.messages import unregister_broker as ub
 
+# Fields of BrokerRegistrationChangeRecord with three states: 0 leaves the state as it is.
 FENCE, UNFENCE, IN_CONTROLLED_SHUTDOWN = 1, -1, 1
 
 
@@ -28,7 +29,7 @@ def register_broker(
     next_offset: int,
     now_ms: int,
 ) -> ControllerDecision[br.BrokerRegistrationResponse]:
-    """Register a broker process; its epoch is the offset of the registration record, and it starts fenced.
+    """Register a broker process; its epoch is the offset of the decision's first record, and it starts fenced.
 
     A process with the id of a live broker is rejected. A new process first leaves the ISRs of the one before: after a
     clean shutdown it stays eligible to lead (KIP-966), after a crash it may have lost records it had acknowledged.
@@ -72,6 +73,7 @@ def register_broker(
         unclean = context.elr_enabled and request.previous_broker_epoch != existing.epoch
         affected = in_sync_partitions(context, request.broker_id, eligible=unclean)
         records += remove_from_isrs(context, request.broker_id, affected, unclean=unclean)
+    # Last: a divisible decision must not register a process before the one before it has left the ISRs.
     records.append(record)
     response = br.BrokerRegistrationResponse(broker_epoch=record.broker_epoch)
     return ControllerDecision(tuple(records), response, divisible=True)
@@ -95,6 +97,7 @@ def _check_registration(
     ):
         raise KlammError(ErrorCode.DUPLICATE_BROKER_REGISTRATION)
     if request.is_migrating_zk_broker:
+        # Migration from ZooKeeper ended with Kafka 4.0.
         raise KlammError(ErrorCode.BROKER_ID_NOT_REGISTERED)
     _check_directories(context, request)
     supported = {feature.name: feature for feature in request.features}
@@ -146,7 +149,7 @@ def broker_heartbeat(
     if broker is None or broker.epoch != request.broker_epoch:
         return ControllerDecision((), bh.BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
     heartbeats.touch(broker.id, broker.epoch, now_ms, request.current_metadata_offset)
-    # The epoch is the offset of its registration: whatever read that far knows the state it was registered into.
+    # The epoch is an offset of its registration: a broker that has read so far has the state it was registered into.
     caught_up = request.current_metadata_offset >= broker.epoch
     response = bh.BrokerHeartbeatResponse(is_caught_up=caught_up, is_fenced=broker.fenced)
     records: list[r.MetadataRecord] = []
@@ -176,12 +179,14 @@ def _can_stop(context: ControllerContext, heartbeats: Heartbeats, broker: Broker
 
 
 def _unfence(context: ControllerContext, broker: BrokerImage) -> list[r.MetadataRecord]:
+    # The image still has the broker fenced, so the election takes its id as an argument.
     return [_change(broker, fenced=UNFENCE), *elect_leaderless(context, broker.id)]
 
 
 def fence_records(context: ControllerContext, broker: BrokerImage) -> list[r.MetadataRecord]:
     """The records that fence a broker: it leaves every ISR and leadership."""
     changes = remove_from_isrs(context, broker.id, in_sync_partitions(context, broker.id))
+    # Last: a divisible decision must not leave leaders on a broker that is fenced already.
     return [*changes, _change(broker, fenced=FENCE)]
 
 

@@ -77,6 +77,7 @@ def alter_configs(
         if nulls:
             raise KlammError(ErrorCode.INVALID_REQUEST, f"These configs have no value: {','.join(nulls)}")
         resource = ConfigResource.from_wire(entry.resource_type, entry.resource_name)
+        # None removes a config; those in the request get a value below.
         changed: dict[str, str | None] = dict.fromkeys(context.image.configs.get(resource, {}))
         changed.update({config.name: config.value for config in entry.configs})
         return _alter(context, resource, changed)
@@ -110,6 +111,7 @@ def _change_resources(
     """Change resource by resource; an invalid one is not changed and does not affect the others."""
     times = Counter((entry.resource_type, entry.resource_name) for entry in resources)
     records: list[MetadataRecord] = []
+    # By resource: one that is named twice gets one result, as in Kafka.
     results: dict[tuple[int, str], tuple[A, ErrorCode, str | None]] = {}
     for entry in resources:
         key = (entry.resource_type, entry.resource_name)

@@ -20,6 +20,7 @@ ELR_VERSION = "eligible.leader.replicas.version"
 GROUP_VERSION = "group.version"
 TRANSACTION_VERSION = "transaction.version"
 
+# metadata.version 30 is Kafka 4.3's, whose record formats this build writes.
 _FINALIZED_FEATURES = {METADATA_VERSION: 30, ELR_VERSION: 1, GROUP_VERSION: 1, TRANSACTION_VERSION: 2}
 _SUPPORTED_FEATURES = {
     METADATA_VERSION: FeatureRange(30, 30),

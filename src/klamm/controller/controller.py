@@ -78,6 +78,7 @@ class Controller:
         """Become active on the committed image; the decision holds the first records of an empty log."""
         self.image = image
         self._heartbeats.take_over(image, now_ms)
+        # Every cluster has a metadata.version: no feature level means that the log is empty.
         if image.features:
             return ControllerDecision((), None)
         return ControllerDecision(features.bootstrap_records(self._context()), None)
@@ -173,7 +174,7 @@ class Controller:
     def broker_heartbeat(
         self, request: BrokerHeartbeatRequest, *, next_offset: int, now_ms: int
     ) -> ControllerDecision[BrokerHeartbeatResponse]:
-        """BrokerHeartbeat v0-2; also renews the session, the only state that a decision changes itself."""
+        """BrokerHeartbeat v0-2; also renews the session, which is soft state and not part of the image."""
         context = self._context()
         return brokers.broker_heartbeat(context, self._heartbeats, request, next_offset=next_offset, now_ms=now_ms)
 
@@ -192,6 +193,7 @@ class Controller:
         stale = self._heartbeats.stale_brokers(self.image, now_ms)
         if not stale:
             return ControllerDecision((), response=False)
+        # One broker per decision: it may move thousands of leaders, and the loop has other work.
         broker = self.image.cluster.brokers[stale[0]]
         return ControllerDecision(tuple(brokers.fence_records(self._context(), broker)), len(stale) > 1, divisible=True)
 
@@ -212,6 +214,7 @@ class Controller:
         broker = self.image.cluster.get(broker_id)
         if broker is None or broker.epoch != broker_epoch:
             return ControllerDecision((), response=False)
+        # Also if it is fenced already: a new process with its id must not wait for the old session.
         self._heartbeats.forget(broker_id)
         if broker.fenced:
             return ControllerDecision((), response=False)

@@ -90,6 +90,7 @@ def build_response(
     if error is not None:
         code, message = error.code, f"No feature was changed: {error}"
     response = uf.UpdateFeaturesResponse(error_code=code, error_message=message)
+    # From v2 on the error of the request is the only one.
     if version <= 1:
         response.results = [
             uf.UpdatableFeatureResult(feature=update.feature, error_code=code, error_message=message)
@@ -102,27 +103,28 @@ def _update(
     context: ControllerContext, update: uf.FeatureUpdateKey, version: int, kraft_version: int
 ) -> list[MetadataRecord]:
     name, level = update.feature, update.max_version_level
+    # v0 has a flag in place of the upgrade type.
     kind = update.upgrade_type if version >= 1 else (SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE)
     current = kraft_version if name == KRAFT_VERSION else context.image.features.get(name, 0)
-    complaint = None
+    problem = None
     if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-        complaint = "The upgrade type is unknown."
+        problem = "The upgrade type is unknown."
     elif level < 0:
-        complaint = "Levels start at 0."
+        problem = "Levels start at 0."
     elif (reason := _unsupported(context, name, level)) is not None:
-        complaint = reason
+        problem = reason
     elif level < current and kind == UPGRADE:
-        complaint = "A downgrade needs the upgrade type safe or unsafe downgrade."
+        problem = "A downgrade needs the upgrade type safe or unsafe downgrade."
     elif level > current and kind != UPGRADE:
-        complaint = "A downgrade cannot lead to a newer version."
+        problem = "A downgrade cannot lead to a newer version."
     elif name == METADATA_VERSION and level < current:
-        complaint = (
+        problem = (
             "metadata.version cannot be downgraded: the log already holds records that older versions cannot read."
         )
     elif name == KRAFT_VERSION and level < current:
-        complaint = "kraft.version cannot be downgraded: the voters are part of the log."
-    if complaint is not None:
-        message = f"Invalid update version {level} for feature {name}. {complaint}"
+        problem = "kraft.version cannot be downgraded: the voters are part of the log."
+    if problem is not None:
+        message = f"Invalid update version {level} for feature {name}. {problem}"
         raise KlammError(ErrorCode.INVALID_UPDATE_VERSION, message)
     if name == KRAFT_VERSION:
         return [NoOpRecord()]  # brokers that have applied it have also read the control record before it
@@ -148,7 +150,7 @@ def _unsupported(context: ControllerContext, name: str, level: int) -> str | Non
         spans.append((f"Controller {controller.controller_id}", ranges.get(name, _DISABLED)))
     for node, span in spans:
         if span == _DISABLED and level:
-            return f"{node} does not know the feature."
+            return f"{node} does not support the feature."
         if not span.min_level <= level <= span.max_level:
             return f"{node} only supports versions {span.min_level}-{span.max_level}"
     return None

@@ -44,6 +44,7 @@ class Heartbeats:
         session.last_heartbeat_ms = now_ms
         session.confirmed = True
         session.connected = True
+        # A delayed heartbeat must not take the offset back.
         session.metadata_offset = max(session.metadata_offset, metadata_offset)
 
     def extend(self, pause_ms: int) -> None:
@@ -69,6 +70,7 @@ class Heartbeats:
     def has_session(self, broker_id: int, now_ms: int) -> bool:
         """Whether this controller received a heartbeat of the broker within the session timeout."""
         session = self._sessions.get(broker_id)
+        # A session taken over from the image does not prove that the broker is alive.
         return session is not None and session.confirmed and not self._expired(session, now_ms)
 
     def stale_brokers(self, image: MetadataImage, now_ms: int) -> list[int]:

@@ -15,7 +15,7 @@ from klamm.model.ids import Uuid
 from klamm.protocol.messages import alter_partition as ap
 from klamm.protocol.messages.metadata_records import MetadataRecord, PartitionChangeRecord
 
-UNCHANGED_LEADER = -2
+UNCHANGED_LEADER = -2  # the default of PartitionChangeRecord.leader
 RECOVERED, RECOVERING = 0, 1
 
 
@@ -46,6 +46,7 @@ class ReplicaPlacement:
             return self, isr
         staying = tuple(replica for replica in self.replicas if replica not in self.removing)
         in_sync = tuple(replica for replica in isr if replica not in self.removing)
+        # Until all replicas that stay are in sync, the others are still needed as copies.
         if not staying or not set(staying) <= set(in_sync):
             return self, isr
         return ReplicaPlacement(staying), in_sync
@@ -90,10 +91,12 @@ def change_partition(
     if leader != partition.leader:
         record.leader = leader
         if unclean:
+            # The other replicas may have records that the unclean leader lacks: none is in sync with it.
             target_isr, target_elr = (leader,), ()
             if partition.leader_recovery_state != RECOVERING:
                 record.leader_recovery_state = RECOVERING
         elif leader in target_elr:
+            # The ISR is empty here; a replica of the ELR has every committed record.
             target_isr = (leader,)
             target_elr = tuple(replica for replica in target_elr if replica != leader)
     elif not set(partition.replicas) <= set(placed.replicas):
@@ -140,6 +143,7 @@ def _elect(
     elr_enabled: bool,
 ) -> tuple[int, bool]:
     """The leader, and whether the election is unclean."""
+    # KIP-966: the ELR counts only while the ISR is empty.
     eligible = isr or elr
 
     def valid(replica: int) -> bool:
@@ -288,6 +292,7 @@ def _apply_proposal(
     partition = topic.partitions.get(data.partition_index)
     if partition is None:
         raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    # v3 has broker epochs (KIP-903): a replica that restarted meanwhile is not the one that caught up.
     if version >= 3:
         new_isr = [(state.broker_id, state.broker_epoch) for state in data.new_isr_with_epochs]
     else:
@@ -322,6 +327,7 @@ def _check_proposal(
     if data.partition_epoch < partition.partition_epoch:
         raise KlammError(ErrorCode.INVALID_UPDATE_VERSION)
     isr = [replica for replica, _ in new_isr]
+    # An unclean leader recovers alone, and a recovery that has ended cannot begin again.
     recovering = data.leader_recovery_state == RECOVERING
     if (
         not set(isr) <= set(partition.replicas)

@@ -5,7 +5,7 @@ from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from klamm.protocol.messages.metadata_records import ProducerIdsRecord
 
-BLOCK_SIZE = 1_000
+BLOCK_SIZE = 1_000  # Kafka's
 _MAX_INT64 = 2**63 - 1
 
 

@@ -53,11 +53,12 @@ def _alter(
 ) -> PartitionChangeRecord | None:
     partition = topic.partitions.get(target.partition_index)
     if partition is None:
-        complaint = f"There is no partition {topic.name}-{target.partition_index}."
-        raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, complaint)
+        problem = f"There is no partition {topic.name}-{target.partition_index}."
+        raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, problem)
     if target.replicas is None:
         return _cancel(context, topic, target.partition_index, partition)
     replicas, index = target.replicas, target.partition_index
+    # A target broker may be down: the reassignment waits for it.
     check_assignments(context, [replicas], len(replicas), first_index=index, must_lead=False)
     # Replicas that a running reassignment adds are not part of the replication factor yet.
     before = len(partition.replicas) - len(partition.adding_replicas)
@@ -75,6 +76,7 @@ def _move(
     """Move the partition to `target`, from a running reassignment if there is one."""
     removing = tuple(sorted(set(partition.replicas) - set(target)))
     added = set(target) - set(partition.replicas)
+    # What a running reassignment adds has no complete copy yet, so it stays marked.
     already_adding = set(partition.adding_replicas) & set(target)
     return change_partition(
         context,
@@ -82,6 +84,7 @@ def _move(
         index,
         partition,
         acceptable=leader_rule(context, partition),
+        # The target comes first: its first replica is the preferred leader from now on.
         placement=ReplicaPlacement((*target, *removing), removing, tuple(sorted(added | already_adding))),
     )
 

@@ -15,7 +15,7 @@ from klamm.protocol.messages import create_topics as ct
 from klamm.protocol.messages import delete_topics as dt
 from klamm.protocol.messages.metadata_records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 
-_TOO_MANY = "The request asks for more partitions than one request may create; split it."
+_TOO_MANY = "The request has more partitions than one request may create; split it."
 
 
 def create_topics(
@@ -25,6 +25,7 @@ def create_topics(
     response = ct.CreateTopicsResponse()
     records: list[MetadataRecord] = []
     times = Counter(topic.name for topic in request.topics)
+    # Counted first: a request above the limit must not cost the work of placing its replicas.
     total = sum(_partition_count(context, topic) for topic in request.topics)
     collisions = _CollisionCheck(context)
     # A name that is repeated gets one result, as in Kafka.
@@ -65,9 +66,9 @@ class _CollisionCheck:
     def check(self, name: str) -> None:
         if name == CLUSTER_METADATA_TOPIC:
             raise KlammError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
-        complaint = name_complaint(name)
-        if complaint:
-            raise KlammError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {complaint}")
+        problem = name_complaint(name)
+        if problem:
+            raise KlammError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
         if name in self._existing:
             raise KlammError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         if "." in name or "_" in name:
@@ -162,6 +163,7 @@ def usable_brokers(context: ControllerContext) -> Iterable[UsableBroker]:
     """The brokers that may get new replicas: neither in controlled shutdown nor with all directories cordoned."""
     for broker in context.image.cluster.brokers.values():
         cordoned = broker.cordoned_directories
+        # KIP-1066: a cordoned directory keeps its replicas but gets no new ones.
         closed = bool(broker.directories) and bool(cordoned) and set(broker.directories) <= set(cordoned or ())
         if not broker.in_controlled_shutdown and not closed:
             yield UsableBroker(broker.id, broker.rack, broker.fenced)
@@ -178,23 +180,21 @@ def check_assignments(
     """Reject invalid manual assignments; with `must_lead` one of the replicas has to be on an active broker."""
     for index, replicas in enumerate(assignments, first_index):
         if not replicas:
-            complaint = f"The manual assignment of partition {index} names no broker."
+            problem = f"The manual assignment of partition {index} names no broker."
         elif len(set(replicas)) != len(replicas):
-            complaint = f"The manual assignment of partition {index} names a broker more than once."
+            problem = f"The manual assignment of partition {index} names a broker more than once."
         elif unknown := [replica for replica in replicas if replica not in context.image.cluster.brokers]:
-            complaint = (
-                f"The manual assignment of partition {index} names broker {unknown[0]}, which is not registered."
-            )
+            problem = f"The manual assignment of partition {index} names broker {unknown[0]}, which is not registered."
         elif len(replicas) != replication_factor:
-            complaint = (
+            problem = (
                 f"The manual assignment of partition {index} has {len(replicas)} replica(s), "
                 f"other partitions have {replication_factor}."
             )
         elif must_lead and not any(context.image.cluster.is_active(replica) for replica in replicas):
-            complaint = f"No broker in the manual assignment of partition {index} is in service."
+            problem = f"No broker in the manual assignment of partition {index} is in service."
         else:
             continue
-        raise KlammError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, complaint)
+        raise KlammError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
 
 
 def _new_partition(context: ControllerContext, topic_id: Uuid, index: int, replicas: Sequence[int]) -> PartitionRecord:
@@ -206,6 +206,7 @@ def _new_partition(context: ControllerContext, topic_id: Uuid, index: int, repli
         topic_id=topic_id,
         replicas=list(replicas),
         isr=isr,
+        # The placement or the check of a manual assignment has made sure that one replica is active.
         leader=isr[0],
         leader_epoch=0,
         partition_epoch=0,
@@ -304,6 +305,7 @@ def delete_topics(
             deleted.add(topic.id)
             records.append(RemoveTopicRecord(topic_id=topic.id))
             result.name, result.topic_id = topic.name, topic.id
+        # A topic that is named twice gets one result, as in Kafka.
         if (state.name, state.topic_id) not in answered:
             answered.add((state.name, state.topic_id))
             response.responses.append(result)
@@ -311,6 +313,7 @@ def delete_topics(
 
 
 def _deletion_disabled(version: int) -> KlammError:
+    # Clients before v3 do not have the error code.
     code = ErrorCode.TOPIC_DELETION_DISABLED if version >= 3 else ErrorCode.INVALID_REQUEST
     return KlammError(code, "Topic deletion is turned off: delete.topic.enable is false.")
 

@@ -103,6 +103,7 @@ class MetadataDelta:
     @classmethod
     def between(cls, old: MetadataImage, new: MetadataImage) -> "MetadataDelta":
         """The delta between two images, by comparison; for snapshots, which have no records of changes."""
+        # Built on the new image, so that `apply` returns it: there is nothing to replay.
         delta = cls(new)
         delta.image = old
         delta.features_changed = _difference(old.features, new.features)
@@ -180,6 +181,7 @@ class MetadataDelta:
     # Features
 
     def _set_feature_level(self, record: r.FeatureLevelRecord) -> None:
+        # Level 0 is a disabled feature, which an image does not list.
         level = record.feature_level or None
         if level is None:
             self._features.write().pop(record.name, None)
@@ -238,8 +240,10 @@ class MetadataDelta:
         self._put_broker(
             replace(
                 broker,
+                # 0 means unchanged; a controlled shutdown ends only with a new registration.
                 fenced=broker.fenced if record.fenced == 0 else record.fenced > 0,
                 in_controlled_shutdown=broker.in_controlled_shutdown or record.in_controlled_shutdown > 0,
+                # An empty list means unchanged: a broker without directories stops.
                 directories=_uuids(record.log_dirs) if record.log_dirs else broker.directories,
                 cordoned_directories=(
                     broker.cordoned_directories
@@ -294,8 +298,10 @@ class MetadataDelta:
         del self._by_name.write()[topic.name]
         self.topics_changed.pop(topic_id, None)
         before = self.image.topics.by_id.get(topic_id)
+        # A topic that was also created within this delta has never existed for publishers.
         if before is not None:
             self.topics_deleted[topic_id] = before
+        # There are no records for the configs of a deleted topic: they go with it.
         resource = ConfigResource(ResourceType.TOPIC, topic.name)
         if resource in self._configs.read():
             removed = self._configs.write().pop(resource)
@@ -303,6 +309,7 @@ class MetadataDelta:
             self.configs_changed.setdefault(resource, {}).update(dict.fromkeys(removed))
 
     def _clear_elr(self, record: r.ClearElrRecord) -> None:
+        # Lists, because `_touch` replaces topics in these dictionaries.
         topics = [self._by_name.read()[record.topic_name]] if record.topic_name else list(self._by_id.read().values())
         for topic in topics:
             for index, partition in list(topic.partitions.items()):
@@ -315,6 +322,7 @@ class MetadataDelta:
     def _set_config(self, record: r.ConfigRecord) -> None:
         resource = ConfigResource.from_wire(record.resource_type, record.resource_name)
         configs = self._configs.write()
+        # A copy: the mapping may belong to the image, which never changes.
         merged = dict(configs.get(resource, {}))
         if record.value is None:
             merged.pop(record.name, None)
@@ -345,6 +353,7 @@ class MetadataDelta:
 
     def _set_quota(self, record: r.ClientQuotaRecord) -> None:
         parts = ((part.entity_type, part.entity_name) for part in record.entity)
+        # Records list the parts in any order; sorted, the same entity is the same key.
         entity = QuotaEntity(tuple(sorted(parts, key=_entity_order)))
         quotas = self._quotas.write()
         merged = dict(quotas.get(entity, {}))
@@ -414,6 +423,7 @@ def merge_partition(partition: PartitionImage, record: r.PartitionChangeRecord) 
     replicas = partition.replicas if record.replicas is None else tuple(record.replicas)
     if record.directories is not None:
         directories = _uuids(record.directories)
+    # A change of replicas without directories: those that stay keep theirs.
     elif record.replicas is not None:
         directories = tuple(partition.directory(replica) for replica in replicas)
     else:
@@ -445,6 +455,7 @@ def _partition_image(record: r.PartitionRecord) -> PartitionImage:
         leader=record.leader,
         leader_epoch=record.leader_epoch,
         partition_epoch=record.partition_epoch,
+        # Records from before directory ids (KIP-858) have none.
         directories=_uuids(record.directories) or (MIGRATING_DIR,) * len(replicas),
         removing_replicas=tuple(record.removing_replicas),
         adding_replicas=tuple(record.adding_replicas),

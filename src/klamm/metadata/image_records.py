@@ -21,6 +21,7 @@ def image_records(image: MetadataImage) -> Iterator[r.MetadataRecord]:
         yield r.TopicRecord(name=topic.name, topic_id=topic.id)
         for index, partition in topic.partitions.items():
             yield partition_record(topic.id, index, partition)
+    # Behind the topics, because configs of a topic that does not exist contradict the image.
     for resource, configs in image.configs.items():
         for name, value in configs.items():
             yield r.ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=name, value=value)

@@ -44,6 +44,7 @@ class MetadataLoader:
         """Add a publisher; its first call has the complete image as one change."""
         self._publishers.append(publisher)
         if self.image.provenance.offset >= 0:
+            # It has missed every change so far, so it gets all of them as one.
             _publish_to(publisher, MetadataDelta.between(EMPTY_IMAGE, self.image), self.image)
 
     def on_commit(self, first_offset: int, epoch: int, values: Sequence[bytes], append_time_ms: int = -1) -> None:  # noqa: ARG002
@@ -55,6 +56,7 @@ class MetadataLoader:
         delta = MetadataDelta(EMPTY_IMAGE)
         for value in values:
             delta.replay(decode_record(value))
+        # A snapshot is named by the offset after its last record.
         image = delta.apply(offset - 1, epoch)
         # A snapshot is taken between transactions, never inside one.
         self._transaction = None
@@ -62,6 +64,7 @@ class MetadataLoader:
 
     def load(self, records: Sequence[MetadataRecord], last_offset: int, epoch: int) -> None:
         """Apply decoded records, the last of which has `last_offset`."""
+        # One delta for all records: publishers see a batch as a whole.
         delta = MetadataDelta(self.image)
         for offset, record in enumerate(records, last_offset - len(records) + 1):
             if isinstance(record, BeginTransactionRecord):
@@ -93,4 +96,4 @@ def _publish_to(publisher: Publisher, delta: MetadataDelta, image: MetadataImage
         publisher.on_metadata_update(delta, image)
     except Exception as error:  # noqa: BLE001 - a faulty publisher must not affect the others
         name, offset = type(publisher).__name__, image.provenance.offset
-        log.failure("publisher cannot follow the metadata", error, publisher=name, offset=offset)
+        log.failure("metadata publisher failed", error, publisher=name, offset=offset)

@@ -20,6 +20,7 @@ def encode_record(record: MetadataRecord, version: int | None = None) -> bytes:
     if RECORD_TYPES.get(schema.api_key) is not type(record):
         raise LocalProtocolError(f"{schema.name} is not a metadata record")
     if version is None:
+        # metadata.version 30 allows the newest version of every record.
         version = schema.versions[1]
     frame = encode_uvarint(FRAME_VERSION) + encode_uvarint(schema.api_key) + encode_uvarint(version)
     return frame + encode(record, version)
