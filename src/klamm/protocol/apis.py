@@ -63,10 +63,12 @@ class Api:
 
 
 _TABLE = (
+    # Versions below 3 carry the message formats that Kafka 4.0 dropped (KIP-724, KIP-896).
     Api(0, "Produce", (3, 13), 9, BROKER),
     Api(1, "Fetch", (4, 18), 12, BOTH),
     Api(2, "ListOffsets", (1, 11), 6, BROKER),
     Api(3, "Metadata", (0, 13), 9, BROKER),
+    # 4 to 7 were requests between ZooKeeper-based controllers and brokers.
     Api(8, "OffsetCommit", (2, 10), 8, BROKER),
     Api(9, "OffsetFetch", (1, 10), 6, BROKER),
     Api(10, "FindCoordinator", (0, 6), 3, BROKER),
@@ -130,9 +132,12 @@ _TABLE = (
     Api(68, "ConsumerGroupHeartbeat", (0, 1), 0, BROKER),
     Api(69, "ConsumerGroupDescribe", (0, 1), 0, BROKER),
     Api(70, "ControllerRegistration", (0, 0), 0, CONTROLLER),
+    # 71 and 72, client telemetry (KIP-714), are not declared: clients treat them as switched off.
     Api(73, "AssignReplicasToDirs", (0, 0), 0, CONTROLLER),
+    # Version 0 is ListClientMetricsResources, its former name (KIP-1142).
     Api(74, "ListConfigResources", (0, 1), 0, BROKER),
     Api(75, "DescribeTopicPartitions", (0, 0), 0, BROKER),
+    # Version 0 of the share group requests was early access in Kafka 4.0 and incompatible.
     Api(76, "ShareGroupHeartbeat", (1, 1), 0, BROKER),
     Api(77, "ShareGroupDescribe", (1, 1), 0, BROKER),
     Api(78, "ShareFetch", (1, 2), 0, BROKER),

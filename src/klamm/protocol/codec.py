@@ -95,6 +95,7 @@ def encode_in_slices(msg: object, version: int, out: list[Any]) -> Generator[Non
         raise LocalProtocolError(f"{cls.__name__} v{version} cannot be written: {error}") from error
 
 
+# What generated code raises for a value of the wrong type or out of range.
 _UNWRITABLE = (struct.error, AttributeError, TypeError, ValueError, OverflowError)
 
 

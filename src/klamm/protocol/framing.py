@@ -31,6 +31,7 @@ LOW_WATER_BYTES_MAX = 1024 * 1024
 _SIZE = struct.Struct(">i")
 _SMALL_BYTES = 64 * 1024
 """Owned frames up to this size are received together and copied out; a larger one gets memory of its own."""
+# Memory follows the bytes: a peer must have sent an eighth of what is allocated for its frame.
 _GROWTH = 8
 
 
@@ -83,6 +84,7 @@ class BorrowedFrames:
             return 0
         pending, capacity = self._end - self._start, len(self.view)
         room = (2 * capacity if 2 * pending > capacity else capacity) - pending
+        # The kernel must not wait for more than fits the buffer, or it would never wake the reader.
         size = min(self.lacking, room, LOW_WATER_BYTES_MAX)
         return size if size >= LARGE_BYTES else 0
 
@@ -144,6 +146,7 @@ class BorrowedFrames:
         if present >= PREFIX_BYTES:
             needed += _SIZE.unpack_from(self.view, self._start)[0]
         if self._start + needed > capacity or self._end == capacity:
+            # `needed` is what the peer declares: the buffer doubles only when half of it is filled.
             crowded = needed > capacity and present * 2 > capacity
             filled = self._end == capacity < BUFFER_BUSY_BYTES
             self._move(2 * capacity if crowded or filled or present == capacity else capacity)
@@ -243,6 +246,7 @@ class OwnedFrames:
                 raise RemoteProtocolError(describe_size(size, self._frame_min, self._frame_max))
             stop = start + PREFIX_BYTES + size
             if stop > end:
+                # It can never become whole in the small buffer.
                 if stop - start > _SMALL_BYTES:
                     self._begin_large(size, start + PREFIX_BYTES, end)
                     start = end
@@ -274,6 +278,7 @@ class OwnedFrames:
             return []
         frame = self._large_view[: self._large_size]
         if self._pool is not None:
+            # The frame handed out below keeps a view: the pool reuses the buffer when that view is gone.
             self._pool.give(self._large)
         self._large, self._large_view = None, memoryview(b"")
         return [frame]

@@ -68,6 +68,7 @@ def decode_request_header(buf: Buffer, offset: int = 0) -> tuple[RequestHeader, 
 def _decode_client_id(buf: Buffer, offset: int) -> tuple[str | None, int]:
     length = (buf[offset] << 8) | buf[offset + 1]
     offset += 2
+    # A negative length, -1 in practice: null.
     if length > 32767:
         return None, offset
     end = offset + length

@@ -4,8 +4,8 @@ Neighbouring values of fixed width are read by one `unpack_from`, together with 
 The code keeps four names throughout: `buf`, the offset `p`, `end`, which no value may pass, and `left`, the elements of
 arrays and tagged fields that may still come.
 
-A sliced reader is a generator of the same code that gives way every so many elements, for requests so large that
-reading one in one go would hold up everything else.
+A sliced reader is a generator of the same code that yields every SLICE_ELEMENTS elements, for requests so large that
+reading one in one go would block the loop.
 """
 
 import struct
@@ -14,13 +14,14 @@ from typing import Any
 
 from klamm.model.errors import ElementLimitError, RemoteProtocolError
 from klamm.protocol.schema import Array, Scalar, Sized, WireField, WireType, declaration
-from klamm.protocol.source import ByteSource, body_fields, default_source, smallest, struct_of, tagged_fields
+from klamm.protocol.source import FunctionSource, body_fields, default_source, smallest, struct_of, tagged_fields
 from klamm.protocol.varint import decode_uvarint, rest_of_uvarint
 
 Reader = Callable[[Any, int, int, int], tuple[Any, int]]
 SlicedReader = Callable[[Any, int, int, int], Generator[None, None, tuple[Any, int]]]
 
 STRING_BYTES_MAX = 32767
+# Shorter arrays of numbers, which are the usual ones, have a prepared struct each.
 _SHORT_ARRAY = 16
 
 
@@ -81,9 +82,10 @@ class _ReaderCompiler:
         self.sliced = sliced
         self.version = version
         self.flexible = declaration(cls).flexible_in(version)
-        self.source = ByteSource("read(buf, p, end, left)")
+        self.source = FunctionSource("read(buf, p, end, left)")
         self.pending: list[tuple[str, str]] = []  # targets and their struct letters, not yet written out
         self.source.scope.update(
+            # Not the constructor, which would set every field to its default before it is read.
             new=object.__new__,
             rest=rest_of_uvarint,
             uvarint=decode_uvarint,
@@ -129,6 +131,7 @@ class _ReaderCompiler:
         body = body_fields(shape, self.version)
         for field in shape.fields:
             if field not in body:
+                # Also tagged fields, which a message may leave out.
                 self.source.line(f"{target}.{field.name} = {default_source(self.source, field)}")
         for field in body:
             what = f"{shape.name}.{field.name}"
@@ -187,6 +190,7 @@ class _ReaderCompiler:
         count = self.read_length("i")
         if self.flexible:
             source.line(f"{count} -= 1")
+        # At least one byte, so that an array of empty structs cannot declare any count.
         least = max(1, smallest(element, self.version, flexible=self.flexible))
         with source.block(f"if {count} >= 0:"):
             with source.block(f"if {count} * {least} > end - p:"):
@@ -206,7 +210,7 @@ class _ReaderCompiler:
                     self.flush()
                     source.line(f"{made}.append({item})")
                     if self.sliced:
-                        source.give_way()
+                        source.yield_after_slice()
         with source.block("else:"):
             source.line(f"{target} = None" if nullable else f"raise null_refused({what!r})")
 

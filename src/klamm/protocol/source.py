@@ -10,10 +10,10 @@ from typing import Any
 from klamm.protocol.schema import Array, Declaration, Scalar, Sized, WireField, WireType, declaration
 
 SLICE_ELEMENTS = 500
-"""Elements read or written before a sliced reader or writer gives way: about a millisecond."""
+"""Elements read or written before a sliced reader or writer yields: about a millisecond."""
 
 
-class ByteSource:
+class FunctionSource:
     """Lines of one function and the names it uses, ready to be compiled.
 
     `use` hands a Python object to the code under a name of its own; `fresh` makes a local name that nothing else has.
@@ -38,7 +38,7 @@ class ByteSource:
         yield
         self._depth -= 1
 
-    def give_way(self) -> None:
+    def yield_after_slice(self) -> None:
         """Count one element in `work`, and yield when a slice of them is done."""
         self.line("work += 1")
         with self.block(f"if work == {SLICE_ELEMENTS}:"):
@@ -52,6 +52,7 @@ class ByteSource:
 
     def use(self, value: Any, stem: str = "k") -> str:
         """The name under which the code sees `value`."""
+        # By identity, since values need not be hashable; the scope keeps each alive, so that no id is used twice.
         name = self._names.get(id(value))
         if name is None:
             name = self._names[id(value)] = f"{stem}_{len(self._names)}"
@@ -72,7 +73,7 @@ def struct_of(codes: str) -> struct.Struct:
     return struct.Struct(">" + codes)
 
 
-def default_source(source: ByteSource, field: WireField) -> str:
+def default_source(source: FunctionSource, field: WireField) -> str:
     """An expression that makes the default of a field."""
     if field.default is list:
         return "[]"
@@ -109,4 +110,5 @@ def smallest(type: WireType, version: int, *, flexible: bool, nullable: bool = F
                 smallest(field.type, version, flexible=flexible, nullable=field.nullable_in(version))
                 for field in body_fields(shape, version)
             )
+            # A flexible struct ends with the number of its tagged fields, a byte at least.
             return sum(sizes) + flexible

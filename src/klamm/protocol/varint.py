@@ -30,6 +30,7 @@ def decode_uvarint(buf: bytes | bytearray | memoryview, offset: int) -> tuple[in
 def rest_of_uvarint(buf: bytes | bytearray | memoryview, first: int, offset: int) -> tuple[int, int]:
     """Read the rest of a number whose `first` byte, read already, has the continuation bit set."""
     value = first & 127
+    # Five groups hold 32 bits; Kafka refuses longer ones too.
     for shift in (7, 14, 21, 28):
         byte = buf[offset]
         offset += 1

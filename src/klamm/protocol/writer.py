@@ -3,7 +3,7 @@
 Neighbouring values of fixed width go out by one `pack`, together with the length that follows them where it has a
 fixed width too. The code appends its pieces with `a`; the caller joins them or sends them one by one.
 
-A sliced writer is a generator of the same code that gives way every so many elements, as a sliced reader does.
+A sliced writer is a generator of the same code that yields every SLICE_ELEMENTS elements, as a sliced reader does.
 """
 
 import struct
@@ -12,7 +12,7 @@ from typing import Any
 
 from klamm.model.errors import LocalProtocolError
 from klamm.protocol.schema import Array, Scalar, Sized, WireField, WireType, declaration
-from klamm.protocol.source import ByteSource, body_fields, struct_of, tagged_fields
+from klamm.protocol.source import FunctionSource, body_fields, struct_of, tagged_fields
 from klamm.protocol.varint import SMALL, encode_uvarint
 
 Writer = Callable[[Any, Callable[[Any], None]], None]
@@ -45,7 +45,7 @@ class _WriterCompiler:
         self.sliced = sliced
         self.version = version
         self.flexible = declaration(cls).flexible_in(version)
-        self.source = ByteSource("write(m, a)")
+        self.source = FunctionSource("write(m, a)")
         self.append = "a"
         self.pending: list[tuple[str, str]] = []  # expressions and their struct letters, not yet written out
         self.source.scope.update(
@@ -69,6 +69,7 @@ class _WriterCompiler:
         values = [value for value, _ in self.pending if value]
         codes = "".join(code for _, code in self.pending)
         self.pending.clear()
+        # Pad bytes alone are a constant.
         if not values:
             self.source.line(f"{self.append}({bytes(struct_of(codes).size)!r})")
             return
@@ -159,7 +160,8 @@ class _WriterCompiler:
             self.write_value(element, item)
             self.flush()
             if self.sliced:
-                source.give_way()
+                source.yield_after_slice()
+            # An element without fields leaves the loop without a body.
             source.line("pass")
 
     def write_scalars(self, element: Scalar, held: str) -> None:
@@ -179,6 +181,7 @@ class _WriterCompiler:
 
     def write_tags(self, known: list[WireField], value: str) -> None:
         if not known:
+            # A pad byte is written as 0 and takes no value: no tagged fields.
             self.pending.append(("", "x"))
             return
         self.flush()
@@ -221,6 +224,7 @@ class _WriterCompiler:
 
     def write_tag(self, field: WireField, value: str) -> None:
         source = self.source
+        # A tagged field is written aside first, because its size precedes it.
         pieces, outer = source.fresh("t"), self.append
         source.line(f"{pieces} = []")
         self.append = f"{pieces}.append"

@@ -1,9 +1,8 @@
 """The controller quorum: elects the active controller and replicates the metadata log to a majority of voters.
 
 Owns elections, replication, snapshots and the files of `__cluster_metadata-0`. The meaning of records is not known
-here: values are bytes, and a RaftListener applies them. `core` and what it stands on (`member`, `elections`, `state`,
-`quorum`, `configuration`, `membership`, `positions`, `messages`, `events`) are pure and decide; `wire` dresses messages
-for the network; `driver` acts on the loop and the disk.
+here: values are bytes, and a RaftListener applies them. `core` is pure and decides; `codec` encodes its messages and
+log entries; `driver` acts on the loop and the disk.
 """
 
 from klamm.raft.config import RaftConfig

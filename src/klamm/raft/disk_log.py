@@ -33,6 +33,7 @@ class DiskRaftLog:
         settings = LogConfig(
             segment_bytes=config.segment_bytes,
             segment_ms=config.segment_ms,
+            # No limit: a follower must take what the leader has accepted.
             max_message_bytes=MAX_LONG,
             message_timestamp_after_max_ms=MAX_LONG,
         )

@@ -191,6 +191,7 @@ class RaftDriver:
         await self.hand_over()
         if self._timer is not None:
             self._timer.cancel()
+        # A loop, because a written vote may lead to the next sync, and a sync to the next vote.
         while self._log_sync is not None or self._vote_write is not None:
             await asyncio.wait([future for future in (self._log_sync, self._vote_write) if future is not None])
         self._running = False
@@ -206,6 +207,7 @@ class RaftDriver:
             state = self.core.state
             if not isinstance(state, Resigned) or not state.unacknowledged or self._loop.time() >= deadline:
                 return
+            # Polled: an acknowledgement changes the core without an event for callers.
             await asyncio.sleep(0.005)
 
     def append(self, values: Sequence[bytes]) -> "asyncio.Future[int]":
@@ -281,6 +283,7 @@ class RaftDriver:
             configuration=self.core.voter_history.at(offset),
         )
         try:
+            # Not in the sync thread: commits of the quorum wait for that one.
             await self._loop.run_in_executor(None, write)
         except StorageFailure as error:
             self._fail(error)
@@ -499,6 +502,7 @@ class RaftDriver:
             self._timer.cancel()
             self._timer = None
         if self._running and self._failure is None and not self.core.idle:
+            # At least a millisecond, so that a deadline that has passed cannot spin the loop.
             delay_ms = max(self.core.deadline_ms - self._clock.monotonic_ms(), 1)
             self._timer = self._loop.call_later(delay_ms / 1000, self._on_timer)
 
@@ -512,6 +516,7 @@ class RaftDriver:
     def _clean_log(self, snapshot_id: OffsetAndEpoch) -> None:
         previous = self.core.log.snapshot_id
         base = previous if previous is not None else self.core.log.base
+        # The core first: from then on no fetch is answered from what is deleted below.
         self._step(SnapshotTaken(snapshot_id, base))
         try:
             self._storage.log.delete_before(base.offset)

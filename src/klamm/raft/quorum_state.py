@@ -88,6 +88,7 @@ def _from_json(fields: dict[str, Any]) -> ElectionState:
     if version not in {0, 1}:
         raise ValueError(f"data_version {version} is newer than 1")
     leader_id, voted_id = int(fields["leaderId"]), int(fields["votedId"])
+    # Version 0 is from before directory ids (KIP-853).
     directory_id = uuid_from_str(fields["votedDirectoryId"]) if version else ZERO_UUID
     return ElectionState(
         epoch=max(int(fields["leaderEpoch"]), 0),

@@ -152,6 +152,7 @@ class SnapshotFolder:
             try:
                 write_all(self._disk, fd, chunk, position)
                 if complete:
+                    # The rename below must not become durable before the content.
                     self._disk.fsync(fd)
             finally:
                 self._disk.close(fd)

@@ -139,6 +139,7 @@ def _arrow_binary(column: BinaryColumn, rows: int, kind: "pa.DataType") -> "pa.A
 
     data = pa.py_buffer(column.data)
     if len(column.data) > column.used(rows):
+        # The buffer may be larger than its content, and the rest is no part of the column.
         data = data.slice(0, column.used(rows))
     buffers = [pa.py_buffer(column.validity), pa.py_buffer(column.offsets), data]
     return pa.Array.from_buffers(kind, rows, buffers)
@@ -253,6 +254,7 @@ def _milliseconds(column: "pa.Array | None", now_ms: int) -> memoryview | None:
     if column is None:
         return None
     if pa.types.is_timestamp(column.type):
+        # A batch has milliseconds: finer timestamps are cut, not refused.
         column = column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False)
     column = column.cast(pa.int64()).fill_null(now_ms)
     # Buffers belong to the array that was sliced; the offset is where this one begins.

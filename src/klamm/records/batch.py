@@ -31,7 +31,7 @@ max_timestamp, producer_id, producer_epoch, base_sequence, record_count)."""
 LOG_OVERHEAD = 12
 """Base offset and batch length: a batch takes batch_length + 12 bytes."""
 
-CRC_START = 21
+CRC_START = 21  # what lies before it may change in the log
 MAGIC = 2
 
 RECORD_OVERHEAD = 21
@@ -123,6 +123,7 @@ class BatchView:
             ) = HEADER.unpack_from(buffer, position)
         except struct.error:
             raise CorruptBatch(f"{max(len(buffer) - position, 0)} bytes are too few for a batch header") from None
+        # Kafka 4.0 dropped the formats before magic 2 (KIP-724).
         if self.magic != MAGIC:
             raise CorruptBatch(f"magic {self.magic} at {position}; batches have magic 2")
         self.buffer = buffer
@@ -212,6 +213,7 @@ class BatchView:
 
     def set_timestamps(self, max_timestamp: int, *, log_append_time: bool) -> None:
         """Set the largest timestamp and its meaning, and make the checksum agree."""
+        # With LogAppendTime `max_timestamp` counts for every record, so the deltas stay as they are.
         kind = TIMESTAMP_TYPE if log_append_time else 0
         self.attributes = (self.attributes & ~TIMESTAMP_TYPE) | kind
         self.max_timestamp = max_timestamp
@@ -304,6 +306,7 @@ def build_batch(
     if not records and last_offset_delta is None:
         raise ValueError("a batch without records needs a last_offset_delta to say which offsets it stands for")
     if base_timestamp is None:
+        # Not the smallest: deltas may be negative, and Kafka takes the first record's too.
         base_timestamp = records[0][0] if records else NO_TIMESTAMP
     batch, max_timestamp = encode_records(records, base_timestamp, HEADER_SIZE, offset_deltas)
     if last_offset_delta is None:
@@ -364,6 +367,7 @@ def seal_batch(
         base_sequence,
         record_count,
     )
+    # Last: it covers everything from the attributes on.
     _CRC.pack_into(batch, 17, crc32c(memoryview(batch)[CRC_START:]))
     return batch
 

@@ -30,7 +30,7 @@ class NotedRecord(NamedTuple):
 class RecordCheck:
     """The check of one batch, fed with its records section uncompressed, in pieces cut anywhere.
 
-    `oldest` and `newest` bound timestamps; `keyed` asks for a key in every record. What breaks these, from
+    `oldest` and `newest` bound timestamps; `keyed` requires a key in every record. What breaks these, from
     `first_delta` on, is noted; what is no record at all is RecordRefused(INVALID_RECORD), after which the check is not
     to be used. Offset deltas count from 0 unless the batch is `stored`, when compaction may have left gaps.
     """
@@ -53,6 +53,7 @@ class RecordCheck:
         stamped = stored and batch.is_log_append_time
         base_timestamp = batch.max_timestamp if stamped else batch.base_timestamp
         oldest, newest = max(oldest, _INT64_MIN), min(newest, _INT64_MAX)
+        # In the order of `layout`, from COUNT to STAMPED.
         _HEAD.pack_into(
             self._state, 0, batch.record_count, 0, 0, 0, 0, 0, 0, 0, base_timestamp, oldest, newest, keyed, -1, 0, 0, 0,
             not stored, first_delta, 0, stamped,

@@ -115,12 +115,15 @@ def decode_columns(
     rows = size = 0
     unpacked = limit
     for batch in batches:
+        # Compressed bytes are verified before they are unpacked, the others when they are filled into columns.
         if check_crc and (batch.codec or batch.is_control):
             batch.check_crc()
         if batch.is_control:
             continue
         section = batch.unpacked_records(unpacked)
+        # Uncompressed bytes are in memory already: the limit is for what unpacking adds.
         unpacked -= len(section) if batch.codec else 0
+        # Before columns are allocated: the count is what the header claims.
         if not 0 <= batch.record_count * _RECORD_BYTES_MIN <= len(section):
             raise CorruptBatch(f"{batch.record_count} records do not fit {len(section)} bytes")
         rows += batch.record_count
@@ -139,6 +142,7 @@ def decode_columns(
         header_values=BinaryColumn(0),
     )
     _Filling(columns, size, room or blank).fill(sections, check_crc=check_crc)
+    # Borrowed memory keeps its size for the next use; own memory is cut to its content.
     if room is None:
         for column in (columns.keys, columns.values):
             del column.data[column.used(rows) :]

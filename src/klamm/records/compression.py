@@ -36,8 +36,9 @@ _GZIP_MEMBERS_MAX = 64
 """Producers write one. Each further one costs a copy of all that follows it: thousands would cost seconds."""
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
+# The version and the lowest compatible version, as snappy-java writes them.
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
-_XERIAL_BLOCK_BYTES = 32 * 1024
+_XERIAL_BLOCK_BYTES = 32 * 1024  # snappy-java's default
 _SNAPPY_RATIO_MAX = 22
 """A copy element of three bytes yields at most 64, so no valid block unpacks to more than this many times its size."""
 
@@ -123,6 +124,7 @@ def _unknown(codec: int) -> KlammError:
 
 
 def _gzip(data: Buffer, level: int | None) -> bytes:
+    # 31: deflate with a gzip header and trailer.
     return zlib.compress(data, -1 if level is None else level, wbits=31)
 
 
@@ -312,6 +314,7 @@ _CONTEXTS_KEPT = 4
 def _zstd(data: Buffer, level: int | None) -> bytes:
     import zstandard  # noqa: PLC0415
 
+    # 3 is Kafka's default, too.
     level = 3 if level is None else level
     idle = _zstd_compressors.setdefault(level, [])
     try:

@@ -146,4 +146,5 @@ def end_txn_marker(batch: BatchView) -> EndTxnMarker | None:
     if not batch.is_control or not batch.is_transactional:
         return None
     records = control_records(batch)
+    # A transactional control batch holds one marker; compaction may have left its header alone.
     return parse_end_txn_marker(records[0]) if records else None

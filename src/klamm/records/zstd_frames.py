@@ -52,8 +52,10 @@ def _frame(data: memoryview, start: int) -> ZstdFrame:
         raise CorruptBatch("zstd: no frame begins where one should")
     descriptor = data[start + 4]
     single_segment = descriptor >> 5 & 1
+    # Without a size field a single segment still has one byte of it.
     content_size_bytes = _CONTENT_SIZE_BYTES[descriptor >> 6] or single_segment
     position = start + 5 + (not single_segment) + _DICTIONARY_ID_BYTES[descriptor & 3]
+    # The two-byte form stores the size less 256.
     declared = int.from_bytes(_take(data, position, content_size_bytes), "little") + 256 * (content_size_bytes == 2)
     position += content_size_bytes
     output_bytes_max = 0

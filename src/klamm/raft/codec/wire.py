@@ -36,7 +36,7 @@ Endpoints: TypeAlias = Mapping[int, tuple[str, int]]
 """Node id -> host and port of its controller listener."""
 
 NO_NODE_ID = -1
-UNKNOWN_HIGH_WATERMARK = 2**63 - 1
+# As in Kafka, the largest batch of the metadata log.
 FETCH_BYTES = 8 * 1024 * 1024
 
 
@@ -103,6 +103,7 @@ def encode_request(
                 partition_index=0,
                 leader_id=body.leader_id,
                 leader_epoch=body.epoch,
+                # Version 0 has successors, version 1 candidates; the codec writes what its version has.
                 preferred_successors=list(body.preferred_successors),
                 preferred_candidates=[
                     end.ReplicaInfo(candidate_id=successor, candidate_directory_id=ZERO_UUID)
@@ -129,6 +130,7 @@ def encode_request(
             )
             return fetch.FetchRequest(
                 cluster_id=cluster_id,
+                # Versions before 15 have the id here, later ones in `replica_state` (KIP-903).
                 replica_id=body.replica.id,
                 replica_state=fetch.ReplicaState(replica_id=body.replica.id),
                 max_wait_ms=body.max_wait_ms,
@@ -319,6 +321,7 @@ def _fetch_partition(body: FetchResponse, leader_id: int) -> fetch.PartitionData
         partition_index=0,
         error_code=body.error,
         high_watermark=body.high_watermark,
+        # The metadata log has no transactions of producers.
         last_stable_offset=body.high_watermark,
         log_start_offset=body.log_start_offset,
         diverging_epoch=diverging and fetch.EpochEndOffset(epoch=diverging.epoch, end_offset=diverging.offset),

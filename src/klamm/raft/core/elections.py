@@ -36,6 +36,7 @@ class Elections:
             self._roles.become_prospective()
             return
         if timed_out:
+            # Not electable: an observer only keeps looking for a leader.
             state.deadline_ms = replica.election_deadline()
         peers = replica.discovery_peers
         if peers and not replica.requests:
@@ -71,6 +72,7 @@ class Elections:
                 self._roles.become_prospective()
                 return
             if replica.now_ms >= state.deadline_ms:
+                # It may not vote or lead in its old epoch again, so it enters the next one.
                 self._roles.become_unattached(state.epoch + 1)
                 return
         for peer in sorted(state.unacknowledged):
@@ -107,6 +109,7 @@ class Elections:
             replica.requests.reply(message, self._vote_response(error=ErrorCode.FENCED_LEADER_EPOCH))
             return
         if request.epoch > replica.epoch:
+            # A higher epoch is always adopted, whether or not the vote is granted (Raft, section 5.1).
             self._roles.become_unattached(request.epoch)
         granted = self.can_grant(request.candidate, replica.log.is_up_to_date(request.last), request.pre_vote)
         if granted and not request.pre_vote:
@@ -128,7 +131,7 @@ class Elections:
                 if pre_vote:
                     return up_to_date
                 if state.voted is not None:
-                    # The same candidate asks again when the first response was lost.
+                    # The same candidate repeats its request when the first response was lost.
                     return state.voted.same_replica(candidate)
                 return state.leader_id is None and up_to_date
             case Follower():

@@ -21,6 +21,7 @@ class LeaderDiscovery:
             return ErrorCode.FENCED_LEADER_EPOCH
         if not replica.can_follow(leader_id):
             return ErrorCode.INVALID_REQUEST
+        # An epoch has one leader at most, so this request is in error.
         if epoch == replica.epoch and replica.state.leader_id not in (None, leader_id):
             return ErrorCode.INVALID_REQUEST
         return ErrorCode.NONE
@@ -38,7 +39,7 @@ class LeaderDiscovery:
         if self.learn(response) and response.error is ErrorCode.NONE:
             return True
         if self._replica.state is before:
-            # An error that taught nothing new: the same request would get the same answer until something changes.
+            # An error that changes neither leader nor epoch: the same request at once would get the same answer.
             self._replica.requests.back_off(message.source, self._replica.now_ms)
         return False
 

@@ -138,6 +138,7 @@ class LogPositions:
         if offset == 0 and self.start_offset == 0:
             return Valid()  # an empty log is a prefix of any other
         base = self.base
+        # Before the start of the log no epoch is known with which to compare.
         if self.start_offset > 0 and (
             offset < base.offset or (offset == base.offset and epoch != base.epoch) or epoch < base.epoch
         ):

@@ -158,6 +158,7 @@ class RaftCore:
         replica = self.replica
         deadlines = replica.requests.deadlines_ms
         deadlines += [fetch.deadline_ms for fetch in replica.parked_fetches.values()]
+        # A sole voter has no majority to check and no other voter to announce its epoch to.
         if not (replica.is_leader and len(replica.voters) == 1):
             deadlines.append(replica.state.deadline_ms)
         return min(deadlines, default=replica.now_ms + replica.timeouts.fetch_timeout_ms)

@@ -90,6 +90,7 @@ class LeaderReplication:
     def _park(self, message: Message, request: FetchRequest) -> None:
         replica = self._replica
         deadline_ms = replica.now_ms + min(request.max_wait_ms, replica.timeouts.fetch_timeout_ms)
+        # A replica has one fetch in flight: it has given up the older one.
         superseded = replica.parked_fetches.pop(request.replica, None)
         if superseded is not None:
             self._answer(superseded.message)
@@ -251,6 +252,7 @@ class FollowerReplication:
         if response.snapshot_id != snapshot_id or snapshot_id is None:
             state.fetching_snapshot = None
             return
+        # Not the next chunk, for example a repeated one: storing it could leave a gap.
         if response.position != state.snapshot_position:
             return
         state.deadline_ms = replica.fetch_deadline()

@@ -1,4 +1,4 @@
-"""The steps from one role to another: the only code that assigns `Replica.state`.
+"""The steps from one role to another: the only code that assigns `QuorumReplica.state`.
 
 Every step is checked against the table in `roles`, and drops what belonged to the former role: requests in flight and
 fetches that wait for records.

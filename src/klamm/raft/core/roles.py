@@ -198,6 +198,7 @@ class Leader:
     role: Role = field(default=Role.LEADER, init=False)
 
     def __post_init__(self) -> None:
+        # Kept, because `voters` may change while it leads: the votes were counted against these.
         self.elected_by = self.voters
         for voter in self.voters:
             self.progress.setdefault(voter.id, ReplicaProgress(voter.key))

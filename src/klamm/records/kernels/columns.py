@@ -59,6 +59,7 @@ def _measure(
             sums[2] += fields[HEADER_COUNT]
             at = fields[HEADERS_AT]
             for j in range(fields[HEADER_COUNT]):  # noqa: B007
+                # Cannot fail: `read_record` has parsed the same headers.
                 at = read_header(p, at, pos, header)
                 sums[3] += header[NAME_SIZE]
                 if header[HEADER_VALUE_SIZE] > 0:
@@ -263,6 +264,7 @@ def fill_columns(
         p = data if type(data) is bytes else bytes(data)
         fields, header, base, sizes, done = [0] * RECORD_FIELDS, [0] * HEADER_FIELDS, [0] * 4, [0] * 5, [0] * 4
         longs, ints, bits, cells = [b""] * 2, [b""] * 5, [b""] * 4, [b""] * 4
+    # Every size is checked here, because the loop writes without bounds checks.
     longs[0] = writable_longs(columns[0], n_rows)
     longs[1] = writable_longs(columns[1], n_rows)
     bits[0] = writable(columns[2], (n_rows + 7) // 8)

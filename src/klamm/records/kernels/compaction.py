@@ -88,6 +88,7 @@ def _hash_key(
             v[0] ^= m
             pos += 8
             left -= 8
+        # The last block of SipHash: what is left of the key, and its length in the highest byte.
         m = cython.cast(cython.ulonglong, size & 255) << 56
         for i in range(left):
             m |= cython.cast(cython.ulonglong, p[pos + i]) << (8 * i)
@@ -95,6 +96,7 @@ def _hash_key(
         _sip_round(v)
         _sip_round(v)
         v[0] ^= m
+        # 0xEE here and 0xDD below make the 128-bit variant.
         v[2] ^= 0xEE
         for i in range(4):  # noqa: B007
             _sip_round(v)
@@ -296,7 +298,9 @@ def _keep_records(
         if pos < 0:
             return DAMAGED
         offset = base_offset + fields[OFFSET_DELTA]
+        # Keys from `map_end` on were not noted, so nothing is known of newer records.
         if offset < map_end:
+            # Records without a key, from before the topic was compacted, go as in Kafka.
             if fields[KEY_SIZE] < 0 or (fields[VALUE_SIZE] < 0 and drop_tombstones):
                 continue
             _hash_key(p, fields[KEY_AT], fields[KEY_SIZE], seed, key)
@@ -339,6 +343,7 @@ def filter_batches(
     q: cython.p_uchar = writable(out, end)
     v: cython.p_longlong = writable_longs(w, PASS_WORDS)
     every: cython.longlong = interval
+    # A batch has 61 bytes at least, which bounds the number of entries.
     m: cython.p_longlong = writable_longs(marks, 4 * (end // max(min(interval, 1 << 30), 61) + 2))
     t: cython.p_ulonglong = writable_words(table, KEY_WORDS)
     slots: cython.ulonglong = len(table) // (8 * KEY_WORDS)
@@ -468,6 +473,7 @@ def filter_section(
         reason = _keep_records(p, 0, end, n, base, known, drop, t, slots, s, q, at, fields, header, key, r)
     if reason != END:
         raise CorruptBatch(f"the {count} records at offset {base_offset} do not fit their bytes")
+    # An existing view forbids resizing `out`.
     if not cython.compiled:
         q.release()
     del out[r[3] :]
@@ -501,6 +507,7 @@ def shift_timestamps(data: bytes | bytearray | memoryview, count: int, shift: in
             raise corrupt_record(i, n)
         if not distance_fits(fields[TIMESTAMP_DELTA], -by):
             raise beyond_64_bits(i)
+        # Behind size and attributes, then behind the old delta: what follows is copied as it is.
         rest = read_varint(p, start, pos, g, 0, 28) + 1
         rest = read_varint(p, rest, pos, g, 0, 63)
         size = 1 + varint_size(fields[TIMESTAMP_DELTA] + by) + pos - rest

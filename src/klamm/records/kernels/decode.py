@@ -94,6 +94,7 @@ def decode_records(
     `log_append_time`, when given, is every record's timestamp: the batch was stamped as a whole. `kind` is a named
     tuple of these five fields to make instead of plain tuples.
     """
+    # PyTuple_SET_ITEM writes without checks: only the layout of a plain tuple is safe.
     if kind is not None and (not issubclass(kind, tuple) or kind.__itemsize__ == 0 or kind.__dictoffset__ != 0):
         raise TypeError("records are made as named tuples")
     p: cython.p_uchar

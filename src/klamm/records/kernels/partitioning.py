@@ -36,6 +36,7 @@ def _murmur2(p: cython.p_uchar, at: cython.longlong, size: cython.longlong) -> c
     words: cython.longlong = size // 4
     rest: cython.longlong = size - 4 * words
     mask = (mask << 32) - 1  # larger literals would be Python objects
+    # Kafka's seed, 0x9747B28C, halved for the same reason.
     h = 0x4BA3D946
     h = (h << 1) ^ (size & mask)
     for i in range(words):  # noqa: B007

@@ -117,6 +117,7 @@ def write_int(q: Any, pos: int, value: int, size: int) -> int:
 def read_uvarint(p: Bytes, pos: int, end: int, out: Ints, slot: int) -> int:
     """Read an unsigned varint of up to 28 bits into `out[slot]`."""
     value = shift = 0
+    # 28 bits are more than any length in a frame of 100 MB.
     while pos < end and shift <= 21:
         b = p[pos]
         pos += 1
@@ -156,6 +157,7 @@ def read_varint(p: Bytes, pos: int, end: int, out: Ints, slot: int, shift_max: i
 
 def varint_size(value: int) -> int:
     """How many bytes `write_varint` takes."""
+    # Zig-zag: the arithmetic shift is -1 for a negative number and flips all bits.
     u = (value << 1) ^ (value >> 63)
     size = 1
     while u >= 0x80:
@@ -248,6 +250,7 @@ def timestamp_fits(base: int, delta: int) -> bool:
 
 def distance_fits(timestamp: int, base: int) -> bool:
     """Whether the distance of a timestamp from the base fits 64 bits."""
+    # No difference is computed, because in C it could overflow.
     if base < 0:
         return timestamp <= INT64_MAX + base
     return timestamp >= -INT64_MAX - 1 + base
@@ -305,6 +308,7 @@ def index_batch(w: Ints, marks: Ints, interval: int, last_offset: int, size: int
     if max_timestamp > w[MAX_TIMESTAMP]:
         w[MAX_TIMESTAMP] = max_timestamp
         w[MAX_TIMESTAMP_OFFSET] = last_offset
+    # Compared before this batch is added, and not for equality, as Kafka's LogSegment does.
     if w[BYTES_SINCE_ENTRY] > interval:
         at = 4 * w[INDEX_ENTRIES]
         marks[at] = last_offset

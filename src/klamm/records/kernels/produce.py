@@ -43,6 +43,7 @@ def _note_record(
         return BEYOND
     timestamp = base + delta
     w[LARGEST_TIMESTAMP] = max(w[LARGEST_TIMESTAMP], timestamp)
+    # Timestamp -1 stands for none and is always allowed.
     if offset_delta >= w[FIRST_NOTED_DELTA] and (
         (keyless and w[KEYED]) or (timestamp != -1 and (timestamp < w[OLDEST] or timestamp > w[NEWEST]))
     ):
@@ -327,6 +328,7 @@ def known_batch(view: memoryview, start: int, end: int, lengths: list, known: di
     crc: cython.longlong = 0
     entry: object = None
     header: object = None
+    # API key 0 is Produce.
     if stop - begin < 12 or p[begin] or p[begin + 1]:
         return None
     for length in lengths:
@@ -348,6 +350,7 @@ def known_batch(view: memoryview, start: int, end: int, lengths: list, known: di
         size = p[pos]
         pos += 1
         if size > 127:
+            # The subtraction removes the continuation bit of the byte before.
             size += (p[pos] << 7) - 128
             pos += 1
             if size > 16383:

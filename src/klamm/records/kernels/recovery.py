@@ -55,6 +55,7 @@ def _note_producer(
         t[at + PRODUCER_EPOCH] = epoch
         t[at + EPOCH_CHANGED] = 0
         t[at + TRANSACTION_START] = -1
+    # Sequences begin anew with an epoch, so batches of the one before identify no duplicates.
     elif t[at + PRODUCER_EPOCH] != epoch:
         t[at + PRODUCER_EPOCH] = epoch
         t[at + EPOCH_CHANGED] = 1
