@@ -1,6 +1,6 @@
 """AddOffsetsToTxn, v0-4: make a group's offsets part of a transaction.
 
-v1 quota applied after the answer · v2 PRODUCER_FENCED · v3 flexible · v4 abortable errors (KIP-890)
+v1 quota applied after the response · v2 PRODUCER_FENCED · v3 flexible · v4 abortable errors (KIP-890)
 """
 
 from klamm.protocol.schema import int16, int32, int64, message, string, wire

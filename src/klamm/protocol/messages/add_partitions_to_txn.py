@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn, v0-5: tell the coordinator which partitions a transaction writes to.
+"""AddPartitionsToTxn, v0-5: announce the partitions a transaction writes to.
 
 v2 PRODUCER_FENCED · v3 flexible · v4 many transactions at once, verification by brokers · v5 abortable errors
 (KIP-890)
@@ -22,6 +22,7 @@ class AddPartitionsToTxnTransaction:
     transactional_id: str = wire(string)
     producer_id: int = wire(int64)
     producer_epoch: int = wire(int16)
+    # Set by a partition leader that verifies a transaction and adds nothing to it.
     verify_only: bool = wire(boolean)
     topics: list[AddPartitionsToTxnTopic] = wire(array(AddPartitionsToTxnTopic))
 
@@ -31,6 +32,7 @@ class AddPartitionsToTxnRequest:
     """Add partitions, or from v4 let a partition leader verify that they were added."""
 
     transactions: list[AddPartitionsToTxnTransaction] = wire(array(AddPartitionsToTxnTransaction), since=4)
+    # Producers stay at version 3; brokers verify with the later ones.
     v3_and_below_transactional_id: str = wire(string, until=3)
     v3_and_below_producer_id: int = wire(int64, until=3)
     v3_and_below_producer_epoch: int = wire(int16, until=3)
@@ -39,7 +41,7 @@ class AddPartitionsToTxnRequest:
 
 @struct
 class AddPartitionsToTxnPartitionResult:
-    """What became of one partition."""
+    """The result of one partition."""
 
     partition_index: int = wire(int32)
     partition_error_code: int = wire(int16)
@@ -63,7 +65,7 @@ class AddPartitionsToTxnResult:
 
 @message(api_key=24, versions=(0, 5), flexible=3)
 class AddPartitionsToTxnResponse:
-    """What became of each partition."""
+    """The result of each partition."""
 
     throttle_time_ms: int = wire(int32)
     error_code: int = wire(int16, since=4)

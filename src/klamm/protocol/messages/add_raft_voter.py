@@ -1,6 +1,6 @@
 """AddRaftVoter, v0-1: add a controller to the quorum (KIP-853).
 
-v1 the answer need not wait for the commit
+v1 the response need not wait for the commit
 """
 
 from klamm.protocol.schema import array, boolean, int16, int32, message, string, struct, uint16, uuid, wire
@@ -19,6 +19,7 @@ class Listener:
 class AddRaftVoterRequest:
     """Name the new voter and where it listens."""
 
+    # Null skips the comparison with the cluster's id.
     cluster_id: str | None = wire(string, nullable=0)
     timeout_ms: int = wire(int32)
     voter_id: int = wire(int32)

@@ -8,7 +8,7 @@ from klamm.protocol.schema import int16, int32, int64, message, wire
 
 @message(api_key=67, versions=(0, 0), flexible=0)
 class AllocateProducerIdsRequest:
-    """Ask the controller for a block."""
+    """Request a block from the controller."""
 
     broker_id: int = wire(int32)
     broker_epoch: int = wire(int64, default=-1)

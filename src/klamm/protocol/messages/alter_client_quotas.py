@@ -19,6 +19,7 @@ class OpData:
     """One limit to set or to remove."""
 
     key: str = wire(string)
+    # Without meaning when `remove` is set.
     value: float = wire(float64)
     remove: bool = wire(boolean)
 
@@ -50,7 +51,7 @@ class EntryDataResponse:
 
 @message(api_key=49, versions=(0, 1), flexible=1)
 class AlterClientQuotasResponse:
-    """What became of each entity."""
+    """The result of each entity."""
 
     throttle_time_ms: int = wire(int32)
     entries: list[EntryDataResponse] = wire(array(EntryDataResponse))

@@ -1,6 +1,6 @@
 """AlterConfigs, v0-2: replace all settings of a resource; kept for old clients.
 
-v1 quota applied after the answer · v2 flexible
+v1 quota applied after the response · v2 flexible
 """
 
 from klamm.protocol.schema import array, boolean, int8, int16, int32, message, string, struct, wire
@@ -8,7 +8,7 @@ from klamm.protocol.schema import array, boolean, int8, int16, int32, message, s
 
 @struct
 class AlterableConfig:
-    """One setting; null takes it away."""
+    """One setting; a null value is refused."""
 
     name: str = wire(string)
     value: str | None = wire(string, nullable=0)
@@ -43,7 +43,7 @@ class AlterConfigsResourceResponse:
 
 @message(api_key=33, versions=(0, 2), flexible=2)
 class AlterConfigsResponse:
-    """What became of each resource."""
+    """The result of each resource."""
 
     throttle_time_ms: int = wire(int32)
     responses: list[AlterConfigsResourceResponse] = wire(array(AlterConfigsResourceResponse))

@@ -1,4 +1,4 @@
-"""AlterPartition, v2-3: a partition leader asks the controller to change the in-sync replicas.
+"""AlterPartition, v2-3: a partition leader proposes new in-sync replicas to the controller.
 
 v2 topic ids · v3 broker epochs of the new in-sync replicas (KIP-903)
 """
@@ -8,9 +8,10 @@ from klamm.protocol.schema import array, int8, int16, int32, int64, message, str
 
 @struct
 class BrokerState:
-    """A broker and the life of it that is meant."""
+    """A broker and its epoch."""
 
     broker_id: int = wire(int32)
+    # -1 skips the comparison: the leader's version has no epochs of replicas.
     broker_epoch: int = wire(int64, default=-1)
 
 
@@ -22,6 +23,7 @@ class PartitionData:
     leader_epoch: int = wire(int32)
     new_isr: list[int] = wire(array(int32), until=2)
     new_isr_with_epochs: list[BrokerState] = wire(array(BrokerState), since=3)
+    # 1 from an unclean election until the leader has recovered (KIP-704).
     leader_recovery_state: int = wire(int8)
     partition_epoch: int = wire(int32)
 

@@ -11,6 +11,7 @@ class ReassignablePartition:
     """The new replicas of one partition."""
 
     partition_index: int = wire(int32)
+    # Null cancels; an empty list is an error.
     replicas: list[int] | None = wire(array(int32), nullable=0, default=None)
 
 

@@ -1,6 +1,6 @@
 """AlterReplicaLogDirs, v1-2: move replicas between the log dirs of a broker.
 
-v1 quota applied after the answer · v2 flexible
+v1 quota applied after the response · v2 flexible
 """
 
 from klamm.protocol.schema import array, int16, int32, message, string, struct, wire
@@ -16,7 +16,7 @@ class AlterReplicaLogDirTopic:
 
 @struct
 class AlterReplicaLogDir:
-    """A log dir and what should live in it."""
+    """A log dir and the replicas that should be in it."""
 
     path: str = wire(string)
     topics: list[AlterReplicaLogDirTopic] = wire(array(AlterReplicaLogDirTopic))
@@ -24,7 +24,7 @@ class AlterReplicaLogDir:
 
 @message(api_key=34, versions=(1, 2), flexible=2)
 class AlterReplicaLogDirsRequest:
-    """Say where replicas should live."""
+    """The directories that replicas should be in."""
 
     dirs: list[AlterReplicaLogDir] = wire(array(AlterReplicaLogDir))
 

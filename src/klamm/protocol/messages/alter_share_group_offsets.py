@@ -50,7 +50,7 @@ class AlterShareGroupOffsetsResponseTopic:
 
 @message(api_key=91, versions=(0, 0), flexible=0)
 class AlterShareGroupOffsetsResponse:
-    """What became of each partition."""
+    """The result of each partition."""
 
     throttle_time_ms: int = wire(int32)
     error_code: int = wire(int16)

@@ -44,7 +44,7 @@ class AlterUserScramCredentialsResult:
 
 @message(api_key=51, versions=(0, 0), flexible=0)
 class AlterUserScramCredentialsResponse:
-    """What became of each user."""
+    """The result of each user."""
 
     throttle_time_ms: int = wire(int32)
     results: list[AlterUserScramCredentialsResult] = wire(array(AlterUserScramCredentialsResult))

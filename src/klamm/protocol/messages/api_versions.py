@@ -1,6 +1,6 @@
-"""ApiVersions, v0-4: what a broker speaks; the first thing a client asks.
+"""ApiVersions, v0-4: the APIs and versions a broker serves; the first request of a client.
 
-v1 throttle time · v2 quota applied after the answer · v3 flexible, client software, features · v4 features whose
+v1 throttle time · v2 quota applied after the response · v3 flexible, client software, features · v4 features whose
 minimum level is 0
 The response header stays at v0 for good, and a request too new is answered as v0.
 """
@@ -10,7 +10,7 @@ from klamm.protocol.schema import array, boolean, int16, int32, int64, message, 
 
 @message(api_key=18, versions=(0, 4), flexible=3)
 class ApiVersionsRequest:
-    """Ask which APIs and versions the broker speaks; says what the client is."""
+    """Request the APIs and versions of the broker; names the client's software."""
 
     client_software_name: str = wire(string, since=3)
     client_software_version: str = wire(string, since=3)
@@ -45,12 +45,14 @@ class FinalizedFeatureKey:
 
 @message(api_key=18, versions=(0, 4), flexible=3)
 class ApiVersionsResponse:
-    """Everything the broker speaks, and the cluster's feature levels."""
+    """Every API the broker serves, and the cluster's feature levels."""
 
     error_code: int = wire(int16)
     api_keys: list[ApiVersion] = wire(array(ApiVersion))
     throttle_time_ms: int = wire(int32, since=1)
+    # Tagged, so that a client which does not use features skips them.
     supported_features: list[SupportedFeatureKey] = wire(array(SupportedFeatureKey), since=3, tag=0)
     finalized_features_epoch: int = wire(int64, since=3, tag=1, default=-1)
     finalized_features: list[FinalizedFeatureKey] = wire(array(FinalizedFeatureKey), since=3, tag=2)
+    # Always false since Kafka 4.0.
     zk_migration_ready: bool = wire(boolean, since=3, tag=3)

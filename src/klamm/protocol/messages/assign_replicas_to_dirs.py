@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs, v0: a broker tells the controller in which log dirs its replicas live.
+"""AssignReplicasToDirs, v0: a broker reports the log directories of its replicas to the controller.
 
 v0 flexible from the start
 """
@@ -64,7 +64,7 @@ class DirectoryDataResponse:
 
 @message(api_key=73, versions=(0, 0), flexible=0)
 class AssignReplicasToDirsResponse:
-    """What became of each replica."""
+    """The result of each replica."""
 
     throttle_time_ms: int = wire(int32)
     error_code: int = wire(int16)

@@ -1,4 +1,4 @@
-"""BeginQuorumEpoch, v0-1: a new quorum leader makes itself known.
+"""BeginQuorumEpoch, v0-1: a new quorum leader announces its epoch.
 
 v1 flexible, directory ids and leader endpoints
 """
@@ -35,9 +35,10 @@ class LeaderEndpoint:
 
 @message(api_key=53, versions=(0, 1), flexible=1)
 class BeginQuorumEpochRequest:
-    """Tell a voter who leads the new epoch."""
+    """Announce the leader of the new epoch to a voter."""
 
     cluster_id: str | None = wire(string, nullable=0, default=None)
+    # -1: version 0 does not name the voter it is meant for.
     voter_id: int = wire(int32, since=1, default=-1)
     topics: list[TopicData] = wire(array(TopicData))
     leader_endpoints: list[LeaderEndpoint] = wire(array(LeaderEndpoint), since=1)
@@ -45,7 +46,7 @@ class BeginQuorumEpochRequest:
 
 @struct
 class PartitionDataResponse:
-    """The leader the voter knows."""
+    """The leader according to the voter."""
 
     partition_index: int = wire(int32)
     error_code: int = wire(int16)

@@ -1,4 +1,4 @@
-"""BrokerHeartbeat, v0-2: a broker's sign of life to the controller.
+"""BrokerHeartbeat, v0-2: a broker renews its session at the controller.
 
 v1 log dirs that failed · v2 cordoned log dirs
 """
@@ -8,7 +8,7 @@ from klamm.protocol.schema import array, boolean, int16, int32, int64, message, 
 
 @message(api_key=63, versions=(0, 2), flexible=0)
 class BrokerHeartbeatRequest:
-    """Say how far the broker has read the metadata log, and what it wants."""
+    """The broker's metadata offset, and the change of state it requests."""
 
     broker_id: int = wire(int32)
     broker_epoch: int = wire(int64, default=-1)
@@ -16,6 +16,7 @@ class BrokerHeartbeatRequest:
     want_fence: bool = wire(boolean)
     want_shut_down: bool = wire(boolean)
     offline_log_dirs: list[bytes] = wire(array(uuid), since=1, tag=0)
+    # Null changes nothing; an empty list removes all cordons (KIP-1066).
     cordoned_log_dirs: list[bytes] | None = wire(array(uuid), since=2, nullable=0, tag=1, default=None)
 
 

@@ -1,6 +1,6 @@
 """BrokerRegistration, v0-4: a broker enters the cluster.
 
-v1 ZooKeeper migration · v2 log dirs · v3 epoch of the last life · v4 features whose minimum level is 0
+v1 ZooKeeper migration · v2 log dirs · v3 epoch of the last registration · v4 features whose minimum level is 0
 """
 
 from klamm.protocol.schema import array, boolean, int16, int32, int64, message, string, struct, uint16, uuid, wire
@@ -27,7 +27,7 @@ class Feature:
 
 @message(api_key=62, versions=(0, 4), flexible=0)
 class BrokerRegistrationRequest:
-    """Say who the broker is, where it listens and what it can do."""
+    """The broker's identity, listeners, directories and supported features."""
 
     broker_id: int = wire(int32)
     cluster_id: str = wire(string)
@@ -35,14 +35,16 @@ class BrokerRegistrationRequest:
     listeners: list[Listener] = wire(array(Listener))
     features: list[Feature] = wire(array(Feature))
     rack: str | None = wire(string, nullable=0)
+    # Refused when set: ZooKeeper migration ended with Kafka 4.0.
     is_migrating_zk_broker: bool = wire(boolean, since=1)
     log_dirs: list[bytes] = wire(array(uuid), since=2)
+    # The epoch at the last clean shutdown; any other value counts as an unclean one (KIP-966).
     previous_broker_epoch: int = wire(int64, since=3, default=-1)
 
 
 @message(api_key=62, versions=(0, 4), flexible=0)
 class BrokerRegistrationResponse:
-    """The broker's epoch, which names this life of it."""
+    """The broker epoch of this registration."""
 
     throttle_time_ms: int = wire(int32)
     error_code: int = wire(int16)

@@ -8,7 +8,7 @@ from klamm.protocol.schema import array, boolean, int8, int16, int32, message, s
 
 @message(api_key=69, versions=(0, 1), flexible=0)
 class ConsumerGroupDescribeRequest:
-    """Ask about groups by name."""
+    """Request groups by name."""
 
     group_ids: list[str] = wire(array(string))
     include_authorized_operations: bool = wire(boolean)
@@ -44,6 +44,7 @@ class Member:
     subscribed_topic_regex: str | None = wire(string, nullable=0, default=None)
     assignment: Assignment = wire(Assignment)
     target_assignment: Assignment = wire(Assignment)
+    # -1 unknown, 0 classic protocol, 1 consumer protocol.
     member_type: int = wire(int8, since=1, default=-1)
 
 
@@ -59,6 +60,7 @@ class DescribedGroup:
     assignment_epoch: int = wire(int32)
     assignor_name: str = wire(string)
     members: list[Member] = wire(array(Member))
+    # The smallest int32 stands for operations that were not requested.
     authorized_operations: int = wire(int32, default=-(2**31))
 
 

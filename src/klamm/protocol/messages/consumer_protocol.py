@@ -16,11 +16,13 @@ class TopicPartition:
 
 @message(versions=(0, 3))
 class ConsumerProtocolSubscription:
-    """What a member wants to read and what it holds now, for the group's leader."""
+    """A member's subscription and owned partitions, for the group's leader."""
 
     topics: list[str] = wire(array(string))
     user_data: bytes | None = wire(blob, nullable=0, default=None)
+    # For cooperative rebalancing (KIP-429).
     owned_partitions: list[TopicPartition] = wire(array(TopicPartition), since=1)
+    # Decides between two members that claim the same partition (KIP-792).
     generation_id: int = wire(int32, since=2, default=-1)
     rack_id: str | None = wire(string, since=3, nullable=3, default=None)
 

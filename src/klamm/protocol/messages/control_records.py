@@ -1,7 +1,7 @@
-"""The values of raft's control records: the quorum's own notes inside `__cluster_metadata-0` and its snapshots.
+"""The values of raft's control records: the quorum's own records inside `__cluster_metadata-0` and its snapshots.
 
-Their keys (version, type) are the records room's; `api_key` here is the control type. Each value repeats its version
-as its first field, because a control record has no other place for it.
+Their keys (version, type) are in `records/control.py`; `api_key` here is the control type. Each value repeats its
+version as its first field, because a control record has no other place for it.
 """
 
 from klamm.protocol.schema import array, int16, int32, int64, message, string, struct, uint16, uuid, wire
@@ -12,12 +12,13 @@ class LeaderChangeVoter:
     """A voter as a leader change names it."""
 
     voter_id: int = wire(int32)
+    # Kafka 4.3 neither writes nor reads version 1.
     voter_directory_id: bytes = wire(uuid, since=1)
 
 
 @message(api_key=2, versions=(0, 1), flexible=0)
 class LeaderChangeMessage:
-    """The first record of every epoch: who leads it, who could vote, who voted for it. v1 names directories."""
+    """The first record of every epoch: its leader, the voters, and the voters that elected it. v1 names directories."""
 
     version: int = wire(int16)
     leader_id: int = wire(int32)

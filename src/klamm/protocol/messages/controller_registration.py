@@ -1,4 +1,4 @@
-"""ControllerRegistration, v0: a controller makes itself known to the active one.
+"""ControllerRegistration, v0: a controller registers with the active one.
 
 v0 flexible from the start
 """
@@ -27,7 +27,7 @@ class Feature:
 
 @message(api_key=70, versions=(0, 0), flexible=0)
 class ControllerRegistrationRequest:
-    """Say where the controller listens and what it can do."""
+    """The controller's listeners and supported features."""
 
     controller_id: int = wire(int32)
     incarnation_id: bytes = wire(uuid)

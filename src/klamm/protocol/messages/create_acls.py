@@ -12,6 +12,7 @@ class AclCreation:
 
     resource_type: int = wire(int8)
     resource_name: str = wire(string)
+    # 3 is LITERAL, as all rules were before prefixes.
     resource_pattern_type: int = wire(int8, default=3)
     principal: str = wire(string)
     host: str = wire(string)
@@ -36,7 +37,7 @@ class AclCreationResult:
 
 @message(api_key=30, versions=(1, 3), flexible=2)
 class CreateAclsResponse:
-    """What became of each, in the order of the request."""
+    """The result of each, in the order of the request."""
 
     throttle_time_ms: int = wire(int32)
     results: list[AclCreationResult] = wire(array(AclCreationResult))

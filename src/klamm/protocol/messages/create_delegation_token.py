@@ -16,11 +16,13 @@ class CreatableRenewers:
 
 @message(api_key=38, versions=(1, 3), flexible=2)
 class CreateDelegationTokenRequest:
-    """Ask for a token and name who may renew it."""
+    """Request a token and name its renewers."""
 
+    # Null: the requester owns the token.
     owner_principal_type: str | None = wire(string, since=3, nullable=0)
     owner_principal_name: str | None = wire(string, since=3, nullable=0)
     renewers: list[CreatableRenewers] = wire(array(CreatableRenewers))
+    # -1 takes the broker's maximum.
     max_lifetime_ms: int = wire(int64)
 
 

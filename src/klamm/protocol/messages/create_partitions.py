@@ -1,6 +1,6 @@
 """CreatePartitions, v0-3: give topics more partitions.
 
-v1 quota applied after the answer · v2 flexible · v3 quota errors
+v1 quota applied after the response · v2 flexible · v3 quota errors
 """
 
 from klamm.protocol.schema import array, boolean, int16, int32, message, string, struct, wire
@@ -19,12 +19,13 @@ class CreatePartitionsTopic:
 
     name: str = wire(string)
     count: int = wire(int32)
+    # Null lets the controller place the new partitions.
     assignments: list[CreatePartitionsAssignment] | None = wire(array(CreatePartitionsAssignment), nullable=0)
 
 
 @message(api_key=37, versions=(0, 3), flexible=2)
 class CreatePartitionsRequest:
-    """Say how many partitions topics should have in all."""
+    """The number of partitions that each topic should have in all."""
 
     topics: list[CreatePartitionsTopic] = wire(array(CreatePartitionsTopic))
     timeout_ms: int = wire(int32)
@@ -42,7 +43,7 @@ class CreatePartitionsTopicResult:
 
 @message(api_key=37, versions=(0, 3), flexible=2)
 class CreatePartitionsResponse:
-    """What became of each topic."""
+    """The result of each topic."""
 
     throttle_time_ms: int = wire(int32)
     results: list[CreatePartitionsTopicResult] = wire(array(CreatePartitionsTopicResult))

@@ -1,6 +1,6 @@
 """CreateTopics, v2-7: make new topics.
 
-v4 defaults of the broker when counts are -1 · v5 flexible, configs in the answer · v6 quota errors · v7 topic ids
+v4 defaults of the broker when counts are -1 · v5 flexible, configs in the response · v6 quota errors · v7 topic ids
 """
 
 from klamm.protocol.schema import array, boolean, int8, int16, int32, message, string, struct, uuid, wire
@@ -27,6 +27,7 @@ class CreatableTopic:
     """One topic to make."""
 
     name: str = wire(string)
+    # -1, here and below, takes the broker's default (KIP-464) or belongs to manual assignments.
     num_partitions: int = wire(int32)
     replication_factor: int = wire(int16)
     assignments: list[CreatableReplicaAssignment] = wire(array(CreatableReplicaAssignment))
@@ -35,7 +36,7 @@ class CreatableTopic:
 
 @message(api_key=19, versions=(2, 7), flexible=5)
 class CreateTopicsRequest:
-    """Ask for topics, placed by the controller or as the request says."""
+    """Request topics, placed by the controller or by the request."""
 
     topics: list[CreatableTopic] = wire(array(CreatableTopic))
     timeout_ms: int = wire(int32, default=60000)
@@ -61,6 +62,7 @@ class CreatableTopicResult:
     topic_id: bytes = wire(uuid, since=7)
     error_code: int = wire(int16)
     error_message: str | None = wire(string, nullable=0)
+    # The reason why `configs` is null, if it is.
     topic_config_error_code: int = wire(int16, since=5, tag=0)
     num_partitions: int = wire(int32, since=5, default=-1)
     replication_factor: int = wire(int16, since=5, default=-1)
@@ -69,7 +71,7 @@ class CreatableTopicResult:
 
 @message(api_key=19, versions=(2, 7), flexible=5)
 class CreateTopicsResponse:
-    """What became of each topic."""
+    """The result of each topic."""
 
     throttle_time_ms: int = wire(int32)
     topics: list[CreatableTopicResult] = wire(array(CreatableTopicResult))

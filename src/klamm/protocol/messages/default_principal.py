@@ -1,4 +1,4 @@
-"""The principal inside an Envelope request: who a forwarded request is made for.
+"""The principal of a forwarded request, inside an Envelope request.
 
 It travels behind an int16 with its version. v0 flexible from the start
 """

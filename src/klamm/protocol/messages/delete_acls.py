@@ -12,6 +12,7 @@ class DeleteAclsFilter:
 
     resource_type_filter: int = wire(int8)
     resource_name_filter: str | None = wire(string, nullable=0)
+    # 3 is LITERAL.
     pattern_type_filter: int = wire(int8, default=3)
     principal_filter: str | None = wire(string, nullable=0)
     host_filter: str | None = wire(string, nullable=0)

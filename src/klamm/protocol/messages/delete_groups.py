@@ -1,6 +1,6 @@
 """DeleteGroups, v0-2: remove empty groups and their offsets.
 
-v1 quota applied after the answer · v2 flexible
+v1 quota applied after the response · v2 flexible
 """
 
 from klamm.protocol.schema import array, int16, int32, message, string, struct, wire
@@ -23,7 +23,7 @@ class DeletableGroupResult:
 
 @message(api_key=42, versions=(0, 2), flexible=2)
 class DeleteGroupsResponse:
-    """What became of each."""
+    """The result of each."""
 
     throttle_time_ms: int = wire(int32)
     results: list[DeletableGroupResult] = wire(array(DeletableGroupResult))

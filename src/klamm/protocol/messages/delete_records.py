@@ -1,6 +1,6 @@
 """DeleteRecords, v0-2: drop the oldest records of partitions.
 
-v1 quota applied after the answer · v2 flexible
+v1 quota applied after the response · v2 flexible
 """
 
 from klamm.protocol.schema import array, int16, int32, int64, message, string, struct, wire
@@ -24,7 +24,7 @@ class DeleteRecordsTopic:
 
 @message(api_key=21, versions=(0, 2), flexible=2)
 class DeleteRecordsRequest:
-    """Say up to which offset each partition may forget; -1 means its high watermark."""
+    """The offset before which each partition deletes; -1 means its high watermark."""
 
     topics: list[DeleteRecordsTopic] = wire(array(DeleteRecordsTopic))
     timeout_ms: int = wire(int32)

@@ -1,4 +1,4 @@
-"""DeleteShareGroupOffsets, v0: make an empty share group forget topics.
+"""DeleteShareGroupOffsets, v0: remove the offsets of topics from an empty share group.
 
 v0 flexible from the start
 """
@@ -8,14 +8,14 @@ from klamm.protocol.schema import array, int16, int32, message, string, struct, 
 
 @struct
 class DeleteShareGroupOffsetsRequestTopic:
-    """One topic to forget."""
+    """One topic."""
 
     topic_name: str = wire(string)
 
 
 @message(api_key=92, versions=(0, 0), flexible=0)
 class DeleteShareGroupOffsetsRequest:
-    """Name the topics to forget."""
+    """Name the topics whose offsets are removed."""
 
     group_id: str = wire(string)
     topics: list[DeleteShareGroupOffsetsRequestTopic] = wire(array(DeleteShareGroupOffsetsRequestTopic))
@@ -23,7 +23,7 @@ class DeleteShareGroupOffsetsRequest:
 
 @struct
 class DeleteShareGroupOffsetsResponseTopic:
-    """Whether one topic was forgotten."""
+    """Whether the offsets of one topic were removed."""
 
     topic_name: str = wire(string)
     topic_id: bytes = wire(uuid)
@@ -33,7 +33,7 @@ class DeleteShareGroupOffsetsResponseTopic:
 
 @message(api_key=92, versions=(0, 0), flexible=0)
 class DeleteShareGroupOffsetsResponse:
-    """What became of each topic."""
+    """The result of each topic."""
 
     throttle_time_ms: int = wire(int32)
     error_code: int = wire(int16)

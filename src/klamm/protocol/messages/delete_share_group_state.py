@@ -23,7 +23,7 @@ class DeleteStateData:
 
 @message(api_key=86, versions=(0, 0), flexible=0)
 class DeleteShareGroupStateRequest:
-    """Name the partitions to forget."""
+    """Name the partitions."""
 
     group_id: str = wire(string)
     topics: list[DeleteStateData] = wire(array(DeleteStateData))
@@ -48,6 +48,6 @@ class DeleteStateResult:
 
 @message(api_key=86, versions=(0, 0), flexible=0)
 class DeleteShareGroupStateResponse:
-    """What became of each partition."""
+    """The result of each partition."""
 
     results: list[DeleteStateResult] = wire(array(DeleteStateResult))

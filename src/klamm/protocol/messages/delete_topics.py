@@ -10,6 +10,7 @@ from klamm.protocol.schema import array, int16, int32, message, string, struct, 
 class DeleteTopicState:
     """A topic by its name or its id."""
 
+    # Either a name or an id, never both.
     name: str | None = wire(string, nullable=0, default=None)
     topic_id: bytes = wire(uuid)
 
@@ -27,6 +28,7 @@ class DeleteTopicsRequest:
 class DeletableTopicResult:
     """One topic that was removed, or why it was not."""
 
+    # Null for an id that does not exist.
     name: str | None = wire(string, nullable=6)
     topic_id: bytes = wire(uuid, since=6)
     error_code: int = wire(int16)
@@ -35,7 +37,7 @@ class DeletableTopicResult:
 
 @message(api_key=20, versions=(1, 6), flexible=4)
 class DeleteTopicsResponse:
-    """What became of each."""
+    """The result of each."""
 
     throttle_time_ms: int = wire(int32)
     responses: list[DeletableTopicResult] = wire(array(DeletableTopicResult))

@@ -8,10 +8,11 @@ from klamm.protocol.schema import array, int8, int16, int32, message, string, st
 
 @message(api_key=29, versions=(1, 3), flexible=2)
 class DescribeAclsRequest:
-    """Ask for the rules that match a filter; null matches everything."""
+    """Request the rules that match a filter; null matches everything."""
 
     resource_type_filter: int = wire(int8)
     resource_name_filter: str | None = wire(string, nullable=0)
+    # 3 is LITERAL.
     pattern_type_filter: int = wire(int8, default=3)
     principal_filter: str | None = wire(string, nullable=0)
     host_filter: str | None = wire(string, nullable=0)

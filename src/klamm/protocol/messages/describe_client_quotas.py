@@ -12,12 +12,13 @@ class ComponentData:
 
     entity_type: str = wire(string)
     match_type: int = wire(int8)
+    # Null for the match types default and any.
     match: str | None = wire(string, nullable=0)
 
 
 @message(api_key=48, versions=(0, 1), flexible=1)
 class DescribeClientQuotasRequest:
-    """Ask for the quotas of entities that match."""
+    """Request the quotas of entities that match."""
 
     components: list[ComponentData] = wire(array(ComponentData))
     strict: bool = wire(boolean)
@@ -54,4 +55,5 @@ class DescribeClientQuotasResponse:
     throttle_time_ms: int = wire(int32)
     error_code: int = wire(int16)
     error_message: str | None = wire(string, nullable=0)
+    # Null together with an error.
     entries: list[EntryData] | None = wire(array(EntryData), nullable=0)

@@ -8,7 +8,7 @@ from klamm.protocol.schema import array, boolean, int8, int16, int32, message, s
 
 @struct
 class DescribeConfigsResource:
-    """One resource and the settings asked about."""
+    """One resource and the requested settings."""
 
     resource_type: int = wire(int8)
     resource_name: str = wire(string)
@@ -17,7 +17,7 @@ class DescribeConfigsResource:
 
 @message(api_key=32, versions=(1, 4), flexible=4)
 class DescribeConfigsRequest:
-    """Ask for settings of topics, brokers, groups; null keys ask for all."""
+    """Request settings of topics, brokers, groups; null keys request all."""
 
     resources: list[DescribeConfigsResource] = wire(array(DescribeConfigsResource))
     include_synonyms: bool = wire(boolean)

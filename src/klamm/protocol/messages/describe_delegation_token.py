@@ -1,6 +1,6 @@
 """DescribeDelegationToken, v1-3: show delegation tokens.
 
-v2 flexible · v3 who asked for the token
+v2 flexible · v3 the requester of the token
 """
 
 from klamm.protocol.schema import array, blob, int16, int32, int64, message, string, struct, wire
@@ -8,7 +8,7 @@ from klamm.protocol.schema import array, blob, int16, int32, int64, message, str
 
 @struct
 class DescribeDelegationTokenOwner:
-    """An owner asked about."""
+    """A requested owner."""
 
     principal_type: str = wire(string)
     principal_name: str = wire(string)
@@ -16,7 +16,7 @@ class DescribeDelegationTokenOwner:
 
 @message(api_key=41, versions=(1, 3), flexible=2)
 class DescribeDelegationTokenRequest:
-    """Ask for the tokens of some owners, or of all with null."""
+    """Request the tokens of some owners, or of all with null."""
 
     owners: list[DescribeDelegationTokenOwner] | None = wire(array(DescribeDelegationTokenOwner), nullable=0)
 
@@ -47,7 +47,7 @@ class DescribedDelegationToken:
 
 @message(api_key=41, versions=(1, 3), flexible=2)
 class DescribeDelegationTokenResponse:
-    """The tokens the asker may see."""
+    """The tokens that the requester may describe."""
 
     error_code: int = wire(int16)
     tokens: list[DescribedDelegationToken] = wire(array(DescribedDelegationToken))

@@ -9,7 +9,7 @@ from klamm.protocol.schema import array, blob, boolean, int16, int32, message, s
 
 @message(api_key=15, versions=(0, 6), flexible=5)
 class DescribeGroupsRequest:
-    """Ask about groups by name."""
+    """Request groups by name."""
 
     groups: list[str] = wire(array(string))
     include_authorized_operations: bool = wire(boolean, since=3)
@@ -32,12 +32,14 @@ class DescribedGroup:
     """One group."""
 
     error_code: int = wire(int16)
+    # Before version 6 an unknown group is a dead group and no error.
     error_message: str | None = wire(string, since=6, nullable=0, default=None)
     group_id: str = wire(string)
     group_state: str = wire(string)
     protocol_type: str = wire(string)
     protocol_data: str = wire(string)
     members: list[DescribedGroupMember] = wire(array(DescribedGroupMember))
+    # The smallest int32 stands for operations that were not requested.
     authorized_operations: int = wire(int32, since=3, default=-(2**31))
 
 

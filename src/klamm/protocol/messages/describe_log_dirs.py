@@ -1,6 +1,6 @@
 """DescribeLogDirs, v1-5: what lies in the log dirs of a broker.
 
-v2 flexible · v3 error for the whole answer · v4 total and usable bytes · v5 cordoned dirs
+v2 flexible · v3 error for the whole response · v4 total and usable bytes · v5 cordoned dirs
 """
 
 from klamm.protocol.schema import array, boolean, int16, int32, int64, message, string, struct, wire
@@ -16,7 +16,7 @@ class DescribableLogDirTopic:
 
 @message(api_key=35, versions=(1, 5), flexible=2)
 class DescribeLogDirsRequest:
-    """Ask about some topics, or about all with null."""
+    """Request some topics, or all with null."""
 
     topics: list[DescribableLogDirTopic] | None = wire(array(DescribableLogDirTopic), nullable=0)
 
@@ -27,7 +27,9 @@ class DescribeLogDirsPartition:
 
     partition_index: int = wire(int32)
     partition_size: int = wire(int64)
+    # Behind the high watermark; of a future replica, behind the current one.
     offset_lag: int = wire(int64)
+    # A replica that AlterReplicaLogDirs is copying to this directory.
     is_future_key: bool = wire(boolean)
 
 

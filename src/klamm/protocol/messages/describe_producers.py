@@ -16,16 +16,17 @@ class TopicRequest:
 
 @message(api_key=61, versions=(0, 0), flexible=0)
 class DescribeProducersRequest:
-    """Name the partitions to look at."""
+    """Name the partitions."""
 
     topics: list[TopicRequest] = wire(array(TopicRequest))
 
 
 @struct
 class ProducerState:
-    """One producer, as the log remembers it."""
+    """The state of one producer in the log."""
 
     producer_id: int = wire(int64)
+    # 32 bits here, although an epoch has 16 everywhere else.
     producer_epoch: int = wire(int32)
     last_sequence: int = wire(int32, default=-1)
     last_timestamp: int = wire(int64, default=-1)

@@ -8,7 +8,7 @@ from klamm.protocol.schema import array, int16, int32, int64, message, string, s
 
 @struct
 class PartitionData:
-    """One partition asked about."""
+    """A requested partition."""
 
     partition_index: int = wire(int32)
 
@@ -23,7 +23,7 @@ class TopicData:
 
 @message(api_key=55, versions=(0, 2), flexible=0)
 class DescribeQuorumRequest:
-    """Ask about the metadata partition."""
+    """Request the state of the metadata partition."""
 
     topics: list[TopicData] = wire(array(TopicData))
 

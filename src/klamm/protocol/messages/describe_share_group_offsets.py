@@ -16,7 +16,7 @@ class DescribeShareGroupOffsetsRequestTopic:
 
 @struct
 class DescribeShareGroupOffsetsRequestGroup:
-    """One group and the topics asked about."""
+    """One group and the requested topics."""
 
     group_id: str = wire(string)
     topics: list[DescribeShareGroupOffsetsRequestTopic] | None = wire(

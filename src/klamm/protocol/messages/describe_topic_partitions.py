@@ -23,7 +23,7 @@ class Cursor:
 
 @message(api_key=75, versions=(0, 0), flexible=0)
 class DescribeTopicPartitionsRequest:
-    """Ask for some topics, or for all with none, from a cursor on."""
+    """Request some topics, or for all with none, from a cursor on."""
 
     topics: list[TopicRequest] = wire(array(TopicRequest))
     response_partition_limit: int = wire(int32, default=2000)
@@ -32,7 +32,7 @@ class DescribeTopicPartitionsRequest:
 
 @struct
 class DescribeTopicPartitionsResponsePartition:
-    """One partition: its leader, its replicas and who else could lead."""
+    """One partition: its leader, its replicas and the replicas that could lead."""
 
     error_code: int = wire(int16)
     partition_index: int = wire(int32)
@@ -54,6 +54,7 @@ class DescribeTopicPartitionsResponseTopic:
     topic_id: bytes = wire(uuid)
     is_internal: bool = wire(boolean)
     partitions: list[DescribeTopicPartitionsResponsePartition] = wire(array(DescribeTopicPartitionsResponsePartition))
+    # The smallest int32 stands for operations that were not requested.
     topic_authorized_operations: int = wire(int32, default=-(2**31))
 
 

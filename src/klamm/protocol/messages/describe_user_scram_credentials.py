@@ -8,14 +8,14 @@ from klamm.protocol.schema import array, int8, int16, int32, message, string, st
 
 @struct
 class UserName:
-    """A user asked about."""
+    """A requested user."""
 
     name: str = wire(string)
 
 
 @message(api_key=50, versions=(0, 0), flexible=0)
 class DescribeUserScramCredentialsRequest:
-    """Ask about some users, or about all with null."""
+    """Request some users, or all with null."""
 
     users: list[UserName] | None = wire(array(UserName), nullable=0)
 

@@ -1,4 +1,4 @@
-"""ElectLeaders, v0-2: move leadership, to preferred replicas or, uncleanly, to any that lives.
+"""ElectLeaders, v0-2: move leadership, to preferred replicas or, uncleanly, to any live one.
 
 v1 election type · v2 flexible
 """
@@ -16,8 +16,9 @@ class TopicPartitions:
 
 @message(api_key=43, versions=(0, 2), flexible=2)
 class ElectLeadersRequest:
-    """Ask for elections; null topics mean every partition that needs one."""
+    """Request elections; null topics mean every partition that needs one."""
 
+    # Version 0 has preferred elections only, which are type 0.
     election_type: int = wire(int8, since=1)
     topic_partitions: list[TopicPartitions] | None = wire(array(TopicPartitions), nullable=0)
     timeout_ms: int = wire(int32, default=60000)
@@ -42,7 +43,7 @@ class ReplicaElectionResult:
 
 @message(api_key=43, versions=(0, 2), flexible=2)
 class ElectLeadersResponse:
-    """What became of each election."""
+    """The result of each election."""
 
     throttle_time_ms: int = wire(int32)
     error_code: int = wire(int16, since=1)

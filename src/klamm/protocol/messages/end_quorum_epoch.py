@@ -16,11 +16,12 @@ class ReplicaInfo:
 
 @struct
 class PartitionData:
-    """The epoch that ends and who should follow."""
+    """The epoch that ends and the preferred successors."""
 
     partition_index: int = wire(int32)
     leader_id: int = wire(int32)
     leader_epoch: int = wire(int32)
+    # Version 0 names nodes, version 1 nodes with their directories (KIP-853).
     preferred_successors: list[int] = wire(array(int32), until=0)
     preferred_candidates: list[ReplicaInfo] = wire(array(ReplicaInfo), since=1)
 
@@ -44,7 +45,7 @@ class LeaderEndpoint:
 
 @message(api_key=54, versions=(0, 1), flexible=1)
 class EndQuorumEpochRequest:
-    """Tell the voters that the epoch ends, so that none has to wait for a timeout."""
+    """Announce the end of the epoch to the voters, so that none has to wait for a timeout."""
 
     cluster_id: str | None = wire(string, nullable=0, default=None)
     topics: list[TopicData] = wire(array(TopicData))
@@ -53,7 +54,7 @@ class EndQuorumEpochRequest:
 
 @struct
 class PartitionDataResponse:
-    """The leader the voter knows."""
+    """The leader according to the voter."""
 
     partition_index: int = wire(int32)
     error_code: int = wire(int16)
@@ -80,7 +81,7 @@ class NodeEndpoint:
 
 @message(api_key=54, versions=(0, 1), flexible=1)
 class EndQuorumEpochResponse:
-    """The leader the voter knows."""
+    """The leader according to the voter."""
 
     error_code: int = wire(int16)
     topics: list[TopicDataResponse] = wire(array(TopicDataResponse))

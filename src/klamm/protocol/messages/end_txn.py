@@ -1,6 +1,6 @@
 """EndTxn, v0-5: commit or abort the open transaction.
 
-v1 quota applied after the answer · v2 PRODUCER_FENCED · v3 flexible · v4 abortable errors · v5 returns the bumped
+v1 quota applied after the response · v2 PRODUCER_FENCED · v3 flexible · v4 abortable errors · v5 returns the bumped
 producer epoch (KIP-890)
 """
 
@@ -23,5 +23,6 @@ class EndTxnResponse:
 
     throttle_time_ms: int = wire(int32)
     error_code: int = wire(int16)
+    # The id and epoch to continue with: the id changes when its epochs are used up.
     producer_id: int = wire(int64, since=5, default=-1)
     producer_epoch: int = wire(int16, since=5, default=-1)

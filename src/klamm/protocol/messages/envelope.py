@@ -8,10 +8,11 @@ from klamm.protocol.schema import blob, int16, message, wire
 
 @message(api_key=58, versions=(0, 0), flexible=0)
 class EnvelopeRequest:
-    """Carry a whole request, and for whom it is made."""
+    """Carry a whole request and its principal."""
 
     request_data: bytes = wire(blob)
     request_principal: bytes | None = wire(blob, nullable=0)
+    # The raw bytes of the IP address, four or sixteen.
     client_host_address: bytes = wire(blob)
 
 
@@ -19,5 +20,6 @@ class EnvelopeRequest:
 class EnvelopeResponse:
     """Carry the whole response back."""
 
+    # Null when the envelope itself failed.
     response_data: bytes | None = wire(blob, nullable=0, default=None)
     error_code: int = wire(int16)

@@ -1,7 +1,7 @@
 """Fetch, v4-18: read record batches; for consumers, followers and the metadata quorum alike.
 
 v5 log start offset · v7 fetch sessions (KIP-227) · v9 leader epoch · v10 zstd allowed · v11 rack of the consumer ·
-v12 flexible, divergence found by epoch · v13 topic ids · v15 replica state instead of replica id · v16 leader
+v12 flexible, divergence by epoch · v13 topic ids · v15 replica state instead of replica id · v16 leader
 endpoints · v17 directory id of a quorum voter · v18 high watermark of a follower
 """
 
@@ -23,7 +23,7 @@ from klamm.protocol.schema import (
 
 @struct
 class ReplicaState:
-    """Which follower asks, and in which of its lives."""
+    """The follower that fetches, and its broker epoch."""
 
     replica_id: int = wire(int32, default=-1)
     replica_epoch: int = wire(int64, default=-1)
@@ -34,12 +34,16 @@ class FetchPartition:
     """Where to go on in one partition."""
 
     partition: int = wire(int32)
+    # -1 skips the comparison, for consumers without an epoch (KIP-320).
     current_leader_epoch: int = wire(int32, since=9, default=-1)
     fetch_offset: int = wire(int64)
+    # Lets the leader detect divergence without OffsetForLeaderEpoch (KIP-595).
     last_fetched_epoch: int = wire(int32, since=12, default=-1)
+    # The follower's own: the smallest of them is DeleteRecords' low watermark.
     log_start_offset: int = wire(int64, since=5, default=-1)
     partition_max_bytes: int = wire(int32)
     replica_directory_id: bytes = wire(uuid, since=17, tag=0)
+    # 2^63 - 1: the follower does not report it; -1: it has none yet (KIP-1166).
     high_watermark: int = wire(int64, since=18, tag=1, default=2**63 - 1)
 
 
@@ -63,9 +67,10 @@ class ForgottenTopic:
 
 @message(api_key=1, versions=(4, 18), flexible=12)
 class FetchRequest:
-    """Ask for batches, waiting up to `max_wait_ms` until `min_bytes` of them are there."""
+    """Request batches, waiting up to `max_wait_ms` until `min_bytes` of them are there."""
 
     cluster_id: str | None = wire(string, since=12, nullable=0, tag=0, default=None)
+    # -1 is a consumer; from version 15 on followers use `replica_state` (KIP-903).
     replica_id: int = wire(int32, until=14, default=-1)
     replica_state: ReplicaState | None = wire(ReplicaState, since=15, tag=1, default=None)
     max_wait_ms: int = wire(int32)
@@ -73,6 +78,7 @@ class FetchRequest:
     max_bytes: int = wire(int32, default=2**31 - 1)
     isolation_level: int = wire(int8)
     session_id: int = wire(int32, since=7)
+    # -1 is a full fetch without a session, 0 opens one (KIP-227).
     session_epoch: int = wire(int32, since=7, default=-1)
     topics: list[FetchTopic] = wire(array(FetchTopic))
     forgotten_topics_data: list[ForgottenTopic] = wire(array(ForgottenTopic), since=7)
@@ -89,7 +95,7 @@ class EpochEndOffset:
 
 @struct
 class LeaderIdAndEpoch:
-    """Who leads the partition now."""
+    """The current leader of the partition."""
 
     leader_id: int = wire(int32, default=-1)
     leader_epoch: int = wire(int32, default=-1)
@@ -123,7 +129,9 @@ class PartitionData:
     diverging_epoch: EpochEndOffset | None = wire(EpochEndOffset, since=12, tag=0, default=None)
     current_leader: LeaderIdAndEpoch | None = wire(LeaderIdAndEpoch, since=12, tag=1, default=None)
     snapshot_id: SnapshotId | None = wire(SnapshotId, since=12, tag=2, default=None)
+    # Null under read_uncommitted.
     aborted_transactions: list[AbortedTransaction] | None = wire(array(AbortedTransaction), nullable=0)
+    # A follower in the consumer's rack; the response has no records then (KIP-392).
     preferred_read_replica: int = wire(int32, since=11, default=-1)
     records: Records = wire(records, nullable=0)
 
@@ -149,7 +157,7 @@ class NodeEndpoint:
 
 @message(api_key=1, versions=(4, 18), flexible=12)
 class FetchResponse:
-    """Whole batches of each partition, from the one that holds the asked offset on."""
+    """Whole batches of each partition, from the one that holds the requested offset on."""
 
     throttle_time_ms: int = wire(int32)
     error_code: int = wire(int16, since=7)

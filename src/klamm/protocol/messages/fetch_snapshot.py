@@ -48,7 +48,7 @@ class TopicSnapshot:
 
 @message(api_key=59, versions=(0, 1), flexible=0)
 class FetchSnapshotRequest:
-    """Ask for bytes of a snapshot from a position on."""
+    """Request bytes of a snapshot from a position on."""
 
     cluster_id: str | None = wire(string, nullable=0, tag=0, default=None)
     replica_id: int = wire(int32, default=-1)
@@ -58,7 +58,7 @@ class FetchSnapshotRequest:
 
 @struct
 class LeaderIdAndEpoch:
-    """Who leads the partition now."""
+    """The current leader of the partition."""
 
     leader_id: int = wire(int32)
     leader_epoch: int = wire(int32)
@@ -74,6 +74,7 @@ class PartitionSnapshotResponse:
     current_leader: LeaderIdAndEpoch | None = wire(LeaderIdAndEpoch, tag=0, default=None)
     size: int = wire(int64)
     position: int = wire(int64)
+    # Bytes of a file: a chunk may begin and end inside a batch.
     unaligned_records: Records = wire(records, default=b"")
 
 

@@ -1,4 +1,4 @@
-"""FindCoordinator, v0-6: which broker looks after a group or a transactional id.
+"""FindCoordinator, v0-6: which broker coordinates a group or a transactional id.
 
 v1 transactions · v3 flexible · v4 many keys at once · v5 abortable errors (KIP-890) · v6 share groups
 """
@@ -8,8 +8,9 @@ from klamm.protocol.schema import array, int8, int16, int32, message, string, st
 
 @message(api_key=10, versions=(0, 6), flexible=3)
 class FindCoordinatorRequest:
-    """Ask for the coordinator of keys of one kind: 0 groups, 1 transactions, 2 share partitions."""
+    """Request the coordinator of keys of one kind: 0 groups, 1 transactions, 2 share partitions."""
 
+    # Up to version 3 one key, whose coordinator is in the response itself.
     key: str = wire(string, until=3)
     key_type: int = wire(int8, since=1)
     coordinator_keys: list[str] = wire(array(string), since=4)

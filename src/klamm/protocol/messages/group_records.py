@@ -25,7 +25,7 @@ from klamm.protocol.schema import (
 
 @message(api_key=0, versions=(0, 0))
 class LegacyOffsetCommitKey:
-    """Whose offset it is, as very old brokers wrote it."""
+    """The group and partition of an offset, as very old brokers wrote it."""
 
     group: str = wire(string)
     topic: str = wire(string)
@@ -43,7 +43,7 @@ class LegacyOffsetCommitValue:
 
 @message(api_key=1, versions=(0, 0))
 class OffsetCommitKey:
-    """Whose offset it is."""
+    """The group and partition of an offset."""
 
     group: str = wire(string)
     topic: str = wire(string)
@@ -58,6 +58,7 @@ class OffsetCommitValue:
     leader_epoch: int = wire(int32, since=3, default=-1)
     metadata: str = wire(string)
     commit_timestamp: int = wire(int64)
+    # Version 1 alone has it: since KIP-211 retention depends on the group.
     expire_timestamp: int = wire(int64, since=1, until=1, default=-1)
     topic_id: bytes = wire(uuid, since=4, tag=0)
 
@@ -80,6 +81,7 @@ class MemberMetadata:
     group_instance_id: str | None = wire(string, since=3, nullable=3, default=None)
     client_id: str = wire(string)
     client_host: str = wire(string)
+    # Version 0 has none: the session timeout stands for it.
     rebalance_timeout: int = wire(int32, since=1, default=-1)
     session_timeout: int = wire(int32)
     subscription: bytes = wire(blob)
@@ -166,7 +168,7 @@ class ClassicProtocol:
 
 @struct
 class ClassicMemberMetadata:
-    """What a member of a consumer group has that still speaks the classic protocol."""
+    """What a member of a consumer group has that still uses the classic protocol."""
 
     session_timeout_ms: int = wire(int32)
     supported_protocols: list[ClassicProtocol] = wire(array(ClassicProtocol))
@@ -174,9 +176,9 @@ class ClassicMemberMetadata:
 
 @message(api_key=5, versions=(0, 0), flexible=0)
 class ConsumerGroupMemberMetadataValue:
-    """Who a member is and what it subscribes to.
+    """The identity and subscription of a member.
 
-    A member of the new protocol says so by a null; left out, `classic_member_metadata` would be an empty one.
+    A member of the new protocol has a null; left out, `classic_member_metadata` would be an empty one.
     """
 
     instance_id: str | None = wire(string, nullable=0)
@@ -242,6 +244,7 @@ class CurrentTopicPartitions:
 
     topic_id: bytes = wire(uuid)
     partitions: list[int] = wire(array(int32))
+    # Null in records from before KIP-1251.
     assignment_epochs: list[int] | None = wire(array(int32), nullable=0, tag=0)
 
 

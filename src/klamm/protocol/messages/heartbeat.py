@@ -1,6 +1,6 @@
-"""Heartbeat, v0-4: a classic group's sign of life.
+"""Heartbeat, v0-4: a member of a classic group renews its session.
 
-v1 throttle time · v2 quota applied after the answer · v3 static members · v4 flexible
+v1 throttle time · v2 quota applied after the response · v3 static members · v4 flexible
 """
 
 from klamm.protocol.schema import int16, int32, message, string, wire
@@ -18,7 +18,7 @@ class HeartbeatRequest:
 
 @message(api_key=12, versions=(0, 4), flexible=4)
 class HeartbeatResponse:
-    """All is well, or a rebalance is waiting."""
+    """Success, or an error such as REBALANCE_IN_PROGRESS."""
 
     throttle_time_ms: int = wire(int32, since=1)
     error_code: int = wire(int16)

@@ -26,7 +26,7 @@ class AlterConfigsResource:
 
 @message(api_key=44, versions=(0, 1), flexible=1)
 class IncrementalAlterConfigsRequest:
-    """Say what to do: 0 set, 1 delete, 2 append to a list, 3 take from a list."""
+    """Operations are 0 set, 1 delete, 2 append to a list, 3 subtract from a list."""
 
     resources: list[AlterConfigsResource] = wire(array(AlterConfigsResource))
     validate_only: bool = wire(boolean)
@@ -44,7 +44,7 @@ class AlterConfigsResourceResponse:
 
 @message(api_key=44, versions=(0, 1), flexible=1)
 class IncrementalAlterConfigsResponse:
-    """What became of each resource."""
+    """The result of each resource."""
 
     throttle_time_ms: int = wire(int32)
     responses: list[AlterConfigsResourceResponse] = wire(array(AlterConfigsResourceResponse))

@@ -9,10 +9,11 @@ from klamm.protocol.schema import boolean, int16, int32, int64, message, string,
 
 @message(api_key=22, versions=(0, 6), flexible=2)
 class InitProducerIdRequest:
-    """Ask for a producer id; with a transactional id also end what its last owner left open."""
+    """Request a producer id; with a transactional id also end what its last owner left open."""
 
     transactional_id: str | None = wire(string, nullable=0)
     transaction_timeout_ms: int = wire(int32)
+    # The present identity, of a producer that bumps its epoch after an error (KIP-360).
     producer_id: int = wire(int64, since=3, default=-1)
     producer_epoch: int = wire(int16, since=3, default=-1)
     enable_2pc: bool = wire(boolean, since=6)

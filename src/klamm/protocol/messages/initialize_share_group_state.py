@@ -25,7 +25,7 @@ class InitializeStateData:
 
 @message(api_key=83, versions=(0, 0), flexible=0)
 class InitializeShareGroupStateRequest:
-    """Say from which offset each partition is shared."""
+    """The offset from which each partition is shared."""
 
     group_id: str = wire(string)
     topics: list[InitializeStateData] = wire(array(InitializeStateData))
@@ -50,6 +50,6 @@ class InitializeStateResult:
 
 @message(api_key=83, versions=(0, 0), flexible=0)
 class InitializeShareGroupStateResponse:
-    """What became of each partition."""
+    """The result of each partition."""
 
     results: list[InitializeStateResult] = wire(array(InitializeStateResult))

@@ -17,7 +17,7 @@ class MemberIdentity:
 
 @message(api_key=13, versions=(0, 5), flexible=4)
 class LeaveGroupRequest:
-    """Take members out of a group."""
+    """Remove members from a group."""
 
     group_id: str = wire(string)
     member_id: str = wire(string, until=2)
@@ -26,7 +26,7 @@ class LeaveGroupRequest:
 
 @struct
 class MemberResponse:
-    """Whether one member was taken out."""
+    """Whether one member was removed."""
 
     member_id: str = wire(string)
     group_instance_id: str | None = wire(string, nullable=0)
@@ -35,7 +35,7 @@ class MemberResponse:
 
 @message(api_key=13, versions=(0, 5), flexible=4)
 class LeaveGroupResponse:
-    """Who was taken out."""
+    """The members that were removed."""
 
     throttle_time_ms: int = wire(int32, since=1)
     error_code: int = wire(int16)

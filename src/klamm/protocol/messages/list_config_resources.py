@@ -8,7 +8,7 @@ from klamm.protocol.schema import array, int8, int16, int32, message, string, st
 
 @message(api_key=74, versions=(0, 1), flexible=0)
 class ListConfigResourcesRequest:
-    """Ask for resources of some types; none means all."""
+    """Request resources of some types; none means all."""
 
     resource_types: list[int] = wire(array(int8), since=1)
 
@@ -18,6 +18,7 @@ class ConfigResource:
     """One resource by name and type."""
 
     resource_name: str = wire(string)
+    # 16, client metrics: version 0 lists nothing else.
     resource_type: int = wire(int8, since=1, default=16)
 
 

@@ -8,7 +8,7 @@ from klamm.protocol.schema import array, int16, int32, message, string, struct, 
 
 @message(api_key=16, versions=(0, 5), flexible=3)
 class ListGroupsRequest:
-    """Ask for the groups of this broker."""
+    """Request the groups of this broker."""
 
     states_filter: list[str] = wire(array(string), since=4)
     types_filter: list[str] = wire(array(string), since=5)

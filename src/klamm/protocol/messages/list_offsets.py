@@ -9,7 +9,7 @@ from klamm.protocol.schema import array, int8, int16, int32, int64, message, str
 
 @struct
 class ListOffsetsPartition:
-    """What to look for in one partition."""
+    """The timestamp to search for in one partition."""
 
     partition_index: int = wire(int32)
     current_leader_epoch: int = wire(int32, since=4, default=-1)
@@ -26,11 +26,12 @@ class ListOffsetsTopic:
 
 @message(api_key=2, versions=(1, 11), flexible=6)
 class ListOffsetsRequest:
-    """Ask for the first offset at or after a timestamp; negative timestamps name special places."""
+    """Request the first offset at or after a timestamp; negative timestamps name special places."""
 
     replica_id: int = wire(int32)
     isolation_level: int = wire(int8, since=2)
     topics: list[ListOffsetsTopic] = wire(array(ListOffsetsTopic))
+    # For offsets in remote storage, which take long to read (KIP-1075).
     timeout_ms: int = wire(int32, since=10)
 
 

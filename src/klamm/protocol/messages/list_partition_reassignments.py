@@ -16,7 +16,7 @@ class ListPartitionReassignmentsTopics:
 
 @message(api_key=46, versions=(0, 0), flexible=0)
 class ListPartitionReassignmentsRequest:
-    """Ask about some topics, or about all with null."""
+    """Request some topics, or all with null."""
 
     timeout_ms: int = wire(int32, default=60000)
     topics: list[ListPartitionReassignmentsTopics] | None = wire(
@@ -26,7 +26,7 @@ class ListPartitionReassignmentsRequest:
 
 @struct
 class OngoingPartitionReassignment:
-    """One move: who joins and who leaves."""
+    """One move: the replicas that are added and removed."""
 
     partition_index: int = wire(int32)
     replicas: list[int] = wire(array(int32))

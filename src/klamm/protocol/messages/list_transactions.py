@@ -1,4 +1,4 @@
-"""ListTransactions, v0-2: the transactions a coordinator looks after.
+"""ListTransactions, v0-2: the transactions of a coordinator.
 
 v1 filter by duration · v2 filter by a pattern of ids
 """
@@ -8,7 +8,7 @@ from klamm.protocol.schema import array, int16, int32, int64, message, string, s
 
 @message(api_key=66, versions=(0, 2), flexible=0)
 class ListTransactionsRequest:
-    """Ask for the transactions that pass the filters."""
+    """Request the transactions that pass the filters."""
 
     state_filters: list[str] = wire(array(string))
     producer_id_filters: list[int] = wire(array(int64))

@@ -1,8 +1,8 @@
-"""Metadata, v0-13: who leads what, and where the brokers are.
+"""Metadata, v0-13: the leaders of partitions and the addresses of brokers.
 
 v1 controller, rack, null for all topics · v2 cluster id · v4 auto-creation can be refused · v5 offline replicas ·
 v7 leader epoch · v8 authorized operations · v9 flexible · v10 topic ids · v11 cluster operations moved to
-DescribeCluster · v12 topics asked by id · v13 error for the whole answer
+DescribeCluster · v12 topics requested by id · v13 error for the whole response
 """
 
 from klamm.protocol.schema import array, boolean, int16, int32, message, string, struct, uuid, wire
@@ -13,12 +13,13 @@ class MetadataRequestTopic:
     """A topic by its name or its id."""
 
     topic_id: bytes = wire(uuid, since=10)
+    # Null when the topic is requested by id.
     name: str | None = wire(string, nullable=10)
 
 
 @message(api_key=3, versions=(0, 13), flexible=9)
 class MetadataRequest:
-    """Ask about some topics, or about all with null; in v0 an empty list means all."""
+    """Request some topics, or all with null; in v0 an empty list means all."""
 
     topics: list[MetadataRequestTopic] | None = wire(array(MetadataRequestTopic), nullable=1)
     allow_auto_topic_creation: bool = wire(boolean, since=4, default=True)
@@ -28,7 +29,7 @@ class MetadataRequest:
 
 @struct
 class MetadataResponseBroker:
-    """A broker and its address on the listener that was asked."""
+    """A broker and its address on the listener of the request."""
 
     node_id: int = wire(int32)
     host: str = wire(string)
@@ -54,16 +55,18 @@ class MetadataResponseTopic:
     """One topic, or the reason it cannot be shown."""
 
     error_code: int = wire(int16)
+    # Null for an id that does not exist.
     name: str | None = wire(string, nullable=12)
     topic_id: bytes = wire(uuid, since=10)
     is_internal: bool = wire(boolean, since=1)
     partitions: list[MetadataResponsePartition] = wire(array(MetadataResponsePartition))
+    # The smallest int32 stands for operations that were not requested.
     topic_authorized_operations: int = wire(int32, since=8, default=-(2**31))
 
 
 @message(api_key=3, versions=(0, 13), flexible=9)
 class MetadataResponse:
-    """The brokers and the partitions of the topics that were asked about."""
+    """The brokers and the partitions of the requested topics."""
 
     throttle_time_ms: int = wire(int32, since=3)
     brokers: list[MetadataResponseBroker] = wire(array(MetadataResponseBroker))

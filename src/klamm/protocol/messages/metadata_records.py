@@ -28,6 +28,7 @@ class BrokerEndpoint:
 
     name: str = wire(string)
     host: str = wire(string)
+    # Unsigned: ports above 32767 fit.
     port: int = wire(uint16)
     security_protocol: int = wire(int16)
 
@@ -115,6 +116,7 @@ class PartitionChangeRecord:
 
     partition_id: int = wire(int32, default=-1)
     topic_id: bytes = wire(uuid)
+    # Declared in Kafka's order; on the wire tagged fields are sorted by their tags.
     isr: list[int] | None = wire(array(int32), nullable=0, tag=0, default=None)
     leader: int = wire(int32, tag=1, default=-2)
     replicas: list[int] | None = wire(array(int32), nullable=0, tag=2, default=None)
@@ -196,6 +198,7 @@ class ClientQuotaRecord:
 
     entity: list[EntityData] = wire(array(EntityData))
     key: str = wire(string)
+    # Without meaning when `remove` is set.
     value: float = wire(float64)
     remove: bool = wire(boolean)
 
@@ -312,7 +315,7 @@ class ControllerFeature:
 
 @message(api_key=27, versions=(0, 0), flexible=0)
 class RegisterControllerRecord:
-    """A controller process told the quorum where it is and what it can do."""
+    """The listeners and supported features of a controller process."""
 
     controller_id: int = wire(int32)
     incarnation_id: bytes = wire(uuid)

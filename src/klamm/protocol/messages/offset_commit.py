@@ -1,4 +1,4 @@
-"""OffsetCommit, v2-10: remember how far a group has read.
+"""OffsetCommit, v2-10: store the position of a group.
 
 v5 no retention time · v6 leader epoch · v7 static members · v8 flexible · v9 members of the new group protocol ·
 v10 topic ids
@@ -9,7 +9,7 @@ from klamm.protocol.schema import array, int16, int32, int64, message, string, s
 
 @struct
 class OffsetCommitRequestPartition:
-    """The offset of one partition and a note to keep with it."""
+    """The offset of one partition and the client's metadata."""
 
     partition_index: int = wire(int32)
     committed_offset: int = wire(int64)
@@ -31,9 +31,11 @@ class OffsetCommitRequest:
     """Store the offsets a group goes on from; only a current member may."""
 
     group_id: str = wire(string)
+    # A generation of the classic protocol; from version 9 on also a member epoch (KIP-848).
     generation_id_or_member_epoch: int = wire(int32, default=-1)
     member_id: str = wire(string)
     group_instance_id: str | None = wire(string, since=7, nullable=0, default=None)
+    # Dropped by KIP-211, which leaves retention to the broker.
     retention_time_ms: int = wire(int64, until=4, default=-1)
     topics: list[OffsetCommitRequestTopic] = wire(array(OffsetCommitRequestTopic))
 

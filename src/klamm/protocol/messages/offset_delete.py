@@ -1,4 +1,4 @@
-"""OffsetDelete, v0: forget single offsets of a group.
+"""OffsetDelete, v0: remove single offsets of a group.
 
 v0 only, never flexible
 """
@@ -8,7 +8,7 @@ from klamm.protocol.schema import array, int16, int32, message, string, struct, 
 
 @struct
 class OffsetDeleteRequestPartition:
-    """One partition to forget."""
+    """One partition."""
 
     partition_index: int = wire(int32)
 
@@ -23,7 +23,7 @@ class OffsetDeleteRequestTopic:
 
 @message(api_key=47, versions=(0, 0))
 class OffsetDeleteRequest:
-    """Name the partitions whose offsets the group should forget."""
+    """Name the partitions whose offsets are removed."""
 
     group_id: str = wire(string)
     topics: list[OffsetDeleteRequestTopic] = wire(array(OffsetDeleteRequestTopic))
@@ -31,7 +31,7 @@ class OffsetDeleteRequest:
 
 @struct
 class OffsetDeleteResponsePartition:
-    """Whether one offset was forgotten."""
+    """Whether one offset was removed."""
 
     partition_index: int = wire(int32)
     error_code: int = wire(int16)
@@ -47,7 +47,7 @@ class OffsetDeleteResponseTopic:
 
 @message(api_key=47, versions=(0, 0))
 class OffsetDeleteResponse:
-    """What became of each."""
+    """The result of each."""
 
     error_code: int = wire(int16)
     throttle_time_ms: int = wire(int32)

@@ -1,4 +1,4 @@
-"""OffsetFetch, v1-10: how far a group has read.
+"""OffsetFetch, v1-10: the committed position of a group.
 
 v2 null for all topics, error for the group · v3 throttle time · v5 leader epoch · v6 flexible · v7 stable offsets
 only · v8 many groups at once · v9 members of the new group protocol · v10 topic ids
@@ -26,7 +26,7 @@ class OffsetFetchRequestTopics:
 
 @struct
 class OffsetFetchRequestGroup:
-    """One group, who asks, and about which topics."""
+    """One group, the requesting member, and the requested topics."""
 
     group_id: str = wire(string)
     member_id: str | None = wire(string, since=9, nullable=0, default=None)
@@ -36,11 +36,12 @@ class OffsetFetchRequestGroup:
 
 @message(api_key=9, versions=(1, 10), flexible=6)
 class OffsetFetchRequest:
-    """Ask for the offsets a group has committed."""
+    """Request the offsets a group has committed."""
 
     group_id: str = wire(string, until=7)
     topics: list[OffsetFetchRequestTopic] | None = wire(array(OffsetFetchRequestTopic), until=7, nullable=2)
     groups: list[OffsetFetchRequestGroup] = wire(array(OffsetFetchRequestGroup), since=8)
+    # Fail with a retriable error while an open transaction may change the offset (KIP-447).
     require_stable: bool = wire(boolean, since=7)
 
 

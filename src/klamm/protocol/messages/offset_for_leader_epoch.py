@@ -8,7 +8,7 @@ from klamm.protocol.schema import array, int16, int32, int64, message, string, s
 
 @struct
 class OffsetForLeaderPartition:
-    """One partition and the epoch asked about."""
+    """One partition and the requested epoch."""
 
     partition: int = wire(int32)
     current_leader_epoch: int = wire(int32, default=-1)
@@ -25,15 +25,16 @@ class OffsetForLeaderTopic:
 
 @message(api_key=23, versions=(2, 4), flexible=4)
 class OffsetForLeaderEpochRequest:
-    """Ask for the end offsets of epochs."""
+    """Request the end offsets of epochs."""
 
+    # -2: version 2 does not say whether a follower or a consumer sent the request.
     replica_id: int = wire(int32, since=3, default=-2)
     topics: list[OffsetForLeaderTopic] = wire(array(OffsetForLeaderTopic))
 
 
 @struct
 class EpochEndOffset:
-    """The largest epoch not above the one asked about, and the offset after its last record."""
+    """The largest epoch not above the requested one, and the offset after its last record."""
 
     error_code: int = wire(int16)
     partition: int = wire(int32)

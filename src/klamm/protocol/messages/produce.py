@@ -12,6 +12,7 @@ class PartitionProduceData:
     """The batches for one partition."""
 
     index: int = wire(int32)
+    # One batch per partition: more are refused since version 3.
     records: Records = wire(records, nullable=0)
 
 
@@ -26,7 +27,7 @@ class TopicProduceData:
 
 @message(api_key=0, versions=(3, 13), flexible=9)
 class ProduceRequest:
-    """Append batches; `acks` says how many replicas must have them before the answer, 0 meaning no answer at all."""
+    """Append batches; `acks` is how many replicas must have them before the response, 0 for no response at all."""
 
     transactional_id: str | None = wire(string, nullable=0, default=None)
     acks: int = wire(int16)
@@ -44,7 +45,7 @@ class BatchIndexAndErrorMessage:
 
 @struct
 class LeaderIdAndEpoch:
-    """Who leads the partition now, told to a producer that asked the wrong broker."""
+    """The current leader, for a producer that sent to another broker."""
 
     leader_id: int = wire(int32, default=-1)
     leader_epoch: int = wire(int32, default=-1)
@@ -57,10 +58,12 @@ class PartitionProduceResponse:
     index: int = wire(int32)
     error_code: int = wire(int16)
     base_offset: int = wire(int64)
+    # -1 unless the topic has LogAppendTime.
     log_append_time_ms: int = wire(int64, default=-1)
     log_start_offset: int = wire(int64, since=5, default=-1)
     record_errors: list[BatchIndexAndErrorMessage] = wire(array(BatchIndexAndErrorMessage), since=8)
     error_message: str | None = wire(string, since=8, nullable=0, default=None)
+    # With NOT_LEADER_OR_FOLLOWER: the producer needs no Metadata request (KIP-951).
     current_leader: LeaderIdAndEpoch | None = wire(LeaderIdAndEpoch, since=10, tag=0, default=None)
 
 

@@ -1,4 +1,4 @@
-"""RenewDelegationToken, v1-2: let a delegation token live longer.
+"""RenewDelegationToken, v1-2: extend the lifetime of a delegation token.
 
 v2 flexible
 """

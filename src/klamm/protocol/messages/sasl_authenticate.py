@@ -20,4 +20,5 @@ class SaslAuthenticateResponse:
     error_code: int = wire(int16)
     error_message: str | None = wire(string, nullable=0)
     auth_bytes: bytes = wire(blob)
+    # 0: the client need not authenticate again (KIP-368).
     session_lifetime_ms: int = wire(int64, since=1)

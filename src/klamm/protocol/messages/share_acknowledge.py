@@ -1,4 +1,4 @@
-"""ShareAcknowledge, v1-2: say what happened to records acquired by ShareFetch.
+"""ShareAcknowledge, v1-2: acknowledge records acquired by ShareFetch.
 
 v1 the first stable version · v2 renewed locks
 """
@@ -37,6 +37,7 @@ class ShareAcknowledgeRequest:
 
     group_id: str | None = wire(string, nullable=0, default=None)
     member_id: str | None = wire(string, nullable=0)
+    # -1 closes the session.
     share_session_epoch: int = wire(int32)
     is_renew_ack: bool = wire(boolean, since=2)
     topics: list[AcknowledgeTopic] = wire(array(AcknowledgeTopic))
@@ -44,7 +45,7 @@ class ShareAcknowledgeRequest:
 
 @struct
 class LeaderIdAndEpoch:
-    """Who leads the partition now."""
+    """The current leader of the partition."""
 
     leader_id: int = wire(int32)
     leader_epoch: int = wire(int32)
@@ -80,7 +81,7 @@ class NodeEndpoint:
 
 @message(api_key=79, versions=(1, 2), flexible=0)
 class ShareAcknowledgeResponse:
-    """What became of the acknowledgements."""
+    """The results of the acknowledgements."""
 
     throttle_time_ms: int = wire(int32)
     error_code: int = wire(int16)

@@ -55,10 +55,11 @@ class ForgottenTopic:
 
 @message(api_key=78, versions=(1, 2), flexible=0)
 class ShareFetchRequest:
-    """Ask for records; they stay locked for this member until acknowledged."""
+    """Request records; they stay locked for this member until acknowledged."""
 
     group_id: str | None = wire(string, nullable=0, default=None)
     member_id: str | None = wire(string, nullable=0)
+    # 0 opens a session, -1 closes it.
     share_session_epoch: int = wire(int32)
     max_wait_ms: int = wire(int32)
     min_bytes: int = wire(int32)
@@ -73,7 +74,7 @@ class ShareFetchRequest:
 
 @struct
 class LeaderIdAndEpoch:
-    """Who leads the partition now."""
+    """The current leader of the partition."""
 
     leader_id: int = wire(int32)
     leader_epoch: int = wire(int32)

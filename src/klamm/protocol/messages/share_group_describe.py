@@ -8,7 +8,7 @@ from klamm.protocol.schema import array, boolean, int16, int32, message, string,
 
 @message(api_key=77, versions=(1, 1), flexible=0)
 class ShareGroupDescribeRequest:
-    """Ask about share groups by name."""
+    """Request share groups by name."""
 
     group_ids: list[str] = wire(array(string))
     include_authorized_operations: bool = wire(boolean)

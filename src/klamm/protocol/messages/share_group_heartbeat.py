@@ -8,7 +8,7 @@ from klamm.protocol.schema import array, int16, int32, message, string, struct, 
 
 @message(api_key=76, versions=(1, 1), flexible=0)
 class ShareGroupHeartbeatRequest:
-    """Say what the member subscribes to; epoch 0 joins, -1 leaves."""
+    """The member's subscription; member epoch 0 joins, -1 leaves."""
 
     group_id: str = wire(string)
     member_id: str = wire(string)

@@ -8,7 +8,7 @@ from klamm.protocol.schema import array, boolean, int16, int32, int64, message, 
 
 @message(api_key=89, versions=(0, 0), flexible=0)
 class StreamsGroupDescribeRequest:
-    """Ask about streams groups by name."""
+    """Request streams groups by name."""
 
     group_ids: list[str] = wire(array(string))
     include_authorized_operations: bool = wire(boolean)

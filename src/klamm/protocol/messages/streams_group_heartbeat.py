@@ -81,7 +81,7 @@ class TaskOffset:
 
 @message(api_key=88, versions=(0, 0), flexible=0)
 class StreamsGroupHeartbeatRequest:
-    """Say what has changed: topology, tasks, endpoint; epoch 0 joins, -1 leaves, -2 leaves for a while."""
+    """What has changed: topology, tasks, endpoint; epoch 0 joins, -1 leaves, -2 leaves temporarily."""
 
     group_id: str = wire(string)
     member_id: str = wire(string)
@@ -104,7 +104,7 @@ class StreamsGroupHeartbeatRequest:
 
 @struct
 class Status:
-    """Something the member should know, as a code and a sentence."""
+    """A notice to the member, as a code and a sentence."""
 
     status_code: int = wire(int8)
     status_detail: str = wire(string)

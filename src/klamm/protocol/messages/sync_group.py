@@ -22,6 +22,7 @@ class SyncGroupRequest:
     generation_id: int = wire(int32)
     member_id: str = wire(string)
     group_instance_id: str | None = wire(string, since=3, nullable=0, default=None)
+    # Compared with the group's when they are not null (KIP-559).
     protocol_type: str | None = wire(string, since=5, nullable=0, default=None)
     protocol_name: str | None = wire(string, since=5, nullable=0, default=None)
     assignments: list[SyncGroupRequestAssignment] = wire(array(SyncGroupRequestAssignment))

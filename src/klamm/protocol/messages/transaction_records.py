@@ -29,10 +29,13 @@ class TransactionLogValue:
     previous_producer_id: int = wire(int64, since=1, tag=0, default=-1)
     next_producer_id: int = wire(int64, since=1, tag=1, default=-1)
     producer_epoch: int = wire(int16)
+    # For two-phase commit (KIP-939), which no released client uses.
     next_producer_epoch: int = wire(int16, since=1, tag=3, default=-1)
     transaction_timeout_ms: int = wire(int32)
     transaction_status: int = wire(int8)
+    # Null in the state Empty.
     transaction_partitions: list[PartitionsSchema] | None = wire(array(PartitionsSchema), nullable=0)
     transaction_last_update_timestamp_ms: int = wire(int64)
     transaction_start_timestamp_ms: int = wire(int64)
+    # From 2 on the end of the transaction has bumped the epoch (KIP-890).
     client_transaction_version: int = wire(int16, since=1, tag=2)

@@ -9,7 +9,7 @@ from klamm.protocol.schema import array, int16, int32, int64, message, string, s
 
 @struct
 class TxnOffsetCommitRequestPartition:
-    """The offset of one partition and a note to keep with it."""
+    """The offset of one partition and the client's metadata."""
 
     partition_index: int = wire(int32)
     committed_offset: int = wire(int64)
@@ -33,6 +33,7 @@ class TxnOffsetCommitRequest:
     group_id: str = wire(string)
     producer_id: int = wire(int64)
     producer_epoch: int = wire(int16)
+    # KIP-447: a member that has left the group is fenced by these three.
     generation_id: int = wire(int32, since=3, default=-1)
     member_id: str = wire(string, since=3)
     group_instance_id: str | None = wire(string, since=3, nullable=0, default=None)

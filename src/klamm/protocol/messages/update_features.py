@@ -13,6 +13,7 @@ class FeatureUpdateKey:
     feature: str = wire(string)
     max_version_level: int = wire(int16)
     allow_downgrade: bool = wire(boolean, until=0)
+    # 1 upgrade, 2 safe and 3 unsafe downgrade.
     upgrade_type: int = wire(int8, since=1, default=1)
 
 

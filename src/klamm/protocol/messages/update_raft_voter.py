@@ -1,4 +1,4 @@
-"""UpdateRaftVoter, v0: a voter tells the quorum its addresses and its versions (KIP-853).
+"""UpdateRaftVoter, v0: a voter reports its addresses and its versions to the quorum (KIP-853).
 
 v0 flexible from the start
 """
@@ -17,7 +17,7 @@ class Listener:
 
 @struct
 class KRaftVersionFeature:
-    """The versions of the quorum protocol the voter could speak."""
+    """The versions of the quorum protocol the voter supports."""
 
     min_supported_version: int = wire(int16)
     max_supported_version: int = wire(int16)
@@ -25,7 +25,7 @@ class KRaftVersionFeature:
 
 @message(api_key=82, versions=(0, 0), flexible=0)
 class UpdateRaftVoterRequest:
-    """Say where the voter listens now."""
+    """The voter's current listeners."""
 
     cluster_id: str | None = wire(string, nullable=0)
     current_leader_epoch: int = wire(int32)
@@ -37,7 +37,7 @@ class UpdateRaftVoterRequest:
 
 @struct
 class CurrentLeader:
-    """Who leads the quorum, and where."""
+    """The leader of the quorum and its address."""
 
     leader_id: int = wire(int32, default=-1)
     leader_epoch: int = wire(int32, default=-1)
@@ -47,7 +47,7 @@ class CurrentLeader:
 
 @message(api_key=82, versions=(0, 0), flexible=0)
 class UpdateRaftVoterResponse:
-    """Whether it was noted, and who leads."""
+    """Whether it was stored, and the leader."""
 
     throttle_time_ms: int = wire(int32)
     error_code: int = wire(int16)

@@ -1,6 +1,6 @@
-"""Vote, v0-2: ask the quorum's voters for their votes.
+"""Vote, v0-2: a candidate requests the votes of the quorum's voters.
 
-v1 directory ids and leader endpoints · v2 pre-vote: would you vote for me (KIP-996)
+v1 directory ids and leader endpoints · v2 pre-vote (KIP-996)
 """
 
 from klamm.protocol.schema import array, boolean, int16, int32, int64, message, string, struct, uint16, uuid, wire
@@ -16,6 +16,7 @@ class PartitionData:
     replica_directory_id: bytes = wire(uuid, since=1)
     voter_directory_id: bytes = wire(uuid, since=1)
     last_offset_epoch: int = wire(int32)
+    # The end of the log, one more than the offset of its last record.
     last_offset: int = wire(int64)
     pre_vote: bool = wire(boolean, since=2)
 
@@ -30,7 +31,7 @@ class TopicData:
 
 @message(api_key=52, versions=(0, 2), flexible=0)
 class VoteRequest:
-    """A candidate shows how far its log goes."""
+    """The candidate, its epoch and the end of its log."""
 
     cluster_id: str | None = wire(string, nullable=0, default=None)
     voter_id: int = wire(int32, since=1, default=-1)
@@ -39,7 +40,7 @@ class VoteRequest:
 
 @struct
 class PartitionDataResponse:
-    """The vote, and the leader the voter knows."""
+    """The vote, and the leader according to the voter."""
 
     partition_index: int = wire(int32)
     error_code: int = wire(int16)

@@ -63,6 +63,6 @@ class WriteStateResult:
 
 @message(api_key=85, versions=(0, 1), flexible=0)
 class WriteShareGroupStateResponse:
-    """What became of each partition."""
+    """The result of each partition."""
 
     results: list[WriteStateResult] = wire(array(WriteStateResult))

@@ -16,26 +16,28 @@ class WritableTxnMarkerTopic:
 
 @struct
 class WritableTxnMarker:
-    """How one producer's transaction ended, and where to write it down."""
+    """How one producer's transaction ended, and the partitions that need the marker."""
 
     producer_id: int = wire(int64)
     producer_epoch: int = wire(int16)
     transaction_result: bool = wire(boolean)
     topics: list[WritableTxnMarkerTopic] = wire(array(WritableTxnMarkerTopic))
+    # A partition refuses markers of an older coordinator by it.
     coordinator_epoch: int = wire(int32)
+    # From 2 on the marker's epoch is one above that of the transaction's batches (KIP-890).
     transaction_version: int = wire(int8, since=2)
 
 
 @message(api_key=27, versions=(1, 2), flexible=1)
 class WriteTxnMarkersRequest:
-    """Ask partition leaders to append commit or abort markers."""
+    """Have partition leaders append commit or abort markers."""
 
     markers: list[WritableTxnMarker] = wire(array(WritableTxnMarker))
 
 
 @struct
 class WritableTxnMarkerPartitionResult:
-    """What became of one marker."""
+    """The result of one marker."""
 
     partition_index: int = wire(int32)
     error_code: int = wire(int16)
