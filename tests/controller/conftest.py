@@ -109,7 +109,7 @@ class Cluster:
         assert not self.heartbeat(broker_id).is_fenced
 
     def silence(self, *broker_ids: int) -> None:
-        """Let a session pass in which everybody else speaks."""
+        """Let a session pass in which all other brokers send heartbeats."""
         for _ in range(2):
             self.now_ms += 5_000
             for broker in self.image.cluster.alive():
@@ -142,9 +142,9 @@ class Cluster:
         return self.commit(self.controller.create_topics(request)).topics[0]
 
     def partition(self, topic: str, index: int = 0) -> PartitionImage:
-        found = self.image.topics.partition(topic, index)
-        assert found is not None
-        return found
+        partition = self.image.topics.partition(topic, index)
+        assert partition is not None
+        return partition
 
 
 @pytest.fixture

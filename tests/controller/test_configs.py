@@ -56,7 +56,7 @@ def test_append_and_subtract_start_from_the_value_in_force(one):
         (TOPIC, "orders", "retention.ms", SET, "soon", ErrorCode.INVALID_CONFIG),
         (TOPIC, "orders", "retention.ms", SET, None, ErrorCode.INVALID_REQUEST),
         (TOPIC, "orders", "retention.ms", 9, "1", ErrorCode.INVALID_REQUEST),
-        (TOPIC, "nobody", "retention.ms", SET, "1", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "unknown", "retention.ms", SET, "1", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (BROKER, "1", "log.dirs", SET, "/tmp", ErrorCode.INVALID_REQUEST),
         (BROKER, "1", "num.io.threads", SET, "many", ErrorCode.INVALID_REQUEST),
         (BROKER, "", "listeners", SET, "PLAINTEXT://:1", ErrorCode.INVALID_REQUEST),
@@ -94,7 +94,7 @@ def test_a_resource_or_a_key_given_twice_is_refused(one):
     answer = one.commit(
         one.controller.incremental_alter_configs(iac.IncrementalAlterConfigsRequest(resources=twice))
     ).responses
-    assert [each.error_code for each in answer] == [ErrorCode.INVALID_REQUEST]
+    assert [resource.error_code for resource in answer] == [ErrorCode.INVALID_REQUEST]
 
 
 def test_validate_only_writes_nothing(one):
@@ -135,7 +135,7 @@ def test_alter_configs_replaces_everything(one):
     assert replace_all(one, TOPIC, "orders", {"segment.ms": "7"}).error_code == 0
     assert one.image.topic_configs("orders") == {"segment.ms": "7"}
     assert replace_all(one, TOPIC, "orders", {"segment.ms": None}).error_code == ErrorCode.INVALID_REQUEST
-    assert replace_all(one, TOPIC, "nobody", {"segment.ms": "7"}).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert replace_all(one, TOPIC, "unknown", {"segment.ms": "7"}).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert replace_all(one, TOPIC, "orders", {}).error_code == 0
     assert ConfigResource(TOPIC, "orders") not in one.image.configs
 

@@ -163,7 +163,7 @@ def test_the_level_of_the_quorum_is_no_record_of_the_metadata(cluster):
     decision = ask_for_kraft(one, 1)
     assert (decision.records, decision.response.error_code) == ((r.NoOpRecord(),), 0)
     assert ask_for_kraft(one, 1, validate_only=True).records == ()
-    assert ask_for_kraft(one, 1, now=1).response.error_code == 0, "asked twice"
+    assert ask_for_kraft(one, 1, now=1).response.error_code == 0, "a repeated request"
 
 
 @pytest.mark.parametrize("kind", [UPGRADE, SAFE, UNSAFE])

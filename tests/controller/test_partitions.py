@@ -111,7 +111,7 @@ def elect(three, kind, partitions):
         wanted = [TopicPartitions(topic=topic, partitions=[index]) for topic, index in partitions]
     request = ElectLeadersRequest(election_type=kind, topic_partitions=wanted)
     answer = three.commit(three.controller.elect_leaders(request))
-    return answer, [each.error_code for topic in answer.replica_election_results for each in topic.partition_result]
+    return answer, [result.error_code for topic in answer.replica_election_results for result in topic.partition_result]
 
 
 def test_the_preferred_leader_is_given_back_its_place(three):
@@ -135,7 +135,7 @@ def test_elections_for_all_partitions_mention_only_what_was_needed(three):
 
 
 def test_elections_of_what_does_not_exist(three):
-    assert elect(three, PREFERRED, [("nobody", 0), ("orders", 4)])[1] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+    assert elect(three, PREFERRED, [("unknown", 0), ("orders", 4)])[1] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
     assert elect(three, 7, None)[0].error_code == ErrorCode.INVALID_REQUEST
 
 

@@ -1,4 +1,4 @@
-"""Moving partitions: widen first, let go once everybody who stays is in sync; and the way back."""
+"""Moving partitions: add replicas first, remove others once all that stay are in sync; and cancelling."""
 
 import pytest
 
@@ -18,21 +18,21 @@ def five(cluster):
 
 def move(cluster, replicas, *, index=0, topic="orders", **fields):
     part = apr.ReassignablePartition(partition_index=index, replicas=replicas)
-    asked = apr.ReassignableTopic(name=topic, partitions=[part])
-    request = apr.AlterPartitionReassignmentsRequest(topics=[asked], **fields)
+    moved = apr.ReassignableTopic(name=topic, partitions=[part])
+    request = apr.AlterPartitionReassignmentsRequest(topics=[moved], **fields)
     response = cluster.commit(cluster.controller.alter_partition_reassignments(request))
     assert response.error_code == 0
     return ErrorCode(response.responses[0].partitions[0].error_code)
 
 
 def in_sync(cluster, *isr):
-    """The leader says who is in sync."""
+    """The leader proposes an ISR."""
     partition = cluster.partition("orders")
     data = ap.PartitionData(
         partition_index=0,
         leader_epoch=partition.leader_epoch,
         partition_epoch=partition.partition_epoch,
-        new_isr_with_epochs=[ap.BrokerState(broker_id=each, broker_epoch=cluster.epochs[each]) for each in isr],
+        new_isr_with_epochs=[ap.BrokerState(broker_id=broker, broker_epoch=cluster.epochs[broker]) for broker in isr],
     )
     topic = ap.TopicData(topic_id=cluster.image.topics.by_name["orders"].id, partitions=[data])
     leader = partition.leader
@@ -42,15 +42,15 @@ def in_sync(cluster, *isr):
 
 def moving(cluster, topics=None):
     request = lpr.ListPartitionReassignmentsRequest(topics=topics)
-    found = cluster.controller.list_partition_reassignments(request)
-    assert found.records == ()
+    decision = cluster.controller.list_partition_reassignments(request)
+    assert decision.records == ()
     return {
         (topic.name, partition.partition_index): (
             partition.replicas,
             partition.adding_replicas,
             partition.removing_replicas,
         )
-        for topic in found.response.topics
+        for topic in decision.response.topics
         for partition in topic.partitions
     }
 
@@ -60,7 +60,7 @@ def test_a_move_widens_the_partition_and_waits(five):
     partition = five.partition("orders")
     assert (partition.replicas, partition.isr) == ((4, 5, 1, 2, 3), (1, 2, 3))
     assert (partition.adding_replicas, partition.removing_replicas) == ((4, 5), (2, 3))
-    assert (partition.leader, partition.leader_epoch) == (1, 0), "nobody was removed yet: the leader goes on"
+    assert (partition.leader, partition.leader_epoch) == (1, 0), "no replica was removed yet: the leader stays"
     assert moving(five) == {("orders", 0): ([4, 5, 1, 2, 3], [4, 5], [2, 3])}
     assert partition.directory(4) == bytes([4]) * 16, "a broker with one directory can only use that"
 
@@ -191,13 +191,13 @@ def test_a_broker_with_two_directories_says_itself_where_the_replica_lies(cluste
     assert made.partition("orders").directory(4) == UNASSIGNED_DIR
 
 
-def test_listing_names_only_what_was_asked_for(five):
+def test_listing_names_only_what_was_requested(five):
     five.create("other", assignments=[[1], [2]])
     move(five, [4], topic="other", index=1)
     move(five, [4, 5])
     assert set(moving(five)) == {("orders", 0), ("other", 1)}
-    asked = [lpr.ListPartitionReassignmentsTopics(name="other", partition_indexes=[0, 1, 9])]
-    assert set(moving(five, asked)) == {("other", 1)}
+    topics = [lpr.ListPartitionReassignmentsTopics(name="other", partition_indexes=[0, 1, 9])]
+    assert set(moving(five, topics)) == {("other", 1)}
     assert moving(five, [lpr.ListPartitionReassignmentsTopics(name="nothing", partition_indexes=[0])]) == {}
 
 

@@ -1,8 +1,8 @@
-"""No acknowledged record is lost by a decision: a ledger of who holds what watches a cluster live a random life.
+"""No acknowledged record is lost by a decision: a random life of a cluster, with the records of every replica tracked.
 
-A write is acknowledged when everybody in the ISR has it and the ISR is as large as the topic demands. Processes crash
-and lose what they had not synced; leaders propose ISRs, some of which arrive late. Whoever is elected must hold all
-that was acknowledged, unless the topic allowed otherwise. Bugs planted into the rules show that the ledger would tell.
+A write is acknowledged when every replica in the ISR has it and the ISR is as large as the topic requires. Processes
+crash and lose what they had not synced; leaders propose ISRs, some of which arrive late. An elected leader must have
+all that was acknowledged, unless the topic allowed otherwise. Planted bugs show that a violation is detected.
 """
 
 from random import Random
@@ -30,7 +30,7 @@ class Lost(AssertionError):
 
 
 class Ledger:
-    """Who holds how many records of each partition, and how many were acknowledged."""
+    """How many records of each partition every replica has, and how many were acknowledged."""
 
     def __init__(self, cluster):
         self.cluster = cluster
@@ -109,7 +109,7 @@ class Life:
                     self.ledger.held[key][replica] = self.ledger.acked[key]
 
     def crash(self):
-        """A machine goes down; what was not synced is gone. Nobody has noticed yet."""
+        """A machine goes down; what was not synced is gone. The controller has not detected it yet."""
         broker_id = self.random.choice(BROKERS)
         if len(self.down) < 3:
             self.down.add(broker_id)
@@ -140,7 +140,7 @@ class Life:
     # What leaders propose
 
     def _proposal(self):
-        """A leader's request: those who have everything may join, anybody else but itself may leave."""
+        """A leader's request: replicas that have everything may join, all others but itself may leave."""
         topic, index, partition = self.any_partition()
         if not partition.has_leader or partition.leader in self.down:
             return None
@@ -257,8 +257,8 @@ def elects_anybody(monkeypatch):
 def forgets_that_a_process_crashed(monkeypatch):
     right = brokers.remove_from_isrs
 
-    def remove_from_isrs(context, broker_id, found, *, unclean=False):
-        return right(context, broker_id, found, unclean=unclean and False)
+    def remove_from_isrs(context, broker_id, affected, *, unclean=False):
+        return right(context, broker_id, affected, unclean=unclean and False)
 
     monkeypatch.setattr(brokers, "remove_from_isrs", remove_from_isrs)
 

@@ -180,7 +180,7 @@ def test_partitions_are_added_at_the_end(cluster):
         ("orders", 1, None, ErrorCode.INVALID_PARTITIONS),
         ("orders", -1, None, ErrorCode.INVALID_PARTITIONS),
         ("orders", 10_001, None, ErrorCode.POLICY_VIOLATION),
-        ("nobody", 3, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("unknown", 3, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("orders", 4, [[1, 2]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         ("orders", 3, [[1]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         ("orders", 3, [[1, 1]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
@@ -198,11 +198,11 @@ def test_growth_refused(cluster, name, count, assignments, code):
 
 @pytest.mark.timeout(60)
 def test_a_negative_count_makes_no_room_for_a_huge_one(cluster):
-    """Older tests asked for one topic at a time; the two counts of this request add up to nearly nothing."""
+    """The two counts of this request add up to nearly nothing."""
     one = cluster(1)
     one.create("orders", 1, 1)
     topics = [
-        CreatePartitionsTopic(name="nobody", count=-(2**31) + 2),
+        CreatePartitionsTopic(name="unknown", count=-(2**31) + 2),
         CreatePartitionsTopic(name="orders", count=200_000),
     ]
     request = CreatePartitionsRequest(topics=topics, validate_only=True)
@@ -238,7 +238,7 @@ def test_topics_are_deleted_by_name_and_by_id_with_their_configs(cluster):
 def test_old_versions_delete_by_name(cluster):
     one = cluster(1)
     one.create("a", 1, 1)
-    request = DeleteTopicsRequest(topic_names=["a", "nobody"])
+    request = DeleteTopicsRequest(topic_names=["a", "unknown"])
     answers = one.commit(one.controller.delete_topics(request, 5)).responses
     assert [answer.error_code for answer in answers] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
@@ -249,7 +249,7 @@ def test_what_cannot_be_deleted(cluster):
     one.create("b", 1, 1)
     answers = delete(
         one,
-        DeleteTopicState(name="nobody"),
+        DeleteTopicState(name="unknown"),
         DeleteTopicState(topic_id=b"x" * 16),
         DeleteTopicState(),
         DeleteTopicState(name="b", topic_id=topic_id),

@@ -23,8 +23,8 @@ PATTERNS = ("t|u", "[u-v]", "t.*", ".*")
 class Client(Consumer):
     """A consumer that may take its time to give back."""
 
-    told: set[tuple[bytes, int]] | None = None
-    """What it should read once it has given back, while it has not."""
+    next_owned: set[tuple[bytes, int]] | None = None
+    """The assignment it takes up once it has revoked what it must."""
     slow: bool = False
     unsure: bool = False
     """An answer was lost: the next request says everything, as clients do."""
@@ -37,21 +37,21 @@ class Client(Consumer):
         reads = set(self.owned)
         error = super().hear(answer)
         if error or answer.assignment is None:
-            self.told = None if error else self.told
+            self.next_owned = None if error else self.next_owned
             return error
         if self.slow and reads - self.owned:
-            self.told, self.owned = self.owned, reads
+            self.next_owned, self.owned = self.owned, reads
         else:
-            self.told = None
+            self.next_owned = None
         return error
 
     def finish(self) -> None:
         """Give back what it must, and only then take what is new."""
-        if self.told is not None:
-            self.owned, self.told = self.told, None
+        if self.next_owned is not None:
+            self.owned, self.next_owned = self.next_owned, None
 
     def join(self) -> "Client":
-        self.told = None
+        self.next_owned = None
         super().join()
         return self
 
@@ -118,7 +118,7 @@ class Machine:
             client.unsure = True  # the request is lost
             return
         if client.epoch == 0:
-            client.owned, client.told = set(), None
+            client.owned, client.next_owned = set(), None
         request = client.request(client.epoch, full=client.unsure or self.random.random() < 0.2)
         answer = self.world.beat(request)
         if chance < 0.15:
@@ -206,11 +206,11 @@ class Machine:
         return shard
 
     def commit(self) -> None:
-        """Whoever reads a partition and is a member may commit it, though it may not have heard its last epoch."""
+        """A member that owns a partition may commit it, even if it missed the response with its last epoch."""
         group = self.world.shard.groups.get("g")
         if not self.new or not isinstance(group, ConsumerGroup):
             return
-        client = self.random.choice([each for each in self.new if each.unsure] or self.new)
+        client = self.random.choice([client for client in self.new if client.unsure] or self.new)
         member = group.members.get(client.member_id)
         for topic_id, number in sorted(client.owned):
             topic = self.world.image.topics.by_id.get(topic_id)
@@ -225,7 +225,7 @@ class Machine:
                 assert code is ErrorCode.UNKNOWN_MEMBER_ID
 
     def forge(self) -> None:
-        """Somebody speaks in a member's name with an epoch it never had, or had long ago: nothing may come of it."""
+        """A request carries an epoch that the member never had, or had long ago: it must be refused."""
         group = self.world.shard.groups.get("g")
         if not self.new or not isinstance(group, ConsumerGroup):
             return
@@ -287,7 +287,7 @@ class Machine:
         self.epochs = epochs
 
     def settle(self) -> None:
-        """No more faults: everybody is heard of until all are content."""
+        """No more faults: all clients send requests until every member is reconciled."""
         for client in self.new:
             client.slow = False
         quiet = 0
@@ -328,15 +328,15 @@ class Machine:
         assert have == expected, "not everything is read"
         for member in group.members.values():
             ids = {topics[name].id for name in group.topics_of(member) if name in topics}
-            assert member.assigned.keys() <= ids, "somebody reads what it does not subscribe to"
+            assert member.assigned.keys() <= ids, "a member has a topic it does not subscribe to"
 
 
 def snapshot(shard: GroupShard) -> dict:
     """The hard state of the groups."""
-    found: dict = {}
+    groups: dict = {}
     for group_id, group in shard.groups.items():
         if isinstance(group, ConsumerGroup):
-            found[group_id] = (
+            groups[group_id] = (
                 group.group_epoch,
                 group.metadata_hash,
                 group.target_epoch,
@@ -345,4 +345,4 @@ def snapshot(shard: GroupShard) -> dict:
                 group.target,
                 group.resolved,
             )
-    return found
+    return groups

@@ -100,9 +100,9 @@ class ConsumerWorld(World):
     # The group
 
     def consumers(self, group_id: str = "g") -> ConsumerGroup:
-        found = self.shard.groups[group_id]
-        assert isinstance(found, ConsumerGroup), found
-        return found
+        group = self.shard.groups[group_id]
+        assert isinstance(group, ConsumerGroup), group
+        return group
 
     def member_of(self, member_id: str, group_id: str = "g") -> ConsumerMember:
         return self.consumers(group_id).members[member_id]
@@ -118,7 +118,7 @@ class ConsumerWorld(World):
         return answer
 
     def read_all(self, *consumers: "Consumer", rounds: int = 12) -> None:
-        """Let everybody send heartbeats until nothing changes any more."""
+        """Let all consumers send heartbeats until no assignment changes."""
         for _ in range(rounds):
             for consumer in consumers:
                 consumer.beat()
@@ -226,7 +226,7 @@ class Consumer:
 
 @dataclass
 class ClassicConsumer:
-    """A client of the classic protocol: joins, syncs, and sends heartbeats that may tell it to join again.
+    """A client of the classic protocol: joins, syncs, sends heartbeats, and rejoins when they are answered so.
 
     An eager one gives up everything before it joins; a cooperative one says what it has and gives back afterwards.
     """
@@ -318,16 +318,16 @@ class ClassicConsumer:
             self.generation = -1
 
     def _share_out(self, answer: Answer) -> dict[str, bytes]:
-        everybody = sorted(member.member_id for member in answer.members)
+        member_ids = sorted(member.member_id for member in answer.members)
         places = sorted(
             (name, number)
             for name in self.topics
             if name in self.world.image.topics.by_name
             for number in self.world.image.topics.by_name[name].partitions
         )
-        shares: dict[str, dict[str, list[int]]] = {member: {} for member in everybody}
+        shares: dict[str, dict[str, list[int]]] = {member: {} for member in member_ids}
         for index, (name, number) in enumerate(places):
-            shares[everybody[index % len(everybody)]].setdefault(name, []).append(number)
+            shares[member_ids[index % len(member_ids)]].setdefault(name, []).append(number)
         return {
             member: b"\x00\x02"
             + encode(
@@ -364,7 +364,7 @@ class ClassicConsumer:
 
 
 def settle(world: ConsumerWorld, *clients: "Consumer | ClassicConsumer", rounds: int = 15) -> None:
-    """Let everybody act until the dust has settled; then every partition has one reader."""
+    """Let all clients act until no assignment changes; then every partition has one reader."""
     for _ in range(rounds):
         for client in clients:
             client.beat()

@@ -1,11 +1,11 @@
 """A group at random: clients that crash, stall, repeat themselves and lose answers, and a coordinator that restarts.
 
-Every client follows the protocol as real ones do; what it is told is checked against what any client may ever see:
+Every client follows the protocol as real ones do; every response is checked against what a client may ever see:
 
 - a partition has at most one owner in a generation,
 - an offset is only moved by a member of the current generation, and reads what was last accepted, also after a restart,
 - of two processes with one instance id at most one is ever believed,
-- once the trouble is over, everybody is in one generation and every partition has an owner.
+- once faults have ended, all members are in one generation and every partition has an owner.
 """
 
 from dataclasses import dataclass, field
@@ -168,10 +168,10 @@ class Machine:
         if self.random.random() < 0.5:
             self.world.flush()
         self.restart()
-        found = self.world.offset(partition=partition)
-        assert found in (before, offset), f"partition {partition}: was {before}, maybe {offset}, reads {found}"
-        if found >= 0:
-            self.accepted[partition] = found
+        committed = self.world.offset(partition=partition)
+        assert committed in (before, offset), f"partition {partition}: was {before}, maybe {offset}, reads {committed}"
+        if committed >= 0:
+            self.accepted[partition] = committed
 
     # What happens to them
 
@@ -222,7 +222,7 @@ class Machine:
             if not client.pending.pending:
                 self.hear(client)
             elif trouble and what < 0.15:
-                self.join(client)  # it did not wait for the answer and asks again
+                self.join(client)  # it did not wait for the response and joins again
         elif client.generation < 0:
             self.join(client)
         elif what < 0.5:
@@ -235,8 +235,8 @@ class Machine:
         if self.world.lazy and self.random.random() < 0.7:
             return  # to look is to wait for the commit, which would hide what a crash before it does
         for partition, offset in self.accepted.items():
-            found = self.world.offset(partition=partition)
-            assert found == offset, f"partition {partition}: committed {offset}, reads {found}"
+            committed = self.world.offset(partition=partition)
+            assert committed == offset, f"partition {partition}: committed {offset}, reads {committed}"
 
     def calm_down(self) -> None:
         """No more trouble: the group must become whole."""
@@ -248,7 +248,7 @@ class Machine:
             self.check()
         alive = [client for client in self.clients if not client.dead]
         generation = self.world.group().generation_id
-        assert {client.generation for client in alive} == {generation}, "not everybody is in the same generation"
+        assert {client.generation for client in alive} == {generation}, "not all clients are in the same generation"
         owned = sorted(partition for client in alive for partition in client.owned)
         assert owned == list(range(PARTITIONS)), f"the partitions are not all owned once: {owned}"
 

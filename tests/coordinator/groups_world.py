@@ -1,4 +1,4 @@
-"""A group shard without a loop: requests in, answers out, a log that is a list, time that moves when told."""
+"""A group shard without a loop: requests in, answers out, a log that is a list, time that tests advance."""
 
 import itertools
 from dataclasses import dataclass, field
@@ -93,7 +93,7 @@ class World:
         self.run(self.shard.on_loaded(EMPTY_IMAGE, self.now))
 
     def restart(self) -> None:
-        """The node dies and another one loads the partition; whoever waited is told."""
+        """The node dies and another one loads the partition; waiting requests fail."""
         lost = KlammError(ErrorCode.NOT_COORDINATOR)
         if self.lazy:
             del self.log[self._committed :]
@@ -154,9 +154,9 @@ class World:
         return [event.fields["reason"] for event in self.events if event.text == "rebalance started"]
 
     def group(self, group_id: str = "g") -> ClassicGroup:
-        found = self.shard.groups[group_id]
-        assert isinstance(found, ClassicGroup)
-        return found
+        group = self.shard.groups[group_id]
+        assert isinstance(group, ClassicGroup)
+        return group
 
     # Requests
 
@@ -208,8 +208,8 @@ class World:
             protocol_type=protocol_type,
             protocol_name=protocol_name,
             assignments=[
-                SyncGroupRequestAssignment(member_id=each, assignment=what)
-                for each, what in (assignments or {}).items()
+                SyncGroupRequestAssignment(member_id=assigned_id, assignment=assignment)
+                for assigned_id, assignment in (assignments or {}).items()
             ],
         )
         self.run(self.shard.sync(request, self.now, answer))
@@ -228,7 +228,7 @@ class World:
 
     def leave(self, *member_ids: str, group_id: str = "g", instance_id: str | None = None) -> list[ErrorCode]:
         answer = Answer()
-        members = [MemberIdentity(member_id=each, group_instance_id=instance_id) for each in member_ids]
+        members = [MemberIdentity(member_id=member_id, group_instance_id=instance_id) for member_id in member_ids]
         self.run(self.shard.leave(LeaveGroupRequest(group_id=group_id, members=members), self.now, answer))
         self.flush()
         return [ErrorCode(member.error_code) for member in answer.members]
@@ -323,7 +323,7 @@ class World:
     def offset(self, **what: Any) -> int:
         return int(self.fetched(**what).committed_offset)
 
-    # Little stories that many tests begin with
+    # Steps that many tests begin with
 
     def member(self, **how: Any) -> tuple[str, Answer]:
         """A new dynamic member: its id, and the answer to its second join."""

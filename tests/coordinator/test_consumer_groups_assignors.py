@@ -1,4 +1,4 @@
-"""Assignors: everything is read once, nobody reads more than his share, and little moves."""
+"""Assignors: every partition has one reader, loads are even, and few partitions move."""
 
 import time
 
@@ -217,4 +217,4 @@ def test_a_member_that_may_keep_one_more_keeps_it_although_others_are_nearer_to_
 
 
 NEAR = ((bytes(16), 3, 7), (bytes(15) + b"\1", 6, 8))
-"""Topic, how many of its partitions are near to nobody, and how many there are."""
+"""Topic, how many of its partitions are in no member's rack, and how many there are."""

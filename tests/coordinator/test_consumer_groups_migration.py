@@ -143,7 +143,7 @@ def test_without_leave_to_go_back_classic_members_live_in_the_consumer_group():
     assert numbers(*old) == [0, 1, 2, 3]
     world.grow("t", 6)
     settle(world, *old)
-    assert numbers(*old) == list(range(6)), "new partitions are found, though nobody speaks the new protocol"
+    assert numbers(*old) == list(range(6)), "new partitions are assigned, although no member uses the consumer protocol"
 
 
 def test_a_group_of_another_protocol_type_does_not_migrate():
@@ -223,15 +223,15 @@ def test_classic_words_in_a_consumer_group_are_checked():
     old = ClassicConsumer(world)
     settle(world, new, old)
     assert world.heartbeat(old.member_id, old.generation + 5) is ErrorCode.ILLEGAL_GENERATION
-    assert world.heartbeat("nobody", 1) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert world.heartbeat("new", new.epoch) is ErrorCode.UNKNOWN_MEMBER_ID, "that one speaks the new protocol"
+    assert world.heartbeat("unknown", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.heartbeat("new", new.epoch) is ErrorCode.UNKNOWN_MEMBER_ID, "it uses the consumer protocol"
     assert world.sync(old.member_id, old.generation, protocol_name="other").error is (
         ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     )
     assert world.join(protocols=(("other", b"\x00\x00"),)).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert world.commit(3, old.member_id, old.generation) is ErrorCode.NONE
     assert world.commit(3, old.member_id, old.generation + 1) is ErrorCode.ILLEGAL_GENERATION
-    assert world.leave("nobody", old.member_id) == [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE]
+    assert world.leave("unknown", old.member_id) == [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE]
 
 
 def test_offsets_committed_without_members_stay_when_a_consumer_group_takes_the_name():

@@ -35,7 +35,7 @@ def test_members_commit_at_their_epoch():
     world, one, _ = two_members()
     assert commit(world, "one", 2, one.numbers[0]) is ErrorCode.NONE
     assert commit(world, "one", 3, one.numbers[0]) is ErrorCode.STALE_MEMBER_EPOCH
-    assert commit(world, "nobody", 2, 0) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert commit(world, "unknown", 2, 0) is ErrorCode.UNKNOWN_MEMBER_ID
     assert commit(world, "", -1, 0) is ErrorCode.UNKNOWN_MEMBER_ID, "the group has members"
     assert commit(world, "one", 2, one.numbers[0], version=8) is ErrorCode.UNSUPPORTED_VERSION
 
@@ -89,7 +89,7 @@ def test_members_look_at_their_epoch_and_others_without_one():
     world, _, _ = two_members()
     assert fetch(world, "one", 2) is ErrorCode.NONE
     assert fetch(world, "one", 1) is ErrorCode.STALE_MEMBER_EPOCH
-    assert fetch(world, "nobody", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert fetch(world, "unknown", 1) is ErrorCode.UNKNOWN_MEMBER_ID
     assert fetch(world, None, -1) is ErrorCode.NONE
 
 
@@ -139,14 +139,14 @@ def test_groups_are_listed_by_type_and_state():
     def listed(states=(), types=()):
         answer = Answer()
         world.run(world.shard.list_groups(states, types, answer))
-        return {(each.group_id, each.group_type, each.group_state, each.protocol_type) for each in answer.value}
+        return {(group.group_id, group.group_type, group.group_state, group.protocol_type) for group in answer.value}
 
     assert listed(types=["consumer"]) == {
         ("g", "consumer", "Stable", "consumer"),
         ("other", "consumer", "Empty", "consumer"),
     }
     assert listed(states=["stable"]) == {("g", "consumer", "Stable", "consumer")}
-    assert {each[0] for each in listed(types=["Classic"])} == {"simple"}
+    assert {group[0] for group in listed(types=["Classic"])} == {"simple"}
 
 
 def test_a_group_is_shown_with_what_members_have_and_should_have():

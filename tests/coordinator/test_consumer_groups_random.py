@@ -1,4 +1,4 @@
-"""Random lives of consumer groups, and bugs planted to see that they would be found."""
+"""Random lives of consumer groups; planted bugs must be detected."""
 
 import os
 from dataclasses import replace
@@ -131,4 +131,4 @@ def test_a_planted_bug_is_found(bug, monkeypatch):
             Machine(seed, replace(CONFIGS[seed % len(CONFIGS)])).live()
         except Exception:  # noqa: BLE001 - any alarm will do
             return
-    pytest.fail("forty lives, and nobody noticed")
+    pytest.fail("the planted bug was not detected in forty lives")

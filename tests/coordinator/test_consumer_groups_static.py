@@ -118,7 +118,7 @@ def test_an_administrator_removes_a_static_member_by_its_instance():
     one = Consumer(world, "one").join()
     two = Consumer(world, "two", instance_id="i").join()
     world.read_all(one, two)
-    assert world.leave("", instance_id="nobody") == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert world.leave("", instance_id="unknown") == [ErrorCode.UNKNOWN_MEMBER_ID]
     assert world.leave("", instance_id="i") == [ErrorCode.NONE]
     one.beat()
     assert one.numbers == [0, 1]

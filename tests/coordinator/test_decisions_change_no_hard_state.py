@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from klamm.coordinator.core.shard import Decision
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.group import Caller
 from klamm.coordinator.groups.shard import GroupShard
 from klamm.coordinator.transactions.shard import TransactionShard
-from klamm.model.errors import KlammError
+from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 
 from .consumer_groups_machine import Machine as ConsumerGroupsMachine
@@ -38,12 +39,13 @@ CHANGE_NO_GROUP = {
 }
 """Requests that leave even soft state alone."""
 
-CHANGE_SOFT_STATE = {"join", "sync", "heartbeat", "leave", "consumer_heartbeat", "on_timer", "on_loaded"}
+CHANGE_SOFT_STATE = {"join", "sync", "heartbeat", "leave", "consumer_heartbeat", "on_timer", "on_loaded", "on_metadata"}
 
 
 def hard_state(shard: GroupShard) -> dict[str, str]:
-    """Offsets and consumer groups, written out, without what is lost with the shard anyway."""
+    """Offsets, consumer groups and which groups exist, written out, without what is lost with the shard anyway."""
     state = {name: repr(value) for name, value in vars(shard.offsets).items()}
+    state["groups"] = repr(list(shard.groups))
     for group_id, group in shard.groups.items():
         if isinstance(group, ConsumerGroup):
             kept = {name: value for name, value in vars(group).items() if name not in CONSUMER_GROUP_SOFT_STATE}
@@ -66,12 +68,11 @@ def compare(method: Callable[..., Any], snapshot: Callable[[Any], Any], calls: l
     @wraps(method)
     def compared(self: Any, *args: Any, **kwargs: Any) -> Any:
         calls.append(method.__name__)
-        before, before_all = snapshot(self), whole_state(self) if isinstance(self, GroupShard) else None
+        before, before_all = snapshot(self), whole_state(self)
         try:
             return method(self, *args, **kwargs)
         except KlammError:
-            if before_all is not None:
-                assert whole_state(self) == before_all, f"{method.__name__} was refused and changed something"
+            assert whole_state(self) == before_all, f"{method.__name__} was refused and changed the state"
             raise
         finally:
             assert snapshot(self) == before, f"{method.__name__} changed hard state"
@@ -146,15 +147,55 @@ def test_a_heartbeat_that_is_refused_for_its_size_changes_nothing(calls):
     assert "consumer_heartbeat" in calls
 
 
+def test_a_join_that_is_refused_changes_nothing():
+    world = World()
+    member_id, _ = world.stable_group(2, instance_id=None)
+    before = whole_state(world.shard)
+    generation = world.group().generation_id
+    assert world.join("unknown").error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.join(member_id, instance_id="unknown").error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.join(protocol_type="connect").error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert world.join(session_ms=1).error is ErrorCode.INVALID_SESSION_TIMEOUT
+    assert world.sync(member_id, generation + 1).error is ErrorCode.ILLEGAL_GENERATION
+    assert world.leave("unknown") == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert whole_state(world.shard) == before
+
+
+TRANSACTION_REQUESTS = {
+    "init_producer_id",
+    "add_partitions",
+    "verify_partitions",
+    "end_transaction",
+    "complete",
+    "on_timer",
+    "on_loaded",
+    "on_metadata",
+}
+
+
+def compare_transactions(method: Callable[..., Any], calls: list[str]) -> Callable[..., Any]:
+    """The method, failing when a call has changed a transaction, or without a record the cache of decided states."""
+
+    @wraps(method)
+    def compared(self: TransactionShard, *args: Any, **kwargs: Any) -> Decision:
+        calls.append(method.__name__)
+        transactions, last_decided = dict(self._transactions), dict(self._last_decided)
+        decision = method(self, *args, **kwargs)
+        assert self._transactions == transactions, f"{method.__name__} changed a transaction"
+        if not decision.records:
+            assert self._last_decided == last_decided, f"{method.__name__} decided nothing and changed the cache"
+            if any(isinstance(response, KlammError) for _, response in decision.replies):
+                calls.append("refused")
+        return decision
+
+    return compared
+
+
 @pytest.mark.parametrize("version", [0, 2])
 def test_requests_of_transactions(version, monkeypatch):
-    made: list[str] = []
-
-    def transactions(shard: TransactionShard) -> dict[str, Any]:
-        return {metadata.transactional_id: metadata for metadata in shard}
-
-    for name in ("init_producer_id", "add_partitions", "verify_partitions", "end_transaction", "complete", "on_timer"):
-        monkeypatch.setattr(TransactionShard, name, compare(getattr(TransactionShard, name), transactions, made))
+    calls: list[str] = []
+    for name in TRANSACTION_REQUESTS:
+        monkeypatch.setattr(TransactionShard, name, compare_transactions(getattr(TransactionShard, name), calls))
     for seed in random.Random(version).sample(range(1000), SEEDS):
         run_life(seed, version)
-    assert {"init_producer_id", "add_partitions", "end_transaction", "complete"} <= set(made)
+    assert {"init_producer_id", "add_partitions", "end_transaction", "complete", "refused"} <= set(calls)

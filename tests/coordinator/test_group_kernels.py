@@ -108,12 +108,12 @@ def test_bytes_that_do_not_add_up_are_left_to_the_codec(form, version):
             del frame[chance.randrange(8, len(frame)) :]
         if chance.random() < 0.1:
             frame += chance.randbytes(3)
-        found = form.read_commit(bytes(frame), version)
-        if found is not None:
+        parts = form.read_commit(bytes(frame), version)
+        if parts is not None:
             _, start = decode_request_header(frame)
             request, end = decode(OffsetCommitRequest, version, frame, start)
             assert end == len(frame)
-            assert found == parts_of(request, version)
+            assert parts == parts_of(request, version)
 
 
 def test_the_unusual_is_left_alone(form):
@@ -191,10 +191,10 @@ def test_a_run_of_records_counts_as_one_after_the_other(form, monkeypatch):
             slow.replay(record, offset, -1)
         assert quick.committed == slow.committed
         assert all(
-            type(found) is CommittedOffset
+            type(committed) is CommittedOffset
             for topics in quick.committed.values()
             for partitions in topics.values()
-            for found in partitions.values()
+            for committed in partitions.values()
         )
         quick.check()
 

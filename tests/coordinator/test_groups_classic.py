@@ -1,4 +1,4 @@
-"""Classic groups as stories: who joins, who waits, who leads, who is sent away."""
+"""Classic groups: joins, waiting members, leaders, and members that are removed."""
 
 import pytest
 
@@ -142,7 +142,7 @@ def test_leaving_rebalances_those_who_stay(world):
     assert world.leave(b) == [ErrorCode.NONE]
     assert world.heartbeat(a, generation) is ErrorCode.REBALANCE_IN_PROGRESS
     assert world.reasons()[-1] == f"members left: {b}"
-    assert world.leave(b, "nobody") == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
+    assert world.leave(b, "unknown") == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
 
 
 def test_when_all_have_left_the_group_is_empty_and_its_generation_counts_on(world):
@@ -340,7 +340,7 @@ def test_a_new_group_waits_for_more_members_and_longer_when_some_come():
     world.pass_time(2000)
     _, join_b = world.member(rebalance_ms=10_000)
     world.pass_time(1000)
-    assert join_a.pending, "somebody came, so the wait is prolonged"
+    assert join_a.pending, "a member joined, so the initial delay is extended"
     world.pass_time(3000)
     assert join_a.generation_id == join_b.generation_id == 1
     assert len(join_a.members) == 2

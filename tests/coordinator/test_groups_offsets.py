@@ -50,8 +50,8 @@ def world():
 
 def test_a_simple_consumer_commits_without_being_a_member(world):
     assert world.commit(42, metadata="note") is ErrorCode.NONE
-    found = world.fetched()
-    assert (found.committed_offset, found.metadata, found.committed_leader_epoch) == (42, "note", -1)
+    fetched = world.fetched()
+    assert (fetched.committed_offset, fetched.metadata, fetched.committed_leader_epoch) == (42, "note", -1)
     assert world.group().state_name == "Empty"
     assert world.group().protocol_type_name == ""
     world.restart()
@@ -106,8 +106,8 @@ def test_a_note_has_a_limit(world):
 
 
 def test_a_group_nobody_knows_has_no_offsets_and_that_is_no_error(world):
-    found = world.fetched(group_id="none")
-    assert (found.committed_offset, found.error_code, found.metadata) == (-1, ErrorCode.NONE, "")
+    fetched = world.fetched(group_id="none")
+    assert (fetched.committed_offset, fetched.error_code, fetched.metadata) == (-1, ErrorCode.NONE, "")
 
 
 def test_all_offsets_of_a_group(world):
@@ -115,8 +115,8 @@ def test_all_offsets_of_a_group(world):
         world.commit(offset, topic=topic, partition=partition)
     answer = Answer()
     world.run(world.shard.fetch_offsets("g", None, -1, None, answer, require_stable=True))
-    found = {(t.name, p.partition_index): p.committed_offset for t in answer.topics for p in t.partitions}
-    assert found == {("t", 0): 1, ("t", 1): 2, ("u", 5): 3}
+    offsets = {(t.name, p.partition_index): p.committed_offset for t in answer.topics for p in t.partitions}
+    assert offsets == {("t", 0): 1, ("t", 1): 2, ("u", 5): 3}
 
 
 def test_an_offset_of_an_earlier_topic_of_the_same_name_is_not_this_ones(world):

@@ -28,8 +28,8 @@ def _any_generation(self, member_id, instance_id, generation, *, transactional, 
 
 
 def _no_fencing(self, member_id, instance_id):
-    found = self.static_members.get(instance_id, member_id) if instance_id else member_id
-    return self.members[found]
+    owner = self.static_members.get(instance_id, member_id) if instance_id else member_id
+    return self.members[owner]
 
 
 def _forgets_the_generation(group, assignments, wall_ms):
@@ -39,7 +39,7 @@ def _forgets_the_generation(group, assignments, wall_ms):
     return record
 
 
-def _everything_to_everybody(builder, group, assignments):
+def _everything_to_every_member(builder, group, assignments):
     whole = b"".join(assignments.values())
     _real_settle(builder, group, dict.fromkeys(group.members, whole))
 
@@ -72,7 +72,7 @@ PLANTED = {
     "commits of any generation are taken": (ClassicGroup, "check_offset_commit", _any_generation),
     "twins are not fenced": (ClassicGroup, "check_member", _no_fencing),
     "the stored generation is one behind": (syncing, "group_record", _forgets_the_generation),
-    "everybody is given everything": (syncing, "_store_assignments", _everything_to_everybody),
+    "every member is assigned everything": (syncing, "_store_assignments", _everything_to_every_member),
     "silence is never noticed": (leaving, "on_session_timer", _never_silent),
     "some commits are not replayed": (Offsets, "replay", _drops_commits),
     "heartbeats never ask to rejoin": (syncing, "heartbeat", _always_well),
@@ -89,4 +89,4 @@ def test_a_planted_bug_is_caught(bug, monkeypatch):
             play(seed, steps=120)
         except Exception:  # noqa: BLE001 - any complaint counts
             return
-    pytest.fail("nobody noticed")
+    pytest.fail("the planted bug was not detected")

@@ -18,7 +18,7 @@ from klamm.records.batch import BatchView, build_batch
 
 
 class Log:
-    """A log that commits when told."""
+    """A log that commits when the test calls `commit`."""
 
     def __init__(self) -> None:
         self.batches: list[bytes] = []
@@ -94,7 +94,7 @@ class Counter(Shard):
         self, record: CoordinatorRecord, offset: int = -1, producer_id: int = -1, producer_epoch: int = -1
     ) -> None:
         if record.key == b"bad":
-            raise ValueError("a record nobody can replay")
+            raise ValueError("a record that cannot be replayed")
         if producer_id >= 0:
             self.pending.setdefault(producer_id, []).append(record)
         else:
@@ -131,7 +131,7 @@ class Counter(Shard):
         return Decision()
 
 
-class House:
+class RuntimeHarness:
     """A runtime of two partitions around logs in memory."""
 
     def __init__(self) -> None:
@@ -177,155 +177,155 @@ pytestmark = pytest.mark.asyncio
 
 
 async def test_a_reply_leaves_when_its_records_are_committed():
-    house = House()
-    await house.load()
-    answers = house.put("a", "1")
+    harness = RuntimeHarness()
+    await harness.load()
+    answers = harness.put("a", "1")
     assert answers == []
-    seen = house.get("a")
+    seen = harness.get("a")
     assert seen == [], "an answer must not show what could still be lost"
-    house.logs[0].commit()
+    harness.logs[0].commit()
     assert (answers, seen) == (["1"], [b"1"])
-    assert house.get("a") == [b"1"]
-    house.runtime.stop()
+    assert harness.get("a") == [b"1"]
+    harness.runtime.stop()
 
 
 async def test_requests_before_during_and_after_loading():
-    house = House()
-    assert code(house.get("a")) is ErrorCode.NOT_COORDINATOR
-    house.runtime.load(0, 1)
-    assert code(house.get("a")) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert house.runtime.loading
-    await house.load()
-    assert house.get("a") == [None]
-    house.runtime.unload(0)
-    assert code(house.get("a")) is ErrorCode.NOT_COORDINATOR
+    harness = RuntimeHarness()
+    assert code(harness.get("a")) is ErrorCode.NOT_COORDINATOR
+    harness.runtime.load(0, 1)
+    assert code(harness.get("a")) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert harness.runtime.loading
+    await harness.load()
+    assert harness.get("a") == [None]
+    harness.runtime.unload(0)
+    assert code(harness.get("a")) is ErrorCode.NOT_COORDINATOR
     with pytest.raises(KlammError):
-        house.runtime.shard(0)
+        harness.runtime.shard(0)
 
 
 async def test_loading_replays_everything_and_markers_too():
-    house = House()
-    await house.load()
+    harness = RuntimeHarness()
+    await harness.load()
     for i in range(20):
-        house.put("a", str(i))
+        harness.put("a", str(i))
     transactional = Decision(records=(CoordinatorRecord(b"t", b"in"),), producer_id=9, producer_epoch=0)
-    house.submit(lambda _shard, _reply_to: transactional)
+    harness.submit(lambda _shard, _reply_to: transactional)
     done: list = []
-    house.runtime.end_transaction(0, 9, 0, committed=True, coordinator_epoch=3, reply_to=done.append)
+    harness.runtime.end_transaction(0, 9, 0, committed=True, coordinator_epoch=3, reply_to=done.append)
     assert done == []
-    house.logs[0].commit()
+    harness.logs[0].commit()
     assert done == [None]
-    await house.load(epoch=2)
-    shard = house.runtime.shard(0)
+    await harness.load(epoch=2)
+    shard = harness.runtime.shard(0)
     assert shard.values == {b"a": b"19", b"t": b"in"}
     assert shard.loaded == 1
-    house.runtime.stop()
+    harness.runtime.stop()
 
 
 async def test_an_old_epoch_does_not_load_again():
-    house = House()
-    await house.load(epoch=5)
-    shard = house.runtime.shard(0)
-    await house.load(epoch=5)
-    await house.load(epoch=4)
-    assert house.runtime.shard(0) is shard
-    await house.load(epoch=6)
-    assert house.runtime.shard(0) is not shard
-    house.runtime.stop()
+    harness = RuntimeHarness()
+    await harness.load(epoch=5)
+    shard = harness.runtime.shard(0)
+    await harness.load(epoch=5)
+    await harness.load(epoch=4)
+    assert harness.runtime.shard(0) is shard
+    await harness.load(epoch=6)
+    assert harness.runtime.shard(0) is not shard
+    harness.runtime.stop()
 
 
 async def test_a_failed_write_fails_its_replies_and_forgets_what_it_said():
-    house = House()
-    await house.load()
-    house.put("a", "1")
-    house.logs[0].commit()
-    lost, after = house.put("a", "2"), house.get("a")
-    house.logs[0].fail(ErrorCode.KAFKA_STORAGE_ERROR)
+    harness = RuntimeHarness()
+    await harness.load()
+    harness.put("a", "1")
+    harness.logs[0].commit()
+    lost, after = harness.put("a", "2"), harness.get("a")
+    harness.logs[0].fail(ErrorCode.KAFKA_STORAGE_ERROR)
     assert code(lost) is code(after) is ErrorCode.NOT_COORDINATOR
-    await house.loaded()
-    assert house.get("a") == [b"1"]
-    house.runtime.stop()
+    await harness.loaded()
+    assert harness.get("a") == [b"1"]
+    harness.runtime.stop()
 
 
 async def test_a_refused_append_is_told_and_changes_nothing():
-    house = House()
-    await house.load()
-    house.logs[0].refuse = ErrorCode.NOT_ENOUGH_REPLICAS
-    assert code(house.put("a", "1")) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    house.logs[0].refuse = None
-    await house.loaded()
-    assert house.get("a") == [None]
-    house.runtime.stop()
+    harness = RuntimeHarness()
+    await harness.load()
+    harness.logs[0].refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert code(harness.put("a", "1")) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    harness.logs[0].refuse = None
+    await harness.loaded()
+    assert harness.get("a") == [None]
+    harness.runtime.stop()
 
 
 async def test_a_bug_in_a_decision_or_a_replay_does_not_stop_the_shard():
-    house = House()
-    await house.load()
+    harness = RuntimeHarness()
+    await harness.load()
 
     def broken(_shard, _reply_to):
         raise ZeroDivisionError
 
-    assert code(house.submit(broken)) is ErrorCode.UNKNOWN_SERVER_ERROR
-    answers = house.submit(lambda _, reply_to: Decision((CoordinatorRecord(b"bad", b""),), ((reply_to, "never"),)))
+    assert code(harness.submit(broken)) is ErrorCode.UNKNOWN_SERVER_ERROR
+    answers = harness.submit(lambda _, reply_to: Decision((CoordinatorRecord(b"bad", b""),), ((reply_to, "never"),)))
     assert code(answers) is ErrorCode.UNKNOWN_SERVER_ERROR
-    house.logs[0].batches.clear()
-    house.logs[0].commit()
-    await house.load(epoch=2)
-    assert house.get("a") == [None]
-    house.runtime.stop()
+    harness.logs[0].batches.clear()
+    harness.logs[0].commit()
+    await harness.load(epoch=2)
+    assert harness.get("a") == [None]
+    harness.runtime.stop()
 
 
 async def test_whoever_waits_hears_when_the_partition_moves():
-    house = House()
-    await house.load()
-    parked = house.submit(lambda shard, reply_to: shard.park(reply_to))
-    written = house.put("a", "1")
-    house.runtime.unload(0)
+    harness = RuntimeHarness()
+    await harness.load()
+    parked = harness.submit(lambda shard, reply_to: shard.park(reply_to))
+    written = harness.put("a", "1")
+    harness.runtime.unload(0)
     assert code(parked) is code(written) is ErrorCode.NOT_COORDINATOR
-    house.logs[0].commit()
+    harness.logs[0].commit()
     assert len(written) == 1
 
 
 async def test_a_slow_write_is_told_to_those_who_wait_and_may_still_succeed():
-    house = House()
-    await house.load()
-    answers = house.put("a", "1")
-    house.clock.advance(60)
+    harness = RuntimeHarness()
+    await harness.load()
+    answers = harness.put("a", "1")
+    harness.clock.advance(60)
     await asyncio.sleep(0.08)
     assert code(answers) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    seen = house.get("a")
-    house.logs[0].commit()
+    seen = harness.get("a")
+    harness.logs[0].commit()
     assert (len(answers), seen) == (1, [b"1"])
-    house.runtime.stop()
+    harness.runtime.stop()
 
 
 async def test_decisions_of_one_turn_are_one_batch():
-    house = House()
-    await house.load()
-    answers = [house.put(f"k{i}", str(i)) for i in range(10)]
-    seen = house.get("k9")
-    assert house.runtime.shard(0).values[b"k9"] == b"9", "the next decision sees what was decided before"
-    house.logs[0].end_turn()
-    assert [BatchView(batch).record_count for batch in house.logs[0].batches] == [10]
+    harness = RuntimeHarness()
+    await harness.load()
+    answers = [harness.put(f"k{i}", str(i)) for i in range(10)]
+    seen = harness.get("k9")
+    assert harness.runtime.shard(0).values[b"k9"] == b"9", "the next decision sees what was decided before"
+    harness.logs[0].end_turn()
+    assert [BatchView(batch).record_count for batch in harness.logs[0].batches] == [10]
     assert seen == []
-    house.logs[0].commit()
+    harness.logs[0].commit()
     assert answers == [[str(i)] for i in range(10)]
     assert seen == [b"9"]
-    await house.load(epoch=2)
-    assert len(house.runtime.shard(0).values) == 10
-    house.runtime.stop()
+    await harness.load(epoch=2)
+    assert len(harness.runtime.shard(0).values) == 10
+    harness.runtime.stop()
 
 
 async def test_a_batch_that_gathers_ends_where_the_log_or_a_transaction_says():
-    house = House()
-    await house.load()
-    house.logs[0].batch_bytes_max = 200
+    harness = RuntimeHarness()
+    await harness.load()
+    harness.logs[0].batch_bytes_max = 200
     for i in range(10):
-        house.put(f"k{i}", "v" * 20)
-    house.submit(lambda *_: Decision(records=(CoordinatorRecord(b"t", b"in"),), producer_id=9, producer_epoch=0))
-    house.put("last", "one")
-    house.logs[0].commit()
-    batches = [BatchView(batch) for batch in house.logs[0].batches]
+        harness.put(f"k{i}", "v" * 20)
+    harness.submit(lambda *_: Decision(records=(CoordinatorRecord(b"t", b"in"),), producer_id=9, producer_epoch=0))
+    harness.put("last", "one")
+    harness.logs[0].commit()
+    batches = [BatchView(batch) for batch in harness.logs[0].batches]
     assert [(b.record_count, b.is_transactional) for b in batches] == [
         *[(3, False)] * 3,
         (1, False),
@@ -334,96 +334,96 @@ async def test_a_batch_that_gathers_ends_where_the_log_or_a_transaction_says():
     ]
     assert all(batch.size <= 200 for batch in batches)
     assert [batch.base_offset for batch in batches] == [0, 3, 6, 9, 10, 11]
-    house.runtime.stop()
+    harness.runtime.stop()
 
 
 async def test_a_batch_that_is_refused_when_the_turn_ends_fails_all_its_decisions():
-    house = House()
-    await house.load()
-    first, second, seen = house.put("a", "1"), house.put("b", "2"), house.get("a")
-    house.logs[0].refuse = ErrorCode.KAFKA_STORAGE_ERROR
-    house.logs[0].end_turn()
+    harness = RuntimeHarness()
+    await harness.load()
+    first, second, seen = harness.put("a", "1"), harness.put("b", "2"), harness.get("a")
+    harness.logs[0].refuse = ErrorCode.KAFKA_STORAGE_ERROR
+    harness.logs[0].end_turn()
     assert code(first) is code(second) is code(seen) is ErrorCode.NOT_COORDINATOR
-    house.logs[0].refuse = None
-    await house.loaded()
-    assert house.get("a") == [None]
-    house.runtime.stop()
+    harness.logs[0].refuse = None
+    await harness.loaded()
+    assert harness.get("a") == [None]
+    harness.runtime.stop()
 
 
 async def test_another_writer_between_decision_and_append_reloads_the_shard():
-    house = House()
-    await house.load()
-    lost = house.put("a", "1")
-    house.logs[0].append(build_batch([(0, b"foreign", b"x", ())]))
-    house.logs[0].end_turn()
+    harness = RuntimeHarness()
+    await harness.load()
+    lost = harness.put("a", "1")
+    harness.logs[0].append(build_batch([(0, b"foreign", b"x", ())]))
+    harness.logs[0].end_turn()
     assert code(lost) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    await house.loaded()
-    assert house.runtime.shard(0).values == {b"foreign": b"x", b"a": b"1"}, "what the log says counts"
-    house.runtime.stop()
+    await harness.loaded()
+    assert harness.runtime.shard(0).values == {b"foreign": b"x", b"a": b"1"}, "what the log says counts"
+    harness.runtime.stop()
 
 
 async def test_many_records_that_need_not_be_atomic_become_several_batches():
-    house = House()
-    await house.load()
+    harness = RuntimeHarness()
+    await harness.load()
     records = tuple(CoordinatorRecord(str(i).encode(), b"x" * 1000) for i in range(1000))
-    answers = house.submit(lambda _, reply_to: Decision(records, ((reply_to, "all"),), atomic=False))
-    assert len(house.logs[0].batches) > 1
-    house.logs[0].commit()
+    answers = harness.submit(lambda _, reply_to: Decision(records, ((reply_to, "all"),), atomic=False))
+    assert len(harness.logs[0].batches) > 1
+    harness.logs[0].commit()
     assert answers == ["all"]
-    assert len(house.runtime.shard(0).values) == 1000
-    house.runtime.stop()
+    assert len(harness.runtime.shard(0).values) == 1000
+    harness.runtime.stop()
 
 
 async def test_timers_fire_once_and_metadata_reaches_every_shard():
-    house = House()
-    await house.load()
-    shard = house.runtime.shard(0)
-    house.submit(lambda _, reply_to: Decision(timers=(("soon", house.clock.monotonic_ms()),)))
+    harness = RuntimeHarness()
+    await harness.load()
+    shard = harness.runtime.shard(0)
+    harness.submit(lambda _, reply_to: Decision(timers=(("soon", harness.clock.monotonic_ms()),)))
     await asyncio.sleep(0.01)
     assert shard.fired == ["soon"]
-    house.runtime.on_metadata(MetadataDelta(EMPTY_IMAGE), EMPTY_IMAGE)
+    harness.runtime.on_metadata(MetadataDelta(EMPTY_IMAGE), EMPTY_IMAGE)
     assert shard.images == 1
-    house.runtime.stop()
+    harness.runtime.stop()
 
 
 async def test_asking_returns_or_raises():
-    house = House()
-    await house.load()
-    task = asyncio.ensure_future(house.runtime.ask(0, lambda shard, _, reply_to: shard.put("k", "v", reply_to)))
+    harness = RuntimeHarness()
+    await harness.load()
+    task = asyncio.ensure_future(harness.runtime.ask(0, lambda shard, _, reply_to: shard.put("k", "v", reply_to)))
     await asyncio.sleep(0)
-    house.logs[0].commit()
+    harness.logs[0].commit()
     assert await task == "v"
     with pytest.raises(KlammError, match="not served"):
-        await house.runtime.ask(1, lambda shard, _, reply_to: shard.get("k", reply_to))
-    house.runtime.stop()
+        await harness.runtime.ask(1, lambda shard, _, reply_to: shard.get("k", reply_to))
+    harness.runtime.stop()
 
 
 async def test_keys_go_where_kafka_puts_them():
-    house = House()
-    house.runtime.partitions = 50
+    harness = RuntimeHarness()
+    harness.runtime.partitions = 50
     # Computed with Java: Math.abs("...".hashCode()) % 50, and 0 for Integer.MIN_VALUE.
     expected = {"": 0, "g": 3, "my-group": 12, "polygenelubricants": 0, "gruppe-ä": 48, "group-😀": 7}
-    assert {key: house.runtime.partition_for(key) for key in expected} == expected
-    assert keys_by_partition(house.runtime, ["g", "my-group"]) == {3: ["g"], 12: ["my-group"]}
-    house.runtime.partitions = 0
+    assert {key: harness.runtime.partition_for(key) for key in expected} == expected
+    assert keys_by_partition(harness.runtime, ["g", "my-group"]) == {3: ["g"], 12: ["my-group"]}
+    harness.runtime.partitions = 0
     with pytest.raises(KlammError):
-        house.runtime.partition_for("g")
+        harness.runtime.partition_for("g")
 
 
 async def test_a_partition_that_cannot_be_read_is_tried_again(monkeypatch):
     monkeypatch.setattr(coordinator_runtime, "RETRY_LOAD_S", 0.01)
-    house = House()
-    await house.load()
-    house.put("a", "1")
-    house.logs[0].commit()
-    good = house.logs[0].batches[0]
-    house.logs[0].batches[0] = good[:-1] + bytes([good[-1] ^ 1])
-    await house.load(epoch=2)
-    assert code(house.get("a")) is ErrorCode.NOT_COORDINATOR
-    house.logs[0].batches[0] = good
+    harness = RuntimeHarness()
+    await harness.load()
+    harness.put("a", "1")
+    harness.logs[0].commit()
+    good = harness.logs[0].batches[0]
+    harness.logs[0].batches[0] = good[:-1] + bytes([good[-1] ^ 1])
+    await harness.load(epoch=2)
+    assert code(harness.get("a")) is ErrorCode.NOT_COORDINATOR
+    harness.logs[0].batches[0] = good
     await asyncio.sleep(0.03)
-    assert house.get("a") == [b"1"]
-    house.runtime.stop()
+    assert harness.get("a") == [b"1"]
+    harness.runtime.stop()
 
 
 class FullLog(Log):
@@ -463,46 +463,46 @@ async def test_a_shard_on_a_full_disk_is_not_loaded_in_a_loop(monkeypatch):
     lines, pauses = [], []
     said = SimpleNamespace(warning=lambda text, **_: lines.append(text), info=lambda *_, **__: None)
     monkeypatch.setattr(coordinator_runtime, "log", said)
-    house = House()
-    house.logs[0] = full = FullLog()
-    house.runtime._make_shard = lambda _partition, _epoch: Eager()
-    start = house.runtime._start_loading
+    harness = RuntimeHarness()
+    harness.logs[0] = full = FullLog()
+    harness.runtime._make_shard = lambda _partition, _epoch: Eager()
+    start = harness.runtime._start_loading
 
     def note(partition, epoch, pause_s=0.0):
         pauses.append(pause_s)
         start(partition, epoch, pause_s)
 
-    house.runtime._start_loading = note
+    harness.runtime._start_loading = note
     full.full = True
-    house.runtime.load(0, 1)
+    harness.runtime.load(0, 1)
     await until(lambda: len(pauses) >= 7)
     assert pauses[:7] == [0.0, 0.0, 0.001, 0.002, 0.004, 0.004, 0.004], "at once, at once, then later and later"
     assert lines == ["coordinator reloading: write failed"], "said once"
     full.full = False
-    await until(lambda: house.runtime.active and full.high_watermark)
-    written = house.put("a", "1")
+    await until(lambda: harness.runtime.active and full.high_watermark)
+    written = harness.put("a", "1")
     await until(lambda: written)
     assert written == ["1"], "there is room again"
 
     del pauses[:]
     full.full = True
-    lost = house.put("a", "2")
+    lost = harness.put("a", "2")
     await until(lambda: lost and len(pauses) >= 3)
     assert code(lost) is ErrorCode.NOT_COORDINATOR
-    assert (pauses[:3], len(lines)) == ([0.0, 0.001, 0.002], 2), "another time, told and counted anew"
-    house.runtime.stop()
+    assert (pauses[:3], len(lines)) == ([0.0, 0.001, 0.002], 2), "a later failure is logged and counted anew"
+    harness.runtime.stop()
 
 
 class Behind(Log):
-    """A log that takes nothing while too few are in sync, and counts how often it is asked."""
+    """A log that refuses appends while too few replicas are in sync, and counts how often that is checked."""
 
     def __init__(self) -> None:
-        self.behind, self.asked = False, 0
+        self.behind, self.checks = False, 0
         super().__init__()
 
     @property
     def under_min_isr(self) -> bool:
-        self.asked += 1
+        self.checks += 1
         return self.behind
 
     @under_min_isr.setter
@@ -513,43 +513,43 @@ class Behind(Log):
 async def test_a_shard_without_enough_replicas_is_loaded_when_they_are_back(monkeypatch):
     monkeypatch.setattr(coordinator_runtime, "RELOAD_S", 0.001)
     monkeypatch.setattr(coordinator_runtime, "IN_SYNC_S", 0.001)
-    house = House()
-    house.logs[0] = log = Behind()
+    harness = RuntimeHarness()
+    harness.logs[0] = log = Behind()
     made = []
-    house.runtime._make_shard = lambda *_: made.append(Counter()) or made[-1]
-    await house.load()
+    harness.runtime._make_shard = lambda *_: made.append(Counter()) or made[-1]
+    await harness.load()
     log.under_min_isr = True
-    assert code(house.put("a", "1")) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    await house.loaded()
-    assert (len(made), house.get("a")) == (2, [None]), "at once, to answer questions"
-    assert code(house.put("a", "1")) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    await until(lambda: log.asked > 10)
-    assert code(house.put("a", "1")) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert code(harness.put("a", "1")) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await harness.loaded()
+    assert (len(made), harness.get("a")) == (2, [None]), "at once, so that reads are served"
+    assert code(harness.put("a", "1")) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await until(lambda: log.checks > 10)
+    assert code(harness.put("a", "1")) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert len(made) == 2, "and then no more, however long it lasts"
     log.under_min_isr = False
-    await house.loaded()
-    written = house.put("a", "1")
+    await harness.loaded()
+    written = harness.put("a", "1")
     log.commit()
     assert (written, len(made)) == (["1"], 3)
-    house.runtime.stop()
+    harness.runtime.stop()
 
 
 async def test_who_asks_a_shard_that_is_left_alone_hears_that_it_is_being_loaded(monkeypatch):
     monkeypatch.setattr(coordinator_runtime, "RELOAD_S", 3600.0)
     monkeypatch.setattr(coordinator_runtime, "RELOAD_MAX_S", 3600.0)
-    house = House()
-    house.logs[0] = full = FullLog()
-    await house.load()
+    harness = RuntimeHarness()
+    harness.logs[0] = full = FullLog()
+    await harness.load()
     full.full = True
     for value in ("1", "2"):
-        await house.loaded()
-        lost = house.put("a", value)
+        await harness.loaded()
+        lost = harness.put("a", value)
         await until(lambda lost=lost: lost)
-    assert code(house.get("a")) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert code(harness.get("a")) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     full.full = False
-    await house.load(epoch=2)
-    assert house.get("a") == [None], "a new epoch begins anew"
-    house.runtime.stop()
+    await harness.load(epoch=2)
+    assert harness.get("a") == [None], "a new epoch begins anew"
+    harness.runtime.stop()
 
 
 async def test_deadlines_move_and_are_cancelled():

@@ -1,4 +1,4 @@
-"""Whole transactions as stories: begin, write, end, and everybody who comes too late."""
+"""Whole transactions: begin, write, end, and requests that come too late."""
 
 import pytest
 
@@ -65,7 +65,7 @@ def test_the_end_may_be_asked_for_again_but_not_for_the_opposite(version):
     transaction(world, "shop", producer, ["tea"])
     first = world.end("shop", producer, committed=True)
     assert world.end("shop", producer, committed=True).code == ErrorCode.CONCURRENT_TRANSACTIONS
-    # Version 2 says so of every end that is asked for meanwhile, as Kafka does.
+    # Version 2 refuses every end that is requested meanwhile, as Kafka does.
     opposite = ErrorCode.CONCURRENT_TRANSACTIONS if version == 2 else ErrorCode.INVALID_TXN_STATE
     assert world.end("shop", producer, committed=False).code == opposite
     world.pay()
@@ -176,11 +176,11 @@ def test_version_2_may_abort_what_it_never_began():
     world.pay()
     assert world.state("shop") == "CompleteAbort"
     assert world.end("shop", ended.value, committed=True).code == ErrorCode.INVALID_TXN_STATE
-    assert World(0).end("nobody", producer, committed=False).code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert World(0).end("unknown", producer, committed=False).code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 def test_the_abort_of_an_empty_transaction_waits_until_the_last_one_is_complete():
-    """A producer that gives up its next transaction before a record was sent asks for the abort at once, while markers
+    """A producer that gives up its next transaction before a record was sent aborts it at once, while markers
     of the last one are being written: it is early, and not fenced (Spring's listeners that throw).
 
     Other tests either pay all markers before the next transaction ends, or write to it first, and that write waits.
@@ -234,7 +234,7 @@ def test_epochs_end_and_a_new_producer_id_goes_on():
 
 
 def test_the_next_producer_id_waits_until_the_last_transaction_is_complete():
-    """A producer that goes on at once, under the id it was just told, is early and no stranger.
+    """A producer that continues at once, under the id it was just given, is early and not unknown.
 
     Other tests pay all markers before they go on, and see the new id only when it is in place.
     """
@@ -329,7 +329,7 @@ def test_a_decision_that_was_not_committed_never_happened():
     transaction(world, "shop", producer, ["tea"])
     world.commit_at_once = False
     ended = world.end("shop", producer, committed=True)
-    assert ended.code is None, "nobody is told before the decision is safe"
+    assert ended.code is None, "no response before the decision is committed"
     assert len(world.tracker) == 0, "and no partition hears of it"
     world.commit_at_once = True
     world.crash()

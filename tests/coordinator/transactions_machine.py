@@ -1,7 +1,7 @@
 """Random lives of transactions: clients that crash, twins that come back, requests that arrive late or twice.
 
 Every value a client writes belongs to one transaction of that client. After every step readers of committed data see
-only values of transactions whose client asked for a commit; when the world has come to rest, each of those is seen
+only values of transactions whose client requested a commit; when no work is left, each of those is seen
 whole, once, in order, or not at all, and nothing hangs. The offsets a client commits along are such values too: the
 coordinator of its group must say at every step what the log says.
 """
@@ -32,8 +32,8 @@ class Txn:
     number: int
     acked: dict[TopicPartition, list[int]] = field(default_factory=dict)
     wanted: str = "open"
-    """"commit" or "abort" once the client asked for it."""
-    told: str = "unknown"
+    """"commit" or "abort" once the client requested it."""
+    outcome: str = "unknown"
     """What the coordinator confirmed: "commit" or "abort"."""
 
 
@@ -223,7 +223,7 @@ class Machine:
             return
         client.ending = None
         if answer.code == ErrorCode.NONE:
-            txn.told = "commit" if committed else "abort"
+            txn.outcome = "commit" if committed else "abort"
             if answer.value != producer:
                 assert self.given.setdefault(answer.value, client) is client, f"{answer.value} was given out twice"
                 client.sequences.clear()
@@ -251,7 +251,7 @@ class Machine:
             for value in seen:
                 txn = self.values[value]
                 assert txn.wanted == "commit", f"{name}: value {value} of transaction {txn} is seen"
-                assert txn.told != "abort", f"{name}: value {value} of aborted {txn} is seen"
+                assert txn.outcome != "abort", f"{name}: value {value} of aborted {txn} is seen"
 
         offsets = self.world.offsets
         offsets.shard.check()
@@ -279,14 +279,14 @@ class Machine:
                 [value for value in seen.get(name, []) if self.values[value] is txn] == values
                 for name, values in txn.acked.items()
             ]
-            if txn.told == "commit":
+            if txn.outcome == "commit":
                 assert all(visible), f"a committed transaction is not whole: {txn}, {seen}"
             some = any(value in seen.get(name, []) for name, values in txn.acked.items() for value in values)
             assert all(visible) or not some, f"a transaction is seen in part: {txn}, {seen}"
 
 
 def run_life(seed: int, version: int, steps: int = 180) -> Machine:
-    """One random life; the seed tells everything."""
+    """One random life, which the seed determines."""
     machine = Machine(seed, version)
     machine.run(steps)
     return machine

@@ -54,7 +54,7 @@ class Partition:
         self.guards = TransactionGuards()
 
     def has_open(self, producer: ProducerIdAndEpoch) -> bool:
-        """Whether the producer's transaction is open here, so that nobody needs to be asked."""
+        """Whether the producer's transaction is open here, so that the coordinator need not verify it."""
         entry = self.producers.entries.get(producer.id)
         return entry is not None and entry.txn_first_offset >= 0 and entry.epoch == producer.epoch
 
@@ -130,7 +130,7 @@ class OffsetsPartition(Partition):
         self.records: dict[int, CoordinatorRecord] = {}
         """By offset, what a transaction would commit."""
         self.markers: dict[int, tuple[int, int, bool]] = {}
-        self.shard = GroupShard(GroupConfig(), lambda: "nobody")
+        self.shard = GroupShard(GroupConfig(), lambda: "unused")
 
     def commit(self, producer: ProducerIdAndEpoch, group: str, offset: int, now: Now) -> ErrorCode:
         """TxnOffsetCommit, once the transaction is known to be open."""
@@ -170,7 +170,7 @@ class OffsetsPartition(Partition):
 
     def reload(self) -> None:
         """The coordinator of the groups moves: what it knows comes from the log."""
-        self.shard = GroupShard(GroupConfig(), lambda: "nobody")
+        self.shard = GroupShard(GroupConfig(), lambda: "unused")
         for at, (kind, producer_id, _) in enumerate(self.entries):
             if kind == "data":
                 self.shard.replay(self.records[at], at, producer_id, 0)
@@ -180,14 +180,14 @@ class OffsetsPartition(Partition):
     def committed(self) -> dict[str, int]:
         """Where every group goes on, as its coordinator says."""
         return {
-            group: found.offset
+            group: committed.offset
             for group in self.shard.offsets.committed
-            if (found := self.shard.offsets.find(group, "source", 0)) is not None
+            if (committed := self.shard.offsets.find(group, "source", 0)) is not None
         }
 
     def written(self, kind: str) -> dict[str, int]:
         """The last offset of every group whose transaction has come to this end ("commit", or "open"), by the log."""
-        found: dict[str, int] = {}
+        offsets: dict[str, int] = {}
         ends: dict[int, str] = {}
         for at in range(len(self.entries) - 1, -1, -1):
             what, producer_id, value = self.entries[at]
@@ -195,24 +195,24 @@ class OffsetsPartition(Partition):
                 ends[producer_id] = what
             elif ends.get(producer_id, "open") == kind:
                 group = decode_offset_key(self.records[at].key)[0]
-                found.setdefault(group, value)
-        return found
+                offsets.setdefault(group, value)
+        return offsets
 
 
 @dataclass
 class Answer:
-    """What a request was told, once it was."""
+    """The answer of a request, once there is one."""
 
     value: Any = None
-    told: bool = False
+    answered: bool = False
 
     def __call__(self, value: Any) -> None:
-        self.value, self.told = value, True
+        self.value, self.answered = value, True
 
     @property
     def code(self) -> ErrorCode | None:
-        """The error, NONE for success, None while nothing was said."""
-        if not self.told:
+        """The error, NONE for success, None while there is no answer."""
+        if not self.answered:
             return None
         return self.value.code if isinstance(self.value, KlammError) else ErrorCode.NONE
 
@@ -268,7 +268,7 @@ class World:
             self.commit()
 
     def commit(self) -> None:
-        """Everything appended is now replicated; who waited for it is told."""
+        """Everything appended is now replicated; replies that waited for it are sent."""
         self.committed = len(self.log)
         while self.held and self.held[0][0] <= self.committed:
             _, reply_to, value = self.held.popleft()
@@ -310,9 +310,9 @@ class World:
     def begin_at(self, transactional_id: str, epoch: int) -> ProducerIdAndEpoch:
         """A producer that has come to `epoch`, without the thousands of steps before it."""
         producer = self.begin(transactional_id)
-        found = self.shard.find(transactional_id)
-        assert found is not None
-        record = metadata_record(replace(found, producer_epoch=epoch), self.version)
+        metadata = self.shard.find(transactional_id)
+        assert metadata is not None
+        record = metadata_record(replace(metadata, producer_epoch=epoch), self.version)
         self.carry_out(Decision((record,)))
         return ProducerIdAndEpoch(producer.id, epoch)
 
@@ -349,14 +349,14 @@ class World:
 
     @property
     def offsets(self) -> OffsetsPartition:
-        found = self.partition(OFFSETS)
-        assert isinstance(found, OffsetsPartition)
-        return found
+        partition = self.partition(OFFSETS)
+        assert isinstance(partition, OffsetsPartition)
+        return partition
 
     def produce(
         self, transactional_id: str, producer: ProducerIdAndEpoch, name: TopicPartition, sequence: int, value: Any
     ) -> ErrorCode:
-        """A transactional Produce: asks the coordinator unless the transaction is open here already."""
+        """A transactional Produce: verified by the coordinator unless the transaction is open here already."""
         partition = self.partition(name)
         return self._admit(transactional_id, producer, partition) or partition.write(producer, sequence, value)
 
@@ -406,5 +406,5 @@ class World:
             self.complete_if_written(markers)
 
     def state(self, transactional_id: str) -> str:
-        found = self.shard.find(transactional_id)
-        return found.state.text if found is not None else "none"
+        metadata = self.shard.find(transactional_id)
+        return metadata.state.text if metadata is not None else "none"

@@ -26,12 +26,12 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def golden(name: str, *, before: int | None = None) -> list[r.MetadataRecord]:
-    found = []
+    records = []
     for line in (GOLDEN / name).read_text().splitlines():
         offset, value, _ = line.split("\t")
         if before is None or int(offset) < before:
-            found.append(decode_record(bytes.fromhex(value)))
-    return found
+            records.append(decode_record(bytes.fromhex(value)))
+    return records
 
 
 def image_of(records: Sequence[r.MetadataRecord], start: MetadataImage = EMPTY_IMAGE) -> MetadataImage:

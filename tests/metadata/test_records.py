@@ -45,7 +45,7 @@ def _value(wire_type: Any, value: Any, version: int) -> Any:
     if value is None:
         return None
     if isinstance(wire_type, Array):
-        return [_value(wire_type.element, each, version) for each in value]
+        return [_value(wire_type.element, item, version) for item in value]
     if wire_type is uuid:
         return uuid_to_str(value)
     if isinstance(wire_type, Sized) and wire_type.name == "blob":

@@ -1,7 +1,7 @@
 """The framer alone: any pieces, any sizes, any pauses; what comes out is what went in.
 
-The tests of a whole connection could not see a read into an empty view: whether a connection is paused exactly where
-the buffer was told to stop depends on how fast its peer takes the answers.
+The tests of a whole connection could not see a read into an empty view: whether a connection is paused exactly
+where the buffer ends depends on how fast its peer takes the responses.
 """
 
 import random
@@ -76,7 +76,7 @@ def run(bodies: list[bytes], chunks: list[int], pauses: list[int]) -> BorrowedFr
                     paused = True
                     break
             if not paused or not buffer.pending:
-                break  # a pause at the end of the last frame: the next thing is a read, no frame is looked for in vain
+                break  # a pause at the end of the last frame: the next step is a read, no frame is searched for in vain
         assert all(view == copy for view, copy in borrowed), "a borrowed frame was overwritten"
         assert not buffer.complaint
         assert buffer.pending + 4 * len(frames) + sum(map(len, frames)) + len(stream) == sum(4 + len(b) for b in bodies)
@@ -211,7 +211,7 @@ def test_owned_frames_are_cut_from_any_stream(step):
 def test_owned_frames_that_are_let_go_are_cut_from_any_stream(sizes, step, seed):
     """Answers that were let go leave their buffer to a smaller one, which must not read beyond its own end.
 
-    The stories above keep every answer, so no buffer was ever larger than the answer it was used for.
+    The tests above keep every frame, so no buffer was ever larger than the frame it was used for.
     """
     source = random.Random(seed)
     bodies = [source.randbytes(size) for size in sizes]

@@ -74,11 +74,11 @@ class SimDisk:
         return LogPositions(self.base, self.end_offset, tuple(epochs), self.newest)
 
     def voter_history(self, given: VoterConfiguration) -> VoterHistory:
-        found = VoterHistory(self.named.get(self.base, given), self.base.offset - 1)
+        history = VoterHistory(self.named.get(self.base, given), self.base.offset - 1)
         for entry in self.entries:
             if entry.voter_change is not None:
-                found.append(entry.base_offset, entry.voter_change)
-        return found
+                history.append(entry.base_offset, entry.voter_change)
+        return history
 
 
 class SimNode:
@@ -272,26 +272,26 @@ class Cluster:
             node.start()
 
     def given_to(self, node: SimNode) -> VoterConfiguration:
-        """What a node's folder was formatted with: the first voters know each other, later ones nobody."""
+        """What a node's folder was formatted with: the first voters have each other's addresses, later ones none."""
         if not self.dynamic:
             return VoterConfiguration(self.voters)
         return VoterConfiguration(self.voters, 1) if node.id in self.voters else VoterConfiguration(VoterSet(()))
 
     def configuration_at(self, end_offset: int) -> VoterConfiguration:
-        """Who votes after everything committed below an offset."""
-        found = VoterConfiguration(self.voters, int(self.dynamic))
+        """The voters after everything committed below an offset."""
+        configuration = VoterConfiguration(self.voters, int(self.dynamic))
         for base in sorted(self.log):
             payload = self.log[base][1]
             if base < end_offset and isinstance(payload, VoterChange):
-                found = payload.apply_to(found)
-        return found
+                configuration = payload.apply_to(configuration)
+        return configuration
 
     def changes(self) -> list[VoterChange]:
         """Every change of the quorum that was committed."""
         return [payload for _, payload in self.log.values() if isinstance(payload, VoterChange)]
 
     def change_voters(self) -> None:
-        """Somebody asks a leader, or who takes itself for one, to add or remove a voter."""
+        """An administrator sends a request to add or remove a voter to a leader, or to a former one."""
         leading = [node for node in self.nodes.values() if node.core is not None and node.core.is_leader]
         if not leading:
             return
@@ -307,12 +307,12 @@ class Cluster:
         node.pump()
 
     def raise_kraft_version(self) -> None:
-        """Somebody asks a leader, which has heard from some of its fixed voters, to let them change from now on."""
+        """An administrator raises kraft.version at a leader to which some of its static voters have reported."""
         leading = [node for node in self.nodes.values() if node.core is not None and node.core.is_leader]
         if not leading:
             return
         node = self.random.choice(leading)
-        running = [Voter(each.key, "host", 9093) for each in self.nodes.values() if each.core is not None]
+        running = [Voter(node.key, "host", 9093) for node in self.nodes.values() if node.core is not None]
         try:
             for voter in running:
                 if (
@@ -333,7 +333,7 @@ class Cluster:
         return self.random.choice((0, 1, 1, 2, 5, 30))
 
     def note_vote(self, message: Message) -> None:
-        """Nobody gives away two votes of one epoch, whatever it forgets in between."""
+        """No replica grants two votes in one epoch, whatever it loses in between."""
         body = message.body
         if isinstance(body, VoteResponse) and body.granted:
             request = self.vote_requests.get((message.destination, message.source, message.correlation_id))
@@ -436,7 +436,7 @@ class Cluster:
         assert voters.is_majority(holders), f"{high_watermark} is committed but only {holders} have it"
 
     def check_agreement(self) -> None:
-        """Everybody has applied the same, and all of it."""
+        """All nodes have applied the same records, and all of them."""
         end = max(node.applied for node in self.nodes.values())
         for node in self.nodes.values():
             assert node.applied == end, f"node {node.id} is at {node.applied} of {end}"
@@ -465,9 +465,9 @@ def stir(cluster: Cluster) -> None:
         case 8 | 9:
             cluster.cut.clear()
         case 10 | 11:
-            for each in cluster.nodes.values():
+            for member in cluster.nodes.values():
                 if random.random() < 0.7:
-                    each.take_snapshot()
+                    member.take_snapshot()
         case 12:
             leader = cluster.leader()
             if leader is not None and random.random() < 0.3:
@@ -498,10 +498,10 @@ def run_story(
     last = cluster.propose()
     assert last is not None, "a healed quorum takes no proposal"
     caught_up = cluster.run(20_000, lambda: all(node.applied > last for node in cluster.nodes.values()))
-    assert caught_up, f"not everybody applied {last}: {[node.applied for node in cluster.nodes.values()]}"
+    assert caught_up, f"not all nodes applied {last}: {[node.applied for node in cluster.nodes.values()]}"
     cluster.check_agreement()
     if raised:
         end = max(node.applied for node in cluster.nodes.values())
-        found = [node.core.voter_history.latest for node in cluster.nodes.values()]
-        assert all(each == cluster.configuration_at(end) for each in found), f"different quorums: {found}"
+        latest = [node.core.voter_history.latest for node in cluster.nodes.values()]
+        assert all(voters == cluster.configuration_at(end) for voters in latest), f"different quorums: {latest}"
     return cluster

@@ -139,7 +139,7 @@ def test_a_silent_quorum_is_asked_before_it_is_disturbed():
     assert member.written == ElectionState(), "a pre-vote promises nothing"
     votes = member.hears(2, VoteResponse(0, None, granted=True))
     assert (member.role, member.core.epoch) == (Role.CANDIDATE, 1)
-    assert member.written == ElectionState(1, None, ONE), "its own vote is on disk before it asks"
+    assert member.written == ElectionState(1, None, ONE), "its own vote is on disk before it requests others"
     assert votes == [(peer, VoteRequest(ONE, 1, OffsetAndEpoch(0, 0), pre_vote=False)) for peer in (2, 3)]
     said = member.hears(3, VoteResponse(1, None, granted=True))
     assert member.role is Role.LEADER

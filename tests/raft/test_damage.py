@@ -75,10 +75,10 @@ def test_no_bit_of_a_voters_folder_makes_it_believe_something_else(kraft_version
             image = before.snapshot()
             image.flip(chance, name.__eq__)
             try:
-                found = content_of(config, image)
+                content = content_of(config, image)
             except KlammError as error:
                 refusals.append(str(error))
             else:
-                assert found == expected, (name, turn)
+                assert content == expected, (name, turn)
     assert refusals
     assert all("__cluster_metadata-0" in refusal for refusal in refusals), refusals

@@ -132,13 +132,13 @@ async def test_a_listener_that_fails_stops_the_member(launch):
     assert len(fatal) == 1
 
 
-async def test_a_listener_may_append_while_it_is_told(launch):
+async def test_a_listener_may_append_while_it_is_called(launch):
     driver, notebook = await launch()
     echoes = []
-    told = notebook.on_commit
+    deliver = notebook.on_commit
 
     def echo(first_offset, epoch, values, append_time_ms):
-        told(first_offset, epoch, values, append_time_ms)
+        deliver(first_offset, epoch, values, append_time_ms)
         if len(notebook.values) < 4:
             echoes.append(driver.append([values[0] + b"!"]))
 

@@ -1,4 +1,4 @@
-"""Where two logs part, found from epochs alone, against comparing them entry by entry."""
+"""Where two logs diverge, computed from epochs alone, against comparing them entry by entry."""
 
 from hypothesis import given
 from hypothesis import strategies as st

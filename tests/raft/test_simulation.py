@@ -33,7 +33,7 @@ def test_a_random_life_with_changing_voters_keeps_every_promise(seed):
 
 @pytest.mark.parametrize("seed", range(SEEDS // 2))
 def test_a_random_life_in_which_fixed_voters_become_free_keeps_every_promise(seed):
-    """Whoever is killed while kraft.version is raised: all have the new quorum in the end, or all the old one."""
+    """A node is killed while kraft.version is raised: all have the new quorum in the end, or all the old one."""
     voters, observers = CHANGING_SHAPES[seed % len(CHANGING_SHAPES)]
     print(f"seed {seed}: {voters} fixed voters, {observers} others")
     run_story(seed, voters, observers, rounds=80, raised=True)

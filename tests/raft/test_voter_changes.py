@@ -60,7 +60,7 @@ class Member:
     def collect(self):
         self.said = []
         while (ready := self.core.ready()) is not None:
-            self.appended += [each.entry.payload for each in ready.log if isinstance(each, Append)]
+            self.appended += [operation.entry.payload for operation in ready.log if isinstance(operation, Append)]
             self.said += ready.messages
         self.core.check()
         return self.said
@@ -70,8 +70,8 @@ class Member:
         return self.collect()
 
     def answered(self, body, by=None):
-        asked = next(message for message in self.said if by in (None, message.destination))
-        return self.hears(asked.destination, body, asked.correlation_id)
+        requested = next(message for message in self.said if by in (None, message.destination))
+        return self.hears(requested.destination, body, requested.correlation_id)
 
     def waits(self, ms):
         self.now += ms
@@ -210,7 +210,7 @@ def test_who_is_being_removed_still_stands_until_it_is_committed():
 # fixed voters become ones that can change
 
 FIXED = [Voter(key, f"host{key.id}", 9093) for key in (ONE, TWO, THREE)]
-"""What fixed voters tell of themselves."""
+"""What static voters report of themselves."""
 
 
 def fixed_quorum(*, key=ONE, election=ElectionState(), log=None):  # noqa: B008 - frozen
@@ -245,7 +245,7 @@ def test_fixed_voters_become_part_of_the_log_in_one_batch():
     assert (entry.last_offset - entry.base_offset, leader.core.voters) == (1, VoterSet(FIXED))
     assert refusal(lambda: leader.core.remove_voter(THREE, leader.now)) is ErrorCode.REQUEST_TIMED_OUT
     assert refusal(lambda: leader.core.raise_kraft_version(1, FIXED[0], leader.now)) is ErrorCode.REQUEST_TIMED_OUT, (
-        "whoever asks again waits for the same commit"
+        "a repeated request waits for the same commit"
     )
     leader.syncs()
     leader.fetched_by(TWO)
@@ -331,8 +331,8 @@ def test_who_slept_through_the_raise_follows_a_leader_its_file_does_not_name():
 
 def test_who_knows_nobody_finds_the_leader_through_a_bootstrap_server():
     stranger = Member(key=THREE, bootstrap=(-2,))
-    [asked] = stranger.said
-    assert asked.destination == -2
+    [requested] = stranger.said
+    assert requested.destination == -2
     stranger.answered(FetchResponse(4, 1, error=ErrorCode.FENCED_LEADER_EPOCH))
     assert stranger.core.leadership.leader_id == 1
     [fetch] = stranger.said
@@ -342,14 +342,14 @@ def test_who_knows_nobody_finds_the_leader_through_a_bootstrap_server():
 def test_an_observer_whose_leader_is_silent_asks_around():
     observer = Member(ONE, TWO, key=THREE, election=ElectionState(1, 1))
     assert [message.destination for message in observer.said] == [1]
-    asked = set()
+    requested = set()
     for _ in range(30):
         pending = observer.said[0]
-        asked.add(pending.destination)
+        requested.add(pending.destination)
         observer.core.step(PeerUnreachable(pending.destination, pending.correlation_id), observer.now)
         observer.collect()
         observer.waits(20)
-    assert asked == {1, 2}
+    assert requested == {1, 2}
     assert observer.core.state.role is Role.FOLLOWER, "an observer never stands"
 
 

@@ -40,10 +40,10 @@ def travels(message, version):
 )
 def test_requests(body, version):
     sent = encode_request(body, "cluster", THERE, "CONTROLLER", ("localhost", 9093))
-    found = decode_request(travels(sent, version))
-    assert found.body == body
-    assert (found.source, found.cluster_id) == (1, "cluster")
-    assert found.voter in (None, THERE)
+    decoded = decode_request(travels(sent, version))
+    assert decoded.body == body
+    assert (decoded.source, decoded.cluster_id) == (1, "cluster")
+    assert decoded.voter in (None, THERE)
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_requests(body, version):
 )
 def test_responses(body, version):
     sent = encode_response(body, {2: ("host2", 9093), 3: ("host3", 9093)})
-    found, endpoints = decode_response(travels(sent, version))
-    assert found == body
+    decoded, endpoints = decode_response(travels(sent, version))
+    assert decoded == body
     assert endpoints == ({2: ("host2", 9093)} if body.leader_id == 2 else {})
 
 
@@ -72,10 +72,10 @@ def test_batches_travel_as_they_are_and_say_what_they_change():
     batches = bytes(data_batch((b"a", b"b"), 5, 42, 3)) + bytes(encode_entry(m.Entry(44, 45, 3, change), 5))
     entries = read_entries(batches)
     sent = encode_response(m.FetchResponse(7, 2, 46, entries=entries), {})
-    found, _ = decode_response(travels(sent, 17))
-    assert found.entries == entries
-    assert [entry.voter_change for entry in found.entries] == [None, change]
-    assert [(entry.base_offset, entry.last_offset) for entry in found.entries] == [(42, 43), (44, 45)]
+    decoded, _ = decode_response(travels(sent, 17))
+    assert decoded.entries == entries
+    assert [entry.voter_change for entry in decoded.entries] == [None, change]
+    assert [(entry.base_offset, entry.last_offset) for entry in decoded.entries] == [(42, 43), (44, 45)]
 
 
 @pytest.mark.parametrize("name", ["Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "Fetch", "FetchSnapshot"])

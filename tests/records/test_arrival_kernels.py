@@ -1,6 +1,6 @@
-"""A producer's batch found in its request, compiled and interpreted: equal answers, and nothing is read beyond the end.
+"""A producer's batch located in its request, compiled and interpreted: equal results, and no read beyond the end.
 
-Breaks when a batch that asks for more than an append is called plain, when a request is taken for another it resembles,
+Breaks when a batch that needs more than an append counts as plain, when a request is taken for another it resembles,
 or when the two forms of the kernels disagree.
 """
 

@@ -118,7 +118,7 @@ def test_tombstones_wait_for_their_horizon(kernels):
     fresh = log_of([(b"a", b"1"), (b"b", None)])
     run = Pass(kernels)
     run.map(fresh)
-    assert run.filter(fresh, 2) == (kernels.SPECIAL, b""), "somebody must give the batch a horizon"
+    assert run.filter(fresh, 2) == (kernels.SPECIAL, b""), "the caller must give the batch a horizon"
     for horizon, kept in ((NOW + 1, [0, 1]), (NOW, [0])):
         waiting = bytes(
             build_batch([(1000, b"a", b"1", ()), (1001, b"b", None, ())], base_timestamp=horizon, delete_horizon=True)

@@ -73,7 +73,7 @@ def test_every_cut_is_corrupt(codec):
 
 
 def xerial_boundary(packed):
-    """Between two xerial blocks the format itself cannot tell a cut from the end."""
+    """Between two xerial blocks the format cannot distinguish a cut from the end."""
     return 20 + struct.unpack_from(">i", packed, 16)[0]
 
 
