@@ -82,7 +82,8 @@ def test_changes_to_one_resource_count_together(one):
 
 
 def test_a_resource_or_a_key_given_twice_is_refused(one):
-    assert change(one, TOPIC, "orders", ("retention.ms", SET, "5"), ("retention.ms", DELETE, None)).error_code == 42
+    answer = change(one, TOPIC, "orders", ("retention.ms", SET, "5"), ("retention.ms", DELETE, None))
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
     twice = [
         iac.AlterConfigsResource(
             resource_type=TOPIC,

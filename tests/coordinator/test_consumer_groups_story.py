@@ -6,6 +6,7 @@ import pytest
 
 from coordinator.consumer_groups_world import CONFIG, Consumer, ConsumerWorld, consumer_config
 from klamm.coordinator.core.shard import Decision, make_record
+from klamm.coordinator.groups.consumer.heartbeat import WAITING_INTERVAL_MS
 from klamm.coordinator.groups.consumer.member import MemberState
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.group_records import (
@@ -14,13 +15,20 @@ from klamm.protocol.messages.group_records import (
     ConsumerGroupPartitionMetadataValue,
 )
 
+INTERVAL_MS = CONFIG.consumer.heartbeat_interval_ms
+ASSIGNMENT_INTERVAL_MS = 1000
+EARLY_MS = 300
+"""When a second member joins, after the first target."""
+DUE_IN_MS = ASSIGNMENT_INTERVAL_MS - EARLY_MS + 1
+"""A millisecond after the next target may be computed."""
+
 
 def test_the_first_member_gets_everything_at_once():
     world = ConsumerWorld(t=3)
     one = Consumer(world, "one").join()
     assert one.numbers == [0, 1, 2]
     assert one.epoch == 1
-    assert one.last.heartbeat_interval_ms == 5000
+    assert one.last.heartbeat_interval_ms == INTERVAL_MS
     assert world.consumers().state_name == "Stable"
     assert world.reasons() == ["member one joined"]
 
@@ -31,22 +39,22 @@ def test_a_second_member_waits_until_the_first_has_given_back():
     two = Consumer(world, "two").join()
     assert two.numbers == []
     assert two.me.state is MemberState.UNRELEASED_PARTITIONS
-    assert two.last.heartbeat_interval_ms == 1000, "who waits looks more often"
+    assert two.last.heartbeat_interval_ms == WAITING_INTERVAL_MS, "a member that waits sends heartbeats more often"
     assert world.consumers().state_name == "Reconciling"
 
-    one.beat()  # learns what to give back
+    one.beat()  # is answered with what to revoke
     assert one.me.state is MemberState.UNREVOKED_PARTITIONS
     assert one.epoch == 1
     two.beat()
-    assert two.numbers == [], "the first has not said that it let go"
+    assert two.numbers == [], "the first has not confirmed the revocation"
 
-    one.beat()  # says so
+    one.beat()  # confirms it
     assert one.me.state is MemberState.STABLE
     assert one.epoch == 2
     two.beat()
     assert sorted(one.numbers + two.numbers) == [0, 1, 2, 3]
     assert len(two.numbers) == 2
-    assert two.last.heartbeat_interval_ms == 5000
+    assert two.last.heartbeat_interval_ms == INTERVAL_MS
     assert world.consumers().state_name == "Stable"
 
 
@@ -176,21 +184,21 @@ def test_who_subscribes_to_other_topics_gives_back_at_once():
     assert world.consumers().state_name == "Stable"
 
 
-def test_targets_are_held_back_for_the_assignment_interval_and_members_told_when_to_ask():
-    world = ConsumerWorld(consumer_config(assignment_interval_ms=1000), t=2)
+def test_targets_are_held_back_for_the_assignment_interval_and_heartbeats_are_due_when_it_ends():
+    world = ConsumerWorld(consumer_config(assignment_interval_ms=ASSIGNMENT_INTERVAL_MS), t=2)
     one = Consumer(world, "one").join()
-    world.pass_time(300)
+    world.pass_time(EARLY_MS)
     two = Consumer(world, "two").join()
-    assert two.last.heartbeat_interval_ms == 701
+    assert two.last.heartbeat_interval_ms == DUE_IN_MS
     assert two.epoch == 1
     assert world.consumers().state_name == "Assigning"
     one.beat()
     assert one.numbers == [0, 1]
-    world.pass_time(701)
+    world.pass_time(DUE_IN_MS)
     two.beat()
-    assert two.last.heartbeat_interval_ms == 1000
+    assert two.last.heartbeat_interval_ms == WAITING_INTERVAL_MS
     world.read_all(one, two)
-    assert two.last.heartbeat_interval_ms == 5000
+    assert two.last.heartbeat_interval_ms == INTERVAL_MS
     assert len(one.numbers) == len(two.numbers) == 1
 
 
@@ -198,7 +206,7 @@ def test_settings_of_the_group_itself_count_within_the_brokers_limits():
     world = ConsumerWorld(t=1)
     world.configure("g", consumer_session_timeout_ms="50000", consumer_heartbeat_interval_ms="1000")
     one = Consumer(world, "one").join()
-    assert one.last.heartbeat_interval_ms == 5000, "not below the broker's minimum"
+    assert one.last.heartbeat_interval_ms == INTERVAL_MS, "not below the broker's minimum"
     world.pass_time(49_999)
     assert "one" in world.consumers().members
     world.pass_time(1)
@@ -207,9 +215,10 @@ def test_settings_of_the_group_itself_count_within_the_brokers_limits():
 
 def test_the_assignment_interval_can_be_set_for_the_cluster_and_for_a_group():
     world = ConsumerWorld(consumer_config(assignment_interval_ms=1000), t=2)
-    world.configure(None, group_consumer_assignment_interval_ms="4000")
+    of_cluster_ms = 4000
+    world.configure(None, group_consumer_assignment_interval_ms=str(of_cluster_ms))
     Consumer(world, "one").join()
-    assert Consumer(world, "two").join().last.heartbeat_interval_ms == 4001
+    assert Consumer(world, "two").join().last.heartbeat_interval_ms == of_cluster_ms + 1
     world.configure("g", consumer_assignment_interval_ms="0")
     Consumer(world, "three").join()
     assert world.consumers().target_epoch == world.consumers().group_epoch == 3

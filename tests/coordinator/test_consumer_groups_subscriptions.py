@@ -1,7 +1,8 @@
 """Subscriptions by pattern: resolved by the broker, kept, refreshed, shared, forgotten."""
 
-from coordinator.consumer_groups_world import Consumer, ConsumerWorld
+from coordinator.consumer_groups_world import CONFIG, Consumer, ConsumerWorld
 from klamm.coordinator.core.shard import decode_key, decode_value, record_type
+from klamm.coordinator.groups.consumer.heartbeat import WAITING_INTERVAL_MS
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.group_records import (
     ConsumerGroupRegularExpressionKey,
@@ -108,18 +109,18 @@ def test_patterns_go_with_their_group():
     assert world.consumers().resolved == {}
 
 
-def test_a_member_whose_topics_are_not_known_yet_asks_again_soon():
-    """A topic is made on one broker and its first consumer joins at another, which hears of the topic a moment later.
+def test_a_member_whose_topics_are_not_known_yet_sends_its_next_heartbeat_soon():
+    """A topic is created on one broker and its first consumer joins at another, which gets the metadata a moment later.
 
-    Older tests beat again themselves and never looked at how long a client would have slept: the whole interval.
+    Otherwise a client would wait for the whole interval.
     """
     world = ConsumerWorld(payments=1)
     for subscription in ({"topics": None, "regex": "orders.*"}, {"topics": ("shipments",)}):
         consumer = Consumer(world, f"reads {subscription}", **subscription).join()
-        assert consumer.last.heartbeat_interval_ms == 1000
+        assert consumer.last.heartbeat_interval_ms == WAITING_INTERVAL_MS
         consumer.beat()
-        assert consumer.last.heartbeat_interval_ms == 1000, "as long as there is nothing"
+        assert consumer.last.heartbeat_interval_ms == WAITING_INTERVAL_MS, "as long as there is nothing"
         world.create("orders-eu" if "regex" in subscription else "shipments", 1)
         consumer.beat()
         assert len(consumer.owned) == 1
-        assert consumer.last.heartbeat_interval_ms == 5000
+        assert consumer.last.heartbeat_interval_ms == CONFIG.consumer.heartbeat_interval_ms

@@ -52,13 +52,14 @@ def test_records_come_back_as_they_went_in(codec):
 def test_a_broker_gives_offsets_and_epoch_in_place():
     frame = bytearray(b"head") + build_batch(ROWS) + b"tail"
     view = next(iter_batches(memoryview(frame)[:-4], 4))
-    view.set_offset_and_epoch(1234567890123, 17)
+    base_offset = 1234567890123
+    view.set_offset_and_epoch(base_offset, 17)
     view.check_crc()
     again = BatchView(frame, 4)
-    assert (again.base_offset, again.leader_epoch) == (1234567890123, 17)
+    assert (again.base_offset, again.leader_epoch) == (base_offset, 17)
     assert frame[:4] == b"head"
     assert frame[-4:] == b"tail"
-    assert decode_batch(frame, 4)[2].offset == 1234567890125
+    assert decode_batch(frame, 4)[2].offset == base_offset + 2
 
 
 @pytest.mark.parametrize("codec", [0, 3])
@@ -84,7 +85,7 @@ def test_compaction_keeps_offsets_and_may_leave_nothing():
     kept = build_batch(ROWS[1:3], base_offset=10, offset_deltas=[1, 2], last_offset_delta=3, base_timestamp=1000)
     assert [r.offset for r in decode_batch(kept)] == [11, 12]
     assert [r.timestamp for r in decode_batch(kept)] == [1003, 1001]
-    assert BatchView(kept).next_offset == 14
+    assert BatchView(kept).next_offset == 10 + 3 + 1
     empty = build_batch([], base_offset=10, last_offset_delta=3, producer_id=4, producer_epoch=0, base_sequence=0)
     assert decode_batch(empty) == []
     assert (BatchView(empty).next_offset, BatchView(empty).max_timestamp) == (14, -1)

@@ -144,12 +144,13 @@ def test_repacking_to_no_codec_is_joining():
 
 
 def test_records_that_break_a_rule_are_named():
-    rows = [(NOW_MS + i, b"k" if i % 2 else None, b"v", ()) for i in range(300)]
+    keyless, late = 150, 25
+    rows = [(NOW_MS + i, b"k" if i % 2 else None, b"v", ()) for i in range(2 * keyless)]
     batch = BatchView(build_batch(rows))
     check = RecordCheck(batch, "t-0", newest=NOW_MS + 250, keyed=True)
     for _ in check.passing([bytes(batch.records[:1000]), bytes(batch.records[1000:])]):
         pass
-    assert check.noted_count == 150 + 25
+    assert check.noted_count == keyless + late
     assert [(record.offset_delta, record.keyless) for record in check.noted] == [(i, True) for i in range(0, 200, 2)]
     assert check.largest_timestamp == NOW_MS + 299
 
