@@ -21,6 +21,7 @@ from klamm.coordinator.transactions import (
 )
 from klamm.coordinator.transactions.records import metadata_record
 from klamm.coordinator.transactions.rules import ProducerIdAndEpoch
+from klamm.coordinator.transactions.shard import ABORT_TIMER, EXPIRE_TIMER
 from klamm.metadata.image import EMPTY_IMAGE
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
@@ -382,9 +383,9 @@ class World:
     # Time and markers
 
     def tick(self, ms: int = 10_000) -> None:
-        """Time passes, and the coordinator looks around."""
+        """Time passes, and the coordinator's timers run."""
         self.now_ms += ms
-        for timer in ("abort timed out transactions", "forget idle transactional ids"):
+        for timer in (ABORT_TIMER, EXPIRE_TIMER):
             self.carry_out(self.shard.on_timer(timer, self.now))
 
     def write_markers(self, markers: PendingMarkers, name: TopicPartition) -> MarkerOutcome:

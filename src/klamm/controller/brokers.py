@@ -1,7 +1,7 @@
 r"""The lifecycle of a broker: registration, heartbeats, fencing, controlled shutdown.
 
-registered, fenced  --caught up-->  active  --wants shutdown-->  controlled shutdown  --leaders moved-->  fenced
-                                      \--session expired, or wants fencing--> fenced
+registered, fenced  --caught up-->  active  --requests shutdown-->  controlled shutdown  --leaders moved-->  fenced
+                                      \--session expired, or requests fencing--> fenced
 """
 
 from collections.abc import Sequence

@@ -15,7 +15,7 @@ Layers = tuple[Mapping[str, V], Mapping[str, V]]
 
 
 class ConfigValidator(Protocol):
-    """What the controller needs to know about configs; ConfigError carries the message for the client."""
+    """Checks and defaults of configs, as the controller needs them; ConfigError carries the message for the client."""
 
     def validate_topic(self, configs: Mapping[str, str], layers: Layers[Value]) -> None:
         """Check all configs of one topic together."""

@@ -33,7 +33,7 @@ def bootstrap_records(context: ControllerContext) -> tuple[MetadataRecord, ...]:
     if METADATA_VERSION not in levels:
         raise ValueError("a cluster cannot start without a metadata.version")
     others = sorted(name for name in levels if name != METADATA_VERSION)
-    # A reader must know metadata.version before any record whose format depends on it.
+    # A reader needs metadata.version before any record whose format depends on it.
     records: list[MetadataRecord] = [
         FeatureLevelRecord(name=name, feature_level=levels[name])
         for name in (METADATA_VERSION, *others)

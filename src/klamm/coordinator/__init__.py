@@ -1,6 +1,6 @@
 """Coordinators: groups of consumers and transactions of producers, kept in partitions of internal topics.
 
-A shard is the state of one partition. It decides (`core.shard.Decision`) and replays, and knows no clock, socket or
+A shard is the state of one partition. It decides (`core.shard.Decision`) and replays, and has no clock, socket or
 file. `runtime` is the only impure package: it appends what a shard decides, replays it, sends the replies once the
 records are committed, and loads a shard from its partition on the node that leads it. What the records mean is in
 `groups` and `transactions`; which partition is led where is known to the server.

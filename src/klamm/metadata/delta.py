@@ -1,6 +1,6 @@
 """The effect of metadata records on an image: what changes, and the image after them.
 
-`replay` is the only code that knows the meaning of records; nodes and the controller share it. A delta copies a
+`replay` is the only code that interprets records; nodes and the controller share it. A delta copies a
 dictionary before its first write and a topic before its first change, and shares the rest.
 """
 

@@ -1,4 +1,4 @@
-"""The wire: bytes to messages and back, without a socket in sight.
+"""The wire: bytes to messages and back, without I/O.
 
 It owns the frames of a stream (`framing`), how messages are declared (`schema`), the readers and writers compiled from
 the declarations (`codec`), the headers before them (`header`), the table of all APIs (`apis`) and the messages

@@ -1,4 +1,4 @@
-"""Every API Klamm knows, as one table: key, name, versions, first flexible version, and where it is served.
+"""Every declared API, as one table: key, name, versions, first flexible version, and where it is served.
 
 Reading the table imports no message. `api.request` and `api.response` import the family's file on first
 use, so a process pays only for the APIs it uses.

@@ -16,7 +16,7 @@ UNBOUNDED = 1 << 62
 
 _BY_API = {
     1: 40_000,  # Fetch: the first request of a follower's session names every partition it copies from that leader
-    2: 20_000,  # ListOffsets: an admin asks for every partition of a cluster at once
+    2: 20_000,  # ListOffsets: an admin client names every partition of a cluster at once
     8: 20_000,  # OffsetCommit
     23: 20_000,  # OffsetForLeaderEpoch: a follower after an election
     24: 5_000,  # AddPartitionsToTxn: a transaction costs more than an element elsewhere

@@ -2,7 +2,7 @@
 
 Request header v2 (tagged fields) goes with flexible versions and v1 with the others; v0, without a client id, belongs
 to ControlledShutdown v0 alone. Responses have v1 with flexible versions and v0 with the others, with one exception:
-ApiVersions is always answered with v0, because the client does not yet know which versions the broker serves. The
+ApiVersions is always answered with v0, because the client does not have the broker's versions yet. The
 client id keeps its two-byte length in every version, for the same reason the other way round.
 """
 

@@ -41,7 +41,7 @@ def read_uuids(buf: Any, start: int, end: int) -> list[bytes]:
 
 
 def skip_tags(buf: Any, count: int, offset: int, end: int) -> int:
-    """Pass over `count` tagged fields that this version does not know; the offset after them."""
+    """Skip `count` tagged fields that are not declared; return the offset after them."""
     for _ in range(count):
         _, offset = decode_uvarint(buf, offset)
         size, offset = decode_uvarint(buf, offset)

@@ -162,7 +162,7 @@ def _declare(cls: C, **facts: Any) -> C:
     made.__hash__ = None
     declared = []
     for member in fields(made):
-        # `wire` runs before the class exists and knows no name. Not by `dataclasses.replace`: thousands of fields are
+        # `wire` runs before the class exists and has no name. Not by `dataclasses.replace`: thousands of fields are
         # declared while a node starts, and it takes several times as long.
         bare: WireField = member.metadata["wire"]
         declared.append(

@@ -200,7 +200,7 @@ class _WriterCompiler:
             source.line(f"{self.append}({bytes(1)!r})")
 
     def differs(self, field: WireField, value: str) -> str:
-        """An expression that tells whether a tagged field is set, always a bool."""
+        """An expression for whether a tagged field is set, always a bool."""
         if field.default is list:
             return f"{value} != []"
         if callable(field.default):

@@ -39,7 +39,7 @@ class RaftConfig:
     batch_bytes_max: int = 8 * 1024 * 1024
     controller_listener: str = "CONTROLLER"
     bootstrap: tuple[int, ...] = ()
-    """Peers to ask for the leader while no voters are known; ids under which the transport has their addresses."""
+    """Peers to fetch from while no voters are known; ids under which the transport has their addresses."""
     voter_set: VoterSet = field(init=False)
 
     def __post_init__(self) -> None:

@@ -139,11 +139,11 @@ class RaftDriver:
         return self.core.log.end_offset
 
     def describe_quorum(self) -> QuorumReport:
-        """The state of the quorum for DescribeQuorum; only the leader knows the positions of replicas."""
+        """The state of the quorum for DescribeQuorum; only the leader has the positions of replicas."""
         return report_quorum(self.core, self._clock.now_ms(), self._clock.monotonic_ms())
 
     async def wait_for_leader(self) -> int:
-        """Wait until this member knows a leader, and return its id."""
+        """Wait until this member has a leader, and return its id."""
         if self._leadership.leader_id is not None:
             return self._leadership.leader_id
         future: asyncio.Future[int] = self._loop.create_future()

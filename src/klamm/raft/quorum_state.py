@@ -2,7 +2,7 @@
 
 Version 0 belongs to static voters (kraft.version 0), version 1 to dynamic ones and adds the voted directory.
 
-A flipped bit in a digit would be another vote or another epoch, and a member that forgets its vote may grant it twice.
+A flipped bit in a digit would be another vote or another epoch, and a member that loses its vote may grant it twice.
 So the file carries a checksum in a field that Kafka ignores; a file written by Kafka has none and is read as it is.
 """
 

@@ -262,7 +262,7 @@ def iter_batches(buffer: Buffer, start: int = 0, *, allow_incomplete_tail: bool 
     """Every whole batch from `start` to the end of the buffer.
 
     A batch that is cut off by the end of the buffer, as a fetch may return one, ends the iteration if
-    `allow_incomplete_tail`, and is CorruptBatch otherwise; the last view's `end` tells where it begins. A length or
+    `allow_incomplete_tail`, and is CorruptBatch otherwise; it begins at the last view's `end`. A length or
     magic that no batch has is CorruptBatch always.
     """
     position, end = start, len(buffer)

@@ -161,7 +161,7 @@ def _gunzip(data: Buffer, limit: int, piece_bytes: int) -> Iterator[bytes]:
                 rest = view[position : position + _GZIP_INPUT_BYTES]
                 position += len(rest)
             try:
-                # One byte more than allowed tells a batch at the limit from one beyond it.
+                # One byte more than allowed distinguishes a batch at the limit from one beyond it.
                 piece = member.decompress(rest, min(room + 1, piece_bytes))
             except inflate.error as error:
                 raise CorruptBatch(f"gzip: {error}") from None

@@ -1,7 +1,7 @@
 """Where the frames of zstd data end and how much they can unpack to, read from their headers alone (RFC 8878).
 
-The library trusts the size a frame declares, and its streaming reader does not tell a cut frame from a complete one.
-Walking the three-byte block headers answers both before anything is unpacked: one step for up to 128 KB of output.
+The library trusts the size a frame declares, and its streaming reader takes a cut frame for a complete one. Walking the
+three-byte block headers decides both before anything is unpacked: one step for up to 128 KB of output.
 """
 
 from collections.abc import Iterator

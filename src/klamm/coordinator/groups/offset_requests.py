@@ -173,7 +173,7 @@ def commit_in_transaction(
 
 
 def _as_txn_code(code: ErrorCode) -> ErrorCode:
-    """Translate STALE_MEMBER_EPOCH, which producers do not know."""
+    """Translate STALE_MEMBER_EPOCH, which producers do not handle."""
     return ErrorCode.ILLEGAL_GENERATION if code is ErrorCode.STALE_MEMBER_EPOCH else code
 
 

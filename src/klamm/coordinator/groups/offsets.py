@@ -286,7 +286,7 @@ def decode_offset_key(key: bytes) -> tuple[str, str, int]:
 
 
 def decode_offset_value(value: bytes, key: bytes, record_offset: int) -> CommittedOffset:
-    """Decode the value of an offset; the type in `key` tells legacy records from current ones."""
+    """Decode the value of an offset; the type in `key` distinguishes legacy records from current ones."""
     size = len(value)
     if key[1] == OFFSET_COMMIT:
         # 42 and 24 bytes: the two fixed layouts, with and without a topic id.

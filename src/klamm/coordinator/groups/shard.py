@@ -89,7 +89,7 @@ class GroupShard(Shard):
         producer_id: int = -1,
         producer_epoch: int = -1,  # noqa: ARG002 - markers name the producer alone
     ) -> None:
-        """Apply a record. Types this version does not know are ignored, as Kafka does."""
+        """Apply a record. Unknown types are ignored, as in Kafka."""
         # Offsets are looked for first and cheaply: a start may replay millions of them.
         kind = OFFSET_COMMIT if record.key[:2] == b"\0\x01" else record_type(record.key)
         if kind in (OFFSET_COMMIT, LEGACY_OFFSET_COMMIT):

@@ -366,7 +366,7 @@ def _runs(records: Sequence[CoordinatorRecord]) -> Iterator[Sequence[Coordinator
 
 
 def _client_code(code: ErrorCode) -> ErrorCode:
-    """Translate the error of a log into one that clients of a coordinator know."""
+    """Translate the error of a log into one that clients of a coordinator handle."""
     if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
         return ErrorCode.NOT_COORDINATOR
     if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE):

@@ -22,7 +22,7 @@ from klamm.model.ids import TopicPartition
 
 TRANSACTION_VERSION = "transaction.version"
 ABORT_TIMER = "abort timed out transactions"
-EXPIRE_TIMER = "forget idle transactional ids"
+EXPIRE_TIMER = "expire idle transactional ids"
 RECORDS_PER_DECISION = 1000
 """So that a batch of expirations or timeouts stays far below the size a partition takes."""
 

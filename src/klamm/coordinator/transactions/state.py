@@ -87,7 +87,7 @@ def epoch_exhausted(producer_epoch: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TransactionMetadata:
-    """What the coordinator knows of a transactional id."""
+    """The state of a transactional id."""
 
     transactional_id: str
     producer_id: int
@@ -103,8 +103,8 @@ class TransactionMetadata:
     client_version: int = 0
     """The transaction version of the client that brought about the state."""
     last_producer_epoch: int = NO_PRODUCER_EPOCH
-    """The epoch before a bump its producer asked for, to recognise a retry. Kafka's format has no place for it: a
-    coordinator that has just loaded does not know it."""
+    """The epoch before a bump its producer requested, to recognise a retry. Kafka's format has no field for it: a
+    coordinator that has just loaded does not have it."""
 
     @property
     def bumps_epochs(self) -> bool:
@@ -120,7 +120,7 @@ class TransactionMetadata:
         """Every change of state comes through here; what the table does not have is refused."""
         if self.state not in PREVIOUS_STATES[state]:
             raise IllegalTransition(f"{self.transactional_id}: {self.state.text} cannot become {state.text}")
-        # KIP-890: remembered so that a retry under a rotated producer id is recognised.
+        # KIP-890: kept so that a retry under a rotated producer id is recognised.
         changes.setdefault("previous_producer_id", self.producer_id)
         return replace(self, state=state, **changes)
 

@@ -1,7 +1,7 @@
 """The messages of the quorum as Kafka requests and responses.
 
 A request names its cluster and the voter it is meant for. A response names the leader and its address, so that a
-member that knows a single bootstrap address finds the quorum.
+member with a single bootstrap address finds the quorum.
 """
 
 from collections.abc import Mapping

@@ -65,7 +65,7 @@ class Elections:
             self._request_votes(state.ballot, pre_vote=False)
 
     def poll_resigned(self, state: Resigned) -> None:
-        """Tell the voters that the epoch has ended; enter the next one when no other leader appears."""
+        """Announce the end of the epoch to the voters; enter the next one when no other leader appears."""
         replica = self._replica
         if not replica.stopping:
             if replica.voters.is_only_voter(replica.local):
@@ -135,7 +135,7 @@ class Elections:
                     return state.voted.same_replica(candidate)
                 return state.leader_id is None and up_to_date
             case Follower():
-                # A follower that has fetched knows that its leader is alive: an isolated candidate must not depose it.
+                # A fetch was answered, so the leader is alive: an isolated candidate must not depose it.
                 return pre_vote and not state.has_fetched and up_to_date
             case Candidate() | Resigned():
                 # Their vote of this epoch is spent, a pre-vote promises nothing.
@@ -156,7 +156,7 @@ class Elections:
     # beginning and end of an epoch
 
     def announce_epoch(self, state: Leader) -> None:
-        """Send BeginQuorumEpoch to voters that do not fetch: they may not know this leader."""
+        """Send BeginQuorumEpoch to voters that do not fetch: they may not have learned of this leader."""
         replica = self._replica
         if replica.now_ms < state.begin_epoch_deadline_ms:
             return
@@ -177,7 +177,7 @@ class Elections:
         self._replica.requests.reply(message, BeginQuorumEpochResponse(leader.epoch, leader.leader_id, error))
 
     def on_begin_quorum_epoch_response(self, message: Message, response: BeginQuorumEpochResponse) -> None:
-        """Stop announcing the epoch to a voter that knows of it."""
+        """Stop announcing the epoch to a voter that has acknowledged it."""
         learned = self._discovery.learn(response)
         state = self._replica.state
         if learned and isinstance(state, Leader) and response.error is ErrorCode.NONE:
@@ -197,7 +197,7 @@ class Elections:
         replica.requests.reply(message, EndQuorumEpochResponse(leader.epoch, leader.leader_id, error))
 
     def on_end_quorum_epoch_response(self, message: Message, response: EndQuorumEpochResponse) -> None:
-        """Stop telling a voter that the epoch has ended once it knows."""
+        """Stop announcing the end of the epoch to a voter that has acknowledged it."""
         learned = self._discovery.learn(response)
         state = self._replica.state
         if learned and isinstance(state, Resigned):

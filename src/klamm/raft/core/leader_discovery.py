@@ -1,4 +1,4 @@
-"""Learning the leader and the epoch from other members: every response names both, as far as its sender knows."""
+"""Learning the leader and the epoch from other members: every response names both, as its sender has them."""
 
 from klamm.model.errors import ErrorCode
 from klamm.raft.core.messages import Message, Response
@@ -8,7 +8,7 @@ from klamm.raft.core.roles import Follower, Leader, Prospective, Role
 
 
 class LeaderDiscovery:
-    """Decides whom to follow. A higher epoch always wins; within one epoch there is at most one leader."""
+    """Decides which leader to follow. A higher epoch always wins; within one epoch there is at most one leader."""
 
     def __init__(self, replica: QuorumReplica, roles: RoleTransitions) -> None:
         self._replica = replica
@@ -63,7 +63,7 @@ class LeaderDiscovery:
         if leader_id is None or state.leader_id not in (None, leader_id) or isinstance(state, Follower | Leader):
             return True
         if isinstance(state, Prospective) and state.leader_id == leader_id:
-            # It asks for pre-votes because it has lost this very leader; peers that still follow it say nothing new.
+            # It sends pre-votes because this very leader does not answer; that peers still follow it is no news.
             return True
         self._roles.become_follower(epoch, leader_id)
         return False

@@ -61,7 +61,7 @@ class VoteRequest:
 
 @dataclass(frozen=True, slots=True)
 class VoteResponse:
-    """Granted or not, with the leader and epoch the voter knows."""
+    """Granted or not, with the leader and epoch of the voter."""
 
     epoch: int
     leader_id: int | None

@@ -129,7 +129,7 @@ class RaftCore:
 
     @property
     def leadership(self) -> Leadership:
-        """The leader as far as this replica knows."""
+        """The leader according to this replica."""
         return self.replica.leadership
 
     @property

@@ -68,7 +68,7 @@ class QuorumReplica:
 
     @property
     def leadership(self) -> Leadership:
-        """The leader as far as this replica knows; one that resigned does not count."""
+        """The leader according to this replica; one that resigned does not count."""
         state = self.state
         # After a restart as former leader, our own id is still in the quorum-state file: we do not lead any more.
         if state.role is Role.RESIGNED or (state.leader_id == self.local.id and state.role is not Role.LEADER):
@@ -109,7 +109,7 @@ class QuorumReplica:
 
     @property
     def discovery_peers(self) -> list[int]:
-        """The peers to fetch from when the leader is unknown: each answers with the leader it knows."""
+        """The peers to fetch from when the leader is unknown: each answers with the leader it follows."""
         return [*self.peers, *self.bootstrap]
 
     def can_follow(self, leader_id: int | None) -> bool:
@@ -140,7 +140,7 @@ class QuorumReplica:
                 self.state.change_voters(self.voters)
 
     def send_fetch(self, peer: int) -> None:
-        """Fetch from the end of this log; the fetch offset also tells a leader how much is durable here."""
+        """Fetch from the end of this log; the fetch offset also acknowledges what is durable here."""
         log, timeouts = self.log, self.timeouts
         request = FetchRequest(
             self.local, self.epoch, log.end_offset, log.last_epoch, self.high_watermark, timeouts.fetch_max_wait_ms

@@ -22,7 +22,7 @@ from klamm.raft.core.role_transitions import RoleTransitions
 from klamm.raft.core.roles import Follower, Leader
 
 OBSERVER_RETENTION_MS = 300_000
-"""How long a leader remembers an observer that stopped fetching."""
+"""How long a leader keeps the progress of an observer that stopped fetching."""
 
 
 class LeaderReplication:

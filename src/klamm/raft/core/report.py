@@ -19,7 +19,7 @@ class ReplicaReport:
 
 @dataclass(frozen=True, slots=True)
 class QuorumReport:
-    """The quorum as seen by one member; only the leader knows the positions of others."""
+    """The quorum as seen by one member; only the leader has the positions of others."""
 
     leader_id: int | None
     leader_epoch: int

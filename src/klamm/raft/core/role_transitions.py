@@ -52,7 +52,7 @@ class RoleTransitions:
         self.become(Follower(epoch, replica.fetch_deadline(), leader_id, voted))
 
     def become_prospective(self) -> None:
-        """Ask for pre-votes in the current epoch (KIP-996)."""
+        """Send pre-votes in the current epoch (KIP-996)."""
         replica = self._replica
         old = replica.state
         ballot = self._own_ballot()
@@ -89,7 +89,7 @@ class RoleTransitions:
             replica.append_own(change, change.record_count)
 
     def resign(self, leader: Leader) -> None:
-        """Stop leading; EndQuorumEpoch then tells the other voters, so that they need not wait for a timeout."""
+        """Stop leading; EndQuorumEpoch announces it to the other voters, so that they need not wait for a timeout."""
         replica = self._replica
         unacknowledged, successors = set(replica.peers), leader.successors()
         self.become(

@@ -1,10 +1,10 @@
 """The roles of a quorum member, the state that belongs to each, and the transitions between them.
 
-    Unattached   knows an epoch but no leader in it; may have voted.
-    Prospective  has lost its leader and asks for pre-votes: would an election succeed?
-    Candidate    has started a new epoch, voted for itself and asks for votes.
+    Unattached   has an epoch but no leader in it; may have voted.
+    Prospective  has lost its leader and requests pre-votes, which show whether an election would succeed.
+    Candidate    has started a new epoch, voted for itself and requests votes.
     Leader       won a majority of its epoch.
-    Follower     knows the leader of its epoch and fetches from it.
+    Follower     has the leader of its epoch and fetches from it.
     Resigned     was leader of this epoch; it may neither vote nor lead in it again.
 
 Only TRANSITIONS are legal. Epochs never decrease, and a vote is valid only within its epoch.
@@ -129,7 +129,7 @@ class Follower:
     has_fetched: bool = False
     """Whether this leader has answered a fetch: it is alive, and pre-votes against it are rejected."""
     leader_silent: bool = False
-    """Whether an observer should ask other peers for the leader."""
+    """Whether an observer should look for the leader at other peers."""
     fetching_snapshot: OffsetAndEpoch | None = None
     snapshot_position: int = 0
     role: Role = field(default=Role.FOLLOWER, init=False)

@@ -177,7 +177,7 @@ def encode_records(
             raise OverflowError("a record is at most 2 GB")
         if pos + size + 5 > capacity:  # five bytes for the size itself
             if i == 0:
-                # Records of one batch are mostly of one size: the first one tells how much room all need.
+                # Records of one batch are mostly of one size: the first one shows how many bytes all need.
                 capacity = pos + (size + 8) * len(rows)
             else:
                 capacity = pos + size + 5 + capacity // 2

@@ -306,7 +306,7 @@ class ClassicGroup:
         return before
 
     def take_join(self, member: ClassicMember) -> ReplyTo | None:
-        """Return where the member's join is to be answered, and forget it."""
+        """Return where the member's join is to be answered; the member no longer waits."""
         reply_to, member.awaiting_join = member.awaiting_join, None
         if reply_to is not None:
             self._awaiting_joins -= 1

@@ -49,7 +49,7 @@ def join(
     elif request.group_instance_id is not None or caller.version < MEMBER_ID_REQUIRED_SINCE:
         _add(builder, group, request, protocols, caller, new_member_id, reply_to)
     else:
-        # The client must first know its id: one that joins, gives up and joins again would otherwise be two members.
+        # The client must have its id first: one that joins, gives up and joins again would otherwise be two members.
         group.pending_members.add(new_member_id)
         builder.set_timer((SESSION, group.group_id, new_member_id), builder.now.ms + request.session_timeout_ms)
         builder.reply(reply_to, JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=new_member_id))

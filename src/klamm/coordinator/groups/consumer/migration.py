@@ -170,7 +170,7 @@ def downgrade(
     """Let the group go on as a classic one, without some members; `joining` takes the place of the one in `without`.
 
     Returns the group as the records make it. Its assignments are what members hold, not their targets: the group may
-    be upgraded again before they know. Unless all have reached their target, a rebalance starts at once.
+    be upgraded again before they reach them. Unless all have reached their target, a rebalance starts at once.
     """
     members = {member_id: member for member_id, member in group.members.items() if member_id not in without}
     if joining is not None:

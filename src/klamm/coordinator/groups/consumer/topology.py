@@ -45,7 +45,7 @@ class Topology:
         return topic.name if topic is not None else None
 
     def specs(self, names: Iterable[str]) -> dict[bytes, TopicSpec]:
-        """What assignors need to know, by topic id."""
+        """The input of assignors, by topic id."""
         known = (self._describe_topic(name) for name in names)
         return {topic.id: spec for topic, spec, _ in filter(None, known)}
 
