@@ -187,7 +187,6 @@ class Channel:
 
     def _set_low_water(self) -> None:
         size = self._received.low_water
-        # A system call, so only when it changes.
         if size != self._low_water:
             self._low_water = size
             gather(self._sock, size or 1)

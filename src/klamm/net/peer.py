@@ -238,7 +238,6 @@ class Peer:
 
     async def _common_version(self, link: _Link, api: Api) -> int:
         if link.versions is None:
-            # Concurrent requests share one ApiVersions.
             if link.asking_versions is None:
                 link.asking_versions = self.loop.create_future()
                 link.asking_versions.add_done_callback(_retrieve_exception)
@@ -306,7 +305,6 @@ class Peer:
             raise PeerGone(f"{self.address} cannot be reached: {why}", refused=self.refused) from error
         self.refused = False
         self._failures = 0
-        # Closed while the connection was being made.
         if self._closed:
             link.close("closed")
             raise PeerGone(f"the connection to {self.address} is closed for good")

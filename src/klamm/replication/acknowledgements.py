@@ -64,7 +64,6 @@ class Acknowledgements:
     def on_committed(self, high_watermark: int, error: ErrorCode = ErrorCode.NONE) -> None:
         """Answer the replies that need the high watermark up to here; with `error` if too few were in sync for it."""
         waiting = self.until_committed
-        # Popped before it is answered, as above.
         if error:
             while waiting and waiting[0].required_offset <= high_watermark:
                 waiting.popleft().fail(error)

@@ -178,5 +178,4 @@ class FetchSessions:
 
 
 def _next_epoch(epoch: int) -> int:
-    # Past the largest int32 comes 1: epoch 0 begins a session.
     return 1 if epoch == 2**31 - 1 else epoch + 1

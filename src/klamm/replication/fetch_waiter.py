@@ -27,7 +27,6 @@ class FetchWaiter:
 
     def start(self, loop: asyncio.AbstractEventLoop, max_wait_ms: int) -> None:
         """Begin to wait."""
-        # With every partition, so that an append has its waiters at hand.
         for replica in self._replicas:
             replica.fetch_waiters[self] = None
         self._timer = loop.call_later(max_wait_ms / 1000, self._expire)

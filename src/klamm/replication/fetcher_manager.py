@@ -69,7 +69,6 @@ class Fetchers:
         leader = replica.state.leader
         if replica.retired or leader < 0 or leader == self._replicas.node_id:
             return None
-        # By partition index: the partitions of one topic are spread evenly.
         return leader, replica.index % self.per_leader
 
     def spread(self, per_leader: int) -> None:

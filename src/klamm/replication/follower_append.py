@@ -66,7 +66,6 @@ def follow_offsets(replicas: ReplicaManager, replica: Replica, data: PartitionDa
     if data.log_start_offset <= kept.log_start_offset:
         return False
     kept.advance_log_start(min(data.log_start_offset, kept.log_end_offset))
-    # Moving the log start may have moved the high watermark with it.
     replica.state.high_watermark = kept.high_watermark
     return True  # the next fetch carries it to the leader, where DeleteRecords waits for it
 

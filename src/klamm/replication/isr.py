@@ -84,7 +84,6 @@ class IsrChanges:
 
     def look_again(self) -> None:
         """Consider the candidates again: a broker changed, or another proposal was decided."""
-        # A copy: `consider` changes the candidates.
         for replica, follower in list(self._candidates):
             self.consider(replica, follower)
 
@@ -217,7 +216,6 @@ class IsrChanges:
         proposed = state.proposed or ()
         state.withdraw()
         replica.refresh()
-        # One follower less may hold the high watermark back.
         self._replicas.advance(replica)
         for follower in proposed:
             if follower not in state.isr:

@@ -121,7 +121,6 @@ class Replica:
 
     def answer_followers(self) -> None:
         """Answer the fetches of followers now, after a change other than an append: of the log start."""
-        # A copy: an answer may detach an entry.
         for followed in list(self.followed):
             followed.touch()
             if followed.session.parked is not None:

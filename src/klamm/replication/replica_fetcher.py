@@ -127,7 +127,6 @@ class ReplicaFetcher:
             return
         plan = self.plan
         wait_ms = plan.resume(self._clock.monotonic_ms())
-        # One timer for all pauses, moved forward when an earlier one ends first.
         if wait_ms is not None and (self._timer is None or self._timer.when() > self._loop.time() + wait_ms / 1000):
             if self._timer is not None:
                 self._timer.cancel()
@@ -184,7 +183,6 @@ class ReplicaFetcher:
             self._connecting = None
             if not self._closed:
                 self._schedule()
-        # Both may have happened while this coroutine waited for its turn.
         if self._closed or line.closed:
             line.close()
             return

@@ -23,7 +23,6 @@ class Throttle:
         self._forget(now_ms)
         if self._samples and now_ms - self._samples[-1][0] < SAMPLE_MS:
             self._samples[-1][1] += size
-        # A sample per second bounds the deque, however small the pieces are.
         else:
             self._samples.append([now_ms, size])
         self._total += size
