@@ -77,10 +77,8 @@ def grant_two_votes(monkeypatch):
 
 
 def restart_as_if_new(monkeypatch):
-    real = replica.QuorumReplica._restore_state
-    monkeypatch.setattr(
-        replica.QuorumReplica, "_restore_state", lambda self, election: real(self, roles.ElectionState())
-    )
+    real = replica.RaftReplica._restore_state
+    monkeypatch.setattr(replica.RaftReplica, "_restore_state", lambda self, election: real(self, roles.ElectionState()))
 
 
 @pytest.mark.parametrize(
@@ -140,9 +138,7 @@ def count_oneself_after_removal(monkeypatch):
 
 
 def never_elect_who_is_being_removed(monkeypatch):
-    monkeypatch.setattr(
-        replica.QuorumReplica, "is_electable", property(lambda self: self.is_voter and not self.stopping)
-    )
+    monkeypatch.setattr(replica.RaftReplica, "is_electable", property(lambda self: self.is_voter and not self.stopping))
 
 
 @pytest.mark.parametrize(

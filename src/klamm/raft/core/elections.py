@@ -12,7 +12,7 @@ from klamm.raft.core.messages import (
     VoteResponse,
 )
 from klamm.raft.core.quorum import ReplicaKey
-from klamm.raft.core.replica import QuorumReplica
+from klamm.raft.core.replica import RaftReplica
 from klamm.raft.core.role_transitions import RoleTransitions
 from klamm.raft.core.roles import Ballot, Candidate, Follower, Leader, Prospective, Resigned, Unattached
 
@@ -20,7 +20,7 @@ from klamm.raft.core.roles import Ballot, Candidate, Follower, Leader, Prospecti
 class Elections:
     """Votes, campaigns, and follows the winner."""
 
-    def __init__(self, replica: QuorumReplica, roles: RoleTransitions, discovery: LeaderDiscovery) -> None:
+    def __init__(self, replica: RaftReplica, roles: RoleTransitions, discovery: LeaderDiscovery) -> None:
         self._replica = replica
         self._roles = roles
         self._discovery = discovery

@@ -2,7 +2,7 @@
 
 from klamm.model.errors import ErrorCode
 from klamm.raft.core.messages import Message, Response
-from klamm.raft.core.replica import QuorumReplica
+from klamm.raft.core.replica import RaftReplica
 from klamm.raft.core.role_transitions import RoleTransitions
 from klamm.raft.core.roles import Follower, Leader, Prospective, Role
 
@@ -10,7 +10,7 @@ from klamm.raft.core.roles import Follower, Leader, Prospective, Role
 class LeaderDiscovery:
     """Decides which leader to follow. A higher epoch always wins; within one epoch there is at most one leader."""
 
-    def __init__(self, replica: QuorumReplica, roles: RoleTransitions) -> None:
+    def __init__(self, replica: RaftReplica, roles: RoleTransitions) -> None:
         self._replica = replica
         self._roles = roles
 

@@ -42,7 +42,7 @@ from klamm.raft.core.messages import (
     VoteResponse,
 )
 from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
-from klamm.raft.core.replica import QuorumReplica
+from klamm.raft.core.replica import RaftReplica
 from klamm.raft.core.replication import FollowerReplication, LeaderReplication
 from klamm.raft.core.role_transitions import RoleTransitions
 from klamm.raft.core.roles import (
@@ -79,7 +79,7 @@ class RaftCore:
         voter_history: VoterHistory | None = None,
         bootstrap: tuple[int, ...] = (),
     ) -> None:
-        self.replica = QuorumReplica(
+        self.replica = RaftReplica(
             local,
             log,
             voter_history or VoterHistory(VoterConfiguration(voters)),

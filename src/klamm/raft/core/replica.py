@@ -1,7 +1,7 @@
 """The state that all parts of the core share: one replica's log positions, voters, role, timers and pending work.
 
 It has no behaviour of the protocol: elections, replication and voter changes are parts (`elections`, `replication`,
-`voter_changes`) that read and change one QuorumReplica. Roles change only through `role_transitions`.
+`voter_changes`) that read and change one RaftReplica. Roles change only through `role_transitions`.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class ParkedFetch:
     deadline_ms: int
 
 
-class QuorumReplica:
+class RaftReplica:
     """State of one replica: a voter, or an observer when its key is not among the voters."""
 
     def __init__(

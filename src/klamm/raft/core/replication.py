@@ -17,7 +17,7 @@ from klamm.raft.core.messages import (
     Message,
     Payload,
 )
-from klamm.raft.core.replica import ParkedFetch, QuorumReplica
+from klamm.raft.core.replica import ParkedFetch, RaftReplica
 from klamm.raft.core.role_transitions import RoleTransitions
 from klamm.raft.core.roles import Follower, Leader
 
@@ -28,7 +28,7 @@ OBSERVER_RETENTION_MS = 300_000
 class LeaderReplication:
     """The leader's side: takes records into the log, answers fetches, advances the high watermark."""
 
-    def __init__(self, replica: QuorumReplica, roles: RoleTransitions) -> None:
+    def __init__(self, replica: RaftReplica, roles: RoleTransitions) -> None:
         self._replica = replica
         self._roles = roles
 
@@ -170,7 +170,7 @@ class LeaderReplication:
 class FollowerReplication:
     """The follower's and observer's side: fetches, appends, truncates, loads snapshots."""
 
-    def __init__(self, replica: QuorumReplica, roles: RoleTransitions, discovery: LeaderDiscovery) -> None:
+    def __init__(self, replica: RaftReplica, roles: RoleTransitions, discovery: LeaderDiscovery) -> None:
         self._replica = replica
         self._roles = roles
         self._discovery = discovery

@@ -1,4 +1,4 @@
-"""The steps from one role to another: the only code that assigns `QuorumReplica.state`.
+"""The steps from one role to another: the only code that assigns `RaftReplica.state`.
 
 Every step is checked against the table in `roles`, and drops what belonged to the former role: requests in flight and
 fetches that wait for records.
@@ -7,7 +7,7 @@ fetches that wait for records.
 from klamm.model.errors import ErrorCode
 from klamm.raft.core.messages import FetchResponse, LeaderChange
 from klamm.raft.core.quorum import ReplicaKey
-from klamm.raft.core.replica import QuorumReplica
+from klamm.raft.core.replica import RaftReplica
 from klamm.raft.core.roles import (
     Ballot,
     Candidate,
@@ -25,7 +25,7 @@ from klamm.raft.core.voter_history import VoterChange
 class RoleTransitions:
     """Changes the role of one replica."""
 
-    def __init__(self, replica: QuorumReplica) -> None:
+    def __init__(self, replica: RaftReplica) -> None:
         self._replica = replica
 
     def become(self, state: RoleState) -> None:

@@ -12,7 +12,7 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import ZERO_UUID
 from klamm.raft.core.messages import Entry
 from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
-from klamm.raft.core.replica import QuorumReplica
+from klamm.raft.core.replica import RaftReplica
 from klamm.raft.core.replication import LeaderReplication
 from klamm.raft.core.roles import Leader
 from klamm.raft.core.voter_history import DYNAMIC, VoterChange
@@ -32,7 +32,7 @@ class UnknownVoterDetails(KlammError):
 class VoterChanges:
     """Adds, removes and updates voters on the leader; each method raises KlammError where a rule forbids it."""
 
-    def __init__(self, replica: QuorumReplica, leader: LeaderReplication) -> None:
+    def __init__(self, replica: RaftReplica, leader: LeaderReplication) -> None:
         self._replica = replica
         self._leader = leader
 
