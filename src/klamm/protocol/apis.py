@@ -137,7 +137,7 @@ _TABLE = (
     # Version 0 is ListClientMetricsResources, its former name (KIP-1142).
     Api(74, "ListConfigResources", (0, 1), 0, BROKER),
     Api(75, "DescribeTopicPartitions", (0, 0), 0, BROKER),
-    # Version 0 of the share group requests was early access in Kafka 4.0 and incompatible.
+    # Version 0 of the share group requests was early access in Kafka 4.0 and went with 4.1.
     Api(76, "ShareGroupHeartbeat", (1, 1), 0, BROKER),
     Api(77, "ShareGroupDescribe", (1, 1), 0, BROKER),
     Api(78, "ShareFetch", (1, 2), 0, BROKER),

@@ -323,7 +323,7 @@ class GroupShard(Shard):
                 raise offset_requests.unknown_group(generation, version)
             return None, ()
         check = group.check_offset_commit(member_id, instance_id, generation, transactional=False, version=version)
-        # A commit counts as a heartbeat, as in Kafka: a member busy with processing may send nothing else.
+        # A commit counts as a heartbeat, as in Kafka.
         if isinstance(group, ClassicGroup) and group.state in (STABLE, PREPARING_REBALANCE):
             member = group.members[member_id]
             return check, (((SESSION, group_id, member_id), now.ms + member.session_timeout_ms),)

@@ -29,7 +29,7 @@ class TransactionLogValue:
     previous_producer_id: int = wire(int64, since=1, tag=0, default=-1)
     next_producer_id: int = wire(int64, since=1, tag=1, default=-1)
     producer_epoch: int = wire(int16)
-    # For two-phase commit (KIP-939), which no released client uses.
+    # Belongs to two-phase commit (KIP-939); not used here.
     next_producer_epoch: int = wire(int16, since=1, tag=3, default=-1)
     transaction_timeout_ms: int = wire(int32)
     transaction_status: int = wire(int8)
