@@ -8,17 +8,17 @@ from collections.abc import Iterator
 
 from simulation.bugs import BUGS, hunt
 from simulation.plan import draw_plan
-from simulation.run import Outcome, run_seed
+from simulation.run import RunResult, run_seed
 from simulation.shrink import shrink, tell
 
 
-def _run(seed: int) -> Outcome:
+def _run(seed: int) -> RunResult:
     outcome = run_seed(seed)
     outcome.story = []
     return outcome
 
 
-def _outcomes(seeds: range, jobs: int) -> Iterator[Outcome]:
+def _outcomes(seeds: range, jobs: int) -> Iterator[RunResult]:
     if jobs <= 1:
         yield from map(_run, seeds)
         return
@@ -41,7 +41,7 @@ def _tell_one(seed: int, *, whole: bool) -> int:
 def _run_many(first: int, count: int, jobs: int) -> int:
     began = time.monotonic()
     events = acks = done = 0
-    failed: list[Outcome] = []
+    failed: list[RunResult] = []
     for outcome in _outcomes(range(first, first + count), jobs):
         done += 1
         events += outcome.events

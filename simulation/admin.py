@@ -30,7 +30,7 @@ TOPIC = 2
 VOTER_TRIES = 10
 
 
-class Admin(Client):
+class SimAdmin(Client):
     """Asks whichever broker it finds; what fails is not tried again, except the making of topics."""
 
     def __init__(self, run: "Run") -> None:

@@ -39,8 +39,8 @@ from klamm.storage.cleaner_pass import CleanerPass
 from klamm.storage.group_sync import GroupSync
 from klamm.storage.log import Log
 from klamm.storage.producer_state import Origin, ProducerStates
-from simulation.plan import Plan, draw_plan, draw_situation
-from simulation.run import Outcome, run_seed
+from simulation.plan import RunPlan, draw_plan, draw_situation
+from simulation.run import RunResult, run_seed
 
 Patches = list[tuple[Any, str, Any]]
 
@@ -382,7 +382,7 @@ def planted(name: str) -> Iterator[None]:
             setattr(target, attribute, old)
 
 
-def run_with(name: str, plan: Plan) -> Outcome:
+def run_with(name: str, plan: RunPlan) -> RunResult:
     """Run a plan with a bug planted."""
     with planted(name):
         outcome = run_seed(plan.seed, plan=plan)
@@ -390,7 +390,7 @@ def run_with(name: str, plan: Plan) -> Outcome:
     return outcome
 
 
-def _task(task: tuple[str, Plan]) -> Outcome:
+def _task(task: tuple[str, RunPlan]) -> RunResult:
     return run_with(*task)
 
 
@@ -402,7 +402,7 @@ def hunt(name: str, seeds: Iterable[int], jobs: int = 1, *, anywhere: bool = Tru
     situation = BUGS[name].situation
     tasks = ((name, draw_plan(seed) if anywhere else draw_situation(seed, situation)) for seed in seeds)
     if jobs <= 1:
-        outcomes: Iterable[Outcome] = map(_task, tasks)
+        outcomes: Iterable[RunResult] = map(_task, tasks)
         return next(((o.plan.seed, o.violation) for o in outcomes if o.violation is not None), None)
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
         results = pool.imap(_task, tasks, chunksize=2)

@@ -26,7 +26,7 @@ PROTOCOL = "round"
 AGAIN = LATER | {ErrorCode.REBALANCE_IN_PROGRESS}
 
 
-class ClassicMember(GroupMember):
+class SimClassicMember(GroupMember):
     """One member of a classic group; its leader deals partitions out in turn."""
 
     def __init__(self, cluster: SimCluster, ledger: Ledger, number: int, topic: str, partitions: int) -> None:

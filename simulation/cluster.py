@@ -13,7 +13,7 @@ from klamm.raft.core.voter_history import DYNAMIC, VoterConfiguration
 from klamm.raft.snapshot_folder import SnapshotFolder
 from klamm.server.boot.config import NodeConfig
 from klamm.server.boot.environment import Environment
-from klamm.server.node import Node
+from klamm.server.node import KlammNode
 from klamm.storage.meta_properties import MetaProperties, write_meta_properties
 from simulation.disk import Image, SimDisk
 from simulation.layout import BROKER_PORT, CONTROLLER_PORT, DATA, Layout, host_of
@@ -66,7 +66,7 @@ class Machine:
         self.clock = SimClock(cluster.loop)
         self.random = cluster.chance(f"{'twin' if twin else 'node'}-{node_id}")
         self.process: Process | None = None
-        self.node: Node | None = None
+        self.node: KlammNode | None = None
         self.disk: SimDisk | None = None
         self.serving = False
         self.start_again = False
@@ -128,7 +128,7 @@ class Machine:
 
     async def _main(self, process: Process, environment: Environment) -> None:
         self.serving = False
-        node = self.node = Node(self.config, environment)
+        node = self.node = KlammNode(self.config, environment)
         loop = self.cluster.loop
         starting = loop.create_task(node.start(), name=f"start of {self.name}")
         told_to_stop = loop.create_task(node.stopping.wait(), name=f"stop of {self.name}")

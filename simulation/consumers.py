@@ -12,7 +12,7 @@ from simulation.cluster import SimCluster
 from simulation.ledger import Ledger
 
 
-class Reader:
+class SimPartitionReader:
     """Where one consumer stands in one partition, and what it must not show of aborted transactions."""
 
     def __init__(self, topic: str, index: int, *, committed_only: bool) -> None:
@@ -52,7 +52,7 @@ class Reader:
         return records
 
 
-class Consumer(Client):
+class SimConsumer(Client):
     """Reads all partitions of one topic over and over from where it stands; with a rack, from the replica there."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Consumer(Client):
         self.topic = topic
         self.committed_only = committed_only
         self.rack = rack
-        self.readers: list[Reader] = []
+        self.readers: list[SimPartitionReader] = []
         self.ends: dict[int, int] = {}
         """Where the partitions end for good; with it known, reading ends there."""
         self._started = False
@@ -85,7 +85,7 @@ class Consumer(Client):
     def grow(self, partitions: int) -> None:
         """There are more partitions now."""
         for index in range(len(self.readers), partitions):
-            reader = Reader(self.topic, index, committed_only=self.committed_only)
+            reader = SimPartitionReader(self.topic, index, committed_only=self.committed_only)
             self.readers.append(reader)
             if self._started:
                 self.loop.spawn(self.process, self._read_all(reader), name=f"{self.name} reads {self.topic}-{index}")
@@ -95,7 +95,7 @@ class Consumer(Client):
         for reader in self.readers:
             self.loop.create_task(self._read_all(reader), name=f"{self.name} reads {reader.topic}-{reader.index}")
 
-    async def _read_all(self, reader: Reader) -> None:
+    async def _read_all(self, reader: SimPartitionReader) -> None:
         while reader.position < self.ends.get(reader.index, 1 << 62):
             node = reader.nearest
             if node is not None and node not in self.brokers:
@@ -110,7 +110,7 @@ class Consumer(Client):
                     self.forget_leader(reader.topic, reader.index)
                 await self.pause()
 
-    async def _read(self, reader: Reader, node: int) -> bool:
+    async def _read(self, reader: SimPartitionReader, node: int) -> bool:
         """Ask one broker; False when another one has to be asked."""
         try:
             response = await self.ask(node, self.request(reader), 12)
@@ -140,7 +140,7 @@ class Consumer(Client):
             self.ledger.read(place, offset, value, self.name, committed_only=self.committed_only)
         return True
 
-    def request(self, reader: Reader, max_wait_ms: int = 500) -> FetchRequest:
+    def request(self, reader: SimPartitionReader, max_wait_ms: int = 500) -> FetchRequest:
         """The next fetch of a reader."""
         return FetchRequest(
             max_wait_ms=max_wait_ms,

@@ -19,7 +19,7 @@ from klamm.protocol.messages.txn_offset_commit import (
 )
 from simulation.client import GONE, LATER
 from simulation.cluster import SimCluster
-from simulation.consumers import Reader
+from simulation.consumers import SimPartitionReader
 from simulation.ledger import Ledger
 from simulation.transactions import Over, TransactionalProducer
 
@@ -74,7 +74,7 @@ class Copier(TransactionalProducer):
     async def transact(self) -> None:
         """Copy some records of one partition."""
         index = self.random.randrange(self.partitions)
-        reader = Reader(self.source, index, committed_only=True)
+        reader = SimPartitionReader(self.source, index, committed_only=True)
         reader.position = self.positions.get(index, 0)
         values = await self._read(reader)
         if not values:
@@ -92,7 +92,7 @@ class Copier(TransactionalProducer):
         else:
             await self._find_positions()
 
-    async def _read(self, reader: Reader) -> list[bytes]:
+    async def _read(self, reader: SimPartitionReader) -> list[bytes]:
         leader = await self.leader_of(self.source, reader.index)
         asked = FetchPartition(
             partition=reader.index,

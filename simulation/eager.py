@@ -9,7 +9,7 @@ import asyncio
 from klamm.model.errors import ErrorCode
 from simulation.client import GONE
 from simulation.ledger import Transaction
-from simulation.producers import Producer
+from simulation.producers import SimProducer
 from simulation.transactions import Over, TransactionalProducer, read_added
 from simulation.windows import WINDOW_MAX, Writer, deliver, make_window
 
@@ -74,7 +74,7 @@ class EagerTransactionalProducer(TransactionalProducer):
         self.sequences[index] = sequence + sum(map(len, batches))
 
 
-class PipelinedProducer(Producer):
+class PipelinedProducer(SimProducer):
     """An idempotent producer with several requests in flight to each partition."""
 
     async def _send_all(self, index: int) -> None:

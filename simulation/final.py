@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from klamm.records.batch import BatchView
 from simulation.compacted import check_compacted
-from simulation.consumers import Consumer
+from simulation.consumers import SimConsumer
 from simulation.copiers import Copier
 from simulation.ledger import Place
 from simulation.written import batches_of, read_batches
@@ -67,7 +67,7 @@ def _check_place(run: "Run", place: Place, batches: list[BatchView]) -> dict[int
 def _check_readers(run: "Run", place: Place, stored: dict[int, bytes], shown: dict[int, bytes]) -> None:
     """What went in came out: as many records and as many bytes, at every reader that has read to the end."""
     for client in run.clients:
-        if not isinstance(client, Consumer) or client.topic != place[0]:
+        if not isinstance(client, SimConsumer) or client.topic != place[0]:
             continue
         reader = client.readers[place[1]] if place[1] < len(client.readers) else None
         there = shown if client.committed_only else stored

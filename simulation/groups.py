@@ -16,7 +16,7 @@ from klamm.protocol.messages.offset_fetch import (
 )
 from simulation.client import GONE, Client
 from simulation.cluster import SimCluster
-from simulation.consumers import Reader
+from simulation.consumers import SimPartitionReader
 from simulation.ledger import Ledger
 
 STALE = (
@@ -39,7 +39,7 @@ class GroupMember(Client):
         self.group = group
         self.topic = topic
         self.assigned: set[int] = set()
-        self.owned: dict[int, Reader] = {}
+        self.owned: dict[int, SimPartitionReader] = {}
         """Partitions it was given and has found its position in."""
         self.member_id = ""
         self.epoch = 0
@@ -130,7 +130,7 @@ class GroupMember(Client):
         if code == ErrorCode.NONE:
             offset = group.topics[0].partitions[0].committed_offset
             self.ledger.group_position(self.group, place, offset, promised)
-            reader = self.owned[index] = Reader(self.topic, index, committed_only=False)
+            reader = self.owned[index] = SimPartitionReader(self.topic, index, committed_only=False)
             reader.position = max(offset, 0)
         elif code in STALE:
             self.begin_again()
@@ -179,7 +179,7 @@ class GroupMember(Client):
         if reader.position > before:
             await self._commit(index, reader)
 
-    async def _commit(self, index: int, reader: Reader) -> None:
+    async def _commit(self, index: int, reader: SimPartitionReader) -> None:
         place = (self.topic, index)
         request = OffsetCommitRequest(
             group_id=self.group,

@@ -8,7 +8,7 @@ from typing import Any
 
 from simulation.cluster import SimCluster
 from simulation.ledger import Ledger, Place
-from simulation.producers import Producer
+from simulation.producers import SimProducer
 
 KEYS = 6
 """How many keys are written at a time."""
@@ -20,7 +20,7 @@ TOMBSTONES = 0.2
 
 
 @dataclass(slots=True)
-class Written:
+class KeyedRecord:
     """One keyed record."""
 
     name: bytes
@@ -31,7 +31,7 @@ class Written:
 class Keyed:
     """What was written under each key of a compacted topic."""
 
-    written: dict[tuple[Place, bytes], list[Written]] = field(default_factory=dict)
+    written: dict[tuple[Place, bytes], list[KeyedRecord]] = field(default_factory=dict)
 
     def check(self, ledger: Ledger, place: Place, node: int, records: list[Any], *, keeps_tombstones: bool) -> None:
         """Compare one replica's records, oldest first, with what was acknowledged."""
@@ -64,7 +64,7 @@ def name_of(record: Any) -> bytes:
     return next((bytes(value) for name, value in record.headers if name == NAME), b"")
 
 
-class KeyedProducer(Producer):
+class KeyedProducer(SimProducer):
     """Writes over and over under few keys, now and then a tombstone; then under others."""
 
     def __init__(
@@ -82,6 +82,6 @@ class KeyedProducer(Producer):
             self._written += 1
             key = f"k{self._written // RECORDS_PER_SET}-{self.random.randrange(KEYS)}".encode()
             tombstone = self.random.random() < TOMBSTONES
-            self._keyed.written.setdefault((place, key), []).append(Written(name, tombstone))
+            self._keyed.written.setdefault((place, key), []).append(KeyedRecord(name, tombstone))
             rows.append((now, key, None if tombstone else name, ((NAME, name),)))
         return rows

@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING, Any
 
-from simulation.classic import ClassicMember
-from simulation.consumers import Consumer
+from simulation.classic import SimClassicMember
+from simulation.consumers import SimConsumer
 from simulation.copiers import Copier
 from simulation.eager import EagerTransactionalProducer, PipelinedProducer
 from simulation.keyed import KeyedProducer
 from simulation.layout import rack_of
-from simulation.members import Member
-from simulation.producers import Producer
+from simulation.members import SimConsumerMember
+from simulation.producers import SimProducer
 from simulation.transactions import TransactionalProducer
 
 if TYPE_CHECKING:
@@ -36,9 +36,11 @@ def make_load(run: "Run") -> list[Any]:
     plan, cluster, ledger = run.plan, run.cluster, run.ledger
     count, pace = plan.partitions, plan.pace
     brokers = cluster.layout.brokers
-    clients: list[Any] = [Producer(cluster, ledger, f"producer-{i}", "t", count, pace) for i in range(plan.producers)]
+    clients: list[Any] = [
+        SimProducer(cluster, ledger, f"producer-{i}", "t", count, pace) for i in range(plan.producers)
+    ]
     clients += [
-        Consumer(
+        SimConsumer(
             cluster,
             ledger,
             f"consumer-{i}",
@@ -57,7 +59,7 @@ def make_load(run: "Run") -> list[Any]:
     clients += [
         Copier(cluster, ledger, (plan.seed + i) % 2, "t", COPY_TOPIC, count, 3 * pace) for i in range(plan.copiers)
     ]
-    clients += [Member(cluster, ledger, i, "t") for i in range(plan.members)]
-    clients += [ClassicMember(cluster, ledger, i, "t", count) for i in range(plan.classic)]
+    clients += [SimConsumerMember(cluster, ledger, i, "t") for i in range(plan.members)]
+    clients += [SimClassicMember(cluster, ledger, i, "t", count) for i in range(plan.classic)]
     clients += [KeyedProducer(cluster, ledger, run.keyed, i, KEYS_TOPIC, 1, pace) for i in range(plan.keyed)]
     return clients

@@ -12,7 +12,7 @@ from simulation.ledger import Ledger
 GROUP = "g"
 
 
-class Member(GroupMember):
+class SimConsumerMember(GroupMember):
     """One member of a consumer group."""
 
     def __init__(self, cluster: SimCluster, ledger: Ledger, number: int, topic: str) -> None:

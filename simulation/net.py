@@ -285,7 +285,7 @@ class SimSocket(End):
                 self.wake()
 
 
-class Listener:
+class SimListener:
     """A listening socket."""
 
     def __init__(self, net: "SimNet", process: Process, number: int, address: tuple[str, int]) -> None:
@@ -338,7 +338,7 @@ class SimNet:
     def __init__(self, loop: SimLoop, random: Random) -> None:
         self.loop = loop
         self.random = random
-        self.listeners: dict[tuple[str, int], Listener] = {}
+        self.listeners: dict[tuple[str, int], SimListener] = {}
         self.sockets: dict[int, Any] = {}
         self.ends: dict[int, End] = {}
         self.dark: set[str] = set()
@@ -507,11 +507,11 @@ class SimNet:
 
     # --- the server's side -------------------------------------------------------------------------------------------
 
-    def listen(self, process: Process, host: str, port: int) -> Listener:
+    def listen(self, process: Process, host: str, port: int) -> SimListener:
         """A listening socket of a process."""
         if (host, port) in self.listeners:
             raise OSError(errno.EADDRINUSE, "Address already in use")
-        listener = Listener(self, process, self._number(), (host, port))
+        listener = SimListener(self, process, self._number(), (host, port))
         self.listeners[host, port] = listener
         self.sockets[listener.number] = listener
         return listener

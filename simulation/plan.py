@@ -17,7 +17,7 @@ SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RunPlan:
     """What a run does; drawn from its seed, or made shorter by hand."""
 
     seed: int
@@ -60,7 +60,7 @@ class Plan:
         return Layout.named(self.layout, dynamic=self.dynamic, racks=self.racks)
 
 
-def draw_plan(seed: int) -> Plan:
+def draw_plan(seed: int) -> RunPlan:
     """The plan of a seed."""
     chance = Random(f"{seed}/plan")
     if chance.random() < FREE:
@@ -68,12 +68,12 @@ def draw_plan(seed: int) -> Plan:
     return draw_situation(seed, chance.choice(sorted(SITUATIONS)))
 
 
-def draw_situation(seed: int, name: str) -> Plan:
+def draw_situation(seed: int, name: str) -> RunPlan:
     """The plan of a seed in a situation."""
     return SITUATIONS[name](seed, Random(f"{seed}/{name}"))
 
 
-def _draw_freely(seed: int, chance: Random) -> Plan:
+def _draw_freely(seed: int, chance: Random) -> RunPlan:
     flush = chance.random() < 0.3
     layout = chance.choice(("combined",) * 6 + ("extra", "apart"))
     dynamic, racks = chance.random() < 0.3, chance.random() < 0.3
@@ -81,7 +81,7 @@ def _draw_freely(seed: int, chance: Random) -> Plan:
     chosen = chance.sample(sorted(KINDS), chance.randint(0, 6))
     faults = draw(chance, chosen, roles, SECONDS, chance.randint(1, 10), flush=flush) if chosen else []
     keyed = chance.choice((0, 0, 0, 1))
-    return Plan(
+    return RunPlan(
         seed,
         layout=layout,
         dynamic=dynamic,
@@ -107,7 +107,7 @@ def _draw_freely(seed: int, chance: Random) -> Plan:
 
 # --- situations ------------------------------------------------------------------------------------------------------
 
-Situation = Callable[[int, Random], Plan]
+Situation = Callable[[int, Random], RunPlan]
 SITUATIONS: dict[str, Situation] = {}
 
 
@@ -120,18 +120,18 @@ def _situation(name: str) -> Callable[[Situation], Situation]:
 
 
 def _faults(
-    chance: Random, plan: Plan, kinds: tuple[str, ...], count: tuple[int, int], lasts: tuple[float, float]
+    chance: Random, plan: RunPlan, kinds: tuple[str, ...], count: tuple[int, int], lasts: tuple[float, float]
 ) -> tuple[Fault, ...]:
     drawn = draw(chance, kinds, plan.nodes, plan.seconds, chance.randint(*count), flush=plan.flush)
     return tuple(Fault(f.at, f.kind, f.nodes, round(chance.uniform(*lasts), 3), f.size) for f in drawn)
 
 
 @_situation("the quorum is shaken")
-def _quorum_is_shaken(seed: int, chance: Random) -> Plan:
+def _quorum_is_shaken(seed: int, chance: Random) -> RunPlan:
     """Over slow paths one leader of the quorum after the other is deposed, often just when a voter comes back that was
     away; and metadata changes all the time.
     """
-    plan = Plan(seed, partitions=1, producers=1, consumers=0, pace=0.5, seconds=60, situation="the quorum is shaken")
+    plan = RunPlan(seed, partitions=1, producers=1, consumers=0, pace=0.5, seconds=60, situation="the quorum is shaken")
     faults = [Fault(0.0, "delay", (node,), plan.seconds, chance.choice((0.05, 0.4, 1.5))) for node in (1, 2, 3)]
     at = 1.0
     while at < plan.seconds - 5:
@@ -153,9 +153,9 @@ def _quorum_is_shaken(seed: int, chance: Random) -> Plan:
 
 
 @_situation("the lights go out")
-def _lights_go_out(seed: int, chance: Random) -> Plan:
+def _lights_go_out(seed: int, chance: Random) -> RunPlan:
     """All machines lose power at once, again and again; what was acknowledged had been synced."""
-    plan = Plan(seed, flush=True, transactional=1, pace=0.05, situation="the lights go out")
+    plan = RunPlan(seed, flush=True, transactional=1, pace=0.05, situation="the lights go out")
     dark = tuple(
         Fault(round(at + chance.random(), 3), "power", (1, 2, 3), round(chance.uniform(0.2, 1.0), 3))
         for at in range(2, int(plan.seconds), 4)
@@ -164,17 +164,17 @@ def _lights_go_out(seed: int, chance: Random) -> Plan:
 
 
 @_situation("one machine at a time")
-def _one_at_a_time(seed: int, chance: Random) -> Plan:
+def _one_at_a_time(seed: int, chance: Random) -> RunPlan:
     """Machines lose power or their disks, and come back at once."""
-    plan = Plan(seed, pace=0.03, consumers=2, situation="one machine at a time")
+    plan = RunPlan(seed, pace=0.03, consumers=2, situation="one machine at a time")
     kinds = chance.sample(("power", "kill", "wiped disk", "old disk", "bit flip"), 3)
     return _with_faults(plan, _faults(chance, plan, ("power", *kinds), (6, 12), (0.1, 1.5)))
 
 
 @_situation("followers fall behind")
-def _followers_fall_behind(seed: int, chance: Random) -> Plan:
+def _followers_fall_behind(seed: int, chance: Random) -> RunPlan:
     """A follower falls out of sync, and while it is behind, or comes back, others stop."""
-    plan = Plan(seed, pace=0.02, producers=2, partitions=2, situation="followers fall behind")
+    plan = RunPlan(seed, pace=0.02, producers=2, partitions=2, situation="followers fall behind")
     faults = []
     at = 0.5
     while at < plan.seconds - 6:
@@ -192,9 +192,9 @@ def _followers_fall_behind(seed: int, chance: Random) -> Plan:
 
 
 @_situation("leaders change")
-def _leaders_change(seed: int, chance: Random) -> Plan:
+def _leaders_change(seed: int, chance: Random) -> RunPlan:
     """Leadership moves all the time under producers whose requests come twice."""
-    plan = Plan(seed, pace=0.02, partitions=2, consumers=2, situation="leaders change")
+    plan = RunPlan(seed, pace=0.02, partitions=2, consumers=2, situation="leaders change")
     twice = (Fault(0.0, "duplicate", (1,), plan.seconds),)
     slow = (Fault(0.0, "delay", (chance.randint(1, 3),), plan.seconds, chance.choice((0.02, 0.2))),)
     kinds = ("move leaders", "kill", "stop", "isolate", "pause", "resets", "reassign")
@@ -202,19 +202,19 @@ def _leaders_change(seed: int, chance: Random) -> Plan:
 
 
 @_situation("transactions")
-def _transactions(seed: int, chance: Random) -> Plan:
+def _transactions(seed: int, chance: Random) -> RunPlan:
     """Transactional producers and copiers are killed and paused, coordinators move."""
-    plan = Plan(seed, producers=1, consumers=2, transactional=2, copiers=1, pace=0.1, situation="transactions")
+    plan = RunPlan(seed, producers=1, consumers=2, transactional=2, copiers=1, pace=0.1, situation="transactions")
     kinds = ("kill client", "kill client", "pause client", "kill", "isolate", "move leaders", "delay")
     return _with_faults(plan, _faults(chance, plan, kinds, (6, 12), (0.2, 4.0)))
 
 
 @_situation("transactions without a pause")
-def _tight_transactions(seed: int, chance: Random) -> Plan:
+def _tight_transactions(seed: int, chance: Random) -> RunPlan:
     """Producers begin the next transaction at once, on all partitions; some paths are slower than others, and now and
     then a leader moves.
     """
-    plan = Plan(
+    plan = RunPlan(
         seed,
         producers=0,
         consumers=2,
@@ -234,9 +234,9 @@ def _tight_transactions(seed: int, chance: Random) -> Plan:
 
 
 @_situation("members come and go")
-def _members(seed: int, chance: Random) -> Plan:
+def _members(seed: int, chance: Random) -> RunPlan:
     """Members of groups stand still for longer than their session, are killed, and meet more partitions."""
-    plan = Plan(seed, partitions=3, producers=1, members=2, classic=2, pace=0.3, situation="members come and go")
+    plan = RunPlan(seed, partitions=3, producers=1, members=2, classic=2, pace=0.3, situation="members come and go")
     drawn = _faults(chance, plan, ("pause client", "pause client", "kill client"), (6, 10), (3.5, 7.0))
     still = tuple(replace(fault, size=round(0.34 + 0.65 * fault.size, 3)) for fault in drawn)  # not others
     return _with_faults(
@@ -245,19 +245,19 @@ def _members(seed: int, chance: Random) -> Plan:
 
 
 @_situation("voters change")
-def _voters(seed: int, chance: Random) -> Plan:
+def _voters(seed: int, chance: Random) -> RunPlan:
     """Controllers join and leave a quorum that is not left in peace."""
     layout = chance.choice(("combined", "combined", "apart"))
-    plan = Plan(seed, layout=layout, dynamic=True, partitions=1, producers=1, pace=0.1, situation="voters change")
+    plan = RunPlan(seed, layout=layout, dynamic=True, partitions=1, producers=1, pace=0.1, situation="voters change")
     voters = _faults(chance, plan, ("change voters", "change voters", "wiped disk"), (3, 6), (0.5, 4.0))
     busy = _faults(chance, plan, ("isolate", "pause", "kill", "change config", "recreate topic"), (3, 8), (0.3, 3.0))
     return _with_faults(plan, voters, busy)
 
 
 @_situation("two with one id")
-def _twins(seed: int, chance: Random) -> Plan:
+def _twins(seed: int, chance: Random) -> RunPlan:
     """A second broker with a taken id appears, while the first is out of sight or is not."""
-    plan = Plan(seed, layout="extra", pace=0.05, situation="two with one id")
+    plan = RunPlan(seed, layout="extra", pace=0.05, situation="two with one id")
     twin = (Fault(0.2, "two with one id", (4,), round(chance.uniform(3.0, 12.0), 3)),)
     unseen = _faults(chance, plan, ("pause", "vanish", "isolate", "kill", "stop"), (2, 5), (1.0, 6.0))
     fourth = tuple(Fault(max(f.at / 2, 0.3), f.kind, (4,), f.lasts, f.size) for f in unseen)
@@ -267,10 +267,10 @@ def _twins(seed: int, chance: Random) -> Plan:
 
 
 @_situation("roles apart")
-def _apart(seed: int, chance: Random) -> Plan:
+def _apart(seed: int, chance: Random) -> RunPlan:
     """Brokers and controllers are processes of their own."""
     layout = chance.choice(("apart", "extra"))
-    plan = Plan(
+    plan = RunPlan(
         seed,
         layout=layout,
         dynamic=chance.random() < 0.3,
@@ -284,9 +284,9 @@ def _apart(seed: int, chance: Random) -> Plan:
 
 
 @_situation("compaction")
-def _compaction(seed: int, chance: Random) -> Plan:
+def _compaction(seed: int, chance: Random) -> RunPlan:
     """Compaction never rests, neither in a topic of keys nor in those of the coordinators."""
-    plan = Plan(
+    plan = RunPlan(
         seed,
         producers=1,
         keyed=2,
@@ -303,21 +303,21 @@ def _compaction(seed: int, chance: Random) -> Plan:
 
 
 @_situation("nearest replicas")
-def _nearest(seed: int, chance: Random) -> Plan:
+def _nearest(seed: int, chance: Random) -> RunPlan:
     """Consumers read from followers, which fall behind, change and leave."""
-    plan = Plan(seed, racks=True, consumers=3, transactional=1, pace=0.03, situation="nearest replicas")
+    plan = RunPlan(seed, racks=True, consumers=3, transactional=1, pace=0.03, situation="nearest replicas")
     kinds = ("isolate", "delay", "pause", "move leaders", "reassign", "kill", "cut one way")
     return _with_faults(plan, _faults(chance, plan, kinds, (5, 10), (0.3, 5.0)))
 
 
 @_situation("damaged voters")
-def _damaged_voters(seed: int, chance: Random) -> Plan:
+def _damaged_voters(seed: int, chance: Random) -> RunPlan:
     """Bits turn over in the files of one voter after the other, while the metadata changes and leaders of the quorum
     are deposed.
     """
     layout = chance.choice(("combined", "combined", "apart"))
     dynamic = chance.random() < 0.4
-    plan = Plan(
+    plan = RunPlan(
         seed,
         layout=layout,
         dynamic=dynamic,
@@ -334,9 +334,9 @@ def _damaged_voters(seed: int, chance: Random) -> Plan:
 
 
 @_situation("clocks disagree")
-def _clocks(seed: int, chance: Random) -> Plan:
+def _clocks(seed: int, chance: Random) -> RunPlan:
     """No two machines agree on how long a second is, and wall clocks jump, while sessions and elections run out."""
-    plan = Plan(seed, partitions=2, transactional=1, members=2, pace=0.1, situation="clocks disagree")
+    plan = RunPlan(seed, partitions=2, transactional=1, members=2, pace=0.1, situation="clocks disagree")
     rates = chance.sample((0.9, 0.95, 1.0, 1.05, 1.1), 3)
     drift = tuple(Fault(0.0, "clock drift", (i,), plan.seconds, rate) for i, rate in enumerate(rates, 1))
     jumps = _faults(chance, plan, ("clock jump",), (2, 4), (1.0, 8.0))
@@ -344,6 +344,6 @@ def _clocks(seed: int, chance: Random) -> Plan:
     return _with_faults(plan, drift, jumps, _faults(chance, plan, kinds, (3, 7), (0.5, 5.0)))
 
 
-def _with_faults(plan: Plan, *faults: tuple[Fault, ...]) -> Plan:
+def _with_faults(plan: RunPlan, *faults: tuple[Fault, ...]) -> RunPlan:
     ordered = sorted((fault for some in faults for fault in some), key=lambda fault: fault.at)
     return replace(plan, faults=tuple(ordered))

@@ -11,7 +11,7 @@ from simulation.cluster import SimCluster
 from simulation.ledger import Ledger, Place
 
 
-class Producer(Client):
+class SimProducer(Client):
     """Sends small batches to the partitions of one topic, one at a time per partition."""
 
     def __init__(

@@ -9,9 +9,9 @@ from typing import Any
 
 from klamm.model.errors import ConfigError, KlammError
 from klamm.telemetry.log import Level, configure
-from simulation.admin import Admin
+from simulation.admin import SimAdmin
 from simulation.cluster import Machine, SimCluster
-from simulation.consumers import Consumer
+from simulation.consumers import SimConsumer
 from simulation.convergence import not_serving, partition_ends, refusing, tell_state, unowned, unsettled
 from simulation.disk_faults import QUORUM
 from simulation.fault import Fault
@@ -21,7 +21,7 @@ from simulation.keyed import Keyed
 from simulation.ledger import Ledger
 from simulation.limits import may_lose, out_of_sync
 from simulation.load import make_load, topics_of
-from simulation.plan import Plan, draw_plan
+from simulation.plan import RunPlan, draw_plan
 from simulation.watch import Watch
 
 START_S = 30.0
@@ -37,10 +37,10 @@ QUIET_PACE_S = 0.3
 
 
 @dataclass(slots=True)
-class Outcome:
+class RunResult:
     """How a run ended."""
 
-    plan: Plan
+    plan: RunPlan
     events: int
     digest: int
     violation: str | None
@@ -53,7 +53,7 @@ class Outcome:
 class Run:
     """A cluster, its load, its faults and its judges."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: RunPlan) -> None:
         self.plan = plan
         layout = plan.nodes
         factor = self.factor = min(len(layout.brokers), plan.factor)
@@ -70,7 +70,7 @@ class Run:
         """How many partitions the topic is known to have, and is to have."""
         self.topics = topics_of(self)
         self.hurting = self.healing = False
-        self.admin: Admin
+        self.admin: SimAdmin
         self._endings: list[Callable[[], None]] = []
 
     def violate(self, text: str) -> None:
@@ -151,7 +151,7 @@ class Run:
 
     # --- phases ------------------------------------------------------------------------------------------------------
 
-    def execute(self) -> Outcome:
+    def execute(self) -> RunResult:
         """Run the plan from start to judgement."""
         collecting = gc.isenabled()
         gc.disable()  # finalizers would run at times no seed decides
@@ -162,7 +162,7 @@ class Run:
             if self.violation is not None:
                 tell_state(self)
             loop = self.cluster.loop
-            return Outcome(
+            return RunResult(
                 self.plan,
                 loop.events,
                 loop.digest,
@@ -199,7 +199,7 @@ class Run:
         )
         if self.violation is not None:
             return
-        admin = self.admin = Admin(self)
+        admin = self.admin = SimAdmin(self)
         admin.start()
         self._run_until(lambda: admin.ready, START_S, lambda: "topics were not made")
         self.clients = make_load(self)
@@ -311,7 +311,7 @@ class Run:
             self.start(node)
 
     def _come_to_rest(self) -> None:
-        readers = [client for client in self.clients if isinstance(client, Consumer)]
+        readers = [client for client in self.clients if isinstance(client, SimConsumer)]
         busy = [client for client in self.clients if client not in readers]
         for client in busy:
             client.stopping = True
@@ -334,7 +334,7 @@ class Run:
         )
 
 
-def _settings(plan: Plan, factor: int) -> dict[str, str]:
+def _settings(plan: RunPlan, factor: int) -> dict[str, str]:
     in_sync = "2" if factor == 3 else "1"
     settings = {
         "offsets.topic.replication.factor": str(factor),
@@ -371,7 +371,7 @@ class _Voice(io.StringIO):
         return len(text)
 
 
-def run_seed(seed: int, *, plan: Plan | None = None, verbose: bool = False) -> Outcome:
+def run_seed(seed: int, *, plan: RunPlan | None = None, verbose: bool = False) -> RunResult:
     """Run a seed, or a plan made of one."""
     run = Run(plan or draw_plan(seed))
     configure(Level.INFO if verbose else Level.OFF, _Voice(run.cluster) if verbose else None)
@@ -387,4 +387,4 @@ def run_seed(seed: int, *, plan: Plan | None = None, verbose: bool = False) -> O
         configure()
 
 
-__all__ = ["Outcome", "Plan", "Run", "draw_plan", "run_seed"]
+__all__ = ["Run", "RunPlan", "RunResult", "draw_plan", "run_seed"]

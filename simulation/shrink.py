@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from simulation.plan import Plan
-from simulation.run import Outcome, run_seed
+from simulation.plan import RunPlan
+from simulation.run import RunResult, run_seed
 
 TRIES_MAX = 150
 LEAST = {
@@ -23,7 +23,12 @@ LEAST = {
 """What load can be left out, down to how much of it."""
 
 
-def shrink(outcome: Outcome, run: Callable[[Plan], Outcome] = lambda plan: run_seed(plan.seed, plan=plan)) -> Outcome:
+def run_plan(plan: RunPlan) -> RunResult:
+    """Run a plan with its own seed."""
+    return run_seed(plan.seed, plan=plan)
+
+
+def shrink(outcome: RunResult, run: Callable[[RunPlan], RunResult] = run_plan) -> RunResult:
     """A run with less in it that breaks the same invariant."""
     assert outcome.violation is not None
     wanted = kind_of(outcome.violation)
@@ -49,7 +54,7 @@ def kind_of(violation: str) -> str:
     return violation.split(":", 1)[0]
 
 
-def _smaller(plan: Plan) -> Iterator[Plan]:
+def _smaller(plan: RunPlan) -> Iterator[RunPlan]:
     faults = plan.faults
     if len(faults) > 2:
         half = len(faults) // 2
@@ -69,12 +74,12 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
                 yield replace(plan, seconds=seconds)
 
 
-def _with(plan: Plan, name: str, count: int) -> Plan:
+def _with(plan: RunPlan, name: str, count: int) -> RunPlan:
     changed: dict[str, Any] = {name: count}
     return replace(plan, **changed)
 
 
-def tell(outcome: Outcome, *, lines: int = 400) -> str:
+def tell(outcome: RunResult, *, lines: int = 400) -> str:
     """The story of a run in words."""
     plan = outcome.plan
     made = [

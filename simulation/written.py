@@ -9,7 +9,7 @@ from klamm.records.control import end_txn_marker
 
 
 @dataclass(slots=True)
-class Written:
+class LogContent:
     """The records of a log in the order of their offsets."""
 
     records: list[Any] = field(default_factory=list)
@@ -35,9 +35,9 @@ def batches_of(log: Any, start: int | None = None) -> list[BatchView]:
     return batches
 
 
-def read_batches(batches: list[BatchView], went_back: Callable[[int], None]) -> Written:
+def read_batches(batches: list[BatchView], went_back: Callable[[int], None]) -> LogContent:
     """Read a log; `went_back` hears of every offset that does not come after the one before it."""
-    written = Written()
+    written = LogContent()
     expected = 0
     for view in batches:
         view.check_crc()

@@ -10,7 +10,7 @@ from klamm.replication import Replica
 from klamm.telemetry.log import Level, configure
 from simulation.faults import KINDS, Fault
 from simulation.final import check_end
-from simulation.run import Plan, Run
+from simulation.run import Run, RunPlan
 
 PATIENCE_S = 60.0
 """In the time of the simulation, which costs nothing."""
@@ -29,7 +29,7 @@ class Scene(Run):
 
     def __init__(self, seed: int = 1, *, factor: int = 3, min_insync: int = 2, **plan: Any) -> None:
         plan = {"partitions": 1, "producers": 1, "consumers": 1, "pace": 0.02, **plan}
-        super().__init__(Plan(seed=seed, factor=factor, **plan))
+        super().__init__(RunPlan(seed=seed, factor=factor, **plan))
         self.topics = [("t", 1, factor, {"min.insync.replicas": str(min_insync)})]
 
     def play(self, story: Callable[["Scene"], None]) -> str | None:

@@ -17,9 +17,9 @@ from klamm.records.batch import DecodedRecord
 from simulation.bugs import BUGS, hunt, planted
 from simulation.disk_faults import QUORUM_FILES
 from simulation.faults import KINDS, Fault
-from simulation.keyed import Keyed, Written
+from simulation.keyed import Keyed, KeyedRecord
 from simulation.ledger import Ledger
-from simulation.plan import SITUATIONS, Plan, draw_plan, draw_situation
+from simulation.plan import SITUATIONS, RunPlan, draw_plan, draw_situation
 from simulation.run import run_seed
 from simulation.shrink import shrink, tell
 
@@ -46,7 +46,7 @@ def test_seeds(first):
 def test_a_healthy_cluster_loses_nothing():
     """Defects were found elsewhere in clusters that nothing had happened to."""
     load = {"producers": 2, "consumers": 2, "transactional": 2, "members": 2, "classic": 2, "copiers": 1, "keyed": 1}
-    plan = Plan(seed=7, partitions=3, pace=0.1, seconds=10, events=40_000, **load)
+    plan = RunPlan(seed=7, partitions=3, pace=0.1, seconds=10, events=40_000, **load)
     outcome = run_seed(7, plan=plan)
     assert outcome.violation is None
     assert outcome.acks > 100
@@ -56,7 +56,7 @@ def test_a_healthy_cluster_loses_nothing():
 @pytest.mark.timeout(300)
 def test_one_node_survives_being_killed_again_and_again():
     faults = tuple(Fault(float(at), "kill", (1,), 0.5) for at in range(1, 10, 2))
-    outcome = run_seed(3, plan=Plan(seed=3, layout="one", factor=1, seconds=12, faults=faults))
+    outcome = run_seed(3, plan=RunPlan(seed=3, layout="one", factor=1, seconds=12, faults=faults))
     assert outcome.violation is None
     assert outcome.acks
 
@@ -65,7 +65,7 @@ def test_one_node_survives_being_killed_again_and_again():
 def test_records_that_are_synced_survive_a_power_loss_of_all():
     faults = tuple(Fault(at, "power", (1, 2, 3), 1.0) for at in (1.0, 4.0, 7.0))
     for seed in range(3):
-        outcome = run_seed(seed, plan=Plan(seed=seed, flush=True, transactional=1, seconds=10, faults=faults))
+        outcome = run_seed(seed, plan=RunPlan(seed=seed, flush=True, transactional=1, seconds=10, faults=faults))
         assert outcome.violation is None, seed
 
 
@@ -86,7 +86,7 @@ def test_a_seed_runs_the_same_in_every_process():
 
 
 def _story(*faults, **more):
-    plan = Plan(seed=5, pace=0.1, seconds=10.0, faults=faults, **more)
+    plan = RunPlan(seed=5, pace=0.1, seconds=10.0, faults=faults, **more)
     outcome = run_seed(5, plan=plan)
     assert outcome.violation is None, outcome.violation
     return "\n".join(outcome.story)
@@ -112,7 +112,7 @@ class TestFaults:
         """Breaks when a voter accepts a damaged log, vote or snapshot."""
         size = (QUORUM_FILES.index(file) + 0.5) / len(QUORUM_FILES)
         busy = tuple(Fault(0.5 + at / 4, "change config", (1,), 0.1, 0.1 * at) for at in range(8))
-        plan = Plan(seed=5, snapshots=True, pace=0.2, seconds=10.0)
+        plan = RunPlan(seed=5, snapshots=True, pace=0.2, seconds=10.0)
         flip = Fault(3.0, "quorum bit flip", (1,), 1.0, size)
         outcome = run_seed(5, plan=replace(plan, faults=(*busy, flip, Fault(6.0, "depose", (1,), 2.0, 0.3))))
         assert outcome.violation is None
@@ -133,13 +133,13 @@ class TestFaults:
         _story(*away, hot=True, tombstones_ms=500, members=1, keyed=1)
 
     def test_a_wiped_voter_comes_back_under_its_new_directory(self):
-        plan = Plan(seed=5, dynamic=True, seconds=15.0, pace=0.2, faults=(Fault(2.0, "wiped disk", (2,), 1.0),))
+        plan = RunPlan(seed=5, dynamic=True, seconds=15.0, pace=0.2, faults=(Fault(2.0, "wiped disk", (2,), 1.0),))
         outcome = run_seed(5, plan=plan, verbose=True)
         assert outcome.violation is None
         assert "voter added to the quorum node=2" in "\n".join(outcome.story)
 
     def test_a_voter_leaves_and_comes_back(self):
-        plan = Plan(seed=5, dynamic=True, seconds=15.0, pace=0.2, faults=(Fault(2.0, "change voters", (3,), 4.0),))
+        plan = RunPlan(seed=5, dynamic=True, seconds=15.0, pace=0.2, faults=(Fault(2.0, "change voters", (3,), 4.0),))
         story = "\n".join(run_seed(5, plan=plan, verbose=True).story)
         assert "voter removed from the quorum node=3" in story
         assert "voter added to the quorum node=3" in story
@@ -187,7 +187,7 @@ def test_a_failing_run_becomes_a_short_story():
     name = "forget sequence numbers"
     kinds = ("duplicate", "kill", "change config", "pause")
     faults = tuple(Fault(float(at), kind, (1,), 1.5) for at, kind in enumerate(kinds))
-    plans = (Plan(seed=seed, pace=0.05, seconds=6.0, faults=faults) for seed in range(20))
+    plans = (RunPlan(seed=seed, pace=0.05, seconds=6.0, faults=faults) for seed in range(20))
     with planted(name):
         outcome = next(o for o in (run_seed(plan.seed, plan=plan) for plan in plans) if o.violation is not None)
         short = shrink(outcome, lambda plan: run_seed(plan.seed, plan=plan))
@@ -248,7 +248,7 @@ class TestLedger:
             ledger.send(place, name, "p", i)
             ledger.committed[place] = i + 1
             ledger.ack(place, i, [name])
-        keyed = Keyed({(place, b"k"): [Written(b"old", tombstone=False), Written(b"new", tombstone=False)]})
+        keyed = Keyed({(place, b"k"): [KeyedRecord(b"old", tombstone=False), KeyedRecord(b"new", tombstone=False)]})
         kept = DecodedRecord(1, 0, b"k", b"new", (("name", b"new"),))
         keyed.check(ledger, place, 1, [kept], keeps_tombstones=True)
         assert not violations
