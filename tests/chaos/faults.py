@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 
-from harness import KlammCluster, KlammFailed, KlammNode, Links
+from harness import KlammCluster, KlammFailed, Links, NodeProcess
 from harness.faulty_node import fault_file
 
 FAULTY_KLAMM = (sys.executable, "-m", "harness.faulty_node")
@@ -69,29 +69,29 @@ class Faults:
                 node.process.wait(STOPPED_S)
             self._revive(node)
 
-    def _revive(self, node: KlammNode) -> None:
+    def _revive(self, node: NodeProcess) -> None:
         """Start a node that ended; its own end is fine after a disk fault."""
         if node.process is not None and node.process.poll() is not None:
             node.kill9()
         if node.process is None:
             node.start()
 
-    def _kill(self, node: KlammNode) -> None:
+    def _kill(self, node: NodeProcess) -> None:
         node.kill9()
         self._rest(0.2, 3.0)
         node.start()
 
-    def _pause(self, node: KlammNode) -> None:
+    def _pause(self, node: NodeProcess) -> None:
         node.pause()
         self._rest(0.3, 2.0)
         node.resume()
 
-    def _long_pause(self, node: KlammNode) -> None:
+    def _long_pause(self, node: NodeProcess) -> None:
         node.pause()
         self._rest(6.0, 9.0)
         node.resume()
 
-    def _restart(self, node: KlammNode) -> None:
+    def _restart(self, node: NodeProcess) -> None:
         try:
             node.stop()
         except KlammFailed:
@@ -100,28 +100,28 @@ class Faults:
         self._rest(0.1, 1.0)
         node.start()
 
-    def _isolate(self, node: KlammNode) -> None:
+    def _isolate(self, node: NodeProcess) -> None:
         self._links.isolate(node.node_id, [other.node_id for other in self._cluster.nodes if other is not node])
         self._rest(2.0, 8.0)
         self._links.heal()
 
-    def _cut(self, node: KlammNode) -> None:
+    def _cut(self, node: NodeProcess) -> None:
         self._links.cut(node.node_id, self._other(node).node_id)
         self._rest(2.0, 6.0)
         self._links.heal()
 
-    def _cut_one_way(self, node: KlammNode) -> None:
+    def _cut_one_way(self, node: NodeProcess) -> None:
         self._links.cut(node.node_id, self._other(node).node_id, both=False)
         self._rest(2.0, 6.0)
         self._links.heal()
 
-    def _full_disk(self, node: KlammNode) -> None:
+    def _full_disk(self, node: NodeProcess) -> None:
         self._disk_fault(node, "no-space")
 
-    def _failing_sync(self, node: KlammNode) -> None:
+    def _failing_sync(self, node: NodeProcess) -> None:
         self._disk_fault(node, "bad-sync")
 
-    def _disk_fault(self, node: KlammNode, fault: str) -> None:
+    def _disk_fault(self, node: NodeProcess, fault: str) -> None:
         flag = Path(fault_file(str(node.folder), fault))
         flag.touch()
         self._rest(1.0, 3.0)
@@ -133,5 +133,5 @@ class Faults:
             node.process.wait(2.0)
         self._settle()
 
-    def _other(self, node: KlammNode) -> KlammNode:
+    def _other(self, node: NodeProcess) -> NodeProcess:
         return self._random.choice([other for other in self._cluster.nodes if other is not node])

@@ -1,6 +1,6 @@
 """Shared by the tests of a node from outside: a process, a raw wire client, a proxy that cuts connections."""
 
-from harness.cluster import KlammCluster, KlammNode
+from harness.cluster import KlammCluster, NodeProcess
 from harness.inprocess import NodeThread
 from harness.links import Links
 from harness.process import KLAMM, KlammFailed, KlammProcess
@@ -12,9 +12,9 @@ __all__ = [
     "CuttingProxy",
     "KlammCluster",
     "KlammFailed",
-    "KlammNode",
     "KlammProcess",
     "Links",
+    "NodeProcess",
     "NodeThread",
     "Wire",
     "batch",

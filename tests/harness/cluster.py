@@ -14,7 +14,7 @@ from klamm.server.boot.local_cluster import LocalNode, plan_cluster, prepare_clu
 READY_S = 90.0
 
 
-class KlammNode(KlammProcess):
+class NodeProcess(KlammProcess):
     """One node of a cluster; its folder and port stay the same from start to start."""
 
     ready_s = READY_S
@@ -68,7 +68,7 @@ class KlammCluster:
         self.cluster_id = prepare_cluster(
             self.planned, lambda node: {**(overrides or {}), **listeners.get(node.node_id, {})}
         )
-        self.nodes = [KlammNode(planned, log_level, main) for planned in self.planned]
+        self.nodes = [NodeProcess(planned, log_level, main) for planned in self.planned]
 
     def __enter__(self) -> Self:
         return self.start()
@@ -82,7 +82,7 @@ class KlammCluster:
         """Every node's address."""
         return ",".join(node.bootstrap for node in self.nodes)
 
-    def node(self, node_id: int) -> KlammNode:
+    def node(self, node_id: int) -> NodeProcess:
         """The node with this id."""
         return self.nodes[node_id - 1]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from klamm.server.boot.config import embedded_properties, parse_config
-from klamm.server.node import Node
+from klamm.server.node import KlammNode
 
 PATIENCE_S = 30.0
 
@@ -18,13 +18,13 @@ class NodeThread:
 
     def __init__(self, folder: Path, *overrides: str) -> None:
         self._config = parse_config(embedded_properties(str(folder / "data"), 0), overrides)
-        self._ready: concurrent.futures.Future[Node] = concurrent.futures.Future()
+        self._ready: concurrent.futures.Future[KlammNode] = concurrent.futures.Future()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), daemon=True)
-        self.node: Node
+        self.node: KlammNode
 
     async def _main(self) -> None:
         try:
-            node = Node(self._config)
+            node = KlammNode(self._config)
             await node.start()
         except BaseException as error:
             self._ready.set_exception(error)
@@ -56,7 +56,7 @@ class NodeThread:
 
         return asyncio.run_coroutine_threadsafe(call(), self._loop).result(PATIENCE_S)
 
-    def run_until(self, function: Callable[[Node], Awaitable[Any]]) -> Any:
+    def run_until(self, function: Callable[[KlammNode], Awaitable[Any]]) -> Any:
         """Call `function(node)` on the node's loop and return what its awaitable comes to."""
 
         async def call() -> Any:

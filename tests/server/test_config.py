@@ -4,7 +4,7 @@ import pytest
 
 from klamm.model.errors import ConfigError
 from klamm.server.boot.config import embedded_properties, load_config, parse_config
-from klamm.server.boot.listeners import Listener, Voter
+from klamm.server.boot.listeners import Listener, VoterAddress
 
 COMBINED = """
 # A node that is broker and controller, as operators write it for Kafka 4.
@@ -71,7 +71,7 @@ def test_a_file_written_for_kafka_is_taken_as_it_is():
     assert config.controller_listeners == (Listener("CONTROLLER", "", 9093),)
     assert config.advertises("PLAINTEXT")
     assert config.inter_broker_listener_name == "PLAINTEXT"
-    assert config.voters == (Voter(1, "localhost", 9093),)
+    assert config.voters == (VoterAddress(1, "localhost", 9093),)
     assert config.log_dirs == ("/data/kafka",)
     assert config.metadata_log_dir == "/data/kafka"
     assert config.integer("socket.request.max.bytes") == 104857600
@@ -106,7 +106,7 @@ def test_a_broker_alone_finds_its_controllers_by_address():
 def test_a_controller_alone_has_only_its_own_listener():
     config = parse_config(CONTROLLER_ONLY)
     assert config.broker_listeners == ()
-    assert config.voters == (Voter(3, "localhost", 9093), Voter(4, "::1", 9094))
+    assert config.voters == (VoterAddress(3, "localhost", 9093), VoterAddress(4, "::1", 9094))
 
 
 def test_defaults_are_kafkas_and_typed():

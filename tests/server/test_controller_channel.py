@@ -23,7 +23,7 @@ from klamm.protocol.messages.create_topics import (
 )
 from klamm.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from klamm.server.controller.channel import ControllerChannel, ForwardedClient, ForwardedResponse
-from klamm.server.controller.runtime import Outcome
+from klamm.server.controller.runtime import CommittedResponse
 
 pytestmark = pytest.mark.asyncio
 
@@ -143,7 +143,7 @@ async def test_a_leader_that_moves_is_asked_where_it_is_now():
 
 async def test_its_own_controller_is_asked_without_a_socket():
     own = OwnController()
-    own.active = lambda _: Outcome("an answer")
+    own.active = lambda _: CommittedResponse("an answer")
     with channel_to(Quorum(1), own) as channel:
         assert await channel.ask(BEAT, timeout_ms=PATIENCE_MS) == "an answer"
 
@@ -304,6 +304,6 @@ async def test_envelopes_that_bring_no_answer(answer, code):
 
 async def test_a_broker_that_is_slow_to_follow_still_answers():
     own = OwnController()
-    own.active = lambda _: Outcome("an answer", 7)
+    own.active = lambda _: CommittedResponse("an answer", 7)
     with channel_to(Quorum(), own, wait_applied=lambda _: asyncio.Event().wait()) as channel:
         assert await channel.ask(BEAT, timeout_ms=100) == "an answer", "what is decided is decided"

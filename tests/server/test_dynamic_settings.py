@@ -26,7 +26,7 @@ from klamm.model.errors import ConfigError
 from klamm.model.group_configs import GROUP_CONFIGS
 from klamm.model.topic_configs import TOPIC_CONFIGS
 from klamm.protocol.messages.metadata_records import ConfigRecord, TopicRecord
-from klamm.server.node import Node
+from klamm.server.node import KlammNode
 from klamm.server.settings.broker_settings import BrokerSettings
 from klamm.server.settings.topic_settings import TopicSettingsResolver
 
@@ -137,7 +137,7 @@ RUINED = (
 """What an earlier release let into its metadata log."""
 
 
-def write_down(node: Node) -> "asyncio.Future[int]":
+def write_down(node: KlammNode) -> "asyncio.Future[int]":
     """Records no check has seen, straight into the metadata log."""
     return node.services.raft.append([encode_record(record) for record in RUINED])
 

@@ -25,7 +25,7 @@ from klamm.server.boot.component_configs import (
 from klamm.server.boot.config import NodeConfig
 from klamm.server.boot.descriptors import raise_limit
 from klamm.server.boot.environment import Environment
-from klamm.server.cluster.broker import Broker
+from klamm.server.cluster.broker import BrokerRuntime
 from klamm.server.cluster.directory_reports import DirectoryReports
 from klamm.server.cluster.lifecycle import BrokerLifecycle
 from klamm.server.cluster.listed_brokers import ListedBrokers
@@ -72,7 +72,7 @@ class _Stage(Enum):
     JOINING = auto()
 
 
-class Node:
+class KlammNode:
     """One process of a cluster: broker, controller, or both."""
 
     def __init__(self, config: NodeConfig, environment: Environment | None = None) -> None:
@@ -92,7 +92,7 @@ class Node:
         self.services: Services
         self.router: Router
         self._quorum: QuorumMember
-        self._broker: Broker | None = None
+        self._broker: BrokerRuntime | None = None
 
     @property
     def broker_epoch(self) -> int:
@@ -164,7 +164,7 @@ class Node:
             loop, rules.supported_features, replicas, settings, controllers, lifecycle, directory_reports
         )
         if config.is_broker:
-            self._broker = Broker(self.services, lifecycle, publisher, directory_reports)
+            self._broker = BrokerRuntime(self.services, lifecycle, publisher, directory_reports)
         self.router = Router(self.services)
 
     def _make_services(
@@ -310,7 +310,7 @@ def run_node(config: NodeConfig, *, on_ready: Callable[[str], None]) -> int:
 
 
 async def _run(config: NodeConfig, on_ready: Callable[[str], None]) -> int:
-    node = Node(config)
+    node = KlammNode(config)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, node.stopping.set)

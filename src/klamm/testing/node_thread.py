@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from klamm.net import TurnLoop
 from klamm.server.boot.config import NodeConfig
-from klamm.server.node import Node
+from klamm.server.node import KlammNode
 from klamm.telemetry import Level, configure
 from klamm.testing.fault_names import Seconds, parse_api, parse_error, parse_seconds, parse_times
 from klamm.testing.faults import FaultyHandler, InjectedDelay, InjectedError
@@ -49,7 +49,7 @@ class NodeThread:
         self._thread = threading.Thread(target=self._main, name="klamm-broker", daemon=True)
         self._loop_started = threading.Event()
         self._pause: _Pause | None = None
-        self.node: Node
+        self.node: KlammNode
         self.loop: asyncio.AbstractEventLoop
         self.failure: BaseException | None = None
         """Why it ended, if it was not stopped."""
@@ -84,7 +84,7 @@ class NodeThread:
 
     async def _live(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.node = node = Node(self._config)
+        self.node = node = KlammNode(self._config)
         self._loop_started.set()
         starting = self.loop.create_task(node.start(), name="start")
         stop_requested = self.loop.create_task(node.stopping.wait(), name="stop")

@@ -25,7 +25,14 @@ from klamm.server.boot.config_checks import (
     exposure_warnings,
     relation_warnings,
 )
-from klamm.server.boot.listeners import Listener, Voter, check_ports, parse_listeners, parse_protocol_map, parse_voter
+from klamm.server.boot.listeners import (
+    Listener,
+    VoterAddress,
+    check_ports,
+    parse_listeners,
+    parse_protocol_map,
+    parse_voter_address,
+)
 
 EMBEDDED_PORT: Final = 9092
 
@@ -43,7 +50,7 @@ class NodeConfig:
     """Only configured ones; without one, clients get the address they connected to."""
     controller_listener_names: tuple[str, ...]
     inter_broker_listener_name: str
-    voters: tuple[Voter, ...]
+    voters: tuple[VoterAddress, ...]
     """Fixed voters; of a bootstrap address that is this node's own controller, this node; else empty."""
     bootstrap_servers: tuple[str, ...]
     log_dirs: tuple[str, ...]
@@ -251,7 +258,7 @@ def _build_config(
     inter_broker = _find_inter_broker_listener(values, protocols)
     check_listeners(roles, listeners, advertised, controllers, inter_broker)
 
-    voters = tuple(parse_voter(text) for text in _read_list(values, "controller.quorum.voters"))
+    voters = tuple(parse_voter_address(text) for text in _read_list(values, "controller.quorum.voters"))
     bootstrap = _read_list(values, "controller.quorum.bootstrap.servers")
     check_quorum(node_id, roles, voters, bootstrap)
     # log.dirs takes precedence over log.dir, as in Kafka.
@@ -308,11 +315,13 @@ def _find_inter_broker_listener(values: Mapping[str, Value], protocols: Mapping[
     return str(name).upper()
 
 
-def _find_own_voter(node_id: int, bootstrap: Sequence[str], controllers: Sequence[Listener]) -> tuple[Voter, ...]:
+def _find_own_voter(
+    node_id: int, bootstrap: Sequence[str], controllers: Sequence[Listener]
+) -> tuple[VoterAddress, ...]:
     """Return this node as the only voter if the one bootstrap address is its own controller listener."""
     if len(bootstrap) != 1 or not controllers:
         return ()
     host, _, port = bootstrap[0].rpartition(":")
     own = controllers[0]
     here = own.host in ("", "0.0.0.0", "::", host) or Listener("", host, 0).loopback == own.loopback is True  # noqa: S104
-    return (Voter(node_id, host.strip("[]"), int(port)),) if here and int(port) == own.port else ()
+    return (VoterAddress(node_id, host.strip("[]"), int(port)),) if here and int(port) == own.port else ()

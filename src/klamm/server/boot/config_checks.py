@@ -10,7 +10,7 @@ from klamm.model.broker_configs import BROKER_CONFIGS
 from klamm.model.config import Value
 from klamm.model.errors import ConfigError
 from klamm.model.replica_selectors import LEADER, RACK_AWARE
-from klamm.server.boot.listeners import Listener, Voter
+from klamm.server.boot.listeners import Listener, VoterAddress
 
 _AT_MOST: Final = (
     ("broker.heartbeat.interval.ms", "broker.session.timeout.ms"),
@@ -113,7 +113,7 @@ def _check_inter_broker(inter_broker: str, others: Sequence[str], controllers: S
         )
 
 
-def check_quorum(node_id: int, roles: frozenset[str], voters: Sequence[Voter], bootstrap: Sequence[str]) -> None:
+def check_quorum(node_id: int, roles: frozenset[str], voters: Sequence[VoterAddress], bootstrap: Sequence[str]) -> None:
     """Check that fixed voters include this node exactly if it is a controller."""
     ids = [voter.node_id for voter in voters]
     shown = ",".join(map(str, ids))

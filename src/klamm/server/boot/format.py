@@ -15,8 +15,7 @@ from klamm.model.errors import ConfigError
 from klamm.model.ids import METADATA_TOPIC_ID, ZERO_UUID, Uuid, uuid_from_str, uuid_to_str
 from klamm.raft.config import METADATA_FOLDER
 from klamm.raft.core.messages import OffsetAndEpoch
-from klamm.raft.core.quorum import ReplicaKey, VoterSet
-from klamm.raft.core.quorum import Voter as RaftVoter
+from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
 from klamm.raft.core.voter_history import DYNAMIC, VoterConfiguration
 from klamm.raft.quorum_state import QuorumStateFile
 from klamm.raft.snapshot_folder import SnapshotFolder
@@ -169,7 +168,7 @@ def standalone_voters(config: NodeConfig) -> VoterSet:
     listener = config.controller_listeners[0]
     advertised = next((other for other in config.advertised_listeners if other.name == listener.name), listener)
     host = socket.gethostname() if advertised.host in ("", "0.0.0.0", "::") else advertised.host  # noqa: S104 - compared with
-    return VoterSet([RaftVoter(ReplicaKey(config.node_id), host, advertised.port, listener.name)])
+    return VoterSet([Voter(ReplicaKey(config.node_id), host, advertised.port, listener.name)])
 
 
 def parse_initial_controllers(config: NodeConfig, text: str) -> VoterSet:
@@ -187,9 +186,7 @@ def parse_initial_controllers(config: NodeConfig, text: str) -> VoterSet:
                 " klamm storage random-uuid"
             )
         key = ReplicaKey(int(match["id"]), directory_id)
-        voters.append(
-            RaftVoter(key, match["host"].strip("[]"), int(match["port"]), config.controller_listener_names[0])
-        )
+        voters.append(Voter(key, match["host"].strip("[]"), int(match["port"]), config.controller_listener_names[0]))
     if len({voter.id for voter in voters}) != len(voters):
         raise ConfigError("--initial-controllers names a node twice; write every id once")
     voter_set = VoterSet(voters)

@@ -42,7 +42,7 @@ class Listener:
 
 
 @dataclass(frozen=True, slots=True)
-class Voter:
+class VoterAddress:
     """A member of the metadata quorum and the address of its controller listener."""
 
     node_id: int
@@ -50,11 +50,11 @@ class Voter:
     port: int
 
 
-def parse_voter(text: str) -> Voter:
+def parse_voter_address(text: str) -> VoterAddress:
     """Parse an entry of controller.quorum.voters, id@host:port, whose form was checked before."""
     node_id, _, address = text.partition("@")
     host, _, port = address.rpartition(":")
-    return Voter(int(node_id), host.strip("[]"), int(port))
+    return VoterAddress(int(node_id), host.strip("[]"), int(port))
 
 
 def parse_listeners(setting: str, texts: Iterable[str], protocols: Mapping[str, str]) -> tuple[Listener, ...]:

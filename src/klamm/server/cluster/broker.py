@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 log = get_logger("node")
 
 
-class Broker:
+class BrokerRuntime:
     """Registers with the controller, follows the metadata log, replicates, and hands leadership over at the end."""
 
     def __init__(

@@ -18,7 +18,7 @@ from klamm.protocol.messages.default_principal import DefaultPrincipalData
 from klamm.protocol.messages.envelope import EnvelopeRequest
 from klamm.protocol.schema import blob, int16, int64, message, wire
 from klamm.raft import RaftDriver
-from klamm.server.controller.runtime import ControllerRuntime, Outcome
+from klamm.server.controller.runtime import CommittedResponse, ControllerRuntime
 
 ENVELOPE = 58
 DEFAULT_TIMEOUT_MS = 30_000
@@ -109,7 +109,7 @@ class ControllerChannel:
 
     async def _attempt(
         self, request: Any, version: int, client: "ForwardedClient | None", timeout_ms: int
-    ) -> Outcome | None:
+    ) -> CommittedResponse | None:
         """Send the request once; None when no active controller is known or the node asked is not it."""
         # The controller of this process is called directly, without envelope and connection.
         if self._runtime is not None and self._runtime.active is not None:
@@ -121,10 +121,12 @@ class ControllerChannel:
         # APIs that only controllers serve are sent as they are; admin requests go inside an Envelope.
         if _name(request) in _DIRECT:
             response = await peer.ask(request, version, timeout_ms=timeout_ms)
-            return None if response.error_code == ErrorCode.NOT_CONTROLLER else Outcome(response)
+            return None if response.error_code == ErrorCode.NOT_CONTROLLER else CommittedResponse(response)
         return await self._forward(peer, request, version, client or ForwardedClient(), timeout_ms)
 
-    async def _ask_local(self, runtime: ControllerRuntime, request: Any, version: int, timeout_ms: int) -> Outcome:
+    async def _ask_local(
+        self, runtime: ControllerRuntime, request: Any, version: int, timeout_ms: int
+    ) -> CommittedResponse:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await runtime.ask(request, version)
@@ -133,7 +135,7 @@ class ControllerChannel:
 
     async def _forward(
         self, peer: Peer, request: Any, version: int, client: "ForwardedClient", timeout_ms: int
-    ) -> Outcome | None:
+    ) -> CommittedResponse | None:
         api = BY_NAME[_name(request)]
         header = encode_request_header(RequestHeader(api.key, version, 0, client.client_id))
         envelope = EnvelopeRequest(
@@ -152,7 +154,7 @@ class ControllerChannel:
             response, _ = decode(api.response, version, envelope_response.response_data, start)
         except ProtocolError as error:
             raise KlammError(ErrorCode.UNKNOWN_SERVER_ERROR, f"invalid response of the controller: {error}") from error
-        return Outcome(response, envelope_response.offset)
+        return CommittedResponse(response, envelope_response.offset)
 
     def _find_peer(self) -> Peer | None:
         """Return the connection to the active controller; None while none is known or it is this node itself."""

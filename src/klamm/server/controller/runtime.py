@@ -33,8 +33,8 @@ UNCLEAN_ELECTION = "unclean.leader.election.enable"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """A response, and the offset of its last record; -1 when nothing was written."""
+class CommittedResponse:
+    """A response that may be sent, and the offset of the last record it depends on; -1 when nothing was written."""
 
     response: Any
     offset: int = -1
@@ -148,7 +148,7 @@ class ControllerRuntime:
 
     # Deciding
 
-    async def ask(self, request: Any, version: int) -> Outcome:
+    async def ask(self, request: Any, version: int) -> CommittedResponse:
         """Decide a request; KlammError NOT_CONTROLLER when this node is not active, or not until the commit."""
         if isinstance(request, UpdateFeaturesRequest):
             return await self._update_features(request, version)
@@ -160,7 +160,7 @@ class ControllerRuntime:
 
         return await self.submit(decide)
 
-    async def submit(self, decide: Callable[[Controller], ControllerDecision[Any]]) -> Outcome:
+    async def submit(self, decide: Callable[[Controller], ControllerDecision[Any]]) -> CommittedResponse:
         """Take a decision, append its records and return once they are committed."""
         controller = self.active
         if controller is None:
@@ -170,13 +170,13 @@ class ControllerRuntime:
             # The state it was read from may contain records that are not committed yet, and may never be.
             if self._pending is not None and not self._pending.done():
                 await self._wait_committed(controller, self._pending)
-            return Outcome(decision.response)
+            return CommittedResponse(decision.response)
         if any(isinstance(record, ConfigRecord) and record.name == UNCLEAN_ELECTION for record in decision.records):
             self._next_unclean_ms = 0
         appended = self._append(controller, decision)
-        return Outcome(decision.response, await self._wait_committed(controller, appended))
+        return CommittedResponse(decision.response, await self._wait_committed(controller, appended))
 
-    async def _update_features(self, request: UpdateFeaturesRequest, version: int) -> Outcome:
+    async def _update_features(self, request: UpdateFeaturesRequest, version: int) -> CommittedResponse:
         """Decide feature levels; kraft.version is raised in the quorum first, if the other changes are valid."""
 
         def decide(controller: Controller) -> ControllerDecision[UpdateFeaturesResponse]:
@@ -192,7 +192,7 @@ class ControllerRuntime:
             except KlammError as error:
                 if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER):
                     raise KlammError(ErrorCode.NOT_CONTROLLER, str(error)) from error
-                return Outcome(build_response(request, version, error))
+                return CommittedResponse(build_response(request, version, error))
         return await self.submit(decide)
 
     def _append(self, controller: Controller, decision: ControllerDecision[Any]) -> "asyncio.Future[int]":
