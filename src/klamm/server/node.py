@@ -25,7 +25,7 @@ from klamm.server.boot.component_configs import (
 from klamm.server.boot.config import NodeConfig
 from klamm.server.boot.descriptors import raise_limit
 from klamm.server.boot.environment import Environment
-from klamm.server.cluster.broker import BrokerRuntime
+from klamm.server.cluster.broker_runtime import BrokerRuntime
 from klamm.server.cluster.directory_reports import DirectoryReports
 from klamm.server.cluster.lifecycle import BrokerLifecycle
 from klamm.server.cluster.listed_brokers import ListedBrokers
