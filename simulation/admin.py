@@ -90,7 +90,7 @@ class SimAdmin(Client):
         )
         await self.try_once(IncrementalAlterConfigsRequest(resources=[resource]), 1)
 
-    async def grow(self, topic: str, count: int) -> None:
+    async def add_partitions(self, topic: str, count: int) -> None:
         """Give a topic more partitions; clients learn of them once they exist on every replica."""
         request = CreatePartitionsRequest(
             topics=[CreatePartitionsTopic(name=topic, count=count, assignments=None)], timeout_ms=3_000

@@ -59,6 +59,9 @@ class Client(ABC):
         """The simulation's loop."""
         return self.cluster.loop
 
+    def grow(self, partitions: int) -> None:  # noqa: B027 - most clients have nothing to do
+        """Use the new partitions of the client's topic; clients that count them override this."""
+
     def start(self) -> None:
         """Begin, in a new process after a kill."""
         self.cluster.loop.spawn(self.process, self._main(), name=self.name)

@@ -84,7 +84,8 @@ class End(ABC):
 class SimTransport(End):
     """An end as asyncio's protocols know it."""
 
-    protocol: Any
+    protocol: Any = None
+    """Set once the connection is established."""
     extra: dict[str, Any]
 
     def write(self, data: Any) -> None:
@@ -146,7 +147,7 @@ class SimTransport(End):
 
     def ended(self) -> None:
         """The peer is done, and so are we; perhaps before there is a protocol."""
-        if not hasattr(self, "protocol"):
+        if self.protocol is None:
             self.drop(told=True)
             return
         keep = self.protocol.eof_received() if hasattr(self.protocol, "eof_received") else None
@@ -155,7 +156,7 @@ class SimTransport(End):
 
     def broken(self, error: OSError) -> None:
         """Tell the protocol, if there is one yet."""
-        if hasattr(self, "protocol"):
+        if self.protocol is not None:
             self._finish(error, told=False)
         else:
             self.drop(told=False)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from simulation.fault import Begin, Fault
+from simulation.producers import SimProducer
 
 if TYPE_CHECKING:
     from simulation.run import Run
@@ -90,7 +91,7 @@ def _half_open(run: "Run", fault: Fault) -> None:
 
 
 def _duplicate(run: "Run", _: Fault) -> Callable[[], None]:
-    producers = [client for client in run.clients if hasattr(client, "duplicate_chance")]
+    producers = [client for client in run.clients if isinstance(client, SimProducer)]
     for client in producers:
         client.duplicate_chance = 0.3
     run.note("requests of producers arrive twice now and then")

@@ -56,7 +56,7 @@ def _recreate_topic(run: "Run", fault: Fault) -> None:
 def _grow(run: "Run", _: Fault) -> None:
     run.wanted += 1
     run.note(f"the topic gets a partition more: {run.wanted}")
-    _ask_admin(run, run.admin.grow("t", run.wanted))
+    _ask_admin(run, run.admin.add_partitions("t", run.wanted))
 
 
 def _change_voters(run: "Run", fault: Fault) -> Callable[[], None] | None:

@@ -115,7 +115,7 @@ class Run:
         """A topic has so many partitions now."""
         self.partitions = max(self.partitions, partitions)
         for client in self.clients:
-            if client.topic == topic and hasattr(client, "grow"):
+            if client.topic == topic:
                 client.grow(self.partitions)
 
     def may_lose(self, node: int) -> bool:
