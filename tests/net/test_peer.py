@@ -5,6 +5,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -75,7 +76,7 @@ async def serving(node: Node) -> AsyncIterator[int]:
             writer.close()
 
 
-def a_peer(port: int, **settings: int) -> Peer:
+def a_peer(port: int, **settings: Any) -> Peer:
     return Peer(asyncio.get_running_loop(), "127.0.0.1", port, client_id="t", reconnect_backoff_ms=1, **settings)
 
 
@@ -120,9 +121,8 @@ async def test_a_lost_connection_fails_who_waits_and_the_next_request_connects_a
     node = Node()
     node.hold = True
     async with serving(node) as port:
-        peer = a_peer(port)
         losses: list[bool] = []
-        peer.on_closed = lambda: losses.append(peer.connected)
+        peer = a_peer(port, on_closed=lambda: losses.append(peer.connected))
         pending = asyncio.ensure_future(peer.ask(VoteRequest(cluster_id="1"), 1))
         await node.wait_for(1)
         node.writers[0].close()

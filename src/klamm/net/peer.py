@@ -175,6 +175,7 @@ class Peer:
         connect_timeout_ms: int = 10_000,
         reconnect_backoff_ms: int = 50,
         reconnect_backoff_max_ms: int = 1_000,
+        on_closed: Callable[[], None] | None = None,
     ) -> None:
         self.loop = loop
         self.host = host
@@ -182,7 +183,7 @@ class Peer:
         self.client_id = client_id
         self.refused = False
         """Whether the last attempt to connect was refused: the machine is there, the process is not."""
-        self.on_closed: Callable[[], None] | None = None
+        self._on_closed = on_closed
         """Called when an established connection ends, except by `close`."""
         self._request_timeout_ms = request_timeout_ms
         self._connect_timeout_ms = connect_timeout_ms
@@ -316,8 +317,8 @@ class Peer:
         """Forget a connection that ended; the next request makes another."""
         if self._link is link:
             self._link = None
-            if self.on_closed is not None and not self._closed:
-                self.on_closed()
+            if self._on_closed is not None and not self._closed:
+                self._on_closed()
 
     def disconnect(self) -> None:
         """Close the present connection; the next request makes another."""

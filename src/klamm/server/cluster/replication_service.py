@@ -62,6 +62,7 @@ class ReplicationService:
             return None
         endpoint = broker.endpoints.get(self._services.config.inter_broker_listener_name)
         if endpoint is None:
+            # As for clients: brokers may have different listeners while a cluster is reconfigured.
             endpoint = next(iter(broker.endpoints.values()), None)
         return (endpoint.host, endpoint.port) if endpoint is not None else None
 
@@ -72,11 +73,13 @@ class ReplicationService:
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Apply changed brokers and configs; called once the replicas have followed the image."""
         replicas = self._services.replicas
+        # Before anything below reads it: eligibility for the ISR depends on fenced brokers.
         replicas.image = image
         if delta.brokers_changed:
             self._on_brokers_changed()
         if any(resource.type == ResourceType.BROKER for resource in delta.configs_changed):
             self._set_rates(image)
+            # num.replica.fetchers is dynamic, as in Kafka: partitions are dealt out again among the new number.
             self.fetchers.spread(self._services.settings.integer(image, FETCHERS))
 
     def _on_brokers_changed(self) -> None:

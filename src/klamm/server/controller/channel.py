@@ -97,6 +97,7 @@ class ControllerChannel:
                 if outcome is not None:
                     await self._take_effect(outcome.offset, deadline)
                     return outcome.response
+            # Sent or not is unknown; every request here may be carried out twice.
             except PeerGone as error:
                 reason = error
             except KlammError as error:
@@ -110,13 +111,14 @@ class ControllerChannel:
     async def _attempt(
         self, request: Any, version: int, client: "ForwardedClient | None", timeout_ms: int
     ) -> CommittedResponse | None:
-        """Send the request once; None when no active controller is known or the node asked is not it."""
+        """Send the request once; None when the active controller is unknown or another node by now."""
         # The controller of this process is called directly, without envelope and connection.
         if self._runtime is not None and self._runtime.active is not None:
             return await self._ask_local(self._runtime, request, version, timeout_ms)
         peer = self._find_peer()
         if peer is None:
             return None
+        # A controller that hangs must not use up the deadline: the next attempt may go to its successor.
         timeout_ms = min(timeout_ms, ATTEMPT_MS)
         # APIs that only controllers serve are sent as they are; admin requests go inside an Envelope.
         if _name(request) in _DIRECT:
@@ -160,11 +162,12 @@ class ControllerChannel:
         """Return the connection to the active controller; None while none is known or it is this node itself."""
         leader = self._raft.leader[0]
         if leader is None or leader == self._raft.config.node_id or not len(self._raft.core.voters):
-            return None  # a node that knows no voters has not read the log yet, and cannot know who leads
+            return None  # without voters the log has not been read yet, and the leader may be an old one
         address = self._address(leader)
         if address is None:
             return None
         host, port = address
+        # One connection, to the current leader only: its end is how the controller notices a dead broker.
         if self._peer is None or (self._peer.host, self._peer.port) != address:
             self.close()
             client_id = f"broker-{self._raft.config.node_id}-{self._purpose}"
@@ -175,8 +178,8 @@ class ControllerChannel:
                 client_id=client_id,
                 connect_timeout_ms=CONNECT_MS,
                 reconnect_backoff_max_ms=200,
+                on_closed=self._on_lost,
             )
-            self._peer.on_closed = self._on_lost
         return self._peer
 
     async def wait_applied(self, offset: int) -> None:
