@@ -136,13 +136,13 @@ class TestFaults:
         plan = RunPlan(seed=5, dynamic=True, seconds=15.0, pace=0.2, faults=(Fault(2.0, "wiped disk", (2,), 1.0),))
         outcome = run_seed(5, plan=plan, verbose=True)
         assert outcome.violation is None
-        assert "voter added to the quorum node=2" in "\n".join(outcome.story)
+        assert "voter added voter=2/" in "\n".join(outcome.story)
 
     def test_a_voter_leaves_and_comes_back(self):
         plan = RunPlan(seed=5, dynamic=True, seconds=15.0, pace=0.2, faults=(Fault(2.0, "change voters", (3,), 4.0),))
         story = "\n".join(run_seed(5, plan=plan, verbose=True).story)
-        assert "voter removed from the quorum node=3" in story
-        assert "voter added to the quorum node=3" in story
+        assert "voter removed voter=3/" in story
+        assert "voter added voter=3/" in story
 
     def test_who_was_replaced_under_its_id_stops(self):
         """A second process takes the id of a broker that is out of sight; when that comes back it must not go on."""

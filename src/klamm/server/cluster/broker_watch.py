@@ -95,13 +95,16 @@ class BrokerWatch:
                 transport, _ = await self._loop.create_connection(asyncio.Protocol, endpoint.host, endpoint.port)
         except ConnectionRefusedError:
             return True
+        # No answer proves nothing: the broker may be paused or partitioned off, and its session decides.
         except (OSError, TimeoutError):
             return False
+        # The process runs: a connection that is accepted needs no request.
         transport.abort()
         return False
 
     async def _fence(self, broker: BrokerImage) -> None:
         def decide(controller: Controller) -> ControllerDecision[bool]:
+            # With its epoch: a new process may have registered under the id since the probe.
             return controller.fence_dead_broker(broker.id, broker.epoch)
 
         try:
@@ -110,4 +113,5 @@ class BrokerWatch:
             log.debug("dead broker not fenced", broker=broker.id, reason=error)
             return
         if outcome.response:
-            log.warning("broker fenced: its process is dead", broker=broker.id, epoch=broker.epoch)
+            # The controller logs the fencing itself; this line is its reason.
+            log.warning("broker process dead: its address refuses connections", broker=broker.id, epoch=broker.epoch)

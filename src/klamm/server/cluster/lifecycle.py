@@ -89,7 +89,9 @@ class BrokerLifecycle:
         previous_epoch: int = -1,
     ) -> int:
         """Register the broker; return its epoch once this node's metadata has the registration."""
+        # A new id per process: by it the controller tells a retry from another process with the same broker id.
         self._incarnation_id = self._new_uuid().bytes
+        # Before the request: its record may be applied before the response arrives.
         self._metadata.add_publisher(self)
         request = BrokerRegistrationRequest(
             broker_id=self._node_id,
@@ -158,9 +160,11 @@ class BrokerLifecycle:
             if broker is None:
                 continue
             if broker_id != self._node_id:
-                # It stops once all brokers have applied this, which the controller knows from their heartbeats.
+                # It stops once the heartbeats of all brokers show that they have applied this.
                 if broker.in_controlled_shutdown:
                     self._wake.set()
+            # Epochs only grow, so a higher one of another incarnation replaces this process; a lower one is its own
+            # past.
             elif 0 <= self.broker_epoch < broker.epoch and broker.incarnation_id != self._incarnation_id:
                 where = ", ".join(f"{e.host}:{e.port}" for e in broker.endpoints.values())
                 self._on_replaced(
@@ -186,6 +190,7 @@ class BrokerLifecycle:
                     await self._wake.wait()
             except TimeoutError:
                 pass
+            # Cleared before the heartbeat: an event during it must cause another one.
             self._wake.clear()
             try:
                 await self._send_heartbeat()
@@ -198,6 +203,7 @@ class BrokerLifecycle:
         request = BrokerHeartbeatRequest(
             broker_id=self._node_id,
             broker_epoch=self.broker_epoch,
+            # The controller unfences, and lets others shut down, by this offset.
             current_metadata_offset=self._metadata.image.provenance.offset,
             want_fence=False,
             want_shut_down=want_shut_down,
@@ -211,10 +217,10 @@ class BrokerLifecycle:
             raise KlammError(code, f"the controller refused a heartbeat: {code.name}")
         if not response.is_fenced and self.state is BrokerState.FENCED:
             self.state = BrokerState.RUNNING
-            log.info("broker unfenced", node=self._node_id)
+            log.info("broker state changed", node=self._node_id, state="running")
         elif response.is_fenced and self.state is BrokerState.RUNNING and not want_shut_down:
             self.state = BrokerState.FENCED
-            log.warning("broker fenced by the controller", node=self._node_id)
+            log.warning("broker state changed", node=self._node_id, state="fenced")
         return response
 
     # Controlled shutdown
@@ -231,6 +237,7 @@ class BrokerLifecycle:
         if not was_running or not others:
             return
         try:
+            # Bounded: without a quorum leader nothing moves, and the node has to stop all the same.
             async with asyncio.timeout(SHUTDOWN_S):
                 await self._request_shutdown()
             log.info("controlled shutdown complete", node=self._node_id)

@@ -3,7 +3,7 @@
 The rules are in `raft/core/voter_changes`. Here a request waits, within its timeout, until the core can accept it: a
 new voter has to catch up first, and an earlier change has to be committed. The other half is this node's own
 membership: a voter whose address has changed sends it to the leader, and with controller.quorum.auto.join.enable an
-observing controller asks to become a voter. A fixed voter sends its details to every leader once, so that
+observing controller sends AddRaftVoter for itself. A fixed voter sends its details to every leader once, so that
 kraft.version can be raised.
 """
 
@@ -88,20 +88,18 @@ class QuorumMembership:
 
         timeout_ms = request.timeout_ms if request.timeout_ms > 0 else DEFAULT_TIMEOUT_MS
         error = await self._carry_out(request.cluster_id, change, timeout_ms, wait=request.ack_when_committed)
-        if error is None:
-            log.info("voter added to the quorum", node=request.voter_id)
-            return AddRaftVoterResponse(error_message=None)
-        return AddRaftVoterResponse(error_code=error.code, error_message=str(error))
+        if error is not None:
+            return AddRaftVoterResponse(error_code=error.code, error_message=str(error))
+        return AddRaftVoterResponse(error_message=None)
 
     async def remove(self, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
         """Make a voter an observer."""
         key = ReplicaKey(request.voter_id, request.voter_directory_id)
         change = functools.partial(self._driver.remove_voter, key)
         error = await self._carry_out(request.cluster_id, change, DEFAULT_TIMEOUT_MS)
-        if error is None:
-            log.info("voter removed from the quorum", node=request.voter_id)
-            return RemoveRaftVoterResponse(error_message=None)
-        return RemoveRaftVoterResponse(error_code=error.code, error_message=str(error))
+        if error is not None:
+            return RemoveRaftVoterResponse(error_code=error.code, error_message=str(error))
+        return RemoveRaftVoterResponse(error_message=None)
 
     async def update(self, request: UpdateRaftVoterRequest) -> UpdateRaftVoterResponse:
         """Write the new address of a voter."""
@@ -133,12 +131,9 @@ class QuorumMembership:
         def change() -> "asyncio.Future[int] | None":
             return self._driver.raise_kraft_version(level, own, validate_only=validate_only)
 
-        before = self._driver.kraft_version
         error = await self._carry_out(None, change, timeout_ms if timeout_ms > 0 else DEFAULT_TIMEOUT_MS)
         if error is not None:
             raise error
-        if before < level and not validate_only:
-            log.info("kraft.version raised, the voter set is dynamic", kraft_version=level)
 
     async def _carry_out(
         self,
@@ -162,6 +157,8 @@ class QuorumMembership:
                 if self._loop.time() >= min(deadline, began + INTRODUCTION_SECONDS):
                     return error
             except KlammError as error:
+                # REQUEST_TIMED_OUT is the core's answer while a new voter catches up or another change is not
+                # committed.
                 if error.code is not ErrorCode.REQUEST_TIMED_OUT or self._loop.time() >= deadline:
                     return error
             await asyncio.sleep(TRY_AGAIN_SECONDS)
@@ -172,6 +169,7 @@ class QuorumMembership:
             return None
         try:
             async with asyncio.timeout_at(deadline):
+                # The change is in the log: a cancelled request does not take it back.
                 await asyncio.shield(done)
         except TimeoutError:
             return KlammError(ErrorCode.REQUEST_TIMED_OUT, "the change is in the log but not committed yet")
@@ -229,6 +227,7 @@ class QuorumMembership:
         driver = self._driver
         leader_id, epoch = driver.leader
         core, local, name = driver.core, driver.config.local, driver.config.controller_listener
+        # A broker has no controller listener, and never votes.
         if self._endpoint is None or leader_id is None:
             return None
         host, port = self._endpoint
@@ -252,7 +251,7 @@ class QuorumMembership:
             return None
         former = core.voters.get(local.id)
         if former is not None:
-            # A voter with our node id and a lost directory is still listed: it has to be removed before we can join.
+            # A voter with this node's id and a lost directory is still listed: it is removed before this one joins.
             return RemoveRaftVoterRequest(
                 cluster_id=self._cluster_id, voter_id=local.id, voter_directory_id=former.key.directory_id
             )
@@ -262,6 +261,7 @@ class QuorumMembership:
             voter_id=local.id,
             voter_directory_id=local.directory_id,
             listeners=[AddListener(name=name, host=host, port=port)],
+            # KIP-1186: the commit may need this node, which counts only once it fetches as a voter.
             ack_when_committed=False,
         )
 
