@@ -57,13 +57,14 @@ def make_logs(
     fail: Fail,
     on_dir_offline: Callable[[], None],
 ) -> LogManager:
-    """The logs of all folders; a failed folder the node can do without calls `on_dir_offline`."""
+    """Make the logs of all data folders; `on_dir_offline` is called when one fails that the node can do without."""
     return LogManager(
         storage_config(config),
         clock=environment.clock,
         disk=environment.disk,
         threads=environment.threads,
         new_uuid=environment.new_uuid,
+        # Recovery, cleaning and fsync report from threads.
         call_on_loop=loop.call_soon_threadsafe,
         on_failure=lambda _log, failure: fail(failure),
         on_dir_offline=lambda _dir: on_dir_offline(),
@@ -79,8 +80,9 @@ def make_quorum_member(
     *,
     fail: Fail,
 ) -> QuorumMember:
-    """Raft, what carries its messages, and the metadata it applies."""
+    """Make Raft, the transport of its messages, and the loader of the metadata it commits."""
     cluster_id = logs.cluster_id or ""
+    # From the bound addresses: a controller listener on port 0 has its real port only now.
     endpoint = quorum_endpoint(config, addresses)
     loader = MetadataLoader()
     snapshotter = Snapshotter(
@@ -108,7 +110,8 @@ def make_quorum_member(
         disk=environment.disk,
         threads=environment.threads,
     )
-    # The driver sends through the transport, which hands it what others send: one of the two has to be told later.
+    # The driver sends through the transport, and the transport delivers to the driver: one of them gets the other after
+    # its construction.
     transport.attach(raft)
     membership = QuorumMembership(
         loop,
@@ -124,10 +127,11 @@ def make_quorum_member(
 def make_replicas(
     config: NodeConfig, environment: Environment, logs: LogManager, turn: LoopTurn, *, fail: Fail
 ) -> ReplicaManager:
-    """The replicas, whose appends are written once per turn of the loop, before its replies leave."""
+    """Make the replicas, whose appends are written once per turn of the loop, before the replies of the turn leave."""
     replicas = ReplicaManager(
         config.node_id, logs, environment.clock, replication_config(config), schedule_commit=turn.schedule
     )
+    # A commit that raises leaves replies without a write behind them, so the node stops.
     turn.on_commit(replicas.commit, fail)
     return replicas
 
@@ -142,7 +146,7 @@ def make_controller_link(
     wait_applied: Callable[[int], Awaitable[None]],
     on_heartbeat_lost: Callable[[], None],
 ) -> ControllerLink:
-    """This node's own controller, and its connections to the active one."""
+    """Make this node's own controller and its channels to the active one."""
     runtime = ControllerRuntime(
         partial(Controller, rules, CatalogValidator(config.static), environment.random),
         quorum.raft,
@@ -163,7 +167,8 @@ def make_controller_link(
         wait_applied=wait_applied,
         on_heartbeat_lost=on_heartbeat_lost,
     )
-    # The link first: a heartbeat that the lifecycle sends on a new leader needs the link to know it.
+    # Watchers are called in this order, and `make_lifecycle` adds one: a heartbeat to a new leader needs a link that
+    # already points to it.
     quorum.snapshotter.add_leader_watcher(link.on_leader_change)
     return link
 
@@ -178,7 +183,7 @@ def make_lifecycle(
     *,
     fail: Fail,
 ) -> BrokerLifecycle:
-    """The registration and the heartbeats of this node's broker."""
+    """Make the registration and the heartbeats of this node's broker."""
     lifecycle = BrokerLifecycle(
         config.node_id,
         logs.cluster_id or "",

@@ -1,7 +1,8 @@
 """A node of a cluster: opens what is on disk, joins the quorum, registers the broker, serves, and stops in order.
 
-Sockets are bound first: a taken port is known before anything is touched. The controller listener is served as soon as
-this member of the quorum runs, because the others need its vote; no client is let in before the node can answer it.
+Sockets are bound first, so that a port in use stops the start before anything on disk changes. The controller listener
+is served as soon as this member of the quorum runs, because the other voters need its vote. The listeners for clients
+are served last, once the broker is unfenced.
 """
 
 import asyncio
@@ -54,8 +55,8 @@ from klamm.telemetry.log import get_logger
 log = get_logger("node")
 
 HOUSEKEEPING_SECONDS = 1.0
-HURRY_SECONDS = 0.02
-"""Between two pieces of housekeeping that does not fit into one."""
+HOUSEKEEPING_BEHIND_SECONDS = 0.02
+"""The pause while housekeeping has work left over from its last tick."""
 SWITCH_SECONDS = 0.0005
 DRAIN_SECONDS = 0.5
 """How long a stopping node lets its clients read the replies they were sent."""
@@ -64,7 +65,7 @@ WAIT_REPORT_SECONDS = 5.0
 
 
 class _Stage(Enum):
-    """How far a start has come, which is what a stop has to undo."""
+    """The stage that the start has reached; a stop undoes this stage and those before it."""
 
     NOTHING = auto()
     BOUND = auto()
@@ -85,10 +86,10 @@ class KlammNode:
         self._heartbeat_due = asyncio.Event()
         self._housekeeper: asyncio.Task[None] | None = None
         self._stage = _Stage.NOTHING
-        # From _Stage.BOUND on:
+        # Set from _Stage.BOUND on:
         self.net: NetServer
         self.logs: LogManager
-        # From _Stage.OPEN on:
+        # Set from _Stage.OPEN on:
         self.services: Services
         self.router: Router
         self._quorum: QuorumMember
@@ -102,7 +103,7 @@ class KlammNode:
     # Starting
 
     async def start(self) -> None:
-        """Serve; ConfigError means that nothing was touched."""
+        """Start and serve; ConfigError means that nothing on disk has changed."""
         loop = asyncio.get_running_loop()
         self.net = NetServer(loop, net_config(self.config), self.environment.sockets)
         try:
@@ -110,6 +111,8 @@ class KlammNode:
                 host = listener.host or "0.0.0.0"  # noqa: S104 - an empty host is how Kafka writes every interface
                 self.addresses[listener.name] = self.net.bind(listener.name, host, listener.port)
             self._stage = _Stage.BOUND
+            # Before raft is made: it needs the cluster id and the directory id that the log manager reads from
+            # meta.properties.
             await self._open_logs(loop)
             self._stage = _Stage.OPEN
             self._compose(loop)
@@ -123,8 +126,9 @@ class KlammNode:
         except BaseException:
             self.net.stop()
             raise
+        # Last: a client that connects earlier would get NOT_LEADER_OR_FOLLOWER from a broker without replicas.
         self._serve("broker")
-        self._housekeeper = loop.create_task(self._keep_house(), name="housekeeping")
+        self._housekeeper = loop.create_task(self._run_housekeeping(), name="housekeeping")
 
     def _serve(self, kind: str) -> None:
         """Accept connections on the listeners of one kind, "broker" or "controller"."""
@@ -138,6 +142,7 @@ class KlammNode:
         self.logs = make_logs(
             loop, self.config, self.environment, fail=self._fail, on_dir_offline=self._heartbeat_due.set
         )
+        # In a thread: recovery blocks, and a start must stay cancellable by a signal.
         start = partial(self.logs.start, cluster_id, self.config.node_id, format_empty=True)
         await loop.run_in_executor(None, start)
 
@@ -145,6 +150,8 @@ class KlammNode:
         """Make the parts and tie them together; none of them runs yet."""
         config, environment, logs = self.config, self.environment, self.logs
         self._quorum = quorum = make_quorum_member(loop, config, environment, logs, self.addresses, fail=self._fail)
+        # Replicas before the publisher that gives them roles, and both before the link, whose answers wait until the
+        # publisher has applied a change.
         replicas = make_replicas(config, environment, logs, self.net.turn, fail=self._fail)
         settings = BrokerSettings(config.node_id, config.static)
         publisher = BrokerPublisher(config.node_id, replicas, TopicSettingsResolver(settings))
@@ -210,8 +217,10 @@ class KlammNode:
         self._stage = _Stage.JOINING
         quorum, controllers = self._quorum, self.services.controllers
         await quorum.raft.start()
+        # Raft runs by now: before, a request of another voter is refused with BROKER_NOT_AVAILABLE.
         self._serve("controller")
         if self.config.is_controller:
+            # The runtime before the registration: on a quorum of one it is the controller that answers it.
             await controllers.runtime.start()
             quorum.membership.start()
             controllers.register_controller(
@@ -233,6 +242,7 @@ class KlammNode:
 
     def _controller_endpoints(self) -> dict[str, Endpoint]:
         name = self.config.controller_listener_names[0]
+        # As in the voter set, where there is one: the registration and the quorum name one address.
         host, port = quorum_endpoint(self.config, self.addresses) or self.addresses[name]
         return {name: Endpoint(host, port, SECURITY_PROTOCOL_IDS["PLAINTEXT"])}
 
@@ -244,9 +254,9 @@ class KlammNode:
             endpoints[listener.name] = Endpoint(host, port, SECURITY_PROTOCOL_IDS[listener.security_protocol])
         return endpoints
 
-    async def _keep_house(self) -> None:
+    async def _run_housekeeping(self) -> None:
         while True:
-            await asyncio.sleep(HURRY_SECONDS if self.logs.behind else HOUSEKEEPING_SECONDS)
+            await asyncio.sleep(HOUSEKEEPING_BEHIND_SECONDS if self.logs.behind else HOUSEKEEPING_SECONDS)
             self.logs.tick()
             self._quorum.snapshotter.maybe_write(self._quorum.raft)
 
@@ -263,8 +273,10 @@ class KlammNode:
         """Hand leadership over, answer what is under way, close the logs cleanly; a half start is undone too."""
         if self._stage is _Stage.NOTHING:
             return
+        # First, while the node still serves: its leaders move to other brokers, and clients are served until they have.
         if self._broker is not None and self.config.flag("controlled.shutdown.enable"):
             await self._broker.lifecycle.leave()
+        # Before the requests under way are drained: a new connection would add to them without end.
         self.net.stop_listening()
         if self._housekeeper is not None:
             self._housekeeper.cancel()
@@ -272,6 +284,7 @@ class KlammNode:
         if self._stage is _Stage.JOINING:
             await self._stop_serving()
         self.net.stop()
+        # The transport outlives the connections: `hand_over` has sent the end of the epoch through it.
         if self._stage is _Stage.JOINING:
             await self._quorum.transport.close()
             await self._quorum.raft.stop()
@@ -282,18 +295,24 @@ class KlammNode:
 
     async def _stop_serving(self) -> None:
         services, broker = self.services, self._broker
+        # Before resigning, or it would send this node's voter record to the next leader.
         await self._quorum.membership.stop()
+        # Early, so that another voter is elected while the steps below take their time.
         self._quorum.raft.resign()
         await self.router.drain()
+        # After the drain: requests under way may still need the threads that validate records.
         services.checks.stop()
         services.coordinators.stop()
         if broker is not None:
+            # Heartbeats end before the channels they are sent over.
             await broker.lifecycle.stop()
         await services.controllers.stop()
         if broker is not None:
             await broker.stop()
+        # What coordinators and the last requests have staged is written before the replies leave in `net.leave`.
         services.replicas.commit()
         await self.net.leave(DRAIN_SECONDS)
+        # Last: the other voters acknowledge the end of this epoch while connections drain.
         await self._quorum.raft.hand_over()
 
 
@@ -304,6 +323,7 @@ def run_node(config: NodeConfig, *, on_ready: Callable[[str], None]) -> int:
     """
     # A thread that cleans or copies yields to the loop within half a millisecond instead of five.
     sys.setswitchinterval(SWITCH_SECONDS)
+    # Before the first log is opened: each holds descriptors.
     raise_limit()
     with asyncio.Runner(loop_factory=TurnLoop) as runner:
         return runner.run(_run(config, on_ready))
@@ -317,7 +337,7 @@ async def _run(config: NodeConfig, on_ready: Callable[[str], None]) -> int:
     for sentence in config.warnings:
         log.warning(sentence)
     if config.ignored:
-        log.info("settings without meaning here were accepted", settings=",".join(config.ignored))
+        log.info("configs without effect in Klamm ignored", configs=",".join(config.ignored))
     starting = loop.create_task(node.start(), name="start")
     stop_requested = loop.create_task(node.stopping.wait(), name="stop")
     await asyncio.wait((starting, stop_requested), return_when=asyncio.FIRST_COMPLETED)
@@ -327,6 +347,7 @@ async def _run(config: NodeConfig, on_ready: Callable[[str], None]) -> int:
         on_ready(f"{host}:{port}")
         await stop_requested
     else:
+        # A signal during the start: `stop` undoes the stages that were reached.
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
     await node.stop()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Services:
-    """The node as handlers see it."""
+    """The parts of the node that handlers may use."""
 
     loop: asyncio.AbstractEventLoop
     node_id: int
@@ -39,7 +39,7 @@ class Services:
     config: "NodeConfig"
     """The settings this node started with."""
     settings: BrokerSettings
-    """Those that may change while it runs."""
+    """The effective configs, which may change while the node runs."""
     clock: Clock
     random: Random
     new_uuid: Callable[[], uuid.UUID]
@@ -59,7 +59,7 @@ class Services:
     """Replicas on their way between the log dirs of this broker."""
     supported_features: Mapping[str, FeatureRange]
     controller_address: tuple[str, int] | None
-    """Where this node's own controller listener is bound; None on a node that is no controller."""
+    """The bound address of this node's controller listener; None on a node without the controller role."""
     coordinators: LocalCoordinators = field(init=False)
 
     def __post_init__(self) -> None:
@@ -77,21 +77,20 @@ class Services:
         return self.controllers.admin
 
     def endpoint(self, broker: BrokerImage, context: "RequestContext") -> tuple[str, int]:
-        """Where a client reaches `broker`: on the listener it came through itself.
+        """Return the address of `broker` for a client: that of the listener the client is connected to.
 
-        A listener without an advertised address answers with the one the client connected to, which is right by
-        construction.
+        A listener without an advertised address returns the address the client connected to, which it can reach.
         """
         name = context.listener.name
         if broker.id == self.node_id and not self.config.advertises(name):
             return context.channel.local_address
         endpoint = broker.endpoints.get(name)
         if endpoint is None:
-            # A broker without a listener of this name is still better reached on another than not at all.
+            # Brokers may have different listeners: an address that may fail is better for the client than none.
             endpoint = next(iter(broker.endpoints.values()))
         return endpoint.host, endpoint.port
 
     def controller_endpoints(self) -> dict[int, tuple[str, int]]:
-        """Where the voters of the quorum are reached, as far as their addresses are known here."""
+        """Return the addresses of the voters of the quorum, as far as they are known here."""
         known = self.quorum.endpoints()
         return {voter_id: known[voter_id] for voter_id in self.raft.core.voters.ids if voter_id in known}

@@ -36,6 +36,7 @@ def net_config(config: NodeConfig) -> NetConfig:
     """Return the limits of sockets and connections."""
     overrides = {}
     for entry in (config.text("max.connections.per.ip.overrides") or "").split(","):
+        # From the right: an IPv6 address has colons of its own.
         address, _, limit = entry.strip().rpartition(":")
         if address:
             overrides[address] = int(limit)
@@ -60,12 +61,14 @@ def net_config(config: NodeConfig) -> NetConfig:
 def storage_config(config: NodeConfig) -> StorageConfig:
     """Return the log directories and how they are maintained; a node without a broker has only the metadata's."""
     return StorageConfig(
+        # The metadata folder is opened by the log manager too: it holds the lock and the identity of the folder.
         log_dirs=data_folders(config),
         recovery_threads_per_dir=config.integer("num.recovery.threads.per.data.dir"),
         checkpoint_interval_ms=config.integer("log.flush.offset.checkpoint.interval.ms"),
         producer_id_expiration_ms=config.integer("producer.id.expiration.ms"),
         retention_check_interval_ms=config.integer("log.retention.check.interval.ms"),
         cleaner=_cleaner_config(config),
+        # As in Kafka, the failure of any other folder does not stop the node.
         vital_dirs=(config.metadata_log_dir,),
         metadata_only_dirs=tuple({config.metadata_log_dir} - set(config.log_dirs)),
     )
@@ -93,6 +96,7 @@ def raft_config(config: NodeConfig, cluster_id: str, directory_id: bytes) -> Raf
     """Return the identity, voters and timeouts of this member of the quorum."""
     return RaftConfig(
         node_id=config.node_id,
+        # Directory ids of static voters are unknown until each introduces itself to the leader (KIP-853).
         voters={voter.node_id: (voter.host, voter.port, ZERO_UUID) for voter in config.voters},
         log_dir=config.metadata_log_dir,
         cluster_id=cluster_id,
@@ -121,6 +125,7 @@ def replication_config(config: NodeConfig) -> ReplicationConfig:
         fetch_response_max_bytes=config.integer("replica.fetch.response.max.bytes"),
         fetch_backoff_ms=config.integer("replica.fetch.backoff.ms"),
         socket_timeout_ms=config.integer("replica.socket.timeout.ms"),
+        # As for clients' sockets: only a configured size replaces the kernel's own tuning.
         socket_receive_buffer_bytes=config.integer(buffer) if buffer in config.static else -1,
         fetchers=config.integer("num.replica.fetchers"),
         checkpoint_interval_ms=config.integer("replica.high.watermark.checkpoint.interval.ms"),
@@ -140,8 +145,9 @@ def quorum_endpoint(config: NodeConfig, addresses: dict[str, tuple[str, int]]) -
     host, port = addresses[name]
     own = next((voter for voter in config.voters if voter.node_id == config.node_id), None)
     if own is not None:
+        # Port 0 in controller.quorum.voters stands for the bound one; `klamm up` writes it for a node alone.
         return own.host, own.port or port
-    # A wildcard address means nothing to other machines, their name for this one does.
+    # Other machines cannot connect to a wildcard address; Kafka, too, advertises the host name instead.
     return (socket.gethostname() if host in _WILDCARDS else host), port
 
 

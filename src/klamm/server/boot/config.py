@@ -170,6 +170,7 @@ def parse_config(text: str, overrides: Sequence[str] = (), source: str = "server
     for entry in _parse_entries(text, source):
         if entry.key in entries:
             warnings.append(f"{entry.key} is written twice in {source}; the value at line {entry.line} counts")
+        # Java's Properties keeps the last value of a repeated key, too.
         entries[entry.key] = (entry.value, f"{source} line {entry.line}")
     for override in overrides:
         key, equals, value = override.partition("=")
@@ -188,6 +189,7 @@ def embedded_properties(data_dir: str, port: int = EMBEDDED_PORT, node_id: int =
         {
             "process.roles": "broker,controller",
             "node.id": str(node_id),
+            # No other node connects to it: any free port will do.
             "controller.quorum.voters": f"{node_id}@127.0.0.1:0",
             "controller.listener.names": "CONTROLLER",
             "listeners": f"PLAINTEXT://{bracketed}:{port},CONTROLLER://127.0.0.1:0",
@@ -198,6 +200,7 @@ def embedded_properties(data_dir: str, port: int = EMBEDDED_PORT, node_id: int =
             "transaction.state.log.min.isr": "1",
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
+            # Kafka's quickstart files set it too: the default of 3 s delays every first consumer of a group.
             "group.initial.rebalance.delay.ms": "0",
         }
     )
@@ -216,7 +219,8 @@ def _parse_values(entries: Mapping[str, tuple[str, str]]) -> tuple[dict[str, Val
     ignored = []
     for name, (text, where) in entries.items():
         key = broker_key(name)
-        # Names that Kafka knows and Klamm has no use for are accepted; any other is an error.
+        # Kafka's own names are accepted even where they have no effect, so that its files can be used as they are; any
+        # other name is an error.
         if key is None or name in DYNAMIC_ONLY:
             if not known_by_name(name):
                 raise ConfigError(f"{where}: {_explain_unknown(name)}")
@@ -250,6 +254,7 @@ def _build_config(
     node_id = values["node.id"]
     assert isinstance(node_id, int)
 
+    # Kafka compares listener names in upper case.
     controllers = tuple(name.upper() for name in _read_list(values, "controller.listener.names"))
     protocols = _read_protocols(values, controllers)
     listeners = parse_listeners("listeners", _read_list(values, "listeners"), protocols)
@@ -300,12 +305,14 @@ def _read_protocols(values: Mapping[str, Value], controllers: Sequence[str]) -> 
 
 def _find_inter_broker_listener(values: Mapping[str, Value], protocols: Mapping[str, str]) -> str:
     """Return the name of the inter-broker listener: configured itself, or by its protocol."""
+    # Kafka refuses both together as well, even if they agree.
     name, protocol = values.get("inter.broker.listener.name"), values.get("security.inter.broker.protocol")
     if name and protocol:
         raise ConfigError(
             "inter.broker.listener.name and security.inter.broker.protocol say the same thing; write only the first"
         )
     if not name:
+        # Kafka, too, takes the listener that is named after the protocol.
         return str(protocol or "PLAINTEXT")
     if str(name).upper() not in protocols:
         raise ConfigError(
@@ -319,6 +326,7 @@ def _find_own_voter(
     node_id: int, bootstrap: Sequence[str], controllers: Sequence[Listener]
 ) -> tuple[VoterAddress, ...]:
     """Return this node as the only voter if the one bootstrap address is its own controller listener."""
+    # Several addresses mean several controllers: their voters are those of the log.
     if len(bootstrap) != 1 or not controllers:
         return ()
     host, _, port = bootstrap[0].rpartition(":")

@@ -40,6 +40,7 @@ def check_roles(static: Mapping[str, str], values: Mapping[str, Value]) -> froze
     """Return the roles of this node; raises ConfigError without process.roles, as for a ZooKeeper-era file."""
     roles = values.get("process.roles")
     if not isinstance(roles, tuple):
+        # Files of Kafka up to 3.x name ZooKeeper instead of roles.
         zookeeper = " (ZooKeeper is not used any more)" if "zookeeper.connect" in static else ""
         raise ConfigError(f"process.roles is missing{zookeeper}; write process.roles=broker,controller")
     if "node.id" not in values:
@@ -86,6 +87,7 @@ def check_listeners(
             f"listeners has {others[0]}, but process.roles has no broker and so only controller listeners may be there;"
             f" remove {others[0]} or write process.roles=broker,controller"
         )
+    # Metadata returns these addresses: one without a listener behind it would refuse every client.
     for listener in advertised:
         if listener.name not in names:
             raise ConfigError(
@@ -129,6 +131,7 @@ def check_quorum(node_id: int, roles: frozenset[str], voters: Sequence[VoterAddr
             f"node.id={node_id} is a controller but not among controller.quorum.voters ({shown});"
             f" add {node_id}@<host>:<port> to the voters or write one of their ids"
         )
+    # Brokers and controllers share one space of node ids: the others would wait for the vote of a broker.
     if voters and "controller" not in roles and node_id in ids:
         raise ConfigError(
             f"node.id={node_id} is among controller.quorum.voters but process.roles has no controller;"
@@ -142,9 +145,11 @@ def check_relations(values: Mapping[str, Value], static: Mapping[str, str]) -> N
         low, high = _number(values, small), _number(values, large)
         if low > high:
             raise ConfigError(f"{small}={low} is larger than {large}={high}; write at most {high} for {small}")
+    # Kafka refuses 0 as well; -1 is without limit.
     for name in _NOT_ZERO:
         if values.get(name) == 0:
             raise ConfigError(f"{name}=0 would remove everything; write at least 1, or -1 to keep it for ever")
+    # -1 is valid in CreateTopics, where it stands for this default, but not for the default itself.
     if _number(values, "default.replication.factor") < 1:
         raise ConfigError("default.replication.factor must be at least 1; write default.replication.factor=1")
     providers = values.get("config.providers") or ()

@@ -1,7 +1,7 @@
 """Limits how many file descriptors partitions may use, so that connections get some.
 
 Every partition keeps files open and every connection a socket, and the process has one limit for both. A node that
-runs out accepts no connections, not even that of an operator who wants to delete topics.
+runs out of descriptors accepts no connections, not even that of an operator who deletes topics.
 """
 
 import os
@@ -32,11 +32,12 @@ def raise_limit() -> None:
     log.info("file descriptor limit raised", soft=soft, hard=hard)
 
 
-def check_room(partitions: int) -> str:
+def check_capacity(partitions: int) -> str:
     """Return why so many more partitions cannot be created; empty when they can."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return ""
+    # Counted, not summed up from partitions: segments, indexes and sockets vary.
     used = _count_open()
     reserve = max(RESERVE_MIN, limit // RESERVE_SHARE)
     needed = partitions * PER_PARTITION

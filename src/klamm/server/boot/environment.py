@@ -1,4 +1,4 @@
-"""What a node takes from outside, in one object, so that a simulation can replace it.
+"""The clock, randomness, disk, threads and sockets of a node, in one object that a simulation can replace.
 
 Beside these a node uses only its event loop: `loop.time`, timers, `run_in_executor`, `create_connection`. Nothing that
 runs in a node uses `time`, `random`, `uuid`, `os` or `threading` for anything that can differ between runs.

@@ -61,6 +61,7 @@ def all_folders(config: NodeConfig) -> tuple[str, ...]:
 def check_folders(paths: Sequence[str]) -> None:
     """Raise ConfigError for a folder that cannot be created or written, without creating it."""
     for path in paths:
+        # `os.access` needs an existing path, and checking must not create one.
         existing = path
         # A folder that does not exist yet is created inside its nearest existing parent, so that one is checked.
         while not os.path.lexists(existing):
@@ -144,6 +145,7 @@ def format_folders(
                 f"{path} belongs to cluster {identity.cluster_id}, not {cluster_id};"
                 f" use that id, or another folder, or remove {os.path.join(path, META_PROPERTIES)} if the data may go"
             )
+    # As kafka-storage, which formats none of the folders either.
     if formatted and not ignore_formatted:
         raise ConfigError(
             f"log directory {formatted[0]} is already formatted;"
@@ -156,6 +158,8 @@ def format_folders(
         if path == config.metadata_log_dir and voters is not None:
             own = voters.get(config.node_id)
             if own is not None and own.key.directory_id != ZERO_UUID:
+                # --initial-controllers names the directory ids of all voters, ours among them: the folder has to get
+                # that one.
                 directory_id = Uuid(own.key.directory_id)
             _write_voters(disk, path, _set_directory(voters, config.node_id, directory_id), now_ms)
         disk.makedirs(path, exist_ok=True)
@@ -208,6 +212,7 @@ def _write_voters(disk: Disk, log_dir: str, voters: VoterSet, now_ms: int) -> No
     folder = os.path.join(log_dir, METADATA_FOLDER)
     disk.makedirs(folder, exist_ok=True)
     SnapshotFolder(folder, disk).write(
+        # Kafka's bootstrap snapshot, too, is at offset 0 of epoch 0: everything in the log comes after it.
         OffsetAndEpoch(0, 0),
         (),
         now_ms=now_ms,

@@ -90,6 +90,7 @@ _claims = PortClaims(os.path.join(tempfile.gettempdir(), f"klamm-ports-{os.getui
 def free_ports(host: str, count: int, among: range = PORTS_FREE) -> list[int]:
     """Return ports without a listener that no other search returns while this process runs."""
     ports: list[int] = []
+    # At random: searches that all begin with the first port would collide.
     for port in random.sample(among, len(among)):
         if _claims.claim(host, port):
             ports.append(port)

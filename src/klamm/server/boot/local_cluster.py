@@ -58,7 +58,7 @@ def plan_cluster(folder: str, nodes: int, *, host: str = "127.0.0.1", port: int 
         raise ConfigError(f"{nodes} nodes do not fit on one machine; write a number from 1 to {NODES_MAX}")
     ports = free_ports(host, 2 * nodes) if port == 0 else list(range(port, port + 2 * nodes))
     if ports[-1] > 65535:
-        raise ConfigError(f"port {port} leaves no room for {nodes} nodes; write one below {65536 - 2 * nodes}")
+        raise ConfigError(f"port {port} leaves too few ports for {nodes} nodes; write one below {65536 - 2 * nodes}")
     return [
         LocalNode(number, host, ports[2 * number - 2], ports[2 * number - 1], os.path.join(folder, f"node-{number}"))
         for number in range(1, nodes + 1)
@@ -67,6 +67,7 @@ def plan_cluster(folder: str, nodes: int, *, host: str = "127.0.0.1", port: int 
 
 def node_properties(node: LocalNode, nodes: Sequence[LocalNode], overrides: Mapping[str, str]) -> dict[str, str]:
     """Return the configs of one node; `overrides` take precedence."""
+    # Kafka's defaults, 3 replicas and for transactions 2 in sync, cannot be met by fewer brokers.
     replication_factor = str(min(3, len(nodes)))
     min_isr = str(min(2, len(nodes)))
     return {
@@ -111,6 +112,7 @@ def prepare_cluster(
     known = {meta.cluster_id for config in configs if (meta := read_meta_properties(Disk(), config.log_dirs[0]))}
     if len(known) > 1:
         raise ConfigError(f"the nodes' folders belong to different clusters: {', '.join(sorted(known))}")
+    # A cluster that was formed earlier keeps its id; only its new folders are formatted.
     cluster_id = known.pop() if known else uuid_to_str(Uuid(random_uuid()))
     for config in configs:
         format_folders(config, cluster_id, ignore_formatted=True)
@@ -134,6 +136,7 @@ def cluster_size(folder: str) -> int | None:
 
 def read_membership(folder: str) -> Membership | None:
     """Return the node that a folder, or its data folder, belongs to; None when it is not of a local cluster."""
+    # The data folder is one level below the node's.
     for path in (os.path.abspath(folder), os.path.dirname(os.path.abspath(folder))):
         if not _NODE_FOLDER.fullmatch(os.path.basename(path)):
             continue

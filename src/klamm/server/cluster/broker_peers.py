@@ -26,6 +26,7 @@ class BrokerPeers:
         if broker is None or not broker.endpoints:
             raise KlammError(ErrorCode.NETWORK_EXCEPTION, f"broker {broker_id} has no known endpoint")
         name = self._services.config.inter_broker_listener_name
+        # Another listener name is possible while listeners are renamed broker by broker.
         endpoint = broker.endpoints.get(name) or next(iter(broker.endpoints.values()))
         peer = self._peers.get(broker_id, endpoint.host, endpoint.port, name)
         try:

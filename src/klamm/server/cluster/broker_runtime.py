@@ -38,16 +38,21 @@ class BrokerRuntime:
     async def join(self, endpoints: Mapping[str, Endpoint], features: Mapping[str, FeatureRange]) -> None:
         """Register, follow the metadata, and return once the controller has unfenced this broker."""
         services, logs, config = self._services, self._services.logs, self._services.config
+        # First: the broker epoch fences requests of an earlier process with this id, and every later request carries
+        # it.
         await self.lifecycle.register(
             endpoints,
             features,
             config.rack,
             [bytes(directory_id) for directory_id in logs.online_directory_ids(config.log_dirs)],
+            # KIP-966: an epoch that is not the last one proves an unclean stop, after which this replica may lack
+            # records.
             logs.previous_broker_epoch,
         )
-        # Folders are sorted out before the publisher makes replicas of them.
+        # Stray folders are renamed before the publisher makes replicas of folders.
         self._set_strays_aside()
         self._replication.start()
+        # Before the publisher makes replicas: a move that a crash interrupted renames folders.
         self._moves.start()
         self._publisher.start(
             (
@@ -60,8 +65,10 @@ class BrokerRuntime:
         # Coordinators come first: their shards decide by an image before replicas have followed it.
         services.metadata.add_publisher(services.coordinators)
         services.metadata.add_publisher(self._publisher)
+        # The controller unfences a broker only once its heartbeat shows that it has caught up with the metadata log.
         await self.lifecycle.become_ready()
         await self._publisher.wait_for(services.image.provenance.offset)
+        # Last: a move copies from a replica, and all of them exist by now.
         services.moves.resume()
 
     def _set_strays_aside(self) -> None:
@@ -78,6 +85,7 @@ class BrokerRuntime:
 
     async def stop(self) -> None:
         """Stop following the metadata and other replicas; the heartbeats have ended before."""
+        # First: it passes changes on to the parts below.
         await self._publisher.stop()
         await self._directory_reports.stop()
         await self._moves.stop()

@@ -1,7 +1,7 @@
 """Reports to the controller which log directory holds a replica of this broker where the metadata differs (KIP-858).
 
-Only brokers with several directories report: with one, the controller knows. Only the newest directory of a replica is
-sent, and refused reports are sent again.
+Only brokers with several directories report: with one, the registration names it. Only the newest directory of a
+replica is sent, and refused reports are sent again.
 """
 
 import asyncio
@@ -71,6 +71,7 @@ class DirectoryReports:
             self._pending.pop((topic.id, index), None)
             return
         self._pending[topic.id, index] = directory
+        # One request at a time: a later one must not overtake an earlier report of the same replica.
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._report(), name="directory reports")
 

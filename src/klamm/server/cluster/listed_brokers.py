@@ -23,6 +23,7 @@ class ListedBrokers:
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Keep listing brokers that this change fences."""
         before, after = delta.image.cluster, image.cluster
+        # Most changes concern topics; images share the parts that did not change.
         if before is after:
             return
         for broker in after.brokers.values():
@@ -34,9 +35,9 @@ class ListedBrokers:
             del self._until[unregistered]
 
     def list_brokers(self, cluster: ClusterImage) -> list[BrokerImage]:
-        """Return the brokers that clients are to know; all of them when all are fenced, as while a cluster stops.
+        """Return the brokers for Metadata responses; all of them when all are fenced, as while a cluster stops.
 
-        A response without brokers makes librdkafka (2.16) forget all it knew. It restarts from its bootstrap servers
+        A response without brokers makes librdkafka (2.16) drop all brokers. It restarts from its bootstrap servers
         when the number of brokers that are down equals that of all brokers, which it sometimes misses, and then never.
         """
         alive = cluster.alive()
@@ -45,6 +46,7 @@ class ListedBrokers:
         if not self._until:
             return alive
         now = self._clock.monotonic_ms()
+        # Expired here, not by a timer: the map is read only here.
         self._until = {broker_id: until for broker_id, until in self._until.items() if until > now}
         fenced = [cluster.get(broker_id) for broker_id in self._until]
         return alive + [broker for broker in fenced if broker is not None and broker.fenced and broker.endpoints]

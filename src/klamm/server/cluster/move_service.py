@@ -38,6 +38,7 @@ def make_log_dir_moves(
 ) -> LogDirMoves:
     """The moves of this broker, with as many threads as configured or else one for each log dir."""
     configured = config.value(THREADS)
+    # Kafka's default, too, is one thread per log dir.
     count = int(str(configured)) if configured is not None else max(len(replicas.logs.dirs), 1)
     return LogDirMoves(loop, replicas, clock, reports.assign_replica, threads(count, "klamm-move"), count)
 
@@ -49,6 +50,7 @@ def complete_interrupted_moves(logs: LogManager, image: MetadataImage, node_id: 
     is missing and the metadata expects it elsewhere.
     """
     for future in logs.futures:
+        # The original is there: the move resumes later, from what the copy has.
         if logs.get(future.topic, future.partition) is not None:
             continue
         partition = image.topics.partition(future.topic, future.partition)
@@ -57,6 +59,7 @@ def complete_interrupted_moves(logs: LogManager, image: MetadataImage, node_id: 
         if logs.directory_ids[folder] == expected:
             log.info("replica move completed after a crash", partition=future.name, folder=folder)
             logs.take_over(future)
+        # With a failed log dir the original may be in it, and come back.
         elif all(log_dir.failure is None for log_dir in logs.dirs):
             log.warning("future replica set aside: its partition is gone", partition=future.name, path=future.path)
             logs.set_aside(future)

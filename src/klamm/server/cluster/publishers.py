@@ -48,6 +48,7 @@ class _Progress:
         due = [future for wanted, future in self._waiting if wanted <= offset]
         self._waiting = [(wanted, future) for wanted, future in self._waiting if wanted > offset]
         for future in due:
+            # The request that waited may have been cancelled.
             if not future.done():
                 future.set_result(None)
 
@@ -133,8 +134,10 @@ class BrokerPublisher:
         answers when it has the change in its image, and waits for its own replicas only briefly. A node whose broker
         has not joined the cluster has no replicas to wait for.
         """
+        # A controller without a broker, or one that has not joined yet: waiting here would never end.
         if self._task is None:
             return
+        # First the image: the client's next Metadata request must not miss what this response promises.
         await self._known.wait_for(offset)
         if self._image is None or len(self._image.cluster.brokers) <= 1:
             await self._applied.wait_for(offset)
@@ -151,13 +154,14 @@ class BrokerPublisher:
                 change = self._queue.popleft()
                 await self._apply(change)
                 self._partitions_queued -= _count_partitions(change)
+                # Also after a failed part: it was logged, and a response that waited for it would time out for nothing.
                 self._applied.reach(change.image.provenance.offset)
 
     async def _apply(self, change: _Change) -> None:
         image = change.image
         settings = functools.partial(self._settings.resolve, image)
         if change.changed or change.deleted:
-            # Replicas first: everything after this looks at their new roles.
+            # Replicas first: everything after this depends on their new roles.
             with self._contain_failure(change, part="replicas"):
                 await self._replicas.apply(image, change.changed, change.deleted, settings, change.partitions)
         names = image.topics.by_name if change.reconfigured is None else change.reconfigured
@@ -176,7 +180,7 @@ class BrokerPublisher:
             yield
         except Exception as error:  # noqa: BLE001 - one part that fails must not stop the others
             offset = change.image.provenance.offset
-            log.failure("part of a metadata change failed", error, offset=offset, **what)
+            log.failure("metadata change partly failed", error, offset=offset, **what)
 
 
 def _count_partitions(change: _Change) -> int:

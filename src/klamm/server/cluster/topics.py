@@ -5,7 +5,7 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.topic_names import INTERNAL_TOPICS, name_complaint
 from klamm.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm.replication import Replica
-from klamm.server.boot.descriptors import check_room
+from klamm.server.boot.descriptors import check_capacity
 from klamm.server.services import Services
 from klamm.telemetry.log import get_logger
 
@@ -38,6 +38,7 @@ def leading_replica(services: Services, topic: str, index: int, current_leader_e
         image = services.image.topics.get(topic)
         if image is None or index not in image.partitions:
             raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        # Not always NOT_LEADER_OR_FOLLOWER: a replica whose log dir failed is KAFKA_STORAGE_ERROR.
         raise KlammError(services.replicas.absence(image.id, index))
     error = replica.state.check_leader_epoch(current_leader_epoch)
     if error:
@@ -50,11 +51,12 @@ async def auto_create(services: Services, names: list[str]) -> None:
     if not names:
         return
     # Checked here, too: this request goes to the controller without `forward_to_controller`.
-    complaint = check_room(len(names) * services.config.num_partitions)
+    complaint = check_capacity(len(names) * services.config.num_partitions)
     if complaint:
         log.warning("topics not auto-created", topics=names, reason=complaint)
         return
     request = CreateTopicsRequest(
+        # -1: the active controller applies its defaults, as for clients.
         topics=[CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in names]
     )
     try:
@@ -65,5 +67,6 @@ async def auto_create(services: Services, names: list[str]) -> None:
     for topic in response.topics:
         if topic.error_code == ErrorCode.NONE:
             log.info("topic auto-created", topic=topic.name)
+        # Another client may have created it at the same time.
         elif topic.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
             log.warning("topic not auto-created", topic=topic.name, reason=topic.error_message)

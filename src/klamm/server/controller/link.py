@@ -68,6 +68,7 @@ class ControllerLink:
                 for name, levels in features.items()
             ],
         )
+        # In the background: the registration needs an active controller, and this node may have to become it first.
         self.runtime.spawn(self._register(request), "controller registration")
 
     async def _register(self, request: ControllerRegistrationRequest) -> None:
@@ -86,6 +87,7 @@ class ControllerLink:
 
     def on_leader_change(self, _leader_id: int | None, _epoch: int) -> None:
         """Activate or deactivate this node's controller; waiting requests go to the new one."""
+        # Before the channels: their waiting requests find this node's controller active, if it is.
         self.runtime.on_leader_change()
         for channel in (self.admin, self.heartbeat, self.isr):
             channel.on_leader_change()

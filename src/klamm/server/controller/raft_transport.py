@@ -1,8 +1,8 @@
 """Carries Raft's messages between nodes: outbound over peers, inbound from the handlers of other members' requests.
 
-The driver is told of requests that cannot be delivered, and whether the connection was refused: then the other process
-is dead. Addresses are those of the voters, of leaders named in responses, and of the bootstrap servers, which have the
-ids -2, -3 and so on, as in Kafka.
+Requests that cannot be delivered are reported to the driver, with whether the connection was refused: then the other
+process is dead. Addresses are those of the voters, of leaders named in responses, and of the bootstrap servers, which
+have the ids -2, -3 and so on, as in Kafka.
 """
 
 import asyncio
@@ -119,6 +119,7 @@ class RaftTransport:
             if address is not None:
                 addresses[voter.id] = address
         if self._endpoint is not None:
+            # Our own address comes last: it is right even where an old voter record says otherwise.
             addresses[self.driver.config.node_id] = self._endpoint
         return addresses
 
@@ -182,6 +183,7 @@ class RaftTransport:
         try:
             body, endpoints = decode_response(await peer.ask(request, timeout_ms=self._timeout_ms))
         except PeerGone as gone:
+            # Refused means dead: a follower then starts an election without waiting for its fetch timeout.
             self.driver.report_lost(message, refused=gone.refused)
             return
         except TopLevelError as refused:
@@ -192,6 +194,7 @@ class RaftTransport:
             log.debug("raft request failed", peer=node_id, reason=error)
             self.driver.report_lost(message)
             return
+        # Bounded: the addresses of responses are kept as long as the node runs.
         if len(self._learned) < ADDRESSES_MAX:
             self._learned.update({node_id: address for node_id, address in endpoints.items() if node_id >= 0})
         self.driver.receive(Message(node_id, message.source, message.correlation_id, body))
@@ -214,6 +217,7 @@ class RaftTransport:
             leader_id = self.driver.leader[0]
             address = None if leader_id is None else self.address(leader_id)
             if leader_id == self.driver.config.node_id:
+                # Over the own listener, too: the request is then answered by the handler, as for any other member.
                 address = self._endpoint
             if leader_id is not None and address is not None:
                 peer = self._peers.get(leader_id, *address, "admin")
@@ -224,6 +228,8 @@ class RaftTransport:
                         answer = await attempt
                         if getattr(answer, "error_code", 0) not in _NOT_LEADER:
                             return _accept_repeated(request, answer) if repeated else answer
+                    # The first attempt may have been committed after all, and then the second is refused as a
+                    # repetition.
                     repeated = True
                     reason = f"{leader_id} no longer leads"
                 except (PeerGone, KlammError) as error:
@@ -260,6 +266,7 @@ class RaftTransport:
         code = self._check_request(incoming)
         if code is not ErrorCode.NONE:
             return refuse(request, code)
+        # KIP-853: the request is for a replica with another directory id, whose disk this node no longer has.
         if incoming.voter is not None and not incoming.voter.same_replica(self.driver.config.local):
             leader = self.driver.core.leadership
             return encode_response(reject_wrong_voter(incoming.body, leader.epoch, leader.leader_id), self.endpoints())
@@ -278,6 +285,7 @@ class RaftTransport:
 
     def _check_request(self, incoming: IncomingRequest) -> ErrorCode:
         if self._closed or not self.driver.running:
+            # A code that Kafka's raft client retries.
             return ErrorCode.BROKER_NOT_AVAILABLE
         if incoming.cluster_id is not None and incoming.cluster_id != self._cluster_id:
             return ErrorCode.INCONSISTENT_CLUSTER_ID

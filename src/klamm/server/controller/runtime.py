@@ -125,13 +125,16 @@ class ControllerRuntime:
     def _take_over(self, epoch: int) -> None:
         controller = self._make_controller()
         now_ms = self._clock.monotonic_ms()
+        # The watchers of the leader run once all records before its epoch are applied, so the image is complete.
         first = controller.take_over(self._metadata.image, now_ms)
         self._controller, self._epoch = controller, epoch
         self._next_balance_ms = now_ms + self._duties.balance_interval_ms
+        # Due at once: a partition may have lost its last replica together with the previous controller.
         self._next_unclean_ms = now_ms
         log.info("active controller", epoch=epoch, offset=self._metadata.image.provenance.offset)
         if first.records:
             self.spawn(self._wait_committed(controller, self._append(controller, first)), "first records")
+        # After the records of the takeover: a watcher may submit decisions that build on them.
         for watcher in self._activation_watchers:
             watcher(controller)
 
@@ -172,6 +175,7 @@ class ControllerRuntime:
                 await self._wait_committed(controller, self._pending)
             return CommittedResponse(decision.response)
         if any(isinstance(record, ConfigRecord) and record.name == UNCLEAN_ELECTION for record in decision.records):
+            # A partition without a leader may elect one by the new value: at the next tick, not after the interval.
             self._next_unclean_ms = 0
         appended = self._append(controller, decision)
         return CommittedResponse(decision.response, await self._wait_committed(controller, appended))
@@ -186,11 +190,13 @@ class ControllerRuntime:
         controller = self.active
         if level is None or self._raise_kraft_version is None or controller is None:
             return await self.submit(decide)
+        # Validated first: kraft.version cannot be lowered again if another feature of the request is refused.
         if decide(controller).response.error_code == ErrorCode.NONE:
             try:
                 await self._raise_kraft_version(level, request.timeout_ms, validate_only=request.validate_only)
             except KlammError as error:
                 if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER):
+                    # So that the broker sends the request to the next controller.
                     raise KlammError(ErrorCode.NOT_CONTROLLER, str(error)) from error
                 return CommittedResponse(build_response(request, version, error))
         return await self.submit(decide)
@@ -202,6 +208,7 @@ class ControllerRuntime:
         limit = self._raft.config.batch_bytes_max if decision.divisible else 0
         for batch in _split_batches(values, limit):
             future = self._raft.append(batch)
+        # Before the commit: the next decision builds on it. A lost leadership discards the whole state.
         controller.replay(decision.records)
         self._pending = future
         future.add_done_callback(_retrieve_exception)
@@ -213,6 +220,7 @@ class ControllerRuntime:
             return await asyncio.shield(future)
         except KlammError:
             if self._controller is controller:
+                # It has replayed records that were not committed: the next use takes over from the image again.
                 self._controller, self._epoch = None, -1
             raise
 
@@ -236,6 +244,7 @@ class ControllerRuntime:
 
     def _pause_ms(self) -> int:
         due = self._controller.next_tick_ms() if self._controller is not None else None
+        # Not more often than every 10 ms, however close the next session timeout is.
         return TICK_MS if due is None else min(max(due - self._clock.monotonic_ms(), 10), TICK_MS)
 
     def _tick_controller(self, controller: Controller) -> ControllerDecision[Any]:

@@ -63,7 +63,9 @@ class Snapshotter:
 
     async def write(self, raft: RaftDriver) -> None:
         """Write the newest image as a snapshot."""
+        # Immutable, so records that are applied while it is written do not change it.
         image = self._loader.image
+        # A snapshot is named after the first offset that it does not contain, as in Kafka.
         offset, epoch = image.provenance.offset + 1, image.provenance.epoch
         if offset > 0:
             await raft.write_snapshot(offset, epoch, (encode_record(record) for record in image.to_records()))

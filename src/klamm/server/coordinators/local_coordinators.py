@@ -51,7 +51,7 @@ class _Refusal:
     retry_at_ms: int
 
     def is_over(self, services: "Services") -> bool:
-        # Images share unchanged parts, so identity tells whether the brokers have changed.
+        # Images share unchanged parts: another object means that a broker has changed.
         changed = services.image.cluster.brokers is not self.brokers
         return changed or services.clock.monotonic_ms() >= self.retry_at_ms
 
@@ -93,10 +93,12 @@ class LocalCoordinators:
     async def find(self, key_type: int, key: str) -> BrokerImage:
         """Return the broker that coordinates a key; the first request creates the internal topic."""
         runtime = self._runtimes[key_type]
+        # As in Kafka, internal topics are created on first use, when enough brokers are registered for their replicas.
         if not runtime.partitions:
             await self._create(runtime.topic)
         partition = self._services.image.topics.partition(runtime.topic, runtime.partition_for(key))
         leader = self._services.image.cluster.get(partition.leader) if partition is not None else None
+        # Clients retry COORDINATOR_NOT_AVAILABLE; with the address of a dead broker they would wait for a connection.
         if leader is None or leader.fenced:
             raise KlammError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{runtime.topic} has no leader for the partition of {key!r}"
@@ -131,7 +133,7 @@ class LocalCoordinators:
                 self._services.clock.monotonic_ms() + RETRY_CREATION_MS,
             )
             self._refusals[topic] = refusal
-            # Clients retry all the time: the same reason is logged once.
+            # Clients retry: the same reason is logged once.
             if previous is None or previous.reason != refusal.reason:
                 log.warning("internal topic not created", topic=topic, reason=result.error_message)
             raise KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE, refusal.reason)
@@ -166,9 +168,11 @@ class LocalCoordinators:
         if layers == self._layers:
             return
         self._layers = layers
+        # The topic's own limit, else the broker's: a record that does not fit could never be written.
         bytes_max = layers[0].get("max.message.bytes", settings.value(image, "message.max.bytes"))
         assert isinstance(bytes_max, int)
         self._group_config = replace(self._group_config, record_bytes_max=bytes_max - BATCH_OVERHEAD)
+        # Shards that are loaded later get the new config when they are made.
         for partition in self.groups.active:
             self.groups.shard(partition).set_config(self._group_config)
         verifies = settings.value(image, "transaction.partition.verification.enable")
@@ -182,6 +186,7 @@ class LocalCoordinators:
         if any(topic.name == runtime.topic for topic in delta.topics_deleted.values()):
             runtime.stop()
         topic = image.topics.by_name.get(runtime.topic)
+        # Before the shards: a key is mapped to a partition by this count.
         runtime.partitions = len(topic.partitions) if topic is not None else 0
         for change in delta.topics_changed.values():
             if topic is not None and change.after.id == topic.id:
@@ -189,6 +194,8 @@ class LocalCoordinators:
                     if partition.leader == self._services.node_id:
                         runtime.load(index, partition.leader_epoch)
                     else:
+                        # Followers have the records as well, but only the leader may decide: its members must look for
+                        # the new one.
                         runtime.unload(index)
 
     def stop(self) -> None:
@@ -202,6 +209,7 @@ def read_group_config(config: NodeConfig) -> GroupConfig:
     """Return the configs of group coordinators."""
     return GroupConfig(
         offset_metadata_max_bytes=config.integer("offset.metadata.max.bytes"),
+        # Kafka has this one in minutes only.
         offsets_retention_ms=config.integer("offsets.retention.minutes") * 60_000,
         offsets_retention_check_interval_ms=config.integer("offsets.retention.check.interval.ms"),
         min_session_timeout_ms=config.integer("group.min.session.timeout.ms"),

@@ -43,6 +43,7 @@ class ReplicaLog:
     @property
     def end_offset(self) -> int:
         """The offset after everything appended."""
+        # Staged batches included, which `log_end_offset` does not count before the write.
         return self._replica.log.next_offset
 
     @property
@@ -63,6 +64,7 @@ class ReplicaLog:
     def gather(self, append: Callable[[], None]) -> int:
         """Have a batch appended when the turn ends."""
         self._check()
+        # At the end of the turn, so that the decisions of the whole turn share one batch.
         self._replicas.before_commit(append)
         return self._replica.log.next_offset
 
@@ -71,6 +73,7 @@ class ReplicaLog:
         if not replica.leads:
             raise KlammError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if self.under_min_isr:
+            # Refused before the append: a record that is in the log counts for the shard, acknowledged or not.
             raise KlammError(ErrorCode.NOT_ENOUGH_REPLICAS)
 
     def when_committed(self, end_offset: int, callback: Callable[[ErrorCode], None]) -> None:

@@ -72,6 +72,7 @@ class TransactionCoordinator:
 
     def _is_completing(self, transactional_id: str) -> bool:
         """Whether markers of the id's last transaction are still being written."""
+        # None on a node that does not coordinate the id: `ask` then raises NOT_COORDINATOR.
         active = self.runtime.serving(transactional_id)
         metadata = None if active is None else active.shard.find(transactional_id)
         return metadata is not None and metadata.state in PREPARED
@@ -84,10 +85,12 @@ class TransactionCoordinator:
                 if not self._is_completing(transactional_id):
                     return
         finally:
+            # Before the requests that wait run on: the next one starts a wait of its own if markers are still missing.
             del self._completions[transactional_id]
 
     async def ask_with_ids(self, transactional_id: str, decide: Decide) -> Any:
         """`ask` for decisions that may need a new producer id, which is fetched first."""
+        # Before the decision, which is pure and cannot wait for the controller.
         await self._services.producer_ids.ensure()
         return await self.ask(transactional_id, decide)
 
@@ -102,7 +105,9 @@ class TransactionCoordinator:
 def transaction_topic(config: NodeConfig) -> CreatableTopic:
     """Return the internal topic: compacted, uncompressed, without unclean leader election."""
     settings = {
+        # A lost record could commit a transaction in some partitions and abort it in others.
         "unclean.leader.election.enable": "false",
+        # As in Kafka.
         "compression.type": "uncompressed",
         "cleanup.policy": "compact",
         "min.insync.replicas": str(config.integer("transaction.state.log.min.isr")),

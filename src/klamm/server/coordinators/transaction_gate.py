@@ -1,7 +1,7 @@
 """Lets transactional batches into a partition only while its transaction is open, and keeps them in order.
 
-Before the first batch of a transaction in a partition, its leader asks the coordinator to verify that the partition was
-added (older clients) or to add it (KIP-890, Produce v12 on). No request is needed once the transaction is open in the
+Before the first batch of a transaction in a partition, its leader has the coordinator verify that the partition was
+added (older clients) or add it (KIP-890, Produce v12 on). No request is needed once the transaction is open in the
 log. An answer counts only if the guard that was taken before the request still holds (see `transaction_guards`): if the
 transaction has ended meanwhile, the batch is refused instead of opening a transaction that nothing ends.
 
@@ -69,7 +69,7 @@ class UnverifiedBatch(NamedTuple):
 
 
 class Abilities(NamedTuple):
-    """What the client supports, as far as the version of its request tells."""
+    """What the client supports, by the version of its request."""
 
     adds: bool
     """The broker adds the partition to the transaction, not the client."""
@@ -97,8 +97,9 @@ class TransactionGate:
         return producer_id in self._tails
 
     def must_ask(self, replica: Replica, producer: ProducerIdAndEpoch, abilities: Abilities) -> bool:
-        """Whether the coordinator must be asked before the producer may write to the partition."""
+        """Whether the producer may write to the partition only after an answer of the coordinator."""
         entry = replica.log.producers.entries.get(producer.id)
+        # The transaction is open in the log under this epoch: an earlier batch of it was admitted.
         if entry is not None and entry.txn_first_offset >= 0 and entry.epoch == producer.epoch:
             return False
         return self.verifies or abilities.adds
@@ -111,6 +112,7 @@ class TransactionGate:
 
     async def run_in_order(self, producer_id: int, work: Callable[[], Awaitable[None]]) -> None:
         """Run `work` after all earlier work of the same producer."""
+        # A chain of futures: each piece of work waits for the one before it, and the last one is the tail.
         previous = self._tails.get(producer_id)
         done = self._tails[producer_id] = self._services.loop.create_future()
         try:
@@ -129,10 +131,12 @@ class TransactionGate:
         refused: dict[TopicPartition, KlammError] = {}
         waited_ms, pause_ms = 0, 1
         while True:
+            # In every round: a newer producer may have written while this one waited.
             refused |= {batch.partition: _refuse_epoch(batch) for batch in batches if _has_old_epoch(batch)}
             batches = [batch for batch in batches if batch.partition not in refused]
             if not batches:
                 return refused
+            # Before the request: a marker that is written while it is under way must remove the guard.
             guards = {batch.partition: self._take_guard(batch) for batch in batches}
             answers = await self._ask(transactional_id, batches[0].producer, frozenset(guards), abilities)
             retried: dict[TopicPartition, KlammError] = {}
@@ -149,6 +153,7 @@ class TransactionGate:
             # The markers of the last transaction are usually written within a millisecond or two.
             await asyncio.sleep(pause_ms / 1000)
             waited_ms += pause_ms
+            # add.partitions.to.txn.retry.backoff.ms is the upper bound here: markers usually take less.
             pause_ms = min(pause_ms * 2, self._retry_ms)
 
     def _take_guard(self, batch: UnverifiedBatch) -> Guard:
@@ -210,6 +215,7 @@ class TransactionGate:
 
         def decide(shard: TransactionShard, now: Now, reply_to: ReplyTo) -> Decision:
             if abilities.adds:
+                # Transaction version 2: only its clients leave the adding to the broker.
                 return shard.add_partitions(transactional_id, producer, partitions, 2, now, reply_to)
             return shard.verify_partitions(transactional_id, producer, partitions, reply_to)
 
@@ -238,6 +244,7 @@ class TransactionGate:
         request = AddPartitionsToTxnRequest(transactions=[transaction])
         response: AddPartitionsToTxnResponse = await self._peers.ask(broker, request, VERSION)
         if response.error_code or not response.results_by_transaction:
+            # A response without results would otherwise count as consent.
             raise KlammError(ErrorCode(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR))
         codes = {
             TopicPartition(topic.name, partition.partition_index): ErrorCode(partition.partition_error_code)
@@ -278,6 +285,7 @@ def _refuse_epoch(batch: UnverifiedBatch) -> KlammError:
 
 def _translate_error(error: ErrorCode, abilities: Abilities) -> KlammError:
     """Return the error that producers expect from Produce for one of the coordinator."""
+    # As Kafka's leaders answer: in a Produce response clients expect INVALID_PRODUCER_EPOCH.
     if error == ErrorCode.PRODUCER_FENCED:
         return KlammError(ErrorCode.INVALID_PRODUCER_EPOCH, "a newer producer has the transactional id")
     if error == ErrorCode.TRANSACTION_ABORTABLE and not abilities.knows_abortable:
@@ -285,6 +293,6 @@ def _translate_error(error: ErrorCode, abilities: Abilities) -> KlammError:
     if error == ErrorCode.INVALID_TXN_STATE:
         return KlammError(error, "the partition was not added to the transaction")
     if error in _UNVERIFIED or (error == ErrorCode.CONCURRENT_TRANSACTIONS and not abilities.adds):
-        # A code that every producer retries, and that makes none of them look for another leader.
+        # A code that every producer retries without refreshing its metadata.
         return KlammError(ErrorCode.NOT_ENOUGH_REPLICAS, f"the transaction could not be verified: {error.name}")
     return KlammError(error)

@@ -1,11 +1,11 @@
-"""Remembers which questions about a transaction are under way, so that no answer outlives the transaction it is about.
+"""Guards of requests to the transaction coordinator: an answer counts only while its transaction lasts.
 
-A leader asks the coordinator before the first batch of a transaction, and writes the batch if the answer allows it. If
-the transaction ends in between, the batch must not be written: it would open a transaction that nothing ends. So a
-guard is taken before each request, and the marker that ends the transaction removes it.
+A leader sends a request to the coordinator before the first batch of a transaction, and writes the batch if the answer
+allows it. If the transaction ends in between, the batch must not be written: it would open a transaction that nothing
+ends. So a guard is taken before each request, and the marker that ends the transaction removes it.
 
 Markers of the previous transaction arrive at the same time: a producer begins the next one as soon as the end of the
-last is decided, while its markers are still being written. The epoch of a marker tells which transaction it ends:
+last is decided, while its markers are still being written. The epoch of a marker shows which transaction it ends:
 
     epoch below the guard's                   an older transaction
     same epoch, transaction version 2         the previous one: its end bumped the epoch to the guard's (KIP-890)
@@ -58,7 +58,7 @@ class TransactionGuards:
     def take(self, key: GuardKey, producer: ProducerIdAndEpoch, sequence: int, leader_epoch: int) -> Guard:
         """Return the guard for a request: that of the same transaction if there is one, else a new one."""
         guard = self._guards.get(key)
-        # A newer epoch or leader invalidates what was asked under the old guard.
+        # A newer epoch or leader invalidates the requests that were sent under the old guard.
         if guard is None or guard.epoch < producer.epoch or guard.leader_epoch != leader_epoch:
             guard = self._guards[key] = Guard(producer.epoch, sequence, leader_epoch)
             # Safe: the batch of a dropped guard is refused, never written unverified.
@@ -70,6 +70,7 @@ class TransactionGuards:
 
     def holds(self, key: GuardKey, guard: Guard) -> bool:
         """Whether the answer to a request that was sent under the guard still counts."""
+        # By identity: a guard that was taken later may be that of another transaction.
         return self._guards.get(key) is guard
 
     def release(self, key: GuardKey) -> None:
@@ -83,4 +84,5 @@ class TransactionGuards:
             return
         if epoch == guard.epoch and transaction_version >= EPOCH_BUMP_VERSION:
             return
+        # In doubt, with transaction version 0 or 1, the guard goes: a batch is then refused, never written unverified.
         del self._guards[key]

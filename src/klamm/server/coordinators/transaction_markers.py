@@ -43,7 +43,7 @@ _NOT_READY = frozenset(
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
     }
 )
-"""Errors of a group coordinator that is not ready; the sender of a marker knows them as NOT_LEADER_OR_FOLLOWER."""
+"""Errors of a group coordinator that is not ready; a sender of markers expects NOT_LEADER_OR_FOLLOWER instead."""
 
 MarkerCallback = Callable[[ErrorCode], None]
 
@@ -55,6 +55,7 @@ def write_marker(
     replica = services.replicas.find(*partition)
     if replica is None:
         known = services.image.topics.partition(*partition) is not None
+        # UNKNOWN_TOPIC_OR_PARTITION ends the retries: a deleted topic needs no marker.
         callback(ErrorCode.NOT_LEADER_OR_FOLLOWER if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return
     producer = ProducerIdAndEpoch(markers.producer_id, markers.producer_epoch)
@@ -66,6 +67,7 @@ def write_marker(
     if not replica.leads:
         callback(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return
+    # As for acks=all: refused before the append, and the coordinator retries.
     if replica.state.under_min_isr:
         callback(ErrorCode.NOT_ENOUGH_REPLICAS)
         return
@@ -81,6 +83,7 @@ def write_marker(
     except KlammError as error:
         callback(error.code)
         return
+    # Bounded: a follower that hangs is reported as an error, and the coordinator sends the marker again.
     deadline_ms = services.replicas.now_ms() + WRITE_TIMEOUT_MS
     reply = CommitCallback(replica.log.next_offset, callback, deadline_ms)
     services.replicas.acknowledge(replica, reply, acks_all=True)
@@ -169,6 +172,7 @@ class MarkerWriter:
 
     def _send_to(self, broker: int, partition: int, pending: PendingMarkers) -> None:
         self._outgoing.setdefault(broker, []).append((partition, pending))
+        # One request per broker at a time: markers that arrive meanwhile share the next one.
         if broker not in self._senders:
             self._senders[broker] = self._services.loop.create_task(self._deliver(broker), name=f"markers {broker}")
 
@@ -192,6 +196,7 @@ class MarkerWriter:
                 for at, (partition, pending) in enumerate(shares):
                     codes = _collect_codes(results[at]) if at < len(results) else {}
                     for name in sorted(pending.partitions):
+                        # A partition that the response leaves out is retried like one with an error.
                         code = failure or codes.get(name, ErrorCode.UNKNOWN_SERVER_ERROR)
                         self._record_answer(partition, pending.for_partitions((name,)), name, code)
         finally:
@@ -206,6 +211,7 @@ class MarkerWriter:
     def _record_answer(self, partition: int, pending: PendingMarkers, name: TopicPartition, error: ErrorCode) -> None:
         outcome = self._trackers[partition].record_answer(pending, name, error)
         if outcome is MarkerOutcome.RETRY:
+            # Once per outage, not per attempt.
             if name not in self._failures:
                 log.warning("transaction markers not written: retrying", partition=str(name), reason=error.name)
             self._failures[name] = self._failures.get(name, 0) + 1
@@ -223,9 +229,11 @@ class MarkerWriter:
     def _retry_later(self, partition: int, pending: PendingMarkers) -> None:
         if partition in self._runtime.active:
             failures = max((self._failures.get(name, 0) for name in pending.partitions), default=0)
+            # The exponent is capped: failures may go on for days.
             pause = min(RETRY_SECONDS * 2 ** min(failures, 10), RETRY_SECONDS_MAX)
             self._services.loop.call_later(pause, self._send, partition, pending)
         else:
+            # Another node coordinates the id by now, and writes the markers that are missing.
             self._trackers[partition].discard(pending)
 
     def _complete_if_written(self, partition: int, pending: PendingMarkers) -> None:

@@ -1,4 +1,4 @@
-"""The connection and the request, as handlers see them."""
+"""The state of a connection and of a request that handlers use."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -48,9 +48,9 @@ class ConnectionState:
     prefix_lengths: list[int] = field(default_factory=list)
     waiting_produces: ProduceQueue = field(default_factory=ProduceQueue)
     """Produce requests that wait until their own records, or those of earlier ones, are validated."""
-    unpacks_elsewhere: bool = False
+    validate_in_thread: bool = False
     """Set by the quick path when the records of the current request have to be validated in a thread."""
-    packed_bytes_inline: int = INLINE_PACKED_BYTES_MAX
+    inline_bytes_max: int = INLINE_PACKED_BYTES_MAX
     """Compressed batches up to this size are validated on the loop; lowered when a smaller one took too long."""
     on_close: list[Callable[[], None]] = field(default_factory=list)
     """Called when the connection ends."""

@@ -13,7 +13,7 @@ _NO_FRAME = memoryview(b"")
 class DeferredReply:
     """Sends the reply of one request when called with a response or with a KlammError.
 
-    `refuse` makes a response of the error's code.
+    `refuse` builds the response for an error code.
     """
 
     __slots__ = ("_context", "_refuse", "_slot")
@@ -21,6 +21,7 @@ class DeferredReply:
     def __init__(self, context: RequestContext, refuse: Callable[[ErrorCode], Any]) -> None:
         context.frame = _NO_FRAME  # the request's bytes are borrowed for this turn, and the reply may take minutes
         self._context = context
+        # Reserves the place in the order of replies, which Kafka's clients rely on.
         self._slot = context.channel.defer()
         self._refuse = refuse
 

@@ -97,13 +97,13 @@ _ROWS = (
     Delegation(
         "AlterPartitionReassignments",
         forward_to_controller,
-        "v0-1: answered once the reassignment has begun, ListPartitionReassignments tells how far it is; v0 flexible; "
+        "v0-1: answered once the reassignment has begun, ListPartitionReassignments shows its progress; v0 flexible; "
         "v1 a changed replication factor can be forbidden",
     ),
     Delegation(
         "ListPartitionReassignments",
         forward_to_controller,
-        "v0: the reassignments under way, as the active controller knows them",
+        "v0: the reassignments under way, from the state of the active controller",
     ),
     Delegation(
         "AlterConfigs",
@@ -127,7 +127,7 @@ _ROWS = (
         "BrokerRegistration",
         answer_as_controller,
         "v0-4: answered once the registration is committed; v2 log directories; v3 the epoch of the previous process, "
-        "which tells a clean stop from a crash",
+        "which distinguishes a clean stop from a crash",
     ),
     Delegation(
         "ControllerRegistration",
@@ -169,7 +169,7 @@ _ROWS = (
         "Fetch",
         serve_quorum_member,
         "On a controller listener: replicates __cluster_metadata, any other topic is INVALID_REQUEST. The fetch offset "
-        "tells the leader how far the replica is. v12 divergence by epoch, snapshot ids; v13 topic ids; "
+        "shows the leader the position of the replica. v12 divergence by epoch, snapshot ids; v13 topic ids; "
         "v17 directory ids; v18 answers when the high watermark has moved",
     ),
     Delegation(

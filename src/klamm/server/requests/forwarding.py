@@ -19,7 +19,7 @@ from klamm.protocol.messages import incremental_alter_configs as iac
 from klamm.protocol.messages import list_partition_reassignments as lpr
 from klamm.protocol.messages import unregister_broker as ub
 from klamm.protocol.messages import update_features as uf
-from klamm.server.boot.descriptors import check_room
+from klamm.server.boot.descriptors import check_capacity
 from klamm.server.controller.channel import ForwardedClient
 from klamm.server.requests.context import RequestContext
 from klamm.server.services import Services
@@ -50,9 +50,10 @@ async def forward_to_controller(services: Services, context: RequestContext, req
     try:
         if context.listener.kind == "controller":
             return await ask_local_controller(services, request, context.version)
-        # Checked by the broker that got the request: the controller cannot know the limits of all brokers.
+        # Checked by the broker that got the request: the controller has no limits of other brokers.
         _check_descriptors(services, request)
         requested_ms = getattr(request, "timeout_ms", 0)
+        # Clients may send any timeout; 0 and less would give up before the first attempt.
         timeout_ms = min(requested_ms, FORWARD_MS_MAX) if requested_ms > 0 else FORWARD_MS
         client = ForwardedClient(context.client_id, _pack_address(context.channel.peer_address[0]))
         return await services.controller.ask(request, context.version, timeout_ms=timeout_ms, client=client)
@@ -72,7 +73,7 @@ def _check_descriptors(services: Services, request: Any) -> None:
             partitions = sum(max(topic.count - _count_partitions(services, topic.name), 0) for topic in request.topics)
         case _:
             return
-    complaint = check_room(partitions)
+    complaint = check_capacity(partitions)
     if complaint:
         raise KlammError(ErrorCode.POLICY_VIOLATION, complaint)
 
@@ -85,6 +86,7 @@ def _count_partitions(services: Services, topic: str) -> int:
 async def ask_local_controller(services: Services, request: Any, version: int) -> Any:
     """Return the response of this node's own controller; KlammError NOT_CONTROLLER when it is not active."""
     outcome = await services.controllers.runtime.ask(request, version)
+    # A node with both roles answers once its own broker has the change, as when it forwards.
     await services.controller.wait_applied(outcome.offset)
     return outcome.response
 
@@ -94,6 +96,7 @@ async def answer_as_controller(services: Services, context: RequestContext, requ
     try:
         return (await services.controllers.runtime.ask(request, context.version)).response
     except KlammError as error:
+        # These responses all have a top-level error code in every version.
         response = BY_NAME[type(request).__name__.removesuffix("Request")].response()
         response.error_code = error.code
         return response
@@ -104,6 +107,7 @@ def _pack_address(host: str) -> bytes:
         # A link-local IPv6 address has its interface behind a percent sign.
         return ipaddress.ip_address(host.partition("%")[0]).packed
     except ValueError:
+        # A host name, as in a simulation; the field must not be empty.
         return b"\x7f\0\0\1"
 
 

@@ -30,6 +30,7 @@ log = get_logger("records")
 
 _T = TypeVar("_T")
 
+# Few: they compete with the loop for cores.
 THREADS = 2
 CONNECTION_BYTES_MAX = 4 * 1024 * 1024
 """A connection whose waiting requests reach this size is not read until some of them are staged."""
@@ -115,11 +116,13 @@ class RecordChecks:
         """Start nothing more; work that runs in a thread ends by itself."""
         self._stopped = True
         if self._threads is not None:
+            # Without waiting: a decompression bomb must not delay the stop.
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _begin(self, channel: "Channel", queue: ProduceQueue) -> None:
         """Submit the batches of the first waiting request; requests that need no thread are staged at once."""
         while queue.requests and not self._stopped:
+            # Found only now: leadership and configs may have changed while the request waited.
             batches = queue.requests[0].find_batches()
             if batches:
                 work = self._pool().submit(check_batches, batches)
@@ -129,6 +132,7 @@ class RecordChecks:
 
     def on_checked(self, channel: "Channel", queue: ProduceQueue, work: "Future[Validated]") -> None:
         """Stage the first request of a connection: its batches are validated."""
+        # Replies that are still open end with their connections.
         if self._stopped or work.cancelled():
             return
         self._stage_first(channel, queue, work.result())

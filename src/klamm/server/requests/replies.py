@@ -1,4 +1,4 @@
-"""From a response to the parts a connection sends: length, header, body, and regions of files in between."""
+"""Encodes a response into the parts a connection sends: length, header, body, and regions of files in between."""
 
 import asyncio
 import struct
@@ -56,6 +56,7 @@ def frame_parts(context: RequestContext, body: list[Any]) -> Sequence[Part]:
     """Return the reply as runs of bytes and file regions, with length and header first."""
     flexible = response_header_version(context.api_key, context.version)
     try:
+        # Tried first: only Fetch has file regions, and a search for one in every reply would cost more.
         return (build_frame(context.correlation_id, b"".join(body), flexible=bool(flexible)),)
     except TypeError:
         pass  # a file region is among them, which is not bytes

@@ -42,14 +42,14 @@ class Router:
         self._tasks: set[asyncio.Task[None]] = set()
         self.quick_paths = quick_paths()
         """By API key, without that of Produce."""
-        # Produce comes first: it is looked up by the bytes of its header, before these are unpacked.
+        # Produce comes first: it is recognised by the bytes of its header, before these are unpacked.
         self._quick_produce = self.quick_paths.pop(_PRODUCE)
 
     def handle(self, channel: Channel, view: memoryview, start: int, end: int) -> None:
         """Handle one request; the reply is sent now or later."""
         try:
             state = channel.state
-            # The quick path of Produce knows the requests of a connection by the bytes of earlier ones.
+            # The quick path of Produce recognises the requests of a connection by the bytes of earlier ones.
             if state is None:
                 channel.state = ConnectionState()
             elif state.prefix_lengths and self._quick_produce(self._services.replicas, channel, view, start, end):
@@ -75,6 +75,7 @@ class Router:
     def closed(self, channel: Channel) -> None:
         """Cancel what waits for a connection that has ended, and call its close callbacks."""
         if channel.state is not None:
+            # A copy: cancelling removes the waiter from the map.
             for waiter in list(channel.state.waiters):
                 waiter.cancel()
             for callback in channel.state.on_close:
@@ -87,6 +88,7 @@ class Router:
         context = RequestContext(
             channel, listener, header.api_key, header.api_version, header.correlation_id, header.client_id, frame
         )
+        # As Kafka: there is no response format for an unknown API, so the connection is closed.
         if route is None:
             raise RemoteProtocolError(f"API {header.api_key} is not served on listener {listener.name}")
         api = route.api
@@ -205,6 +207,7 @@ class Router:
         if result is ANSWERED or result is None:
             return
         if asyncio.iscoroutine(result):
+            # The slot is taken now: replies to later requests queue behind it.
             self._start_task(self._answer_later(context, context.channel.defer(), result))
             return
         context.channel.reply_parts(response_parts(context, result))
@@ -223,6 +226,7 @@ class Router:
             raise
         except Exception as error:  # noqa: BLE001 - as above
             log.failure("request failed", error, api_key=context.api_key, version=context.version)
+            # Closes the connection: the replies behind this one would wait for ever.
             slot.abandon()
             return
         slot.send(parts)

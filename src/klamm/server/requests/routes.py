@@ -1,6 +1,6 @@
 """The APIs this node serves, by kind of listener, and the code that answers each: ApiVersions is made from this table.
 
-An API is listed once all of its advertised versions are served; clients do without those that are not listed. Handlers
+An API is listed once all of its advertised versions are served; clients do not use those that are not listed. Handlers
 are imported with the first request, so that a node pays only for the APIs its clients use.
 """
 

@@ -20,6 +20,7 @@ class BrokerSettings:
     def values(self, image: MetadataImage) -> Mapping[str, Value]:
         """Return all values that are set anywhere; the same object as long as none changes."""
         layers = (image.broker_values(self._node_id), image.broker_values(None))
+        # The result keeps its identity while nothing changes, by which `TopicSettingsResolver` detects a change.
         if layers != self._layers:
             self._layers = layers
             self._values = effective_broker(*layers, self._static)

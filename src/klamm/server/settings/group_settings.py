@@ -44,4 +44,5 @@ def _read_assignors(config: NodeConfig) -> tuple[str, ...]:
         if name not in ASSIGNORS:
             known = ", ".join(ASSIGNORS)
             raise ConfigError(f"group.consumer.assignors: there is no assignor {name}; write some of {known}")
+    # The first one is the default assignor of a group, so the order is kept.
     return tuple(dict.fromkeys(names))

@@ -28,6 +28,7 @@ class TopicSettingsResolver:
             # A changed default changes all topics that do not override it.
             self._cache.clear()
         overrides = image.topic_values(topic)
+        # By value: ten thousand topics usually have a handful of distinct configs.
         key = frozenset(overrides.items())
         settings = self._cache.get(key)
         if settings is None:

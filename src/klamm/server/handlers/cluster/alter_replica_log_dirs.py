@@ -1,6 +1,6 @@
 """AlterReplicaLogDirs, v1-2: move replicas of this broker to other log dirs of it.
 
-Answered when the move has begun; the replica serves meanwhile, and DescribeLogDirs tells how far the copy is. A request
+Answered when the move has begun; the replica serves meanwhile, and DescribeLogDirs shows the lag of the copy. A request
 for the log dir a replica is in cancels a move elsewhere. A partition that is not here yet will be created in the
 requested log dir, and is answered with REPLICA_NOT_AVAILABLE.
 v2 flexible
@@ -31,6 +31,7 @@ def handle(
             for index in topic.partitions:
                 code = _start(services, topic.name, index, log_dir.path)
                 answer = AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                # The request groups by log dir, the response by topic.
                 results.setdefault(topic.name, []).append(answer)
                 yield 1
     return AlterReplicaLogDirsResponse(

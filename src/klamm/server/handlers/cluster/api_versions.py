@@ -47,8 +47,10 @@ def handle(services: Services, context: RequestContext, request: ApiVersionsRequ
         supported_features=[
             SupportedFeatureKey(name=name, min_version=levels.min_level, max_version=levels.max_level)
             for name, levels in supported.items()
+            # KAFKA-17011: clients before v4 fail on a minimum of 0.
             if context.version >= 4 or levels.min_level > 0
         ],
+        # Clients ignore features of a lower epoch than they have; the metadata offset only grows.
         finalized_features_epoch=image.provenance.offset,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)

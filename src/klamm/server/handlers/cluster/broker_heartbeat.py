@@ -14,6 +14,7 @@ async def handle(
 ) -> BrokerHeartbeatResponse:
     """Answer if this node is the active controller, and watch the connection: its end may be that of the broker."""
     response: BrokerHeartbeatResponse = await answer_as_controller(services, context, request)
+    # Only an accepted heartbeat: a replaced process with the same broker id must not replace the watched connection.
     if not response.error_code and not context.channel.closed:
         services.controllers.watch.on_heartbeat(request.broker_id, context.connection)
     return response

@@ -1,6 +1,7 @@
 """DescribeCluster, v0-2: the cluster's id and its brokers or controllers.
 
-v1 asks for brokers (1) or controllers (2); a listener answers for its own kind only. v2 can include fenced brokers.
+From v1 the request has an endpoint type, brokers (1) or controllers (2); a listener answers for its own kind only.
+v1 endpoint types · v2 fenced brokers on request
 """
 
 from klamm.model.errors import ErrorCode
@@ -22,13 +23,13 @@ def handle(services: Services, context: RequestContext, request: DescribeCluster
     if request.endpoint_type not in (BROKERS, CONTROLLERS):
         return DescribeClusterResponse(
             error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            error_message=f"{request.endpoint_type} is no endpoint type",
+            error_message=f"endpoint type {request.endpoint_type} does not exist",
             cluster_id="",
         )
     if request.endpoint_type != own_kind:
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-            error_message=f"this listener serves {context.listener.kind}s; ask a listener of the other kind",
+            error_message=f"this listener describes {context.listener.kind}s only; use one of the other kind",
             cluster_id="",
         )
     nodes = _list_brokers(services, context, request) if own_kind == BROKERS else _list_controllers(services)

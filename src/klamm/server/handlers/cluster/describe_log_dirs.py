@@ -23,12 +23,13 @@ def handle(services: Services, _context: RequestContext, request: DescribeLogDir
     wanted: set[tuple[str, int]] | None = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    # Failed log dirs included, which have no replicas below.
     facts = services.logs.describe_dirs()
     dirs: dict[str, dict[str, list[DescribeLogDirsPartition]]] = {log_dir.path: {} for log_dir in facts}
     for replica in services.replicas:
         if wanted is None or (replica.topic, replica.index) in wanted:
             log = replica.log
-            # A follower's log may end before the high watermark that it knows from its leader.
+            # A follower's log may end before the high watermark that its leader has sent.
             copies = [(log, max(log.high_watermark - log.log_end_offset, 0), False)]
             future = services.logs.futures.get(log.topic_partition)
             if future is not None:

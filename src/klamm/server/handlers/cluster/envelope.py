@@ -45,7 +45,7 @@ async def handle(services: Services, _context: RequestContext, request: Envelope
             outcome = await services.controllers.runtime.ask(inner, header.api_version)
             response, offset = outcome.response, outcome.offset
     except KlammError as error:
-        # An error of the envelope makes the broker look for the active controller; any other is the client's answer.
+        # An error of the envelope makes the broker retry with the active controller; any other is the client's answer.
         if error.code is ErrorCode.NOT_CONTROLLER:
             return ForwardedResponse(error_code=error.code)
         response = refuse_request(inner, error.code, str(error) or None)
@@ -54,6 +54,7 @@ async def handle(services: Services, _context: RequestContext, request: Envelope
 
 
 async def _ask_quorum(services: Services, request: Any) -> Any:
+    # The active controller leads the quorum: the same retry as for admin requests finds it.
     if not services.raft.is_leader:
         raise KlammError(ErrorCode.NOT_CONTROLLER, f"the leader is {services.raft.leader[0]}")
     match request:

@@ -28,6 +28,7 @@ _NAMES: Final = {Level.DEBUG: "DEBUG", Level.INFO: "INFO", Level.WARNING: "WARN"
 
 def check_owner(name: str, node_id: int) -> None:
     """Raise KlammError unless the resource names this broker."""
+    # Kafka's text, which its tools print.
     if name != str(node_id):
         raise KlammError(
             ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id} but received {name or 'nothing'}"
@@ -53,13 +54,14 @@ def alter(resource: AlterConfigsResource, node_id: int, *, validate_only: bool) 
         if config.config_operation == DELETE:
             raise KlammError(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
         if config.config_operation != SET:
-            raise KlammError(ErrorCode.INVALID_REQUEST, "A log level can be set, and nothing be added or taken away")
+            raise KlammError(ErrorCode.INVALID_REQUEST, "A log level can only be set, not appended or subtracted")
         if config.value not in _LEVELS:
             raise KlammError(
                 ErrorCode.INVALID_CONFIG,
                 f"Cannot set the log level of {config.name} to {config.value} as it is not a supported log level."
                 f" Valid log levels are {', '.join(_LEVELS)}",
             )
+        # Applied below, once all entries are valid.
         level = _LEVELS[config.value]
     if level is not None and not validate_only:
         configure(level)

@@ -51,6 +51,7 @@ def handle(
                 for config in _describe(services, resource)
                 if not resource.configuration_keys or config.name in resource.configuration_keys
             ]
+        # Per resource: tools describe many at once.
         except KlammError as error:
             result.error_code = error.code
             result.error_message = error.message
@@ -76,6 +77,7 @@ def _describe(services: Services, resource: DescribeConfigsResource) -> list[Des
             # The empty name stands for the cluster-wide defaults of all brokers.
             if not name:
                 return describe_cluster_default(everyone)
+            # The static configs of another broker are in its file only; clients send this request to the broker itself.
             if name != str(services.node_id):
                 raise KlammError(
                     ErrorCode.INVALID_REQUEST, f"broker {services.node_id} cannot describe the configs of broker {name}"
@@ -121,6 +123,7 @@ def _build_entry(config: DescribedConfig, request: DescribeConfigsRequest) -> De
     ]
     return DescribeConfigsResourceResult(
         name=config.name,
+        # As in Kafka, null stands for a sensitive value and for one that is not set.
         value=None if config.sensitive else config.value,
         read_only=config.read_only,
         config_source=config.source,

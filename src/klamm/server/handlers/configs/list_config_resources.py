@@ -1,7 +1,7 @@
 """ListConfigResources, v0-1: the names of resources that can have configs.
 
 Topics and brokers (and each broker's loggers) are listed all; groups and client metrics only if they have configs,
-since the metadata knows no others.
+since the metadata has no others.
 v0 client metrics alone · v1 any resource type
 """
 
@@ -50,6 +50,7 @@ def handle(
         types: list[int] = [ResourceType.CLIENT_METRICS]
     else:
         types = list(dict.fromkeys(request.resource_types)) or list(_NAMES)
+    # As Kafka answers a resource type that it does not list.
     if not set(types) <= set(_NAMES):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     image = services.image

@@ -1,7 +1,7 @@
 """DeleteRecords, v0-2: delete the records before an offset by moving the log start offset.
 
--1 means up to the high watermark. An offset beyond it, or before the log's start, is OFFSET_OUT_OF_RANGE for the one
-and already done for the other. A compacted topic that does not also delete refuses: POLICY_VIOLATION.
+-1 means up to the high watermark. An offset beyond it is OFFSET_OUT_OF_RANGE; one before the log's start changes
+nothing and succeeds. A compacted topic that does not also delete refuses: POLICY_VIOLATION.
 v2 flexible
 """
 
@@ -42,6 +42,7 @@ def handle(services: Services, _context: RequestContext, request: DeleteRecordsR
                 if target > log.log_start_offset:
                     log.delete_records(target)
                     moved = True
+                    # A waiting fetch of a follower is answered at once: the response carries the new log start offset.
                     replica.answer_followers()
                 answer.low_watermark = log.log_start_offset
                 if replica.state.followers:
@@ -71,7 +72,9 @@ async def _wait(
         late = []
         for entry in waiting:
             replica, target, answer = entry
+            # The lowest log start offset of the live replicas, as in Kafka.
             answer.low_watermark = replica.low_watermark(services.image.cluster)
+            # Leadership moved meanwhile: the client retries with the new leader, and the deletion is repeated there.
             if not replica.leads:
                 answer.error_code, answer.low_watermark = ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
             if not answer.error_code and answer.low_watermark < target:
@@ -88,6 +91,7 @@ async def _wait(
 
 def _find_target(services: Services, topic: str, index: int, offset: int) -> tuple[Replica, int]:
     """Return the replica, and the offset before which its records are deleted."""
+    # Coordinators depend on every record of internal topics; Kafka refuses this as well.
     if is_internal(topic):
         raise KlammError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     replica = leading_replica(services, topic, index, -1)

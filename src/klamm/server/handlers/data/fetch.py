@@ -1,10 +1,10 @@
-"""Fetch, v4-18: read record batches from an offset on, waiting a while when there is too little.
+"""Fetch, v4-18: read record batches from an offset on, waiting up to max_wait_ms for min_bytes.
 
-Partitions are read in request order until max_bytes; the first one always gives its first batch, however large. Batches
-are whole, and the first contains the fetch offset. A reader sees nothing beyond the high watermark, with
+Partitions are read in request order until max_bytes; the first one always returns its first batch, however large.
+Batches are whole, and the first contains the fetch offset. Nothing beyond the high watermark is returned, with
 read_committed nothing beyond the last stable offset. Record bytes go from the file to the socket.
 A consumer may read from a follower (v11 on); a leader sends one that names its rack to a replica there (KIP-392).
-What followers themselves ask is answered in `fetch_follower`.
+Requests of followers are answered in `fetch_follower`.
 v7 sessions (KIP-227) · v9 leader epochs · v10 zstd · v11 racks · v12 flexible, diverging epochs · v13 topic ids
 v16 leader hints
 """
@@ -49,12 +49,12 @@ SELECTOR = "replica.selector.class"
 ZSTD_SINCE = 10
 FOLLOWERS_SINCE = 11
 _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-"""Errors whose answers name the leader."""
+"""Errors whose responses name the leader (KIP-951)."""
 
 
 @dataclass(slots=True)
 class Reading:
-    """The outcome of looking at every partition once."""
+    """The result of reading every partition once."""
 
     results: list[tuple[FetchedPartition, PartitionData]] = field(default_factory=list)
     bytes: int = 0
@@ -62,10 +62,11 @@ class Reading:
 
 
 def handle(services: Services, context: RequestContext, request: FetchRequest) -> object:
-    """Read now; wait only when nothing is wrong and there is less than the client wants."""
+    """Read now; wait only if there is no error and fewer bytes than the client requests."""
     uses_ids = context.version >= 13
     follower, replica_epoch = fetch_follower.follower_of(context.version, request)
     if follower >= 0:
+        # Followers of this cluster use topic ids; an unknown replica id must not move a high watermark.
         if not uses_ids or follower not in services.image.cluster.brokers:
             return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
         return fetch_follower.handle(services, context, request, follower, replica_epoch)
@@ -115,12 +116,14 @@ def _answer(
     reading = reader.read()
     if reader.suffices(reading):
         return reader.response(reading)
+    # Later requests of the connection are handled, but their replies wait for this one.
     slot = context.channel.defer()
 
     def attempt(force: bool) -> bool:
         again = reader.read()
         if not (force or reader.suffices(again)):
             return False
+        # Registered with the connection: when it closes, the waiter must leave the replicas.
         context.connection.waiters.pop(waiter, None)
         slot.send(response_parts(context, reader.response(again)))
         return True
@@ -132,7 +135,7 @@ def _answer(
 
 
 def _read_many(services: Services, context: RequestContext, request: FetchRequest, reader: "_Reader") -> Steps[object]:
-    """Read many partitions, a slice of them at a time; where there is too little, look again in the same way."""
+    """Read many partitions in slices; with too few bytes, wait and read them in slices again."""
     waiting = _ManyWaiting(services, context, reader)
     waiting.listen(request.max_wait_ms)  # from the first slice on: records may come to it while the last slice is read
     reading = yield from reader.read_in_slices()
@@ -144,7 +147,7 @@ def _read_many(services: Services, context: RequestContext, request: FetchReques
 
 
 class _ManyWaiting:
-    """A Fetch of many partitions that waits: reading them takes several turns, and is done once at a time."""
+    """A Fetch of many partitions that waits: reading them takes several turns, and one reading runs at a time."""
 
     def __init__(self, services: Services, context: RequestContext, reader: "_Reader") -> None:
         self._services = services
@@ -157,34 +160,35 @@ class _ManyWaiting:
         self._force = False
 
     def listen(self, max_wait_ms: int) -> None:
-        """Note changes of the partitions from now on."""
+        """Record changes of the partitions from now on."""
         self._context.connection.waiters[self._waiter] = None
         self._waiter.start(self._services.loop, max_wait_ms)
 
     def wait(self) -> None:
-        """Answer later, when there is enough; what has changed since `listen` is looked at now."""
+        """Answer later, when there is enough; read again now if a partition has changed since `listen`."""
         self._slot = self._context.channel.defer()
         if self._again:
-            self._start_look()
+            self._start_reading()
 
     def cancel(self) -> None:
-        """Note no more changes."""
+        """Stop recording changes."""
         self._context.connection.waiters.pop(self._waiter, None)
         self._waiter.cancel()
 
     def _attempt(self, force: bool) -> bool:
         """Begin to read again after a change, or at the deadline; the answer follows later."""
         self._again = True
+        # A deadline that passes during a reading is not lost.
         self._force = self._force or force
         if self._slot is not None and self._task is None:
-            self._start_look()
+            self._start_reading()
         return False
 
-    def _start_look(self) -> None:
+    def _start_reading(self) -> None:
         assert self._slot is not None
-        self._task = self._services.loop.create_task(self._look(self._slot))
+        self._task = self._services.loop.create_task(self._read_again(self._slot))
 
-    async def _look(self, slot: Slot) -> None:
+    async def _read_again(self, slot: Slot) -> None:
         try:
             while self._again and not self._context.channel.closed:
                 self._again = False
@@ -196,7 +200,7 @@ class _ManyWaiting:
                     slot.send(await response_parts_in_slices(self._context, response))
                     return
         except Exception as error:  # noqa: BLE001 - the peer waits for an answer that will not come
-            log.failure("a fetch of many partitions failed", error, peer=self._context.channel.peer_address)
+            log.failure("fetch of many partitions failed", error, peer=self._context.channel.peer_address)
             slot.abandon()
         finally:
             self._task = None
@@ -229,7 +233,7 @@ def _forgotten(request: FetchRequest, uses_ids: bool) -> list[PartitionKey]:
 
 
 class _Reader:
-    """One Fetch request against the replicas as they are when it looks."""
+    """One Fetch request; every reading uses the replicas as they are at that time."""
 
     def __init__(self, services: Services, context: RequestContext, request: FetchRequest, fetch: FetchContext) -> None:
         self._services = services
@@ -240,17 +244,17 @@ class _Reader:
         self._selects = bool(request.rack_id) and services.config.text(SELECTOR) == RACK_AWARE
 
     def replica(self, partition: FetchedPartition) -> Replica | None:
-        """The local replica of a partition, if there is one."""
+        """Return the local replica of a partition, if there is one."""
         if partition.topic is not None:
             return self._services.replicas.find(partition.topic, partition.index)
         return self._services.replicas.find_by_id(partition.topic_id, partition.index)
 
     def replicas(self) -> list[Replica]:
-        """The local replicas of the partitions to read."""
+        """Return the local replicas of the partitions to read."""
         return [replica for replica in map(self.replica, self._fetch.partitions) if replica is not None]
 
     def suffices(self, reading: Reading) -> bool:
-        """Whether it is to be answered without waiting for more."""
+        """Whether the request is answered without waiting for more."""
         request = self._request
         return (
             request.max_wait_ms <= 0
@@ -260,13 +264,13 @@ class _Reader:
         )
 
     def read(self) -> Reading:
-        """Look at every partition once, in order."""
+        """Read every partition once, in order."""
         reading = Reading()
         self._read_into(reading, self._fetch.partitions)
         return reading
 
     def read_in_slices(self) -> Steps[Reading]:
-        """The same, giving way after every so many."""
+        """`read` in slices."""
         reading = Reading()
         for partitions in cut(self._fetch.partitions):
             self._read_into(reading, partitions)
@@ -274,6 +278,7 @@ class _Reader:
         return reading
 
     def _read_into(self, reading: Reading, partitions: Sequence[FetchedPartition]) -> None:
+        # The broker's fetch.max.bytes bounds what one client can make it send.
         budget = min(self._request.max_bytes, self._services.config.fetch_max_bytes)
         for partition in partitions:
             data = PartitionData(partition_index=partition.index, aborted_transactions=None, records=b"")
@@ -288,11 +293,13 @@ class _Reader:
     def _read_partition(self, partition: FetchedPartition, data: PartitionData, budget: int, reading: Reading) -> None:
         replica = self._readable(partition)
         log = replica.log
+        # KIP-110: clients before v10 cannot decompress zstd.
         if self._context.version < ZSTD_SINCE and log.config.compression_type == "zstd":
             raise KlammError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         data.high_watermark = log.high_watermark
         data.last_stable_offset = log.last_stable_offset
         data.log_start_offset = log.log_start_offset
+        # KIP-595: the client compares histories with every fetch, in place of OffsetForLeaderEpoch.
         if partition.last_fetched_epoch >= 0:
             epoch, end_offset = replica.end_offset_for_epoch(partition.last_fetched_epoch)
             if epoch < 0:
@@ -309,6 +316,7 @@ class _Reader:
             raise KlammError(ErrorCode.OFFSET_OUT_OF_RANGE if replica.leads else ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if self._selects and replica.leads:
             data.preferred_read_replica = self._nearer(replica, partition.fetch_offset)
+            # Without records: the client fetches them from the named replica, not twice.
             if data.preferred_read_replica >= 0:
                 reading.answer_now = True
                 return
@@ -330,15 +338,17 @@ class _Reader:
             ]
 
     def _nearer(self, replica: Replica, offset: int) -> int:
-        """A replica in the consumer's rack that has the offset; -1 to read here."""
+        """Return a replica in the consumer's rack that has the offset; -1 to read here."""
         nearest = nearest_replica(self._services.image.cluster, replica, self._request.rack_id, offset)
         return -1 if nearest == self._services.node_id else nearest
 
     def _readable(self, partition: FetchedPartition) -> Replica:
         replica = self.replica(partition)
+        # KIP-392: a follower serves consumers up to the high watermark it has from its leader.
         follows = replica is not None and not replica.state.is_leader and not replica.retired
         if replica is None or not (replica.leads or (follows and self._context.version >= FOLLOWERS_SINCE)):
             raise KlammError(self._absence(partition))
+        # Kept in the session, for the error once the topic is deleted.
         if partition.topic is None:
             partition.known_as = replica.topic
         error = replica.state.check_leader_epoch(partition.current_leader_epoch)
@@ -347,9 +357,9 @@ class _Reader:
         return replica
 
     def _absence(self, partition: FetchedPartition) -> ErrorCode:
-        """Why a partition cannot be read here.
+        """Return the error for a partition that cannot be read here.
 
-        In a session that knew a topic's id the error tells whether another topic has its name now, or none (KIP-516).
+        In a session that had resolved a topic's id, the error depends on whether another topic has its name (KIP-516).
         """
         topics = self._services.image.topics
         topic = (
@@ -369,13 +379,13 @@ class _Reader:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def response(self, reading: Reading) -> FetchResponse:
-        """The answer; within a session only what changed, and partitions that gave data are read last next time."""
+        """Return the response: in a session only what changed. Partitions with data are read last next time."""
         answer = _Answer()
         self._add_to(answer, reading.results)
         return self._finish(answer)
 
     def respond_in_slices(self, reading: Reading) -> Steps[FetchResponse]:
-        """The same, giving way after every so many."""
+        """`response` in slices."""
         answer = _Answer()
         for results in cut(reading.results):
             self._add_to(answer, results)
@@ -387,6 +397,7 @@ class _Reader:
         for partition, data in results:
             if self._fetch.incremental and not _has_news(partition, data):
                 continue
+            # What the client has by this response; the next incremental one leaves it out.
             partition.sent_high_watermark = data.high_watermark if not data.error_code else -1
             partition.sent_log_start_offset = data.log_start_offset
             if len(data.records):
@@ -404,6 +415,7 @@ class _Reader:
 
     def _finish(self, answer: "_Answer") -> FetchResponse:
         if self._fetch.session is not None:
+            # Or a busy partition would use up max_bytes every time, and those behind it would starve.
             self._fetch.session.rotate(answer.served)
         endpoints = node_endpoints(self._services, self._context, answer.leaders, NodeEndpoint)
         return FetchResponse(
@@ -413,7 +425,7 @@ class _Reader:
 
 @dataclass(slots=True)
 class _Answer:
-    """A response in the making."""
+    """The parts of a response that is being built."""
 
     topics: dict[Any, FetchableTopicResponse] = field(default_factory=dict)
     leaders: set[int] = field(default_factory=set)
@@ -421,7 +433,7 @@ class _Answer:
 
 
 def _has_news(partition: FetchedPartition, data: PartitionData) -> bool:
-    """Whether a partition must be named in an incremental answer."""
+    """Whether an incremental response must contain a partition."""
     return (
         bool(len(data.records))
         or data.error_code != 0

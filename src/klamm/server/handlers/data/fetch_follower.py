@@ -1,9 +1,10 @@
-"""Fetch, the part for followers: a replica elsewhere copies the log, and its fetch offset tells how far it has come.
+"""Fetch, v13-18 of followers: a replica on another broker copies the log, and its fetch offset is its progress.
 
 A follower has everything before its fetch offset: that moves the high watermark and may bring it back into the ISR. It
 reads to the end of the log, not to the high watermark. Where its history differs from the leader's it gets no records
-but the epoch from which they part, and truncates. A fetch that finds nothing waits; an append answers it in the same
-turn.
+but the epoch and offset of the divergence, and truncates. A fetch without records to return waits; an append answers it
+in the same turn.
+v15 the broker epoch of the follower (KIP-903)
 """
 
 import asyncio
@@ -37,15 +38,16 @@ _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 def handle(
     services: Services, context: RequestContext, request: FetchRequest, follower: int, replica_epoch: int
 ) -> object:
-    """Note where the follower is, then answer with what it lacks, now or when there is something."""
+    """Record the progress of the follower, then answer with what it lacks, now or when there is something."""
     sessions = services.replicas.follower_sessions
     try:
         session, goes_on = sessions.resolve(request.session_id, request.session_epoch, follower, replica_epoch)
     except KlammError as error:
         return FetchResponse(error_code=error.code)
     if session.parked is not None:
-        session.parked(True)  # the follower has sent its next request without waiting for this answer
+        session.parked(True)  # the follower has sent its next request before this answer
     fetch = _FollowerFetch(services, context, request, session, full=not goes_on)
+    # A new session is answered at once: the follower gets the high watermarks of all its partitions.
     force = not goes_on or request.max_wait_ms <= 0
     if sum(len(topic.partitions) for topic in request.topics) > SLICE_ELEMENTS:
         return _handle_many(services, session, request, fetch, force)
@@ -55,7 +57,7 @@ def handle(
     _forget(session, request)
     now_ms = services.clock.monotonic_ms()
     for followed in named:
-        _note_progress(services, session, followed, now_ms)
+        _record_progress(services, session, followed, now_ms)
     response = fetch.attempt(force)
     if response is not None:
         return response
@@ -76,8 +78,8 @@ def _handle_many(
     _forget(session, request)
     now_ms = services.clock.monotonic_ms()
     for followed in named:
-        _note_progress(services, session, followed, now_ms)
-        yield 1  # what this node does not lead yet is noted when it is read, if it leads it by then
+        _record_progress(services, session, followed, now_ms)
+        yield 1  # partitions this node does not lead yet are recorded when they are read
     response = yield from fetch.attempt_in_slices(force)
     if response is not None:
         return response
@@ -93,7 +95,7 @@ def _update_session(
     partitions: Sequence[FetchPartition],
     named: list[FollowedPartition],
 ) -> None:
-    """Keep what the follower fetches from now on; the partitions go into `named`."""
+    """Update the session with the partitions that the request names, and append them to `named`."""
     changed = session.changed
     for partition in partitions:
         followed = session.partition((topic_id, partition.partition))
@@ -104,6 +106,7 @@ def _update_session(
             partition.last_fetched_epoch,
             partition.log_start_offset,
         )
+        # A partition that was deleted and created again has another replica under the same index.
         if followed.replica is None or followed.replica.retired:
             followed.attach(services.replicas.find_by_id(topic_id, partition.partition))
         changed[followed] = None
@@ -116,8 +119,8 @@ def _forget(session: FollowerSession, request: FetchRequest) -> None:
             session.forget((gone.topic_id, index))
 
 
-def _note_progress(services: Services, session: FollowerSession, followed: FollowedPartition, now_ms: int) -> None:
-    """Count what a follower has, which is all before its fetch offset; only if its history is this leader's."""
+def _record_progress(services: Services, session: FollowerSession, followed: FollowedPartition, now_ms: int) -> None:
+    """Count what a follower has, which is all before its fetch offset, unless its history diverges."""
     replica = followed.replica
     try:
         if replica is None or _refusal(replica, followed) or _divergence(replica, followed) is not None:
@@ -132,6 +135,7 @@ def _note_progress(services: Services, session: FollowerSession, followed: Follo
     progress = state.followers[follower]
     if 0 <= session.replica_epoch < progress.broker_epoch:
         return  # a late request of an earlier broker epoch
+    # Followers in the ISR need no check for it, which is the usual case.
     in_sync = follower in state.isr
     if not in_sync:
         # The fetch may make it count: what was staged while the leader was alone is committed without it, before.
@@ -148,6 +152,7 @@ def _note_progress(services: Services, session: FollowerSession, followed: Follo
         broker_epoch=session.replica_epoch,
         eligible=not in_sync and isr.eligible(follower, session.replica_epoch),
     )
+    # Completes acks=all, and answers the fetches of consumers that wait for the high watermark.
     if reached > before:
         services.replicas.advance_to(replica, reached)
     if not in_sync:
@@ -165,14 +170,15 @@ def _refusal(replica: Replica, followed: FollowedPartition) -> ErrorCode:
 
 
 def _divergence(replica: Replica, followed: FollowedPartition) -> EpochEndOffset | None:
-    """Where the follower's history parts from the leader's; None when it does not."""
+    """Return where the follower's history diverges from the leader's; None when it does not."""
     fetched = followed.last_fetched_epoch
     log = replica.log
+    # The usual case without a search: the last epoch is the same, and the follower is not ahead.
     if fetched < 0 or (fetched == log.leader_epochs.latest and followed.fetch_offset <= log.log_end_offset):
         return None
     epoch, end_offset = replica.end_offset_for_epoch(fetched)
     if epoch < 0:
-        raise KlammError(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {fetched} is not known here")
+        raise KlammError(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {fetched} is not in the leader epoch cache")
     if epoch < fetched or end_offset < followed.fetch_offset:
         return EpochEndOffset(epoch=epoch, end_offset=end_offset)
     return None
@@ -180,7 +186,7 @@ def _divergence(replica: Replica, followed: FollowedPartition) -> EpochEndOffset
 
 @dataclass(slots=True)
 class _FollowerReading:
-    """What was read so far for an answer."""
+    """What was read so far for a response."""
 
     parts: list[tuple[FollowedPartition, PartitionData]] = field(default_factory=list)
     size: int = 0
@@ -212,13 +218,14 @@ class _FollowerFetch:
     def park(self) -> None:
         """Wait for an append, or until max_wait_ms has passed."""
         self._slot = self._context.channel.defer()
+        # The request's bytes are borrowed for this turn only.
         self._context.frame = memoryview(b"")
         self._session.parked = self.wake
         self._context.connection.waiters[self] = None
         self._timer = self._services.loop.call_later(self._request.max_wait_ms / 1000, self.wake, True)
 
     def wake(self, force: bool) -> None:
-        """Answer if there is enough by now, or in any case."""
+        """Answer if there is enough by now; with `force`, in any case."""
         response = self.attempt(force)
         if response is None or self._slot is None:
             return
@@ -234,10 +241,11 @@ class _FollowerFetch:
     def cancel(self) -> None:
         """Drop the session with its connection."""
         self._end()
+        # A session without a connection would keep collecting changes that nothing reads.
         self._services.replicas.follower_sessions.close(self._session.id, self._session.follower)
 
     def attempt(self, force: bool) -> FetchResponse | None:
-        """The answer, if there is enough for one."""
+        """Return the response, if there is enough for one."""
         reading = _FollowerReading()
         self._read_changed(reading, self._session.changed)
         if not self._suffices(reading, force):
@@ -247,7 +255,7 @@ class _FollowerFetch:
         return FetchResponse(session_id=self._session.id, responses=list(topics.values()))
 
     def attempt_in_slices(self, force: bool) -> Steps[FetchResponse | None]:
-        """The same, giving way after every so many partitions."""
+        """`attempt` in slices."""
         reading = _FollowerReading()
         for partitions in cut(list(self._session.changed)):
             self._read_changed(reading, partitions)
@@ -264,7 +272,7 @@ class _FollowerFetch:
         return force or reading.urgent or bool(reading.size and reading.size >= self._request.min_bytes)
 
     def _read_changed(self, reading: "_FollowerReading", partitions: Iterable[FollowedPartition]) -> None:
-        """Read what the follower lacks of these; what is quiet is not looked at again before it changes."""
+        """Read what the follower lacks of these; one without news is not read again before it changes."""
         budget = self._request.max_bytes
         parts, size, urgent = reading.parts, reading.size, reading.urgent
         quiet: list[FollowedPartition] = []
@@ -276,11 +284,12 @@ class _FollowerFetch:
             try:
                 replica = self._replica(followed)
                 if not followed.noted:
-                    _note_progress(self._services, self._session, followed, self._services.clock.monotonic_ms())
+                    _record_progress(self._services, self._session, followed, self._services.clock.monotonic_ms())
                 diverging = _divergence(replica, followed)
                 if diverging is not None:
                     data.diverging_epoch = diverging
                     reports = urgent = True
+                # Nothing is sent twice: the next fetch offset shows whether the follower has appended it.
                 elif not followed.sent and not self._is_throttled(replica):
                     size += self._read(replica, followed, data, min(followed.max_bytes, budget - size), first=not size)
                 data.high_watermark = replica.log.high_watermark
@@ -321,6 +330,7 @@ class _FollowerFetch:
             raise KlammError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if offset == log.log_end_offset:
             return 0
+        # Unlike a consumer, a follower reads uncommitted records: copies are what commits them.
         region = log.read(offset, max(limit, 0), log.log_end_offset, min_one=first)
         if region is None:
             return 0
@@ -328,7 +338,7 @@ class _FollowerFetch:
         return region.length
 
     def _is_throttled(self, replica: Replica) -> bool:
-        """Whether this follower must wait because copying to it is limited; those in sync never are."""
+        """Whether replication to this follower is throttled now; followers in the ISR never are."""
         names = replica.settings.throttled_leaders
         if not names or self._session.follower in replica.state.isr:
             return False
@@ -349,7 +359,7 @@ class _FollowerFetch:
         topics: dict[bytes, FetchableTopicResponse],
         parts: Sequence[tuple[FollowedPartition, PartitionData]],
     ) -> None:
-        """Put what was read into the answer, and keep what is sent to the follower."""
+        """Add what was read to the response, and record in the session what is sent."""
         session = self._session
         throttled = 0
         for followed, data in parts:
@@ -376,7 +386,7 @@ class _FollowerFetch:
 
 
 def _has_more(followed: FollowedPartition) -> bool:
-    """Whether something is left that could not be sent now: the answer was full, or copying is slowed."""
+    """Whether records are left that were not sent: the response was full, or replication is throttled."""
     replica = followed.replica
     return replica is not None and not followed.sent and followed.fetch_offset < replica.log.log_end_offset
 
@@ -390,7 +400,8 @@ def _has_news(followed: FollowedPartition, data: PartitionData) -> bool:
 
 
 def follower_of(version: int, request: FetchRequest) -> tuple[int, int]:
-    """(replica id, broker epoch) of the follower that sent a request; (-1, -1) for a consumer."""
+    """Return replica id and broker epoch of the follower that sent a request; (-1, -1) for a consumer."""
+    # KIP-903: from v15 the replica id is in a tagged field, together with the broker epoch.
     if version < 15:
         return request.replica_id, -1
     state: Any = request.replica_state

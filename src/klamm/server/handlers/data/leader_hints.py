@@ -19,6 +19,7 @@ def node_endpoints(services: Services, context: RequestContext, leaders: set[int
     endpoints = []
     for node_id in sorted(leaders):
         broker = services.image.cluster.get(node_id)
+        # An address that does not answer would delay the client more than a refresh of its metadata.
         if broker is not None and not broker.fenced:
             host, port = services.endpoint(broker, context)
             endpoints.append(cls(node_id=node_id, host=host, port=port, rack=broker.rack))

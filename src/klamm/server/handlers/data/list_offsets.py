@@ -128,12 +128,12 @@ def _look_up_partition(
 
 
 def _check_high_watermark(replica: Replica) -> None:
-    """Raise OFFSET_NOT_AVAILABLE while a new leader does not know how far its predecessor had committed.
+    """Raise OFFSET_NOT_AVAILABLE while the high watermark of a new leader is before its epoch (KIP-207).
 
     Its own, older high watermark would take clients back.
     """
     if replica.log.high_watermark < replica.state.epoch_start_offset:
-        raise KlammError(ErrorCode.OFFSET_NOT_AVAILABLE, "the new leader does not know the high watermark yet")
+        raise KlammError(ErrorCode.OFFSET_NOT_AVAILABLE, "the new leader has no high watermark of its own epoch yet")
 
 
 def _look_up(replica: Replica, timestamp: int, *, committed_only: bool) -> tuple[int, int, int] | None:
@@ -144,8 +144,10 @@ def _look_up(replica: Replica, timestamp: int, *, committed_only: bool) -> tuple
         end = log.last_stable_offset if committed_only else log.high_watermark
         return -1, end, replica.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        # Kafka, too, returns -1 for the timestamp of these two ends of the log.
         return -1, log.log_start_offset, log.leader_epochs.epoch_for_offset(log.log_start_offset)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        # As Kafka answers without tiered storage.
         return -1, -1, replica.leader_epoch
     if timestamp == MAX_TIMESTAMP:
         match = log.offset_of_max_timestamp()
@@ -164,6 +166,7 @@ def _hide_uncommitted(
     if match is None:
         return None
     limit = log.last_stable_offset if committed_only else log.high_watermark
+    # A record that is not committed may still be lost: a consumer must not begin there.
     if match[1] < limit:
         return match
     _check_high_watermark(replica)

@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch, v2-4: the end offset of a leader epoch, by which a reader detects truncation.
 
 The response has the largest epoch not above the requested one, and the offset where the next epoch begins; -1 for both
-when the log knows no such epoch.
+when the log has no such epoch.
 v3 replica id · v4 flexible
 """
 
@@ -28,6 +28,7 @@ def handle(
         for partition in topic.partitions:
             answer = EpochEndOffset(partition=partition.partition)
             try:
+                # Only the leader: a follower's epochs may lack the newest.
                 replica = leading_replica(services, topic.topic, partition.partition, partition.current_leader_epoch)
                 answer.leader_epoch, answer.end_offset = replica.end_offset_for_epoch(partition.leader_epoch)
             except KlammError as error:

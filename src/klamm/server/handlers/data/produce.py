@@ -1,11 +1,11 @@
-"""Produce, v3-13: append record batches to the partitions this node leads.
+"""Produce, v3-13: append record batches to the partitions this node leads; v0-2 are advertised and refused.
 
-acks=0 gets no reply, and on an error the connection is closed, since there is no other way to tell. acks=1 is answered
-when the write is done, acks=all when every in-sync replica has it. A batch of an idempotent producer that is already
-there is answered with the offset it got first. Records are looked at before they are stored; packed ones that are not
-small in a thread (`server/requests/record_checks`), and what the connection sends behind them waits.
-v7 zstd · v9 flexible · v10 leader hints (KIP-951) · v11 abortable errors, v12 partitions join a transaction by
-themselves (KIP-890) · v13 topic ids in place of names
+acks=0 gets no reply, and on an error the connection is closed, since nothing else reports it. acks=1 is answered when
+the write is done, acks=all when every in-sync replica has it. A duplicate batch of an idempotent producer is answered
+with the offset of the first one. Records are validated before they are stored; larger compressed batches in a thread
+(`server/requests/record_checks`), and later requests of the connection wait.
+v7 zstd · v9 flexible · v10 leader hints (KIP-951) · v11 abortable errors, v12 the broker adds partitions to the
+transaction (KIP-890) · v13 topic ids in place of names
 """
 
 from collections.abc import Mapping
@@ -47,41 +47,41 @@ from klamm.telemetry.log import get_logger
 log = get_logger("produce")
 
 ZSTD_SINCE = 7
-PASSING = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-"""Refusals after which a retry of the same batch may succeed at once, ahead of what was sent behind it."""
+TRANSIENT = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+"""Errors after which a retry of the same batch may succeed, before the batches that were sent after it."""
 ADMIN_CLIENT_ID = "__admin_client"
 """The client id by which Kafka's tools may write to internal topics."""
 INLINE_BYTES_MAX = 2 * 1024 * 1024
-"""Records that are not packed are checked on the loop up to here: a millisecond, if they are tiny."""
+"""Uncompressed records are validated on the loop up to this size: a millisecond, if they are tiny."""
 
 
 @dataclass(slots=True)
 class StagedProduce:
-    """A request on its way into the logs: its records are checked, then admitted to their transaction, then staged."""
+    """A request that is processed in three steps: validated, admitted to its transaction, staged."""
 
     services: Services
     context: RequestContext
     request: ProduceRequest
     slot: Slot | None
-    """Where the reply goes; None for acks=0."""
+    """The place of the reply in the order of the connection; None for acks=0."""
     checked: Validated = field(default_factory=dict)
-    """What looking at packed batches has led to, by the `id` of their part of the request."""
+    """The results of validating compressed batches, by the `id` of their part of the request."""
     refused: Mapping[int, KlammError] = field(default_factory=dict)
-    """What the coordinator of their transaction does not admit, likewise."""
+    """The batches that the transaction coordinator refuses, by the same key."""
     responses: list[tuple[TopicProduceData, list[PartitionProduceResponse]]] = field(default_factory=list)
 
     @property
     def acks_all(self) -> bool:
-        """Whether every replica in sync must have the records."""
+        """Whether every in-sync replica must have the records."""
         return self.request.acks == ACKS_ALL
 
     @property
     def names_many(self) -> bool:
-        """Whether it is staged in slices: its connection is held meanwhile, and its records are its own."""
+        """Whether it is staged in slices: its connection is held meanwhile, and it owns its records."""
         return sum(len(topic.partition_data) for topic in self.request.topic_data) > SLICE_ELEMENTS
 
     def own_records(self) -> None:
-        """Copy the records of a request that is not done with this turn: its buffer is lent no longer."""
+        """Copy the records of a request that takes longer than this turn: the receive buffer is reused after it."""
         if not len(self.context.frame):
             return  # they are copied already
         self.context.frame = memoryview(b"")
@@ -92,7 +92,8 @@ class StagedProduce:
 
 
 def handle(services: Services, context: RequestContext, request: ProduceRequest) -> object:
-    """Stage every partition, then answer once all of them are settled."""
+    """Stage every partition, then answer once all of them are acknowledged or refused."""
+    # As in Kafka, every partition gets the error.
     if request.acks not in (-1, 0, 1):
         return refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS)
     produce = StagedProduce(services, context, request, context.channel.defer() if request.acks else None)
@@ -101,8 +102,8 @@ def handle(services: Services, context: RequestContext, request: ProduceRequest)
         _check_later(produce)
         return ANSWERED
     connection = context.connection
-    elsewhere, connection.unpacks_elsewhere = connection.unpacks_elsewhere, False
-    if not connection.waiting_produces.requests and not elsewhere and _check_inline(produce):
+    in_thread, connection.validate_in_thread = connection.validate_in_thread, False
+    if not connection.waiting_produces.requests and not in_thread and _check_inline(produce):
         _admit(produce)
     else:
         _check_later(produce)
@@ -110,7 +111,8 @@ def handle(services: Services, context: RequestContext, request: ProduceRequest)
 
 
 def _check_later(produce: StagedProduce) -> None:
-    """Look at the batches in a thread, behind those of earlier requests of the connection."""
+    """Validate the batches in a thread, after those of earlier requests of the connection."""
+    # Before `own_records`, which drops the frame.
     size = len(produce.context.frame)
     produce.own_records()
 
@@ -126,24 +128,24 @@ def _check_later(produce: StagedProduce) -> None:
 
 
 def _check_inline(produce: StagedProduce) -> bool:
-    """Look at the packed batches here; False when they are too much for the loop's thread."""
+    """Validate the compressed batches on the loop; False when they take too long for it."""
     connection = produce.context.connection
     batches = _batches_to_check(produce)
     if not batches:
         return True
     size = sum(len(batch.data) for batch in batches)
-    if size > connection.packed_bytes_inline:
+    if size > connection.inline_bytes_max:
         return False
     if produce.request.transactional_id is not None:
-        produce.own_records()  # the coordinator may have to be asked before they are staged
+        produce.own_records()  # they may be staged in a later turn, after an answer of the coordinator
         batches = _batches_to_check(produce)
     checked: dict[int, Any] = {}
     for batch in batches:
         try:
             checked[batch.part_id] = batch.check(inline=True)
         except UnpackElsewhere:
-            # The next of this size goes to a thread without being tried here first.
-            connection.packed_bytes_inline = size - 1
+            # The next one of this size goes to a thread at once.
+            connection.inline_bytes_max = size - 1
             return False
         except KlammError as error:
             checked[batch.part_id] = error
@@ -152,7 +154,7 @@ def _check_inline(produce: StagedProduce) -> bool:
 
 
 def _batches_to_check(produce: StagedProduce) -> list[BatchToCheck]:
-    """The batches that are packed, or very large; all others are looked at when they are staged."""
+    """Return the batches that are compressed or very large; all others are validated when they are staged."""
     services = produce.services
     batches = []
     now_ms = 0
@@ -161,9 +163,11 @@ def _batches_to_check(produce: StagedProduce) -> list[BatchToCheck]:
             records = partition.records
             if records is None or len(records) < HEADER_SIZE:
                 continue
+            # The low byte of the attributes, without parsing the header: most batches need nothing else here.
             codec = records[CRC_START + 1] & CODEC_MASK
             if not codec and len(records) <= INLINE_BYTES_MAX:
                 continue
+            # What cannot be appended anyway is not decompressed.
             replica = _find_replica(services, topic, partition.index)
             if replica is None or not replica.leads or codec in replica.log.unchecked_codecs:
                 continue
@@ -173,7 +177,7 @@ def _batches_to_check(produce: StagedProduce) -> list[BatchToCheck]:
 
 
 def _admit(produce: StagedProduce) -> None:
-    """Ask the coordinator of a transaction where that is needed, then stage."""
+    """Stage, after an answer of the transaction coordinator if one is needed."""
     services, request = produce.services, produce.request
     admission = None
     if request.transactional_id is not None:
@@ -191,22 +195,22 @@ def _admit(produce: StagedProduce) -> None:
 
 
 def _stage(produce: StagedProduce) -> None:
-    """Stage what is not refused and answer when all of it is settled."""
+    """Stage what is not refused, and answer when all of it is acknowledged."""
     steps = _stage_steps(produce)
     if produce.names_many:
         produce.services.checks.stage_later(_stage_many(produce.context, steps))
         return
     for _ in steps:
-        pass  # within this turn: its buffer is lent no longer
+        pass  # all in this turn: the receive buffer is reused after it
 
 
 async def _stage_many(context: RequestContext, steps: Steps[None]) -> None:
-    """Stage a request of many partitions, for which its connection is held."""
+    """Stage a request of many partitions, while its connection is held."""
     try:
         await run_in_slices(steps)
-    except Exception as error:  # noqa: BLE001 - a bug in one request is no reason to leave its connection held
+    except Exception as error:  # noqa: BLE001 - a bug in one request must not leave its connection held
         log.failure("request failed", error, peer=context.channel.peer_address, api_key=context.api_key)
-        context.channel.close("its request failed")
+        context.channel.close("request failed")
     finally:
         context.channel.release()
 
@@ -222,8 +226,10 @@ def _stage_steps(produce: StagedProduce) -> Steps[None]:
         else:
             close_if_refused(context.channel, response)
 
+    # acks=1 has no deadline: it is answered at the end of the turn that stages it.
     deadline_ms = services.replicas.now_ms() + max(request.timeout_ms, 0) if produce.acks_all else NEVER_MS
     pending = PendingProduce(complete, deadline_ms)
+    # When the connection closes, the timer of the request is cancelled.
     context.connection.waiters[pending] = None
     for topic in request.topic_data:
         responses: list[PartitionProduceResponse] = []
@@ -232,13 +238,14 @@ def _stage_steps(produce: StagedProduce) -> Steps[None]:
             responses.append(_append(produce, topic, partition, pending))
             yield 1
         yield 1
+    # Last: a partition that is refused at once must not complete the request before the others are added.
     pending.start(services.loop, request.timeout_ms)
 
 
 def _append(
     produce: StagedProduce, topic: TopicProduceData, partition: PartitionProduceData, pending: PendingProduce
 ) -> PartitionProduceResponse:
-    """Stage one partition and have its response completed when it is acknowledged; a refusal is complete at once."""
+    """Stage one partition; its response is complete when it is acknowledged, at once if it is refused."""
     services, context = produce.services, produce.context
     response = PartitionProduceResponse(index=partition.index, base_offset=-1)
     now_ms = services.clock.now_ms()
@@ -246,6 +253,7 @@ def _append(
         if produce.refused and id(partition) in produce.refused:
             raise produce.refused[id(partition)]
         replica = _leading_replica(services, topic, partition.index)
+        # Records of internal topics are written by coordinators; a foreign one could not be replayed.
         if is_internal(replica.topic) and context.client_id != ADMIN_CLIENT_ID:
             raise KlammError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients may not write to {replica.topic}")
         records = partition.records
@@ -255,8 +263,8 @@ def _append(
     except KlammError as error:
         response.error_code = error.code
         response.error_message = error.message
-        if error.code in PASSING:
-            _note_refused(services, topic, partition, error.code)
+        if error.code in TRANSIENT:
+            _record_refusal(services, topic, partition, error.code)
         if isinstance(error, RecordRefused):
             response.record_errors = [
                 BatchIndexAndErrorMessage(batch_index=record.batch_index, batch_index_error_message=record.message)
@@ -266,13 +274,15 @@ def _append(
     response.base_offset = base_offset
     response.log_start_offset = replica.log.log_start_offset
     if replica.log.config.message_timestamp_type == "LogAppendTime":
+        # The time in the batch: in a thread it was set a moment earlier than `now_ms`.
         response.log_append_time_ms = checked.max_timestamp if isinstance(checked, BatchView) else now_ms
-    # After staging: the reply needs the offset behind its records, which for a duplicate is that of the log's end.
+    # After staging: the required offset is the one after its records; for a duplicate, the end of the log.
     pending_partition = PendingPartition(pending, replica, response)
     pending.add(pending_partition)
     services.replicas.acknowledge(replica, pending_partition, acks_all=produce.acks_all)
+    # From the second request on, the prefix is known and the quick path answers.
     if replica.answers_early and _is_only_partition(produce.request):
-        produce_quick.remember(services, context, produce.request, replica, records)
+        produce_quick.add_prefix(services, context, produce.request, replica, records)
     return response
 
 
@@ -280,8 +290,8 @@ def _is_only_partition(request: ProduceRequest) -> bool:
     return len(request.topic_data) == 1 and len(request.topic_data[0].partition_data) == 1
 
 
-def _note_refused(services: Services, topic: Any, partition: Any, code: ErrorCode) -> None:
-    """Keep the batches that the producer has sent behind a refused one from being taken before its retry."""
+def _record_refusal(services: Services, topic: Any, partition: Any, code: ErrorCode) -> None:
+    """Have the log refuse the batches that the producer sent after a refused one, until that is retried."""
     replica = _find_replica(services, topic, partition.index)
     if replica is not None and partition.records is not None:
         replica.log.note_refused(partition.records, code, services.clock.now_ms())
@@ -316,5 +326,9 @@ def _check(version: int, request: ProduceRequest, records: memoryview | None) ->
     attributes = records[CRC_START + 1] if len(records) > CRC_START + 2 else 0
     if version < ZSTD_SINCE and attributes & CODEC_MASK == Codec.ZSTD:
         raise KlammError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_SINCE}")
+    # Kafka's code for this case, which clients treat as fatal.
     if attributes & TRANSACTIONAL and request.transactional_id is None:
-        raise KlammError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "the batch is transactional, the request not")
+        raise KlammError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "a transactional batch needs a transactional id in the request",
+        )

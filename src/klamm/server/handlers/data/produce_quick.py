@@ -1,9 +1,9 @@
-"""Produce, the short way: one batch for one partition, from a connection that has sent its like before.
+"""Produce, the quick path: one batch for one partition, from a connection that has sent a request of this form before.
 
 The bytes between the correlation id and the record batch (client id, acks, topic, partition ...) are the same in every
 such request of a connection, so they are looked up instead of parsed; the reply is a template with two numbers filled
-in. Only decoding and encoding are shorter: `ReplicaManager.append` decides as on the long way in `produce`, which every
-refusal and everything unusual takes from the start, to be answered there.
+in. Only decoding and encoding are shorter: `ReplicaManager.append` decides as for `produce`, which handles every
+refusal and every other form from the start.
 """
 
 import struct
@@ -28,14 +28,14 @@ from klamm.storage.batch_validation import UnpackElsewhere
 
 PRODUCE = 0
 VERSION_MIN = 7
-"""Earlier requests may not carry zstd, which only the long way looks at; before 5 replies lack the log start offset."""
+"""Earlier requests may not carry zstd, which only `produce` checks; before v5 replies lack the log start offset."""
 
 FLEXIBLE_SINCE = 9
 QUICK_MAX = 256
-"""Distinct prefixes kept per connection; a client that writes to more partitions begins again with none."""
+"""Distinct prefixes kept per connection; one more clears them, so that clients cannot make the map grow."""
 LENGTHS_MAX = 4
 WAITING_TIMEOUT_MS_MIN = 2000
-"""A client with a shorter timeout needs a timer of its own, which it gets on the long way."""
+"""A request with a shorter timeout needs a timer of its own, which `produce` starts."""
 
 _INT32 = struct.Struct(">i")
 _RESULT = struct.Struct(">hqqq")
@@ -46,11 +46,11 @@ _NO_TAGS = b"\0\0\0"
 
 
 class QuickProduce:
-    """What a known prefix of a connection stands for, the constant bytes of its replies, and those of this turn.
+    """The meaning of a known prefix of a connection, the constant bytes of its replies, and the replies of this turn.
 
-    A pending reply for all appends that the prefix brings in one turn: their replies are encoded before the write and
-    lie in the connection's queue, which is sent after it. So success has nothing left to do, and a failed write
-    corrects bytes that have not left yet.
+    It is the pending reply of all appends with this prefix in one turn: their replies are encoded before the write and
+    are in the connection's queue, which is sent after it. So success has nothing left to do, and a failed write
+    overwrites bytes that have not been sent yet.
     """
 
     __slots__ = (
@@ -85,15 +85,14 @@ class QuickProduce:
         self.before, self.after = _template(self.version, self.topic, replica.index)
         self.size = 4 + len(self.before) + _RESULT.size + len(self.after)
         self.pack = struct.Struct(f">ii{len(self.before)}shqqq{len(self.after)}s").pack
-        """Makes the reply of: size, correlation id, `before`, error code, base offset, append time, log start, `after`.
-        """
+        """Encodes size, correlation id, `before`, error code, base offset, append time, log start offset, `after`."""
         self._error_at = 8 + len(self.before)
         self.required_offset = 0
         self.replies: list[bytearray | None] = []
         """Replies whose records are staged and not written; None for a request with acks=0."""
 
     def succeed(self) -> None:
-        """Let the replies leave as they are."""
+        """Leave the replies as they are."""
         self.replies.clear()
 
     def fail(self, error: ErrorCode, message: str | None = None) -> None:
@@ -131,7 +130,7 @@ class DelayedReply:
         self._slot.send((reply,))
 
     def fail(self, error: ErrorCode, message: str | None = None) -> None:
-        """Answer as the long way does."""
+        """Answer as `produce` does."""
         entry = self._entry
         listener: ListenerContext = self._channel.context  # type: ignore[assignment]
         context = RequestContext(
@@ -145,10 +144,10 @@ class DelayedReply:
 
 
 def handle(replicas: ReplicaManager, channel: Channel, view: memoryview, start: int, end: int) -> bool:
-    """Append and answer if the request is of a known kind; False leaves it untouched for the long way."""
+    """Append and answer if the prefix is known; False leaves the request to `produce`."""
     state = channel.state
     if state.waiting_produces.requests:
-        return False  # an earlier batch is still being unpacked, and this one must not overtake it
+        return False  # an earlier batch is still being validated, and this one must not overtake it
     known = known_batch(view, start, end, state.prefix_lengths, state.quick_produces)
     if known is None:
         return False
@@ -157,8 +156,8 @@ def handle(replicas: ReplicaManager, channel: Channel, view: memoryview, start: 
     replica = entry.replica
     if not replica.answers_early:
         return False
-    if header[6] and stop - position > state.packed_bytes_inline and header[6] not in replica.log.unchecked_codecs:
-        state.unpacks_elsewhere = True
+    if header[6] and stop - position > state.inline_bytes_max and header[6] not in replica.log.unchecked_codecs:
+        state.validate_in_thread = True
         return False
     acks_all = entry.acks_all
     # Still true when the turn is written: `ReplicaManager.commit_while_alone` writes before a follower is counted.
@@ -168,25 +167,25 @@ def handle(replicas: ReplicaManager, channel: Channel, view: memoryview, start: 
     try:
         base_offset = replicas.append(replica, view[position:stop], acks_all, header)
     except UnpackElsewhere:
-        state.packed_bytes_inline = stop - position - 1
-        state.unpacks_elsewhere = True
+        state.inline_bytes_max = stop - position - 1
+        state.validate_in_thread = True
         return False
     except KlammError:
-        return False  # nothing was staged: the long way is refused in the same way, and encodes the error
+        return False  # nothing was staged: `produce` is refused in the same way, and encodes the error
     if waits:
-        # Not encoded yet: the log start offset in the reply is that of the moment it is sent.
+        # Encoded later: the reply has the log start offset at the time it is sent.
         replicas.await_commit(replica, DelayedReply(channel, entry, correlation_id, base_offset, replicas.now_ms()))
         return True
     log = replica.log
     entry.required_offset = log.next_offset
     replies = entry.replies
-    # Once a turn and partition, however many requests it has: they are written and fail together.
+    # Once per turn and prefix, however many requests: they are written, and fail, together.
     if not replies:
         replica.acknowledgements.until_written.append(entry)
     if not entry.acks:
         replies.append(None)
         return True
-    # Inline, for it is done for every request: a call would cost more than the packing.
+    # Inline, not a method: this runs for every request, and a call costs more than the packing.
     reply = bytearray(
         entry.pack(entry.size, correlation_id, entry.before, 0, base_offset, -1, log.log_start_offset, entry.after)
     )
@@ -195,11 +194,12 @@ def handle(replicas: ReplicaManager, channel: Channel, view: memoryview, start: 
     return True
 
 
-def remember(
+def add_prefix(
     services: Services, context: RequestContext, request: ProduceRequest, replica: Replica, records: Any
 ) -> None:
-    """Let the next request like this one take the short way."""
+    """Let later requests with this prefix take the quick path."""
     version, channel = context.version, context.channel
+    # A transactional batch may need an answer of the coordinator first.
     if version < VERSION_MIN or request.transactional_id is not None:
         return
     prefix = _prefix(context.frame, version, len(records))
@@ -209,18 +209,21 @@ def remember(
     if len(state.quick_produces) >= QUICK_MAX:
         state.quick_produces.clear()
         state.prefix_lengths.clear()
+    # Without the two bytes of the version, which are not adjacent to the rest in the frame.
     length = len(prefix) - 2
     if length not in state.prefix_lengths:
+        # The newest first: a connection usually repeats its last form.
         state.prefix_lengths.insert(0, length)
         del state.prefix_lengths[LENGTHS_MAX:]
     state.quick_produces[prefix] = QuickProduce(services, context, request, replica)
 
 
 def _prefix(frame: memoryview, version: int, size: int) -> bytes | None:
-    """The version, and the bytes from the client id to the partition's number, when the batch is all that follows."""
+    """Return the version and the bytes from the client id to the partition index, if only the batch follows."""
     if version >= FLEXIBLE_SINCE:
         length = _uvarint(size + 1)
         end = len(frame) - 3 - size - len(length)
+        # Empty tagged fields of partition, topic and request follow the batch; any other tail is left to `produce`.
         if end < 8 or frame[end : end + len(length)] != length or frame[-3:] != _NO_TAGS:
             return None
     else:
@@ -240,7 +243,8 @@ def _uvarint(value: int) -> bytes:
 
 
 def _template(version: int, topic: Any, index: int) -> tuple[bytes, bytes]:
-    """The bytes of a reply between its correlation id and the error code, and those after the log start offset."""
+    """Return the bytes of a reply between correlation id and error code, and those after the log start offset."""
+    # Improbable values, by which the fields are found in an encoded reply.
     marks = (0, 0x1122334455667788, -1, 0x0102030405060708)
     partition = PartitionProduceResponse(
         index=index, error_code=marks[0], base_offset=marks[1], log_append_time_ms=marks[2], log_start_offset=marks[3]

@@ -1,4 +1,4 @@
-"""Replies to Produce that wait until every partition of the request is settled, and how they are put together.
+"""Replies to Produce that wait until every partition of the request is acknowledged or refused.
 
 The server's side of `replication/acknowledgements` for requests of any form; `produce_quick` has the replies to those
 of the usual form.
@@ -40,7 +40,7 @@ class PendingPartition:
         self.deadline_ms = produce.deadline_ms
 
     def succeed(self) -> None:
-        """The response stands as it was made when the batch was staged."""
+        """Keep the response that was built when the batch was staged."""
         self._produce.on_settled(self)
 
     def fail(self, error: ErrorCode, message: str | None = None) -> None:
@@ -48,14 +48,15 @@ class PendingPartition:
         response = self.response
         response.error_code = error
         response.error_message = message
+        # They were set when the batch was staged; with an error Kafka returns -1.
         response.base_offset = response.log_append_time_ms = -1
         self._produce.on_settled(self)
 
 
 class PendingProduce:
-    """A Produce that is answered once, when all of its partitions are settled; acks=all no later than its timeout.
+    """A Produce that is answered once, when all of its partitions are acknowledged; acks=all no later than its timeout.
 
-    Partitions are added until `start`: what is settled before does not complete the request.
+    Partitions are added until `start`: those acknowledged before do not complete the request.
     """
 
     __slots__ = ("_complete", "_done", "_open", "_started", "_timer", "deadline_ms")
@@ -73,7 +74,7 @@ class PendingProduce:
         self._open[partition] = None
 
     def start(self, loop: asyncio.AbstractEventLoop, timeout_ms: int) -> None:
-        """Begin to wait, all partitions being added; completes at once when none is open."""
+        """Begin to wait, once all partitions are added; completes at once when none is open."""
         self._started = True
         if not self._open:
             self._finish()
@@ -87,17 +88,18 @@ class PendingProduce:
             self._finish()
 
     def _expire(self) -> None:
-        # With the request's own deadline for the time: the timer may fire a moment before the clock shows it.
+        # With the request's deadline as the time: the timer may fire a moment before the clock reaches it.
         for partition in list(self._open):
             partition.replica.acknowledgements.expire(self.deadline_ms)
 
     def cancel(self) -> None:
-        """Answer nothing any more: the connection is closed. What was staged stays staged."""
+        """Send no reply: the connection is closed. What was staged stays staged."""
         self._done = True
         if self._timer is not None:
             self._timer.cancel()
 
     def _finish(self) -> None:
+        # A timeout and a commit may both arrive in one turn.
         if not self._done:
             self.cancel()
             self._complete()
@@ -106,7 +108,7 @@ class PendingProduce:
 def build_response(
     services: Services, context: RequestContext, topics: Iterable[tuple[Any, list[PartitionProduceResponse]]]
 ) -> ProduceResponse:
-    """The response to a request; producers that must look elsewhere get the leader and its address (KIP-951)."""
+    """Return the response to a request; with NOT_LEADER_OR_FOLLOWER it names the leader and its address (KIP-951)."""
     leaders: set[int] = set()
     responses = []
     for topic, partitions in topics:
@@ -122,7 +124,7 @@ def build_response(
 
 
 def refuse_all(request: ProduceRequest, error: ErrorCode) -> ProduceResponse:
-    """The response to a request of which nothing is staged."""
+    """Return the response to a request of which nothing is staged."""
     topics = [
         TopicProduceResponse(
             name=topic.name,
@@ -138,7 +140,7 @@ def refuse_all(request: ProduceRequest, error: ErrorCode) -> ProduceResponse:
 
 
 def close_if_refused(channel: Channel, response: ProduceResponse) -> None:
-    """Close the connection if a partition was refused: with acks=0 there is no other way to tell the producer."""
+    """Close the connection if a partition was refused: with acks=0 nothing else reports the error to the producer."""
     refused = [(topic, partition) for topic in response.responses for partition in topic.partition_responses
                if partition.error_code]  # fmt: skip
     if refused:

@@ -1,7 +1,7 @@
 """Produce, the part for transactions: which batches the coordinator must admit before they are staged.
 
-Only the first batch of a transaction in a partition comes this way; as long as it is not admitted, everything of the
-same producer waits behind it, so that batches are staged in the order they came.
+Only the first batch of a transaction in a partition needs this; until it is admitted, later requests of the same
+producer wait, so that batches are staged in the order of their arrival.
 """
 
 from collections.abc import Callable, Mapping
@@ -46,7 +46,7 @@ def find_admission(services: Services, version: int, request: ProduceRequest) ->
             batch = _transactional_batch(partition.records)
             if batch is None:
                 continue
-            # The coordinator knows one producer per transactional id, so a request can have batches of one only.
+            # A transactional id has one producer, so a request can have batches of one only.
             if admission.producer_id not in (-1, batch.producer_id):
                 admission.refused[id(partition)] = KlammError(
                     ErrorCode.INVALID_PRODUCER_ID_MAPPING, "one request has batches of several transactional producers"
@@ -58,11 +58,13 @@ def find_admission(services: Services, version: int, request: ProduceRequest) ->
                 replica = services.replicas.find_by_id(topic.topic_id, partition.index)
             else:
                 replica = services.replicas.find(topic.name, partition.index)
+            # Staging refuses it; the coordinator must not add a partition that is not written to.
             if replica is None or not replica.leads:
                 continue
             producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
             admission.batches.append((partition, UnverifiedBatch(replica, producer, batch.base_sequence)))
             is_needed = is_needed or gate.must_ask(replica, producer, admission.abilities)
+    # Also without a batch to admit: staged now, it would overtake an earlier request that waits.
     return admission if is_needed or gate.is_busy(admission.producer_id) else None
 
 
@@ -77,11 +79,11 @@ def _transactional_batch(records: Any) -> BatchView | None:
 
 
 def admit_later(services: Services, admission: Admission, stage: Callable[[Mapping[int, KlammError]], None]) -> None:
-    """Ask the coordinator, then stage; the request must own its records, since its buffer is lent for a turn."""
+    """Send the batches to the coordinator, then stage; the request must own its records."""
     gate = services.coordinators.transactions.gate
 
     async def work() -> None:
-        # Looked at again: an earlier request of the producer may have opened the transaction meanwhile.
+        # Checked again: an earlier request of the producer may have opened the transaction meanwhile.
         abilities = admission.abilities
         batches = [batch for _, batch in admission.batches if gate.must_ask(batch.replica, batch.producer, abilities)]
         try:
@@ -94,6 +96,7 @@ def admit_later(services: Services, admission: Admission, stage: Callable[[Mappi
                 admission.refused[id(partition)] = refused[batch.partition]
         stage(admission.refused)
         for batch in batches:
+            # Staging has opened the transaction in the log, which takes the place of the guard.
             if not gate.must_ask(batch.replica, batch.producer, abilities):
                 gate.on_written(batch.replica, batch.producer.id)
 

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe, v0-1: consumer groups with their members, what they have and what they should have.
+"""ConsumerGroupDescribe, v0-1: consumer groups with their members, current and target assignments.
 
 A group that does not exist, or is a classic one, is GROUP_ID_NOT_FOUND.
 v1 type of each member

@@ -1,7 +1,7 @@
 """ConsumerGroupHeartbeat, v0-1: join, stay in, acknowledge in and leave a consumer group (KIP-848).
 
 Every request is answered once what it changed is committed; no member waits for others.
-v1 the client makes its member id, subscription by pattern
+v1 the client generates its member id (KIP-1082), subscription by pattern
 """
 
 from typing import Any
@@ -22,8 +22,9 @@ from klamm.server.services import Services
 
 def handle(services: Services, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> object:
     """Let the group's shard take the member's next step."""
+    # UNSUPPORTED_VERSION is what Kafka answers; clients then fail instead of retrying.
     if not serves_consumer_groups(services):
-        return _refuse(KlammError(ErrorCode.UNSUPPORTED_VERSION, "the cluster has no consumer groups: group.version"))
+        return _refuse(KlammError(ErrorCode.UNSUPPORTED_VERSION, "consumer groups are not enabled: group.version"))
     if not request.group_id:
         return _refuse(KlammError(ErrorCode.INVALID_REQUEST, "GroupId must not be empty"))
     caller = build_caller(context)
@@ -41,7 +42,7 @@ def handle(services: Services, context: RequestContext, request: ConsumerGroupHe
 
 
 def serves_consumer_groups(services: Services) -> bool:
-    """Whether the cluster has agreed on the new protocol, and this node's settings do not leave it out."""
+    """Whether group.version enables the consumer protocol and this node's configs allow it."""
     protocols = services.config.value("group.coordinator.rebalance.protocols")
     return (
         services.image.features.get(GROUP_VERSION, 0) >= 1 and isinstance(protocols, tuple) and "consumer" in protocols

@@ -1,6 +1,6 @@
 """Heartbeat, v0-4: keeps the session of a member of a classic group alive.
 
-REBALANCE_IN_PROGRESS asks the member to join again.
+REBALANCE_IN_PROGRESS makes the member join again.
 v3 static members · v4 flexible
 """
 
@@ -25,6 +25,6 @@ def handle(services: Services, context: RequestContext, request: HeartbeatReques
 
 
 def _refuse(code: ErrorCode) -> HeartbeatResponse:
-    # No session can expire while the group is being loaded: the member need not look for another coordinator.
+    # As in Kafka: no session expires while the group is being loaded, so the member may go on.
     loading = code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return HeartbeatResponse(error_code=ErrorCode.NONE if loading else code)

@@ -1,7 +1,7 @@
 """JoinGroup, v0-9: become a member of a classic group and wait for its next generation.
 
-Answered when the generation begins, which may take as long as the rebalance timeout. From v4 a member without an id is
-given one first (MEMBER_ID_REQUIRED) and must come back with it.
+Answered when the generation begins, which may take as long as the rebalance timeout. From v4 a member without an id
+gets one with MEMBER_ID_REQUIRED and joins again with it (KIP-394).
 v1 rebalance timeout · v5 static members · v6 flexible · v7 protocol type · v8 reason · v9 skip assignment (KIP-814)
 """
 
@@ -21,7 +21,7 @@ NULL_PROTOCOL_SINCE = 7
 
 
 def handle(services: Services, context: RequestContext, request: JoinGroupRequest) -> object:
-    """Let the member wait for the next generation."""
+    """Submit the join; the reply waits for the next generation."""
 
     def refuse(code: ErrorCode) -> JoinGroupResponse:
         return JoinGroupResponse(error_code=code, member_id=request.member_id)

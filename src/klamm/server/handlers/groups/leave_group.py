@@ -21,7 +21,7 @@ def handle(services: Services, context: RequestContext, request: LeaveGroupReque
     if not request.group_id:
         return _refuse(ErrorCode.INVALID_GROUP_ID)
     if context.version < 3:
-        # The shard knows only the form of v3, with a list of members.
+        # The shard has only the form of v3, with a list of members.
         request.members = [MemberIdentity(member_id=request.member_id)]
     reply = DeferredReply(context, _refuse)
 

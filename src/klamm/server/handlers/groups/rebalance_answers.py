@@ -17,6 +17,7 @@ SYNC_FLEXIBLE_SINCE = 4
 _HEAD = Struct(">ii")
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
+# Shorter than 127 bytes: the length of the placeholder is one byte in flexible versions, and is cut off below.
 _PLACE = "-the place of a member-"
 _BLOB = b"-the place of an assignment-"
 _TEMPLATES_MAX = 256
@@ -38,6 +39,7 @@ def join_answer(correlation_id: int, version: int, response: JoinGroupResponse) 
     return b"".join((_HEAD.pack(size, correlation_id), before, length, name, after))
 
 
+# A group of a thousand members encodes one response per generation, not a thousand.
 @lru_cache(maxsize=_TEMPLATES_MAX)
 def _join_template(
     version: int,
@@ -57,8 +59,10 @@ def _join_template(
         members=[],
     )
     flexible = version >= JOIN_FLEXIBLE_SINCE
+    # From the right: the leader's id comes before, and could contain anything.
     before, _, after = encode(response, version).rpartition(_PLACE.encode())
     header = b"\0" if flexible else b""
+    # Without the length of the placeholder: the caller writes the real one.
     return header + before[: -1 if flexible else -2], after
 
 

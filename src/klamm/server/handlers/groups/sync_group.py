@@ -33,6 +33,7 @@ def check_request(request: SyncGroupRequest | FollowerSync, version: int) -> Err
     """Return the error of a request that no group can accept, or NONE."""
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
+    # KIP-559: from v5 null is refused, as in Kafka.
     if version >= PROTOCOL_REQUIRED_SINCE and (request.protocol_type is None or request.protocol_name is None):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     return ErrorCode.NONE

@@ -1,7 +1,7 @@
 """SyncGroup with compiled decoding, for members that send no assignments: all but the leader.
 
 The group decides exactly as for a request that `sync_group` decodes. What the kernel does not read, and requests that
-are refused before their group is looked for, are left to `sync_group`.
+are refused before their group is resolved, are left to `sync_group`.
 """
 
 from typing import Any
@@ -33,8 +33,10 @@ def handle(
     if parts is None:
         return False
     request = FollowerSync(*parts)
+    # `sync_group` encodes the refusal.
     if check_request(request, version):
         return False
+    # None while the shard is loading or led by another broker: `sync_group` has the errors for that.
     active = services.coordinators.groups.serving(request.group_id)
     if active is None:
         return False
@@ -53,6 +55,7 @@ class _Reply:
     __slots__ = ("_correlation_id", "_slot", "_version")
 
     def __init__(self, channel: Channel, correlation_id: int, version: int) -> None:
+        # Before the decision: it may answer at once.
         self._slot = channel.defer()
         self._correlation_id = correlation_id
         self._version = version

@@ -1,7 +1,7 @@
 """FindCoordinator, v0-6: the broker that coordinates a group or a transactional id.
 
 It is the leader of the partition of the internal topic that the key hashes to; the topic is created by the first
-request. A kind of coordinator this broker does not have is INVALID_REQUEST, as Kafka answers without share groups.
+request. A key type without a coordinator here is INVALID_REQUEST, as Kafka answers without share groups.
 v1 transactions · v3 flexible · v4 several keys at once · v6 share groups
 """
 
@@ -36,7 +36,7 @@ async def handle(
 async def _find(services: Services, context: RequestContext, key_type: int, key: str) -> Coordinator:
     try:
         if services.coordinators.find_runtime(key_type) is None:
-            raise KlammError(ErrorCode.INVALID_REQUEST, f"this broker has no coordinator of kind {key_type}")
+            raise KlammError(ErrorCode.INVALID_REQUEST, f"this broker has no coordinator for key type {key_type}")
         broker = await services.coordinators.find(key_type, key)
     except KlammError as error:
         # The internal topic could not be created because the controller is changing. Clients retry this code, not

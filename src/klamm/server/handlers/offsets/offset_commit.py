@@ -1,7 +1,7 @@
-"""OffsetCommit, v2-10: remember how far a group has read.
+"""OffsetCommit, v2-10: store the offsets of a group.
 
-A partition the cluster does not know is refused by itself; everything else stands or falls together, with the same
-error for each partition. Without a member id (generation -1) offsets can be committed to a group without members.
+A partition that does not exist is refused alone; all others succeed or fail together, with the same error for each
+partition. Without a member id (generation -1) offsets can be committed to a group without members.
 v5 no retention time · v6 leader epoch · v7 static members · v8 flexible · v9 members of the new group protocol ·
 v10 topic ids
 """
@@ -50,6 +50,7 @@ def handle(services: Services, context: RequestContext, request: OffsetCommitReq
     by_id = context.version >= TOPIC_IDS_SINCE
     requested = _read_topics(request.topics, by_id=by_id)
     topics, unknown = resolve_topics(services.image.topics, requested, by_id=by_id)
+    # Answered without the group: there is nothing for it to decide.
     if unknown and not topics:
         return _add_unknown(OffsetCommitResponse(), unknown)
     return _submit(services, context, request, requested, topics, unknown)
@@ -117,6 +118,7 @@ def _read_topics(topics: Iterable[OffsetCommitRequestTopic], *, by_id: bool) -> 
                     partition.partition_index,
                     partition.committed_offset,
                     partition.committed_leader_epoch,
+                    # Kafka stores null metadata as an empty string.
                     partition.committed_metadata or "",
                 )
                 for partition in topic.partitions
@@ -139,6 +141,7 @@ def resolve_topics(
             unknown.append(UnknownPartitions(name_or_id, rows, code))
             continue
         partitions = topic.partitions
+        # The usual case, without a copy: every partition exists.
         known = rows
         for row in rows:
             if row[0] not in partitions:

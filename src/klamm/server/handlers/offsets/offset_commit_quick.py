@@ -40,6 +40,7 @@ def handle(
     if parts is None:
         return False
     group_id, generation, member_id, instance_id, requested = parts
+    # None while the shard is loading or led by another broker: `offset_commit` has the errors for that.
     active = services.coordinators.groups.serving(group_id)
     if active is None:
         return False
@@ -78,6 +79,7 @@ class _Reply:
 
     def __call__(self, codes: Any) -> None:
         """Answer with the CommitCodes of the commit or with a KlammError."""
+        # No codes: every partition is NONE, and the kernel encodes the response from the request.
         if not codes:
             self._slot.send((kernels.write_answer(self._correlation_id, self._version, self._requested),))
             return

@@ -1,4 +1,4 @@
-"""OffsetDelete, v0: forget single offsets of a group, except of topics its members read.
+"""OffsetDelete, v0: delete offsets of a group, except for topics that its members subscribe to.
 
 v0 only, never flexible
 """
@@ -41,6 +41,7 @@ def handle(services: Services, context: RequestContext, request: OffsetDeleteReq
                 for partition in unknown
             ]
             refused.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
+    # The group decides on existing partitions only, as in Kafka.
     request.topics = known_topics
     reply = DeferredReply(context, _refuse)
 

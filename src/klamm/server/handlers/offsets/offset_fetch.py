@@ -1,6 +1,6 @@
 """OffsetFetch, v1-10: the committed offsets of groups; -1 where there is none, also for an unknown group.
 
-With require_stable an offset that an open transaction would move is UNSTABLE_OFFSET_COMMIT, and the client asks again.
+With require_stable an offset that an open transaction would move is UNSTABLE_OFFSET_COMMIT, and the client retries.
 v2 null for all topics, error for the group · v5 leader epoch · v6 flexible · v7 stable offsets · v8 many groups ·
 v9 members of the new group protocol · v10 topic ids
 """
@@ -44,6 +44,7 @@ def handle(services: Services, context: RequestContext, request: OffsetFetchRequ
         if version >= MANY_GROUPS_SINCE:
             reply(OffsetFetchResponse(groups=answers))
         else:
+            # Up to v7 the response has the fields of its one group at the top level.
             reply(_build_single_group_response(answers[0], groups[0], version))
 
     gathering = Gathering(len(groups), finish)
@@ -79,6 +80,7 @@ def _fetch(services: Services, version: int, group: OffsetFetchRequestGroup, req
         if isinstance(response, KlammError):
             answer(OffsetFetchResponseGroup(group_id=group.group_id, error_code=_translate_code(response.code)))
             return
+        # Unknown ids are answered beside the known ones, each with an error of its own.
         response.topics += unknown
         if version >= TOPIC_IDS_SINCE:
             response.topics = [topic for topic in response.topics if _identify(image, topic)]
@@ -137,7 +139,6 @@ def _build_single_group_response(
 ) -> OffsetFetchResponse:
     """Return the response of versions up to v7, which have one group."""
     topics = group.topics
-    # v1 has no error field of its own.
     if group.error_code and version < 2:
         # v1 has no error for the group, so every partition carries it.
         topics = [_refuse_topic(topic, ErrorCode(group.error_code)) for topic in requested.topics or ()]

@@ -1,7 +1,7 @@
 """DescribeQuorum, v0-2: the voters and observers of the metadata quorum and their positions in its log.
 
 Only `__cluster_metadata` partition 0 has a quorum; anything else is UNKNOWN_TOPIC_OR_PARTITION.
-Only the leader knows the positions of the others: brokers forward, another controller answers NOT_LEADER_OR_FOLLOWER.
+Only the leader has the positions of the others: brokers forward, another controller answers NOT_LEADER_OR_FOLLOWER.
 v1 fetch and caught-up times · v2 directory ids, error texts and the controllers' addresses
 """
 
@@ -26,6 +26,7 @@ async def handle(
 def describe(services: Services, request: m.DescribeQuorumRequest) -> m.DescribeQuorumResponse:
     """Describe the quorum as its leader; a member that does not lead refuses."""
     requested = [(topic.topic_name, part.partition_index) for topic in request.topics for part in topic.partitions]
+    # Before the leader check: a wrong topic is wrong on every node.
     if requested != [(CLUSTER_METADATA_TOPIC, 0)]:
         return _refuse(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if not services.raft.is_leader:

@@ -37,7 +37,9 @@ def handle(services: Services, context: RequestContext, request: MetadataRequest
         return _refuse(request, ErrorCode.INVALID_REQUEST)
     known = services.image.topics.by_name
     missing = [topic.name for topic in request.topics if topic.name is not None and topic.name not in known]
+    # Before v4 the request has no such field, and its default allows it.
     if missing and services.config.auto_create_topics_enable and request.allow_auto_topic_creation:
+        # As a coroutine: the controller has to commit the topics before this is answered.
         return _create_and_answer(services, context, request, missing)
     return (yield from _describe_named(services, context, request))
 

@@ -1,6 +1,6 @@
-"""AddPartitionsToTxn, v0-5: tell the coordinator which partitions a transaction writes to.
+"""AddPartitionsToTxn, v0-5: add partitions to a transaction before it writes to them.
 
-Up to v3 a client adds partitions of one transaction: all of them or none. From v4 brokers ask for many transactions at
+Up to v3 a client adds partitions of one transaction: all of them or none. From v4 brokers send many transactions at
 once, to add partitions or only to verify that they were added.
 v2 PRODUCER_FENCED · v3 flexible · v4 many transactions, verification · v5 abortable errors (KIP-890)
 """
@@ -35,6 +35,7 @@ async def handle(
 ) -> AddPartitionsToTxnResponse:
     """Ask the shard of every transaction."""
     if context.version >= BATCHED_SINCE:
+        # Concurrently: each may wait for the markers of its own previous transaction.
         results = await asyncio.gather(*(_handle_transaction(services, txn) for txn in request.transactions))
         return AddPartitionsToTxnResponse(results_by_transaction=list(results))
     producer = ProducerIdAndEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)

@@ -1,4 +1,7 @@
-"""DescribeProducers, v0: the producers that write to partitions, and the transactions they have open there."""
+"""DescribeProducers, v0: the producers that write to partitions, and the transactions they have open there.
+
+Answered by the leader of each partition, from the producer state of its log; v0 only, flexible.
+"""
 
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.describe_producers import (
@@ -45,6 +48,7 @@ def _describe(services: Services, topic: str, index: int) -> PartitionResponse:
                 last_sequence=entry.last_sequence,
                 last_timestamp=entry.last_timestamp,
                 coordinator_epoch=entry.coordinator_epoch,
+                # -1 without an open transaction; kafka-transactions finds hanging ones by this offset.
                 current_txn_start_offset=entry.txn_first_offset,
             )
             for entry in replica.log.producers.entries.values()

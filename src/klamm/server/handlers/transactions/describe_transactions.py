@@ -1,4 +1,8 @@
-"""DescribeTransactions, v0: the transactions of some transactional ids, with state and partitions."""
+"""DescribeTransactions, v0: the transactions of some transactional ids, with state and partitions.
+
+Answered by the coordinator of each id; others are NOT_COORDINATOR, unknown ids TRANSACTIONAL_ID_NOT_FOUND. v0 only,
+flexible.
+"""
 
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.describe_transactions import (
@@ -25,6 +29,7 @@ def _describe(services: Services, transactional_id: str) -> TransactionState:
         return TransactionState(transactional_id=transactional_id, error_code=ErrorCode.INVALID_REQUEST)
     runtime = services.coordinators.transactions.runtime
     try:
+        # Read without a decision: nothing changes, and no record has to be committed.
         metadata = runtime.shard(runtime.partition_for(transactional_id)).find(transactional_id)
     except KlammError as error:
         return TransactionState(transactional_id=transactional_id, error_code=error.code)

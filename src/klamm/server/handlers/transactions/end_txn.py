@@ -29,7 +29,13 @@ async def handle(services: Services, context: RequestContext, request: EndTxnReq
 
     def decide(shard: TransactionShard, now: Now, reply_to: ReplyTo) -> Decision:
         return shard.end_transaction(
-            request.transactional_id, producer, request.committed, 2 if bumps else 0, now, reply_to
+            # Transaction version 2 ends every transaction with a new epoch, so that late batches are fenced.
+            request.transactional_id,
+            producer,
+            request.committed,
+            2 if bumps else 0,
+            now,
+            reply_to,
         )
 
     try:

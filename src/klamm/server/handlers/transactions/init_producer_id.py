@@ -18,6 +18,7 @@ FENCED_SINCE = 4
 
 async def handle(services: Services, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """Allocate an id or take one over; a half-given current identity is refused."""
+    # An empty id would be one that all misconfigured producers share.
     if request.transactional_id == "" or (request.producer_id == -1) != (request.producer_epoch == -1):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
     try:

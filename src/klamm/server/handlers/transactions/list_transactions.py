@@ -18,6 +18,7 @@ from klamm.server.services import Services
 def handle(services: Services, _context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
     """List the matching transactions of every shard on this node."""
     runtime = services.coordinators.transactions.runtime
+    # As ListGroups: the list of this broker would be incomplete.
     if runtime.loading:
         return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     pattern = None

@@ -71,6 +71,7 @@ async def _commit(
     if replica is None:
         raise KlammError(ErrorCode.NOT_COORDINATOR)
     if gate.must_ask(replica, producer, abilities):
+        # Offsets have no sequence numbers of their own: 0 is the lowest, so no order is enforced.
         batch = UnverifiedBatch(replica, producer, 0)
         refused = await gate.admit(request.transactional_id, [batch], abilities)
         if refused:
@@ -78,6 +79,7 @@ async def _commit(
 
     def decide(shard: GroupShard, now: Now, reply_to: ReplyTo) -> Decision:
         decision = shard.commit_transactional_offsets(request, context.version, now, reply_to)
+        # The shard has staged the offsets, so the transaction is open in the partition of the group.
         gate.on_written(replica, producer.id)
         return decision
 

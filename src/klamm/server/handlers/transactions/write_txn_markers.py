@@ -44,7 +44,7 @@ async def handle(
 async def _start(
     services: Services, marker: WritableTxnMarker, pace: Pace
 ) -> "list[tuple[str, dict[int, asyncio.Future[ErrorCode]]]]":
-    """Append a marker to its partitions; the futures tell later whether it was committed there."""
+    """Append a marker to its partitions; the futures get the result once it is committed or has failed."""
     pending = PendingMarkers(
         transactional_id="",  # the request does not name it
         producer_id=marker.producer_id,
@@ -57,6 +57,7 @@ async def _start(
     for topic in marker.topics:
         answers: dict[int, asyncio.Future[ErrorCode]] = {}
         for index in topic.partition_indexes:
+            # A partition that is named twice gets one marker.
             if index not in answers:
                 answers[index] = _append(services, TopicPartition(topic.name, index), pending)
                 await pace.spend()
