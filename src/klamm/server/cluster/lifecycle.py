@@ -89,7 +89,7 @@ class BrokerLifecycle:
         previous_epoch: int = -1,
     ) -> int:
         """Register the broker; return its epoch once this node's metadata has the registration."""
-        # A new id per process: by it the controller tells a retry from another process with the same broker id.
+        # A new id per process: by it the controller distinguishes a retry from another process with the same broker id.
         self._incarnation_id = self._new_uuid().bytes
         # Before the request: its record may be applied before the response arrives.
         self._metadata.add_publisher(self)
@@ -163,8 +163,8 @@ class BrokerLifecycle:
                 # It stops once the heartbeats of all brokers show that they have applied this.
                 if broker.in_controlled_shutdown:
                     self._wake.set()
-            # Epochs only grow, so a higher one of another incarnation replaces this process; a lower one is its own
-            # past.
+            # Epochs only grow: a higher one of another incarnation replaces this process, a lower one was replaced by
+            # it.
             elif 0 <= self.broker_epoch < broker.epoch and broker.incarnation_id != self._incarnation_id:
                 where = ", ".join(f"{e.host}:{e.port}" for e in broker.endpoints.values())
                 self._on_replaced(

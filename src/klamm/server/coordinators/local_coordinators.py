@@ -194,8 +194,7 @@ class LocalCoordinators:
                     if partition.leader == self._services.node_id:
                         runtime.load(index, partition.leader_epoch)
                     else:
-                        # Followers have the records as well, but only the leader may decide: its members must look for
-                        # the new one.
+                        # Only the leader decides: waiting members get NOT_COORDINATOR and find the new one.
                         runtime.unload(index)
 
     def stop(self) -> None:

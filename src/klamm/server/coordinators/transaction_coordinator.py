@@ -107,7 +107,6 @@ def transaction_topic(config: NodeConfig) -> CreatableTopic:
     settings = {
         # A lost record could commit a transaction in some partitions and abort it in others.
         "unclean.leader.election.enable": "false",
-        # As in Kafka.
         "compression.type": "uncompressed",
         "cleanup.policy": "compact",
         "min.insync.replicas": str(config.integer("transaction.state.log.min.isr")),

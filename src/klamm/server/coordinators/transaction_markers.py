@@ -55,7 +55,6 @@ def write_marker(
     replica = services.replicas.find(*partition)
     if replica is None:
         known = services.image.topics.partition(*partition) is not None
-        # UNKNOWN_TOPIC_OR_PARTITION ends the retries: a deleted topic needs no marker.
         callback(ErrorCode.NOT_LEADER_OR_FOLLOWER if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return
     producer = ProducerIdAndEpoch(markers.producer_id, markers.producer_epoch)
