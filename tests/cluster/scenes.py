@@ -23,7 +23,7 @@ class Over(Exception):
 class Scene(Run):
     """Three real nodes in one thread, a topic `t` with one partition, a load on it, and all invariants looked at.
 
-    `acks` tells how many records were acknowledged. Whoever writes a story hurts nodes and waits for states; everything
+    `acks` tells how many records were acknowledged. A test injects faults and waits for states; everything
     heals when it ends, and then the whole is judged.
     """
 
@@ -84,17 +84,17 @@ class Scene(Run):
             if machine.running and machine.serving and machine.node is not None
         ]
         newest = max(images, key=lambda image: image.provenance.offset)
-        found = newest.topics.partition("t", 0)
-        assert found is not None
-        return found
+        partition = newest.topics.partition("t", 0)
+        assert partition is not None
+        return partition
 
     def replica(self, node: int) -> Replica:
         """A node's copy of the partition."""
         running = self.cluster.machines[node].node
         assert running is not None
-        found = running.services.replicas.find("t", 0)
-        assert found is not None
-        return found
+        replica = running.services.replicas.find("t", 0)
+        assert replica is not None
+        return replica
 
     def followers(self) -> list[int]:
         """Who copies the partition and does not lead it."""

@@ -5,6 +5,7 @@ Topics, configs and records are made with librdkafka; what became of them is rea
 
 import contextlib
 import time
+from operator import attrgetter
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -63,8 +64,8 @@ def brokers(node):
 
 
 def partitions(node, topic):
-    found = ask(node, "metadata", 12, topics=[{"name": topic}], allow_auto_topic_creation=False).topics[0]
-    return sorted(found.partitions, key=lambda each: each.partition_index)
+    described = ask(node, "metadata", 12, topics=[{"name": topic}], allow_auto_topic_creation=False).topics[0]
+    return sorted(described.partitions, key=attrgetter("partition_index"))
 
 
 def leaders(node, topic):
@@ -140,8 +141,8 @@ def test_every_broker_takes_admin_requests(cluster):
         name = unique()
         with Wire(node.port) as wire:
             wire.create_topic(name, partitions=2)
-            found = wire.call("metadata", 12, topics=[{"name": name}]).topics[0]
-            assert (found.error_code, len(found.partitions)) == (0, 2), "known here as soon as it is answered"
+            described = wire.call("metadata", 12, topics=[{"name": name}]).topics[0]
+            assert (described.error_code, len(described.partitions)) == (0, 2), "known here as soon as it is answered"
             grown = wire.call("create_partitions", 3, topics=[{"name": name, "count": 4}], timeout=10_000)
             assert grown.results[0].error_code == 0
             assert len(wire.call("metadata", 12, topics=[{"name": name}]).topics[0].partitions) == 4
@@ -153,8 +154,8 @@ def test_every_broker_takes_admin_requests(cluster):
         admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
 
         def retention(admin=admin, name=name):
-            found = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, name)])
-            return next(iter(found.values())).result(PATIENCE_S)["retention.ms"].value
+            configs = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, name)])
+            return next(iter(configs.values())).result(PATIENCE_S)["retention.ms"].value
 
         # Another broker than the one that was told may answer.
         wait_until(lambda: retention() == "4711", "the setting is known")
@@ -176,9 +177,9 @@ def test_refusals_are_the_controllers_own(cluster):
 
 def test_leaders_and_replicas_are_spread(cluster):
     name = create(cluster, partitions=9, replication_factor=2)
-    found = partitions(cluster.nodes[0], name)
-    held = [replica for each in found for replica in each.replica_nodes]
-    assert sorted(each.leader_id for each in found) == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+    placed = partitions(cluster.nodes[0], name)
+    held = [replica for partition in placed for replica in partition.replica_nodes]
+    assert sorted(partition.leader_id for partition in placed) == [1, 1, 1, 2, 2, 2, 3, 3, 3]
     assert sorted(held) == [1] * 6 + [2] * 6 + [3] * 6
 
 
@@ -253,7 +254,7 @@ def test_without_a_majority_nothing_is_decided_and_that_is_said(cluster):
 def test_preferred_leaders_come_back_on_request(cluster):
     name = assign(cluster, [1, 2, 3], [2, 3, 1], [3, 1, 2])
     cluster.node(3).restart()
-    wait_until(lambda: in_sync(cluster.node(1), name), "everybody is in sync")
+    wait_until(lambda: in_sync(cluster.node(1), name), "all replicas are in sync")
     assert leaders(cluster.node(1), name)[2] != 3
     reply = ask(cluster.node(2), "elect_leaders", 2, topic_partitions=None, timeout=10_000)
     assert reply.error_code == 0
@@ -273,8 +274,8 @@ def move(node, topic, replicas, partition=0):
 
 
 def moving(node, topic):
-    found = ask(node, "list_partition_reassignments", 0, timeout=10_000, topics=None).topics
-    return topic in [each.name for each in found]
+    reassigned = ask(node, "list_partition_reassignments", 0, timeout=10_000, topics=None).topics
+    return topic in [entry.name for entry in reassigned]
 
 
 def test_replicas_move_with_their_records(cluster):
@@ -323,7 +324,7 @@ def test_only_who_has_everything_leads_until_somebody_allows_otherwise(cluster):
     asked = [{"topic": name, "partitions": [0]}]
     reply = ask(node, "elect_leaders", 2, election_type=1, topic_partitions=asked, timeout=10_000)
     assert reply.replica_election_results[0].partition_result[0].error_code == 0
-    wait_until(lambda: leaders(node, name) == [2], "an old leader is better than none, somebody said")
+    wait_until(lambda: leaders(node, name) == [2], "the unclean election takes the old leader")
     assert read(cluster, name, 100) == list(range(100))
 
 

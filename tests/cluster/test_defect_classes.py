@@ -1,4 +1,4 @@
-"""The defects that others' clusters were found to have, each as a test by the name it is known by.
+"""The defects that others' clusters were offsets to have, each as a test by the name it is known by.
 
 Most are stories on simulated machines with the real code of three nodes (`scenes`): the accident happens at the very
 event it needs. That a story can fail is part of it: told again with the defect planted into the code, it must end in a
@@ -68,7 +68,7 @@ def test_kip_101_two_fast_elections_cut_nothing_that_was_acknowledged(bug):
         leader, followers = scene.image().leader, scene.followers()
 
         def behind() -> bool:
-            """Everybody has it, it is committed, and followers have not heard of that."""
+            """Every replica has it, it is committed, and followers do not have the new high watermark."""
             committed = scene.replica(leader).state.high_watermark
             logs = [scene.replica(node).log for node in followers]
             return all(log.high_watermark < committed <= log.log_end_offset for log in logs)
@@ -81,7 +81,7 @@ def test_kip_101_two_fast_elections_cut_nothing_that_was_acknowledged(bug):
         scene.until(lambda: scene.replica(third).state.leader == second, "the third follows it")
         scene.kill(second)
         scene.come_back(leader)
-        scene.until(lambda: scene.image().leader not in (second, -1), "somebody leads")
+        scene.until(lambda: scene.image().leader not in (second, -1), "a leader is elected")
         scene.until_acknowledged(10)
 
     judge(story, bug)
@@ -289,10 +289,10 @@ def stable(wire: Wire, topic: str) -> tuple[int, int]:
 def wait_until_stable(wire: Wire, topic: str, *ends: int) -> None:
     """Return once nothing is open and the log ends there: markers are written behind the answer to EndTxn."""
     for _ in range(2000):
-        found = stable(wire, topic)
-        if found in [(end, end) for end in ends]:
+        offsets = stable(wire, topic)
+        if offsets in [(end, end) for end in ends]:
             return
-    pytest.fail(f"{topic} is stable up to {found[0]} and ends at {found[1]} instead of {ends}")
+    pytest.fail(f"{topic} is stable up to {offsets[0]} and ends at {offsets[1]} instead of {ends}")
 
 
 def test_redpanda_an_abort_takes_the_offset_it_takes_in_kafka_and_readers_reach_the_end_after_a_restart(tmp_path):
@@ -308,7 +308,7 @@ def test_redpanda_an_abort_takes_the_offset_it_takes_in_kafka_and_readers_reach_
             wait_until_stable(wire, topic, 5)
         process.restart(clean=False)
         with Wire(process.port) as wire:
-            wait_until_stable(wire, topic, 5, 6)  # a marker is written again when nobody noted that it was
+            wait_until_stable(wire, topic, 5, 6)  # a marker is written again when its response was lost
             part = wire.fetch(topic, 0, isolation_level=1)
             assert [(txn.producer_id.real, txn.first_offset) for txn in part.aborted_transactions] == [(producer.id, 0)]
             data = [row.value for row in rows(part.records + wire.fetch(topic, 2, isolation_level=1).records)]
@@ -320,7 +320,7 @@ def test_redpanda_an_abort_takes_the_offset_it_takes_in_kafka_and_readers_reach_
             assert (told.error_code, told.leader_epoch, told.end_offset) == (0, -1, -1), "an epoch from the future"
 
 
-# KAFKA-14402 and KIP-890: a delayed request lands in the next transaction, or opens one that nobody ends.
+# KAFKA-14402 and KIP-890: a delayed request lands in the next transaction, or opens one that nothing ends.
 
 
 def test_kip_890_what_comes_late_joins_no_later_transaction_and_opens_none(wire):

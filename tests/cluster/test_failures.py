@@ -1,4 +1,4 @@
-"""Three real processes lose a node, or a link, or everybody, while librdkafka clients write and read.
+"""Three real processes lose a node, or a link, or all nodes, while librdkafka clients write and read.
 
 Whatever happens, an acknowledged record is there once and in order, transactions are whole, and readers see all of it.
 """
@@ -183,7 +183,7 @@ def test_what_follows_a_batch_that_a_new_leader_never_got_waits_for_it(tmp_path,
 
 
 def leads(nodes, topic):
-    """Which of some nodes leads a partition, as they see it; None for another, or nobody."""
+    """Which of some nodes leads a partition, as they see it; None for another node, or without a leader."""
     with Wire(nodes[0].port) as wire:
-        (found,) = wire.call("metadata", 12, topics=[{"name": topic}]).topics
-    return next((node for node in nodes if node.node_id == found.partitions[0].leader_id), None)
+        (described,) = wire.call("metadata", 12, topics=[{"name": topic}]).topics
+    return next((node for node in nodes if node.node_id == described.partitions[0].leader_id), None)

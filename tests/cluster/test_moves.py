@@ -27,8 +27,8 @@ def klamm(cluster, *words, expect=0):
 
 
 def replicas(cluster, topic):
-    found = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(topic, timeout=30).topics[topic]
-    return {index: partition.replicas for index, partition in found.partitions.items()}
+    described = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(topic, timeout=30).topics[topic]
+    return {index: partition.replicas for index, partition in described.partitions.items()}
 
 
 @pytest.fixture
@@ -61,14 +61,14 @@ def test_a_dry_run_moves_nothing(cluster, topic):
 def test_more_copies_under_a_throttle(cluster, topic):
     out = klamm(cluster, "cluster", "reassign", topic, "--replication-factor", "3", "--throttle", "10MiB", "--yes")
     assert "4 partitions are where they should be" in out
-    assert {tuple(sorted(found)) for found in replicas(cluster, topic).values()} == {(1, 2, 3)}
+    assert {tuple(sorted(node_ids)) for node_ids in replicas(cluster, topic).values()} == {(1, 2, 3)}
     left = klamm(cluster, "config", "ls", "topic", topic, "-o", "json")
     assert "throttled" not in left
 
 
 def test_a_drained_broker_holds_nothing_of_the_topic(cluster, topic):
     klamm(cluster, "cluster", "reassign", topic, "--brokers", "1,2", "--yes")
-    assert {tuple(sorted(found)) for found in replicas(cluster, topic).values()} == {(1, 2)}
+    assert {tuple(sorted(node_ids)) for node_ids in replicas(cluster, topic).values()} == {(1, 2)}
 
 
 def test_preferred_leaders_come_back(cluster, topic):
@@ -76,8 +76,8 @@ def test_preferred_leaders_come_back(cluster, topic):
     node = cluster.node(2)
     node.restart()
     klamm(cluster, "cluster", "elect", topic, "--yes")
-    found = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(topic, timeout=30).topics[topic]
-    assert all(partition.leader == partition.replicas[0] for partition in found.partitions.values())
+    described = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(topic, timeout=30).topics[topic]
+    assert all(partition.leader == partition.replicas[0] for partition in described.partitions.values())
 
 
 def test_an_unknown_broker_is_named(cluster, topic):
@@ -91,6 +91,6 @@ def test_an_unknown_broker_is_named(cluster, topic):
 
 def test_drain_leaves_a_broker_empty(cluster, topic):
     klamm(cluster, "cluster", "drain", "3", "--yes")
-    assert all(3 not in found for found in replicas(cluster, topic).values())
+    assert all(3 not in node_ids for node_ids in replicas(cluster, topic).values())
     shown = json.loads(klamm(cluster, "cluster", "show", "-o", "json"))
     assert next(broker["replicas"] for broker in shown["brokers"] if broker["broker"] == 3) == 0

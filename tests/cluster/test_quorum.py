@@ -108,10 +108,10 @@ def described(port):
 
 def wait_for(condition, what):
     deadline = time.monotonic() + PATIENCE_S
-    while not (found := condition()):
+    while not (result := condition()):
         assert time.monotonic() < deadline, f"never: {what}"
         time.sleep(0.02)
-    return found
+    return result
 
 
 def leader_told_by(member, but=None):
@@ -206,7 +206,7 @@ def test_a_node_that_waits_for_its_quorum_says_so_and_can_be_stopped(quorum):
 
 
 def test_who_was_away_too_long_gets_a_snapshot(quorum):
-    """Every few records a snapshot: what the third node missed is no longer in anybody's log."""
+    """Every few records a snapshot: what the third node missed is no longer in any log."""
     quorum.combined(3, **{"metadata.log.max.record.bytes.between.snapshots": "200"})
     quorum.start()
     away = quorum.members[3]
@@ -368,10 +368,10 @@ def change_voter(member, api, node_id, wanted, **fields):
     def look():
         told = described(member.port)
         replicas = () if told is None else (*told.current_voters, *told.observers)
-        found = [replica.replica_directory_id.bytes for replica in replicas if replica.replica_id == node_id]
-        if found and any(found[0]):
+        directory_ids = [replica.replica_directory_id.bytes for replica in replicas if replica.replica_id == node_id]
+        if directory_ids and any(directory_ids[0]):
             with contextlib.suppress(OSError), Wire(member.port, timeout=90) as wire:
-                wire.call(api, 0, cluster_id=CLUSTER, voter_id=node_id, voter_directory_id=found[0], **fields)
+                wire.call(api, 0, cluster_id=CLUSTER, voter_id=node_id, voter_directory_id=directory_ids[0], **fields)
         return voters_told_by(member) == wanted
 
     wait_for(look, f"{api} of {node_id}")
@@ -389,7 +389,7 @@ def test_fixed_voters_are_freed_and_all_of_them_replaced(quorum):
     assert kraft_version_at(broker) == 0
     sleeper.kill9()
     wait_for(lambda: update_kraft_version(broker, 1)[0] == 0, "both have said who they are")
-    assert kraft_version_at(broker) == 1, "whoever was asked knows it when it answers"
+    assert kraft_version_at(broker) == 1, "the broker that answers has it"
     assert update_kraft_version(broker, 1) == (0, None), "asked again"
     code, text = update_kraft_version(broker, 0, kind=3)
     assert (code, "cannot be downgraded" in text) == (ErrorCode.INVALID_UPDATE_VERSION, True)
@@ -412,7 +412,7 @@ def test_fixed_voters_are_freed_and_all_of_them_replaced(quorum):
     assert create_topic(sleeper)[1] == 0, "its file and its log name only 1 and 2, who tell it of the others"
     for i in (1, 2):
         quorum.members[i].kill9()
-    assert create_topic(sleeper)[1] == 0, "nobody needs them any more"
+    assert create_topic(sleeper)[1] == 0, "the majority no longer needs them"
 
 
 def test_a_leader_killed_while_kraft_version_is_raised_leaves_one_quorum(quorum):

@@ -58,7 +58,7 @@ def test_a_producer_outlives_it(node, monkeypatch):
     node.run(lambda running: fence(running, fenced=True))
     wanted, deadline = len(answered) + 3, time.monotonic() + PATIENCE_S
     while len(answered) < wanted:
-        assert time.monotonic() < deadline, "the producer asks nobody any more"
+        assert time.monotonic() < deadline, "the producer sends no more requests"
         producer.poll(0.01)
     node.run(lambda running: fence(running, fenced=False))
     producer.produce(topic, b"after")

@@ -3,6 +3,7 @@
 import pytest
 
 from harness.wire import API_KEYS, Wire, parse_reply, request_bytes
+from klamm.model.errors import ErrorCode
 from klamm.protocol.apis import APIS
 from klamm.server.requests.routes import SERVED
 
@@ -22,9 +23,9 @@ def test_it_lists_what_is_served_and_nothing_else(wire, version):
 def test_a_version_of_the_future_is_answered_as_v0_with_one_entry(wire):
     request = bytearray(request_bytes("api_versions", 4, 7, "client", **SOFTWARE))
     request[2:4] = (99).to_bytes(2, "big")
-    wire.send_frame(bytes(request) + b"bytes nobody knows")
+    wire.send_frame(bytes(request) + b"unknown bytes")
     reply = parse_reply(wire.receive_frame(), "api_versions", 0, 7)
-    assert reply.error_code == 35
+    assert reply.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert [(e.api_key, e.min_version, e.max_version) for e in reply.api_keys] == [(18, 0, 4)]
     assert wire.call("api_versions", 4, **SOFTWARE).error_code == 0  # the connection goes on
 
@@ -41,7 +42,7 @@ def test_the_reply_header_is_v0_even_where_the_request_is_flexible(wire):
 )
 def test_a_client_that_names_itself_badly_is_refused(wire, name, version):
     reply = wire.call("api_versions", 3, client_software_name=name, client_software_version=version)
-    assert reply.error_code == 42
+    assert reply.error_code == ErrorCode.INVALID_REQUEST
     assert wire.call("api_versions", 3, **SOFTWARE).error_code == 0
 
 

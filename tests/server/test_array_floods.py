@@ -1,4 +1,4 @@
-"""Valid requests full of the smallest elements: refused before they are made, and nobody beside them waits.
+"""Valid requests full of the smallest elements: refused before they are decoded, and other connections do not wait.
 
 Older tests of hostile bytes sent counts that the bytes did not back; here every element is really there.
 """

@@ -3,6 +3,7 @@
 import pytest
 
 from harness.wire import batch, unique
+from klamm.model.errors import ErrorCode
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -17,8 +18,8 @@ def test_the_cluster_is_described(klamm, wire, version):
 
 
 def test_a_broker_listener_does_not_tell_of_controllers(wire):
-    assert wire.call("describe_cluster", 1, endpoint_type=2).error_code == 114
-    assert wire.call("describe_cluster", 1, endpoint_type=7).error_code == 115
+    assert wire.call("describe_cluster", 1, endpoint_type=2).error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
+    assert wire.call("describe_cluster", 1, endpoint_type=7).error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
 
 
 @pytest.mark.parametrize("version", range(1, 6))
@@ -37,7 +38,7 @@ def test_log_dirs(klamm, wire, version):
             assert set(topics) == {name}
         if version >= 4:
             assert folder.total_bytes > folder.usable_bytes > 0
-    [folder] = wire.call("describe_log_dirs", version, topics=[{"topic": "nobody", "partitions": [0]}]).results
+    [folder] = wire.call("describe_log_dirs", version, topics=[{"topic": "no-such-topic", "partitions": [0]}]).results
     assert folder.topics == ()
 
 
@@ -49,17 +50,17 @@ def describe(wire, *names, limit=2000, cursor=None):
 def test_partitions_come_page_by_page(wire):
     stem = unique("page")
     names = [wire.create_topic(f"{stem}-{letter}", partitions=3) for letter in "abc"]
-    found, cursor, pages = [], None, 0
+    partitions, cursor, pages = [], None, 0
     while True:
         reply = describe(wire, *reversed(names), limit=2, cursor=cursor)
         pages += 1
         got = [(t.name, p.partition_index) for t in reply.topics for p in t.partitions]
         assert len(got) <= 2
-        found += got
+        partitions += got
         if reply.next_cursor is None:
             break
         cursor = {"topic_name": reply.next_cursor.topic_name, "partition_index": reply.next_cursor.partition_index}
-    assert found == [(name, p) for name in names for p in range(3)]
+    assert partitions == [(name, p) for name in names for p in range(3)]
     assert pages == 5
 
 
@@ -73,8 +74,8 @@ def test_a_described_partition(wire):
 
 
 def test_topics_that_are_not_there(wire):
-    reply = describe(wire, "nobody-has-this", "a b")
-    assert {t.name: int(t.error_code) for t in reply.topics} == {"nobody-has-this": 3, "a b": 17}
+    reply = describe(wire, "no-such-topic", "a b")
+    assert {t.name: int(t.error_code) for t in reply.topics} == {"no-such-topic": 3, "a b": 17}
     assert wire.create_topic() in {t.name for t in describe(wire).topics}
 
 
@@ -101,7 +102,7 @@ def test_the_quorum(wire, version):
 def test_only_the_metadata_has_a_quorum(wire):
     asked = [{"topic_name": wire.create_topic(), "partitions": [{"partition_index": 0}]}]
     reply = wire.call("describe_quorum", 2, topics=asked)
-    assert reply.topics[0].partitions[0].error_code == 3
+    assert reply.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def update(wire, name, level, *, version=1, upgrade_type=1, **fields):
@@ -121,7 +122,11 @@ def test_feature_levels_nobody_supports(wire):
         reply = update(wire, name, level)
         codes = {int(reply.error_code), *(int(r.error_code) for r in reply.results)}
         assert codes & {42, 95, 96}, reply
-        assert update(wire, name, level, version=2).error_code in (42, 95, 96)
+        assert update(wire, name, level, version=2).error_code in (
+            ErrorCode.INVALID_REQUEST,
+            ErrorCode.INVALID_UPDATE_VERSION,
+            ErrorCode.FEATURE_UPDATE_FAILED,
+        )
 
 
 SOFTWARE = {"client_software_name": "wire-tests", "client_software_version": "1.0"}

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from harness.wire import batch, unique
+from klamm.model.errors import ErrorCode
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT, DYNAMIC_LOGGER, DYNAMIC_CLIENT_METRICS = range(1, 8)
@@ -74,11 +75,11 @@ def test_a_broker_tells_all_its_settings(klamm, wire):
 
 
 def test_resources_that_cannot_be_described(wire):
-    assert describe(wire, TOPIC, "nobody-has-this").error_code == 3
-    assert describe(wire, TOPIC, "a b").error_code == 17
-    assert describe(wire, BROKER, "9").error_code == 42
-    assert describe(wire, BROKER, "x").error_code == 42
-    assert describe(wire, 99, "x").error_code == 42
+    assert describe(wire, TOPIC, "no-such-topic").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert describe(wire, TOPIC, "a b").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert describe(wire, BROKER, "9").error_code == ErrorCode.INVALID_REQUEST
+    assert describe(wire, BROKER, "x").error_code == ErrorCode.INVALID_REQUEST
+    assert describe(wire, 99, "x").error_code == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -112,8 +113,8 @@ def test_lists_are_added_to_and_taken_from(wire):
 )
 def test_a_change_that_cannot_be_is_refused_whole(wire, changes, error):
     name = wire.create_topic()
-    found = alter(wire, TOPIC, name, ("segment.ms", SET, "9999"), *changes)
-    assert found in (error, 42)
+    code = alter(wire, TOPIC, name, ("segment.ms", SET, "9999"), *changes)
+    assert code in (error, ErrorCode.INVALID_REQUEST)
     assert values(wire, TOPIC, name, "segment.ms") == {"segment.ms": ("604800000", DEFAULT)}
 
 
@@ -125,7 +126,7 @@ def test_changes_can_be_rehearsed(wire):
 
 
 def test_unknown_resources_are_not_altered(wire):
-    assert alter(wire, TOPIC, "nobody-has-this", ("retention.ms", SET, "5")) == 3
+    assert alter(wire, TOPIC, "no-such-topic", ("retention.ms", SET, "5")) == 3
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -134,8 +135,8 @@ def test_the_old_way_replaces_everything(wire, version):
     asked = {"resource_type": TOPIC, "resource_name": name, "configs": [{"name": "segment.ms", "value": "7000"}]}
     [response] = wire.call("alter_configs", version, resources=[asked]).responses
     assert response.error_code == 0
-    found = values(wire, TOPIC, name, "retention.ms", "segment.ms")
-    assert found == {"retention.ms": ("604800000", DEFAULT), "segment.ms": ("7000", DYNAMIC_TOPIC)}
+    configs = values(wire, TOPIC, name, "retention.ms", "segment.ms")
+    assert configs == {"retention.ms": ("604800000", DEFAULT), "segment.ms": ("7000", DYNAMIC_TOPIC)}
 
 
 def test_a_new_limit_holds_at_once_on_both_ways_of_produce(wire):
@@ -143,7 +144,7 @@ def test_a_new_limit_holds_at_once_on_both_ways_of_produce(wire):
     large = batch(b"x" * 2000)
     assert [int(wire.produce(name, large).error_code) for _ in range(3)] == [0, 0, 0]
     assert alter(wire, TOPIC, name, ("max.message.bytes", SET, "1000")) == 0
-    assert wire.produce(name, large).error_code == 10
+    assert wire.produce(name, large).error_code == ErrorCode.MESSAGE_TOO_LARGE
     assert alter(wire, TOPIC, name, ("max.message.bytes", DELETE, None)) == 0
     assert wire.produce(name, large).error_code == 0
 
@@ -174,8 +175,8 @@ def test_read_only_broker_settings_stay(wire):
 
 def test_group_settings(wire):
     assert alter(wire, GROUP, "my-group", ("consumer.session.timeout.ms", SET, "50000")) == 0
-    found = values(wire, GROUP, "my-group", "consumer.session.timeout.ms")
-    assert found["consumer.session.timeout.ms"][0] == "50000"
+    configs = values(wire, GROUP, "my-group", "consumer.session.timeout.ms")
+    assert configs["consumer.session.timeout.ms"][0] == "50000"
 
 
 def resources(wire, kinds, version=1):
@@ -213,10 +214,10 @@ def test_what_can_have_settings_is_listed(wire):
 def test_client_metrics_settings(wire):
     metrics = unique("metrics")
     assert alter(wire, CLIENT_METRICS, metrics, ("interval.ms", SET, "1000")) == 0
-    found = values(wire, CLIENT_METRICS, metrics)
-    assert found["interval.ms"] == ("1000", DYNAMIC_CLIENT_METRICS)
-    assert found["match"] == ("", DEFAULT)
-    assert describe(wire, CLIENT_METRICS, "").error_code == 42
+    configs = values(wire, CLIENT_METRICS, metrics)
+    assert configs["interval.ms"] == ("1000", DYNAMIC_CLIENT_METRICS)
+    assert configs["match"] == ("", DEFAULT)
+    assert describe(wire, CLIENT_METRICS, "").error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_a_brokers_loggers_are_its_own_to_change(wire):
@@ -234,7 +235,7 @@ def test_a_brokers_loggers_are_its_own_to_change(wire):
         assert alter(wire, BROKER_LOGGER, "1", ("root", DELETE, None)) == 42
         assert alter(wire, BROKER_LOGGER, "1", ("root", APPEND, "INFO")) == 42
         assert alter(wire, BROKER_LOGGER, "2", ("root", SET, "INFO")) == 42
-        assert describe(wire, BROKER_LOGGER, "2").error_code == 42
+        assert describe(wire, BROKER_LOGGER, "2").error_code == ErrorCode.INVALID_REQUEST
         assert level() == {"root": ("WARN", DYNAMIC_LOGGER)}
     finally:
         assert alter(wire, BROKER_LOGGER, "1", ("root", SET, before)) == 0

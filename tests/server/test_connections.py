@@ -5,6 +5,7 @@ import struct
 import pytest
 
 from harness.wire import Wire, batch, parse_reply, produce_fields, request_bytes
+from klamm.model.errors import ErrorCode
 from klamm.protocol.apis import APIS
 from klamm.server.requests.routes import SERVED
 
@@ -89,7 +90,7 @@ def test_replies_wait_behind_a_fetch_that_waits(klamm, wire):
     assert wire.receive("fetch", 11, fetch).responses[0].partitions[0].high_watermark == 1
     wire.receive("api_versions", 0, versions)
     refused = wire.receive("produce", 9, produce).responses[0].partition_responses[0]
-    assert refused.error_code == 3
+    assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_a_waiting_fetch_does_not_delay_what_comes_behind_it_from_being_done(klamm, wire):

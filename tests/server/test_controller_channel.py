@@ -135,7 +135,7 @@ async def test_a_leader_that_moves_is_asked_where_it_is_now():
             await asyncio.sleep(0)
             quorum.addresses[7] = ("127.0.0.1", two.port)
             await waiting
-            assert (len(one.asked), len(two.asked)) == (0, 1), "nobody knew where it was at first"
+            assert (len(one.asked), len(two.asked)) == (0, 1), "the leader was unknown at first"
             quorum.addresses[7] = ("127.0.0.1", one.port)
             await channel.ask(BEAT, timeout_ms=PATIENCE_MS)
             assert (len(one.asked), len(two.asked)) == (1, 1)
@@ -186,10 +186,10 @@ async def test_a_controller_that_dies_while_asked_is_left():
         quorum.leader = (1, 1)
         with channel_to(quorum, on_lost=lambda: lost.append(1)) as channel:
             assert not (await channel.ask(BEAT, timeout_ms=PATIENCE_MS)).is_fenced
-        assert lost == [1], "whoever beats over the connection beats again at once"
+        assert lost == [1], "a heartbeat follows at once"
 
 
-@pytest.mark.parametrize("answer", [not_me, None], ids=["nobody is active", "nobody leads"])
+@pytest.mark.parametrize("answer", [not_me, None], ids=["no active controller", "no leader"])
 async def test_without_an_active_controller_the_deadline_ends_it(answer):
     async with FakeController(answer) as one:
         quorum = Quorum(one.port)
@@ -252,7 +252,7 @@ async def test_requests_of_clients_travel_in_an_envelope():
             applied.append(offset)
 
         with channel_to(quorum, wait_applied=apply) as channel:
-            client = ForwardedClient("somebody", b"\x0a\0\0\1")
+            client = ForwardedClient("some-client", b"\x0a\0\0\1")
             answer = await channel.ask(CREATE, 7, timeout_ms=PATIENCE_MS, client=client)
         assert answer.topics[0].name == "t"
         assert applied == [41], "the answer waits until this broker knows"
@@ -260,7 +260,7 @@ async def test_requests_of_clients_travel_in_an_envelope():
         assert isinstance(envelope, EnvelopeRequest)
         assert envelope.client_host_address == b"\x0a\0\0\1"
         header, start = decode_request_header(envelope.request_data)
-        assert (header.api_key, header.api_version, header.client_id) == (19, 7, "somebody")
+        assert (header.api_key, header.api_version, header.client_id) == (19, 7, "some-client")
         assert decode(CreateTopicsRequest, 7, envelope.request_data, start)[0] == CREATE
 
 

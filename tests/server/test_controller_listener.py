@@ -4,6 +4,7 @@ import pytest
 
 from harness import NodeThread, Wire, batch, unique
 from harness.wire import produce_fields
+from klamm.model.errors import ErrorCode
 from klamm.protocol.apis import APIS
 from klamm.server.requests.routes import SERVED_BY_CONTROLLER
 
@@ -36,7 +37,7 @@ def test_it_describes_the_controllers(node, controller):
     reply = controller.call("describe_cluster", 1, endpoint_type=2)
     assert (reply.error_code, reply.controller_id) == (0, 1)
     assert [(b.broker_id, b.port) for b in reply.brokers] == [(1, node.node.addresses["CONTROLLER"][1])]
-    assert controller.call("describe_cluster", 1, endpoint_type=1).error_code == 114
+    assert controller.call("describe_cluster", 1, endpoint_type=1).error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
 
 
 def test_topics_are_made_through_it(node, controller):

@@ -86,7 +86,7 @@ class PaperBroker:
         return self
 
     def die(self):
-        """As a killed process: nobody listens, and the connection ends."""
+        """As a killed process: its port refuses connections, and the connection ends."""
         self.socket.close()
         self.wire.close()
 
@@ -173,7 +173,7 @@ def test_a_broker_that_only_lost_its_connection_stays(client, paper):
     broker.wire.close()
     broker.wire = Wire(broker.controller_port)
     for _ in range(100):
-        assert brokers(client) == [1, 2], "somebody listens at its address: it has its session"
+        assert brokers(client) == [1, 2], "its address accepts connections: it keeps its session"
         time.sleep(0.01)
     assert not broker.beat().is_fenced
 
@@ -206,7 +206,7 @@ def test_a_leader_changes_its_isr_under_its_epochs(client, controller, paper):
 
     def alter(isr, partition_epoch, broker_epoch=None):
         part = {"partition_index": 0, "leader_epoch": 0, "partition_epoch": partition_epoch}
-        part["new_isr_with_epochs"] = [{"broker_id": each, "broker_epoch": -1} for each in isr]
+        part["new_isr_with_epochs"] = [{"broker_id": broker_id, "broker_epoch": -1} for broker_id in isr]
         fields = {"broker_id": 2, "broker_epoch": broker.epoch if broker_epoch is None else broker_epoch}
         topics = [{"topic_id": topic_id, "partitions": [part]}]
         return controller.call("alter_partition", 3, topics=topics, **fields)
@@ -247,7 +247,7 @@ def test_a_failed_directory_takes_its_replicas_out_of_sync(client, paper):
     topic = create(client, [[2, 1]])
     # The field is tagged, which the request by hand writes like any other.
     broker.beat(offline_log_dirs=[broker.directory])
-    wait_until(lambda: partition(client, topic).leader_id == 1, "somebody else leads")
+    wait_until(lambda: partition(client, topic).leader_id == 1, "another broker leads")
 
 
 def test_moves_are_made_listed_and_taken_back(client, paper):
@@ -256,14 +256,14 @@ def test_moves_are_made_listed_and_taken_back(client, paper):
     move = [{"name": topic, "partitions": [{"partition_index": 0, "replicas": [2, 1]}]}]
     reply = client.call("alter_partition_reassignments", 0, timeout=10_000, topics=move)
     assert (reply.error_code, reply.responses[0].partitions[0].error_code) == (0, 0)
-    found = client.call("list_partition_reassignments", 0, timeout=10_000, topics=None).topics
-    part = next(each for each in found if each.name == topic).partitions[0]
+    reassigned = client.call("list_partition_reassignments", 0, timeout=10_000, topics=None).topics
+    part = next(entry for entry in reassigned if entry.name == topic).partitions[0]
     assert (part.replicas, part.adding_replicas, part.removing_replicas) == ((2, 1), (2,), ())
     move[0]["partitions"][0]["replicas"] = None
     assert client.call("alter_partition_reassignments", 0, timeout=10_000, topics=move).error_code == 0
     assert partition(client, topic).replica_nodes == (1,)
-    found = client.call("list_partition_reassignments", 0, timeout=10_000, topics=None).topics
-    assert topic not in [each.name for each in found]
+    reassigned = client.call("list_partition_reassignments", 0, timeout=10_000, topics=None).topics
+    assert topic not in [entry.name for entry in reassigned]
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -318,7 +318,7 @@ class TestEnvelope:
     def test_a_request_inside_is_answered_inside(self, controller, client):
         name = unique()
         topic = {"name": name, "num_partitions": 2, "replication_factor": 1}
-        inner = request_bytes("create_topics", 7, 4711, "somebody", topics=[topic], timeout=10_000)
+        inner = request_bytes("create_topics", 7, 4711, "some-client", topics=[topic], timeout=10_000)
         reply = self.ask(controller, inner)
         assert reply.error_code == 0
         answer = parse_reply(reply.response_data, "create_topics", 7, 4711)

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from harness.wire import Wire, batch, rows, unique
+from klamm.model.errors import ErrorCode
 
 VERSIONS = range(4, 19)
 
@@ -135,7 +136,7 @@ def test_a_topic_deleted_under_a_waiting_read_ends_it(klamm, wire):
     with Wire(klamm.port) as other:
         other.call("delete_topics", 5, topic_names=[topic], timeout=5000)
     part = wire.receive("fetch", 11, correlation_id).responses[0].partitions[0]
-    assert part.error_code in (3, 6)
+    assert part.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 def test_a_client_that_leaves_while_waiting_is_forgotten(klamm, wire):
@@ -180,9 +181,15 @@ def test_leader_epochs_are_compared(wire, version):
     wire.produce(topic, batch(b"a"))
     epoch = wire.call("metadata", 9, topics=[{"name": topic}]).topics[0].partitions[0].leader_epoch
     assert wire.fetch(topic, 0, version=version, current_leader_epoch=epoch).error_code == 0
-    assert wire.fetch(topic, 0, version=version, current_leader_epoch=epoch + 1).error_code == 75
+    assert (
+        wire.fetch(topic, 0, version=version, current_leader_epoch=epoch + 1).error_code
+        == ErrorCode.UNKNOWN_LEADER_EPOCH
+    )
     if epoch > 0:
-        assert wire.fetch(topic, 0, version=version, current_leader_epoch=epoch - 1).error_code == 74
+        assert (
+            wire.fetch(topic, 0, version=version, current_leader_epoch=epoch - 1).error_code
+            == ErrorCode.FENCED_LEADER_EPOCH
+        )
 
 
 def test_a_reader_of_another_history_is_told_where_it_parts(wire):
@@ -196,16 +203,18 @@ def test_a_reader_of_another_history_is_told_where_it_parts(wire):
 
 
 def test_an_unknown_topic_is_told_apart_by_name_and_by_id(wire):
-    part = fetch(wire, ask("nobody-has-this")).responses[0].partitions[0]
+    part = fetch(wire, ask("no-such-topic")).responses[0].partitions[0]
     assert (part.error_code, part.high_watermark) == (3, -1)
     for version in (13, 18):
         topics = {**ask("ignored"), "topic_id": b"\x09" * 16}
         [topic] = fetch(wire, topics, version=version).responses
         assert topic.topic_id.bytes == b"\x09" * 16
-        assert topic.partitions[0].error_code == 100
+        assert topic.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
     known = wire.create_topic()
     missing = {**ask("", partition=7), "topic_id": wire.topic_id(known)}
-    assert fetch(wire, missing, version=13).responses[0].partitions[0].error_code == 3
+    assert (
+        fetch(wire, missing, version=13).responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
 
 
 def test_read_committed_names_no_aborted_transaction_where_there_is_none(wire):
@@ -220,7 +229,7 @@ def test_read_committed_names_no_aborted_transaction_where_there_is_none(wire):
 def test_zstd_topics_are_refused_to_readers_before_v10(wire):
     topic = wire.create_topic(compression_type="zstd")
     wire.produce(topic, batch(b"a" * 100))
-    assert wire.fetch(topic, 0, version=9).error_code == 76
+    assert wire.fetch(topic, 0, version=9).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert rows(wire.fetch(topic, 0, version=10).records)
 
 
@@ -281,26 +290,34 @@ def test_a_session_tells_only_what_has_changed(wire, version):
 
     closed = fetch(wire, version=version, session_id=session, session_epoch=-1)
     assert (closed.error_code, closed.session_id) == (0, 0)
-    assert fetch(wire, version=version, session_id=session, session_epoch=5).error_code == 70
+    assert (
+        fetch(wire, version=version, session_id=session, session_epoch=5).error_code
+        == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    )
 
 
 def test_a_session_is_guarded_by_its_epoch(wire):
     topic = wire.create_topic()
     session = fetch(wire, ask(topic), session_epoch=0).session_id
-    assert fetch(wire, session_id=session, session_epoch=2).error_code == 71
+    assert fetch(wire, session_id=session, session_epoch=2).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
     assert fetch(wire, session_id=session, session_epoch=1).error_code == 0
-    assert fetch(wire, session_id=session, session_epoch=1).error_code == 71
+    assert fetch(wire, session_id=session, session_epoch=1).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
     assert fetch(wire, session_id=session, session_epoch=2).error_code == 0
-    assert fetch(wire, session_id=session + 1, session_epoch=1).error_code == 70
-    assert fetch(wire, session_id=0, session_epoch=1).error_code == 70
+    assert fetch(wire, session_id=session + 1, session_epoch=1).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert fetch(wire, session_id=0, session_epoch=1).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 def test_a_session_does_not_mix_names_and_ids(wire):
     topic = wire.create_topic()
     by_name = fetch(wire, ask(topic), version=12, session_epoch=0).session_id
-    assert fetch(wire, version=13, session_id=by_name, session_epoch=1).error_code == 106
+    assert (
+        fetch(wire, version=13, session_id=by_name, session_epoch=1).error_code
+        == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    )
     by_id = fetch(wire, {**ask(""), "topic_id": wire.topic_id(topic)}, version=13, session_epoch=0).session_id
-    assert fetch(wire, version=12, session_id=by_id, session_epoch=1).error_code == 106
+    assert (
+        fetch(wire, version=12, session_id=by_id, session_epoch=1).error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    )
 
 
 def test_a_new_full_request_replaces_the_session(wire):
@@ -308,14 +325,14 @@ def test_a_new_full_request_replaces_the_session(wire):
     first = fetch(wire, ask(topic), session_epoch=0).session_id
     second = fetch(wire, ask(topic), session_id=first, session_epoch=0).session_id
     assert second not in (0, first)
-    assert fetch(wire, session_id=first, session_epoch=1).error_code == 70
+    assert fetch(wire, session_id=first, session_epoch=1).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 def test_errors_stay_news_in_a_session(wire):
     session = fetch(wire, ask(unique("absent")), session_epoch=0)
-    assert session.responses[0].partitions[0].error_code == 3
+    assert session.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     again = fetch(wire, session_id=session.session_id, session_epoch=1)
-    assert again.responses[0].partitions[0].error_code == 3
+    assert again.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_busy_partitions_do_not_starve_the_rest_of_a_session(wire):

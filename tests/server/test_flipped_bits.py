@@ -37,10 +37,10 @@ class Home(NamedTuple):
 
 def wait_for(condition, what: str):
     deadline = time.monotonic() + PATIENCE_S
-    while not (found := condition()):
+    while not (result := condition()):
         assert time.monotonic() < deadline, what
         time.sleep(0.02)
-    return found
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -77,12 +77,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 
 def latest(wire: Wire) -> dict[bytes | None, bytes | None]:
-    found, offset, end = {}, 0, wire.end_offset("keyed")
+    values, offset, end = {}, 0, wire.end_offset("keyed")
     while offset < end:
         for view in wire_batches(wire.fetch("keyed", offset).records):
-            found.update((row[2], row[3]) for row in view.decode_rows())
+            values.update((row[2], row[3]) for row in view.decode_rows())
             offset = view.next_offset
-    return found
+    return values
 
 
 def wire_batches(records):

@@ -1,4 +1,4 @@
-"""A disk that is really full, under a real process, as somebody else's client sees it.
+"""A disk that is really full, under a real process, as seen by a third-party client.
 
 What is refused is not there, what was acknowledged is and stays, and room again is all it takes to go on.
 """
@@ -83,15 +83,15 @@ def new_consumer(bootstrap: str) -> Consumer:
 def read(consumer: Consumer, where: Place) -> list[tuple[int, bytes]]:
     """All records of a partition up to its end."""
     consumer.assign([TopicPartition(*where, 0)])
-    found: list[tuple[int, bytes]] = []
+    records: list[tuple[int, bytes]] = []
     while True:
         message = consumer.poll(PATIENCE_S)
-        assert message is not None, f"{len(found)} records and no end of {where}"
+        assert message is not None, f"{len(records)} records and no end of {where}"
         error = message.error()
         if error is None:
-            found.append((message.offset(), message.value()))
+            records.append((message.offset(), message.value()))
         elif error.code() == KafkaError._PARTITION_EOF:
-            return found
+            return records
         else:
             raise AssertionError(str(error))
 
@@ -159,7 +159,7 @@ def test_one_full_log_dir_of_two(tmp_path, disk):
         assert [writer.send(where, 50_000) for where in (small, large)] == ["KAFKA_STORAGE_ERROR", ""]
         create(node.bootstrap, "late", 4)
         until(lambda: "replica offline" in node.log(), "there is no room for a folder")
-        late = {("late", each) for each in range(4)}
+        late = {("late", number) for number in range(4)}
         served = {where for where in late if (other / f"late-{where[1]}").exists()}
         assert served
         assert served < late

@@ -34,10 +34,10 @@ def alter(wire, kind, name, setting, value):
 
 def eventually(node, question, expected):
     for _ in range(2000):
-        found = node.run(question)
-        if found == expected:
+        value = node.run(question)
+        if value == expected:
             return
-    assert found == expected
+    assert value == expected
 
 
 def test_a_commit_must_fit_what_the_offsets_topic_takes_now(node, wire):

@@ -1,4 +1,4 @@
-"""Groups on the wire, in every version, spoken by somebody else's codec."""
+"""Groups on the wire, in every version, encoded by an independent codec."""
 
 import pytest
 
@@ -6,6 +6,8 @@ from harness.wire import unique
 from klamm.model.errors import ErrorCode
 
 TOPIC_ID_NONE = bytes(16)
+OFFSETS_PARTITIONS = 50
+"""The default of offsets.topic.num.partitions."""
 
 
 @pytest.fixture
@@ -19,18 +21,18 @@ def topic(wire):
 @pytest.fixture
 def group(wire):
     name = unique("g")
-    assert coordinator(wire, name).error_code == ErrorCode.NONE
+    assert find_coordinator(wire, name).error_code == ErrorCode.NONE
     return name
 
 
-def coordinator(wire, group):
+def find_coordinator(wire, group):
     """The answer once the coordinator has loaded."""
     for _ in range(500):
-        found = wire.call("find_coordinator", 4, key_type=0, coordinator_keys=[group]).coordinators[0]
+        coordinator = wire.call("find_coordinator", 4, key_type=0, coordinator_keys=[group]).coordinators[0]
         served = wire.call("offset_fetch", 7, group_id=group, topics=None, require_stable=False)
-        if found.error_code == ErrorCode.NONE and served.error_code == ErrorCode.NONE:
-            return found
-    return found
+        if coordinator.error_code == ErrorCode.NONE and served.error_code == ErrorCode.NONE:
+            return coordinator
+    return coordinator
 
 
 def join(wire, group, version=9, member_id="", **more):
@@ -94,19 +96,21 @@ def commit(wire, version, group, topic, offset, member_id="", generation=-1, par
 
 @pytest.mark.parametrize("version", range(7))
 def test_the_coordinator_of_a_group_is_found_in_every_version(wire, klamm, version):
-    coordinator(wire, "any")
+    find_coordinator(wire, "any")
     if version < 4:
-        found = wire.call("find_coordinator", version, key="any", key_type=0)
+        coordinator = wire.call("find_coordinator", version, key="any", key_type=0)
     else:
-        found = wire.call("find_coordinator", version, key_type=0, coordinator_keys=["any", "other"]).coordinators[0]
-    assert (found.error_code, found.node_id, found.host, found.port) == (0, 1, "127.0.0.1", klamm.port)
+        answer = wire.call("find_coordinator", version, key_type=0, coordinator_keys=["any", "other"])
+        coordinator = answer.coordinators[0]
+    assert (coordinator.error_code, coordinator.node_id) == (ErrorCode.NONE, 1)
+    assert (coordinator.host, coordinator.port) == ("127.0.0.1", klamm.port)
 
 
 def test_coordinators_this_broker_does_not_have_are_refused(wire):
-    found = wire.call("find_coordinator", 6, key_type=2, coordinator_keys=["g:topic:0"]).coordinators[0]
-    assert found.error_code == ErrorCode.INVALID_REQUEST
-    found = wire.call("find_coordinator", 3, key_type=9, key="x")
-    assert found.error_code == ErrorCode.INVALID_REQUEST
+    coordinator = wire.call("find_coordinator", 6, key_type=2, coordinator_keys=["g:topic:0"]).coordinators[0]
+    assert coordinator.error_code == ErrorCode.INVALID_REQUEST
+    coordinator = wire.call("find_coordinator", 3, key_type=9, key="x")
+    assert coordinator.error_code == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("version", range(10))
@@ -174,9 +178,9 @@ def test_commit_in_every_version(wire, group, topic, version):
     ids = wire.call("metadata", 12, topics=[{"name": topic, "topic_id": TOPIC_ID_NONE}]).topics[0]
     topic_id = ids.topic_id.bytes
     assert commit(wire, version, group, topic, 7, topic_id=topic_id) == 0
-    found = fetch(wire, 7, group, topic)
-    assert (found.committed_offset, found.metadata) == (7, "note")
-    assert found.committed_leader_epoch == (2 if version >= 6 else -1)
+    committed = fetch(wire, 7, group, topic)
+    assert (committed.committed_offset, committed.metadata) == (7, "note")
+    assert committed.committed_leader_epoch == (2 if version >= 6 else -1)
     unknown = commit(wire, version, group, topic, 7, partition=3, topic_id=topic_id)
     assert unknown == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     nowhere = commit(wire, version, group, "nowhere", 7, topic_id=bytes(15) + b"\x09")
@@ -217,12 +221,12 @@ def test_offsets_are_read_in_every_version(wire, group, topic, version):
     if version < 8:
         assert fetch(wire, version, group, topic).committed_offset == 11
         assert fetch(wire, version, group, topic, 2).committed_offset == -1
-        nobody = fetch(wire, version, "nobody", topic)
-        assert (nobody.committed_offset, nobody.error_code, nobody.metadata) == (-1, 0, "")
+        unknown = fetch(wire, version, "unknown", topic)
+        assert (unknown.committed_offset, unknown.error_code, unknown.metadata) == (-1, 0, "")
         return
     asked = {"name": topic, "topic_id": ids.topic_id.bytes, "partition_indexes": [0, 2]}
     groups = [
-        {"group_id": name, "member_id": None, "member_epoch": -1, "topics": [asked]} for name in (group, "nobody")
+        {"group_id": name, "member_id": None, "member_epoch": -1, "topics": [asked]} for name in (group, "unknown")
     ]
     answer = wire.call("offset_fetch", version, groups=groups, require_stable=True)
     assert [[p.committed_offset for p in g.topics[0].partitions] for g in answer.groups] == [[11, -1], [-1, -1]]
@@ -237,22 +241,23 @@ def test_a_topic_id_nobody_knows_has_no_offsets(wire, group):
     asked = {"topic_id": bytes(15) + b"\x07", "partition_indexes": [0]}
     groups = [{"group_id": group, "member_id": None, "member_epoch": -1, "topics": [asked]}]
     answer = wire.call("offset_fetch", 10, groups=groups, require_stable=False)
-    found = answer.groups[0].topics[0].partitions[0]
-    assert (found.committed_offset, found.error_code) == (-1, ErrorCode.UNKNOWN_TOPIC_ID)
+    partition = answer.groups[0].topics[0].partitions[0]
+    assert (partition.committed_offset, partition.error_code) == (-1, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 @pytest.mark.parametrize("version", range(7))
 def test_groups_are_described_in_every_version(wire, group, version):
     member_id, _ = member(wire, group)
-    asked = [group, "nobody"]
-    groups = wire.call("describe_groups", version, groups=asked, include_authorized_operations=True).groups
-    found = sorted(groups, key=lambda each: asked.index(each.group_id))
-    assert (found[0].group_state, found[0].protocol_type, found[0].protocol_data) == ("Stable", "consumer", "range")
-    only = found[0].members[0]
+    requested = [group, "unknown"]
+    groups = wire.call("describe_groups", version, groups=requested, include_authorized_operations=True).groups
+    described = sorted(groups, key=lambda group: requested.index(group.group_id))
+    existing, missing = described
+    assert (existing.group_state, existing.protocol_type, existing.protocol_data) == ("Stable", "consumer", "range")
+    only = existing.members[0]
     assert (only.member_id, only.client_id, only.client_host) == (member_id, "wire", "/127.0.0.1")
     assert (only.member_metadata, only.member_assignment) == (b"words", b"mine")
-    assert found[1].group_state == "Dead"
-    assert found[1].error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else ErrorCode.NONE)
+    assert missing.group_state == "Dead"
+    assert missing.error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else ErrorCode.NONE)
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -276,10 +281,10 @@ def test_groups_are_deleted_in_every_version(wire, group, topic, version):
     commit(wire, 8, group, topic, 3, member_id, generation)
 
     def delete():
-        results = wire.call("delete_groups", version, groups_names=[group, "nobody"]).results
+        results = wire.call("delete_groups", version, groups_names=[group, "unknown"]).results
         return {r.group_id: r.error_code for r in results}
 
-    assert delete() == {group: ErrorCode.NON_EMPTY_GROUP, "nobody": ErrorCode.GROUP_ID_NOT_FOUND}
+    assert delete() == {group: ErrorCode.NON_EMPTY_GROUP, "unknown": ErrorCode.GROUP_ID_NOT_FOUND}
     leaver = {"member_id": member_id, "group_instance_id": None}
     wire.call("leave_group", 3, group_id=group, members=[leaver])
     assert delete()[group] == 0
@@ -294,7 +299,7 @@ def test_single_offsets_are_deleted(wire, group, topic):
     codes = {p.partition_index: p.error_code for p in answer.topics[0].partitions}
     assert codes == {0: 0, 1: 0, 9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert fetch(wire, 5, group, topic).committed_offset == -1
-    missing = wire.call("offset_delete", 0, group_id="nobody", topics=[{"name": topic, "partitions": partitions}])
+    missing = wire.call("offset_delete", 0, group_id="unknown", topics=[{"name": topic, "partitions": partitions}])
     assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
@@ -321,9 +326,10 @@ def test_replies_keep_their_order_while_a_join_waits(wire, klamm, group):
 
 
 def test_the_internal_topic_is_compacted_and_marked_internal(wire, group):
-    found = wire.call("metadata", 12, topics=[{"name": "__consumer_offsets", "topic_id": TOPIC_ID_NONE}]).topics[0]
-    assert found.is_internal
-    assert len(found.partitions) == 50
+    named = {"name": "__consumer_offsets", "topic_id": TOPIC_ID_NONE}
+    offsets_topic = wire.call("metadata", 12, topics=[named]).topics[0]
+    assert offsets_topic.is_internal
+    assert len(offsets_topic.partitions) == OFFSETS_PARTITIONS
     resource = {"resource_type": 2, "resource_name": "__consumer_offsets", "configuration_keys": None}
     described = wire.call("describe_configs", 4, resources=[resource], include_synonyms=False)
     settings = {c.name: c.value for c in described.results[0].configs}

@@ -38,8 +38,8 @@ def ready(node):
     """A connection to a node whose coordinator has loaded."""
     wire = Wire(node.port)
     for _ in range(200):
-        found = wire.call("find_coordinator", 4, key_type=0, coordinator_keys=["g"]).coordinators[0]
-        if found.error_code == ErrorCode.NONE and wire.call("list_groups", 3).error_code == ErrorCode.NONE:
+        coordinator = wire.call("find_coordinator", 4, key_type=0, coordinator_keys=["g"]).coordinators[0]
+        if coordinator.error_code == ErrorCode.NONE and wire.call("list_groups", 3).error_code == ErrorCode.NONE:
             return wire
     raise AssertionError("the coordinator does not load")
 
@@ -95,9 +95,9 @@ def test_what_was_acknowledged_is_there_after_kill_9(tmp_path, seed):
             node.start()
             wire = ready(node)
             topics = [{"name": "t", "partition_indexes": list(range(partitions))}]
-            found = wire.call("offset_fetch", 7, group_id="g", topics=topics, require_stable=True).topics[0].partitions
+            answer = wire.call("offset_fetch", 7, group_id="g", topics=topics, require_stable=True)
             assert acknowledged
-            for part in found:
+            for part in answer.topics[0].partitions:
                 index = part.partition_index
                 assert acknowledged.get(index, -1) <= part.committed_offset <= sent[index]
                 assert part.metadata == f"note {part.committed_offset}"

@@ -6,6 +6,7 @@ import pytest
 
 from harness import KlammProcess, Wire
 from harness.wire import NOW_MS, batch, rows
+from klamm.model.errors import ErrorCode
 from klamm.records import iter_batches
 
 OFFSET_OUT_OF_RANGE = 1
@@ -53,15 +54,15 @@ def test_a_compacted_topic_keeps_the_newest_of_every_key_while_it_is_written(tid
             assert wire.produce(topic, batch(value, key=key)).base_offset == i
         segments = tidy.data / f"{topic}-0"
         wait_for(lambda: sum(file.stat().st_size for file in segments.glob("*.log")) < 40_000)
-        found, offset = {}, 0
+        records, offset = {}, 0
         while offset < 400:
             reply = wire.fetch(topic, offset)
             assert reply.error_code == 0
             for row in rows(reply.records):
-                found[row.offset] = (row.key, row.value)
+                records[row.offset] = (row.key, row.value)
             offset = max([view.next_offset for view in iter_batches(reply.records)], default=400)
-        assert len(found) < 200
-        assert dict(found.values()) == newest
+        assert len(records) < 200
+        assert dict(records.values()) == newest
         assert wire.end_offset(topic) == 400
 
 
@@ -69,5 +70,5 @@ def test_a_record_without_key_is_refused_by_a_compacted_topic(tidy):
     with Wire(tidy.port) as wire:
         topic = wire.create_topic(**{"cleanup.policy": "compact"})
         refused = wire.produce(topic, batch(b"no key"))
-        assert refused.error_code == 87
+        assert refused.error_code == ErrorCode.INVALID_RECORD
         assert [error.batch_index for error in refused.record_errors] == [0]

@@ -1,4 +1,4 @@
-"""InitProducerId without a transactional id, and kinds of coordinator nobody knows."""
+"""InitProducerId without a transactional id, and unknown kinds of coordinator."""
 
 import pytest
 
@@ -7,10 +7,10 @@ from klamm.model.errors import ErrorCode
 
 @pytest.mark.parametrize("version", range(6))
 def test_every_answer_is_a_new_id(wire, version):
-    found = [wire.call("init_producer_id", version, transaction_timeout=1000) for _ in range(3)]
-    assert {int(reply.error_code) for reply in found} == {0}
-    assert {reply.producer_epoch for reply in found} == {0}
-    assert len({reply.producer_id for reply in found}) == 3
+    replies = [wire.call("init_producer_id", version, transaction_timeout=1000) for _ in range(3)]
+    assert {int(reply.error_code) for reply in replies} == {0}
+    assert {reply.producer_epoch for reply in replies} == {0}
+    assert len({reply.producer_id for reply in replies}) == 3
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])

@@ -189,7 +189,7 @@ async def test_alone_it_just_goes():
 
 
 async def test_without_a_controller_it_goes_anyway():
-    controller = Controller([REGISTERED], [RUNNING, KlammError(ErrorCode.REQUEST_TIMED_OUT, "nobody")])
+    controller = Controller([REGISTERED], [RUNNING, KlammError(ErrorCode.REQUEST_TIMED_OUT, "no active controller")])
     broker = lifecycle(controller, metadata(1, 2))
     await register(broker)
     await broker.become_ready()

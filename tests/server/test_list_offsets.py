@@ -3,6 +3,7 @@
 import pytest
 
 from harness.wire import NOW_MS, batch
+from klamm.model.errors import ErrorCode
 from klamm.records.batch import build_batch
 
 VERSIONS = range(1, 12)
@@ -35,12 +36,12 @@ def test_beginning_and_end(wire, topic, version):
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(
-    ("after", "offset", "found"),
+    ("after", "offset", "timestamp"),
     [(-10_000, 0, 0), (0, 0, 0), (1, 1, 50), (10, 1, 50), (50, 1, 50), (51, 3, 100), (150, 4, 150), (201, 7, 250)],
 )
-def test_by_time_gives_the_first_record_at_or_after(wire, topic, version, after, offset, found):
+def test_by_time_gives_the_first_record_at_or_after(wire, topic, version, after, offset, timestamp):
     part = wire.list_offset(topic, NOW_MS + after, version=version)
-    assert (part.error_code, part.offset, millis(part.timestamp)) == (0, offset, NOW_MS + found)
+    assert (part.error_code, part.offset, millis(part.timestamp)) == (0, offset, NOW_MS + timestamp)
 
 
 @pytest.mark.parametrize("version", [1, 7, 11])
@@ -73,7 +74,7 @@ def test_nothing_is_tiered(wire, topic):
 def test_special_timestamps_need_their_version(wire, topic, timestamp):
     for version in VERSIONS:
         part = wire.list_offset(topic, timestamp, version=version)
-        assert part.error_code == (35 if version < SINCE[timestamp] else 0), version
+        assert part.error_code == (ErrorCode.UNSUPPORTED_VERSION if version < SINCE[timestamp] else 0), version
 
 
 def test_the_beginning_moves_with_deleted_records(wire, topic):
@@ -90,11 +91,11 @@ def test_read_committed_ends_at_the_last_stable_offset(wire, topic, version):
 
 
 def test_what_cannot_be_answered(wire, topic):
-    assert wire.list_offset("nobody-has-this", -1).error_code == 3
-    assert wire.list_offset(topic, -1, partition=5).error_code == 3
+    assert wire.list_offset("no-such-topic", -1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert wire.list_offset(topic, -1, partition=5).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     epoch = wire.list_offset(topic, -1).leader_epoch
     assert wire.list_offset(topic, -1, current_leader_epoch=epoch).error_code == 0
-    assert wire.list_offset(topic, -1, current_leader_epoch=epoch + 1).error_code == 75
+    assert wire.list_offset(topic, -1, current_leader_epoch=epoch + 1).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 def test_a_partition_named_twice_is_refused(wire, topic):

@@ -1,4 +1,4 @@
-"""A broker that left is still named for a session: clients find out for themselves that nobody answers there.
+"""A broker that left is still named for a session: clients notice themselves that it does not answer.
 
 Breaks when Metadata leaves out a dead broker at once, or names one for good.
 """

@@ -30,12 +30,12 @@ def flat(settings: dict[str, str]) -> list[str]:
 
 def places(wire: Wire, topic: str) -> dict[tuple[str, bool], object]:
     """(log dir, is it a future replica) -> what DescribeLogDirs says of partition 0."""
-    found = {}
+    copies = {}
     for result in wire.call("describe_log_dirs", 4, topics=[{"topic": topic, "partitions": [0]}]).results:
         for told in result.topics:
             for partition in told.partitions:
-                found[os.path.basename(result.log_dir), partition.is_future_key] = partition
-    return found
+                copies[os.path.basename(result.log_dir), partition.is_future_key] = partition
+    return copies
 
 
 def move(wire: Wire, topic: str, path: str) -> int:
@@ -111,15 +111,16 @@ def test_a_slow_move_shows_how_far_it_is_and_can_be_given_up(tmp_path: Path):
         home, path = elsewhere(tmp_path, wire, topic)
         assert move(wire, topic, path) == 0
         wait_for(lambda: (os.path.basename(path), True) in places(wire, topic), "no future replica is shown")
-        found = places(wire, topic)
-        assert found[home, False].offset_lag == 0
-        assert found[home, False].partition_size > 2_000_000
-        assert 0 < found[os.path.basename(path), True].offset_lag <= 40
+        copies = places(wire, topic)
+        assert copies[home, False].offset_lag == 0
+        assert copies[home, False].partition_size > 2_000_000
+        assert 0 < copies[os.path.basename(path), True].offset_lag <= 40
         assert move(wire, topic, path) == 0, "asking again changes nothing"
         assert move(wire, topic, str(tmp_path / "data" / home)) == 0, "back to where it is: the move is given up"
         assert set(places(wire, topic)) == {(home, False)}
         wait_for(lambda: not list(Path(path).glob("*-future")), "the copy is still there")
-        other = next(each for each in dirs(tmp_path) if os.path.basename(each) not in (home, os.path.basename(path)))
+        taken = (home, os.path.basename(path))
+        other = next(folder for folder in dirs(tmp_path) if os.path.basename(folder) not in taken)
         assert move(wire, topic, path) == 0
         assert move(wire, topic, other) == 0
         assert set(places(wire, topic)) == {(home, False), (os.path.basename(other), True)}
@@ -210,13 +211,13 @@ def produce_error(wire: Wire, topic: str) -> int:
 
 def topics_in(wire: Wire, folder: Path) -> dict[str, str]:
     """A topic in each log dir."""
-    found: dict[str, str] = {}
-    while len(found) < 3:
+    topics: dict[str, str] = {}
+    while len(topics) < 3:
         topic = wire.create_topic()
         wire.produce(topic, batch(b"before"))
         ((home, _),) = places(wire, topic)
-        found.setdefault(home, topic)
-    return found
+        topics.setdefault(home, topic)
+    return topics
 
 
 def test_a_failed_log_dir_takes_its_own_partitions_and_the_cluster_knows(tmp_path: Path):
@@ -234,7 +235,7 @@ def test_a_failed_log_dir_takes_its_own_partitions_and_the_cluster_knows(tmp_pat
 
         node.run(break_it)
         assert produce_error(wire, topics[broken]) == STORAGE_ERROR
-        wait_for(lambda: int(partition_of(wire, topics[broken]).error_code) == LEADER_NOT_AVAILABLE, "nobody was told")
+        wait_for(lambda: int(partition_of(wire, topics[broken]).error_code) == LEADER_NOT_AVAILABLE, "no failure shown")
         told = partition_of(wire, topics[broken])
         assert (told.leader_id, list(told.offline_replicas)) == (-1, [node.node.config.node_id])
         assert produce_error(wire, topics[broken]) == STORAGE_ERROR

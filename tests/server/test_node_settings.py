@@ -3,6 +3,7 @@
 import pytest
 
 from harness import KlammProcess, Wire, batch, rows, unique
+from klamm.model.errors import ErrorCode
 
 SETTINGS = {
     "auto.create.topics.enable": "false",
@@ -37,12 +38,15 @@ def test_topics_are_not_created_on_demand(wire):
     name = unique()
     for _ in range(2):
         [topic] = wire.call("metadata", 9, topics=[{"name": name}], allow_auto_topic_creation=True).topics
-        assert topic.error_code == 3
+        assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_topics_are_not_deleted(wire):
     name = wire.create_topic()
-    assert wire.call("delete_topics", 5, topic_names=[name], timeout=1000).responses[0].error_code == 73
+    assert (
+        wire.call("delete_topics", 5, topic_names=[name], timeout=1000).responses[0].error_code
+        == ErrorCode.TOPIC_DELETION_DISABLED
+    )
     assert wire.end_offset(name) == 0
 
 
@@ -51,7 +55,7 @@ def test_a_new_topic_has_the_nodes_defaults(wire):
     assert len(wire.call("metadata", 9, topics=[{"name": name}]).topics[0].partitions) == 3
     answer = wire.produce(name, batch(b"x", timestamp=1))
     assert answer.log_append_time is not None
-    assert wire.produce(name, batch(b"x" * 3000)).error_code == 10
+    assert wire.produce(name, batch(b"x" * 3000)).error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_a_topics_own_setting_wins(wire):

@@ -33,16 +33,16 @@ def topics(wire):
 
 def ready(wire, group):
     for _ in range(2000):
-        found = wire.call("find_coordinator", 4, key_type=0, coordinator_keys=[group]).coordinators[0]
+        coordinator = wire.call("find_coordinator", 4, key_type=0, coordinator_keys=[group]).coordinators[0]
         served = wire.call("offset_fetch", 7, group_id=group, topics=None, require_stable=False)
-        if found.error_code == served.error_code == ErrorCode.NONE:
+        if coordinator.error_code == served.error_code == ErrorCode.NONE:
             return
     pytest.fail("no coordinator")
 
 
 def some_commit(chance, topics, members):
     """Fields of a commit that may be wrong in any way a client can be."""
-    member_id, generation = chance.choice([("", -1), ("", -1), ("nobody", 1), *members, *members])
+    member_id, generation = chance.choice([("", -1), ("", -1), ("unknown", 1), *members, *members])
     generation += chance.choice([0, 0, 0, 0, 1])
     chosen = chance.sample([*topics, ("unknown", b"u" * 16)], chance.randrange(1, 3))
     return {
@@ -121,10 +121,10 @@ def test_both_ways_give_the_same_answers_and_offsets(node, wire, topics, monkeyp
         rows = [
             sorted(
                 (t.name, p.partition_index, p.committed_offset, p.committed_leader_epoch, p.metadata)
-                for t in found
+                for t in topics
                 for p in t.partitions
             )
-            for found in stored
+            for topics in stored
         ]
         assert rows[0] == rows[1]
         assert rows[0]

@@ -3,6 +3,7 @@
 import pytest
 
 from harness.wire import batch
+from klamm.model.errors import ErrorCode
 
 
 def ask(wire, topic, epoch, *, version=4, partition=0, current=-1):
@@ -28,6 +29,6 @@ def test_an_epoch_nobody_knows(wire, version):
     wire.produce(topic, batch(b"a"))
     epoch = wire.list_offset(topic, -1).leader_epoch
     assert ask(wire, topic, epoch + 5, version=version) == (0, -1, -1)
-    assert ask(wire, topic, epoch, version=version, current=epoch + 1)[0] == 75
-    assert ask(wire, "nobody-has-this", 0, version=version)[0] == 3
-    assert ask(wire, topic, 0, partition=3, version=version)[0] == 3
+    assert ask(wire, topic, epoch, version=version, current=epoch + 1)[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert ask(wire, "no-such-topic", 0, version=version)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert ask(wire, topic, 0, partition=3, version=version)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

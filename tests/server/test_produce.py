@@ -6,6 +6,7 @@ import time
 import pytest
 
 from harness.wire import NOW_MS, Wire, batch, produce_fields, rows
+from klamm.model.errors import ErrorCode
 from klamm.records.batch import CRC_START, build_batch
 from klamm.records.crc import crc32c
 
@@ -64,7 +65,7 @@ def test_acks_0_refused_on_the_short_way_closes_the_connection(klamm, wire):
 def test_acks_that_do_not_exist_are_refused(wire):
     topic = wire.create_topic()
     for acks in (2, -2):
-        assert wire.produce(topic, batch(b"x"), acks=acks).error_code == 21
+        assert wire.produce(topic, batch(b"x"), acks=acks).error_code == ErrorCode.INVALID_REQUIRED_ACKS
     assert wire.end_offset(topic) == 0
 
 
@@ -129,7 +130,7 @@ def test_a_batch_larger_than_the_topic_allows_is_refused(wire):
     small = batch(b"x" * 900)
     assert len(small) <= 1000
     assert wire.produce(topic, small).error_code == 0
-    assert wire.produce(topic, batch(b"x" * 1000)).error_code == 10
+    assert wire.produce(topic, batch(b"x" * 1000)).error_code == ErrorCode.MESSAGE_TOO_LARGE
     assert wire.produce(topic, small).base_offset == 1
 
 
@@ -138,13 +139,13 @@ def test_a_compacted_topic_names_the_records_without_key(wire, version):
     topic = wire.create_topic(cleanup_policy="compact")
     records = [(NOW_MS, key, b"v", ()) for key in (b"k", None, b"k", None)]
     refused = wire.produce(topic, bytes(build_batch(records)), version=version)
-    assert refused.error_code == 87
+    assert refused.error_code == ErrorCode.INVALID_RECORD
     if version >= 8:
         assert [error.batch_index for error in refused.record_errors] == [1, 3]
         assert refused.error_message
     assert wire.produce(topic, batch(b"v", key=b"k"), version=version).base_offset == 0
     assert wire.produce(topic, batch(None, key=b"k"), version=version).base_offset == 1
-    assert wire.produce(topic, batch(b"v"), version=version).error_code == 87
+    assert wire.produce(topic, batch(b"v"), version=version).error_code == ErrorCode.INVALID_RECORD
 
 
 def test_a_timestamp_too_far_ahead_is_refused(wire):
@@ -152,17 +153,17 @@ def test_a_timestamp_too_far_ahead_is_refused(wire):
     now = int(time.time() * 1000)
     records = [(now, None, b"fine", ()), (now + 2 * 3_600_000, None, b"ahead", ())]
     refused = wire.produce(topic, bytes(build_batch(records)), version=8)
-    assert refused.error_code == 32
+    assert refused.error_code == ErrorCode.INVALID_TIMESTAMP
     assert [error.batch_index for error in refused.record_errors] == [1]
     assert wire.produce(topic, batch(b"x", timestamp=now + 3_000_000)).error_code == 0
-    assert wire.produce(topic, batch(b"x", timestamp=now + 2 * 3_600_000)).error_code == 32
+    assert wire.produce(topic, batch(b"x", timestamp=now + 2 * 3_600_000)).error_code == ErrorCode.INVALID_TIMESTAMP
 
 
 def test_a_timestamp_too_old_is_refused_where_the_topic_says_so(wire):
     topic = wire.create_topic(message_timestamp_before_max_ms="60000")
     now = int(time.time() * 1000)
     assert wire.produce(topic, batch(b"x", timestamp=now)).error_code == 0
-    assert wire.produce(topic, batch(b"x", timestamp=now - 120_000)).error_code == 32
+    assert wire.produce(topic, batch(b"x", timestamp=now - 120_000)).error_code == ErrorCode.INVALID_TIMESTAMP
 
 
 def test_the_broker_stamps_a_log_append_time_topic(wire):
@@ -181,7 +182,10 @@ def test_the_broker_stamps_a_log_append_time_topic(wire):
 def test_zstd_is_refused_before_v7(wire, version):
     topic = wire.create_topic()
     assert wire.produce(topic, batch(b"x"), version=version).error_code == 0
-    assert wire.produce(topic, batch(b"x" * 100, codec=4), version=version).error_code == 76
+    assert (
+        wire.produce(topic, batch(b"x" * 100, codec=4), version=version).error_code
+        == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    )
     assert wire.produce(topic, batch(b"x" * 100, codec=4), version=7).error_code == 0
 
 
@@ -200,23 +204,20 @@ def test_a_topic_compresses_as_it_is_told(wire, codec):
 
 def test_an_unknown_topic_is_told_apart_by_name_and_by_id(wire):
     assert (
-        wire.call("produce", 9, **produce_fields("nobody-has-this", GOOD))
-        .responses[0]
-        .partition_responses[0]
-        .error_code
+        wire.call("produce", 9, **produce_fields("no-such-topic", GOOD)).responses[0].partition_responses[0].error_code
         == 3
     )
     fields = produce_fields("", GOOD)
     fields["topic_data"][0]["topic_id"] = b"\x09" * 16
     reply = wire.call("produce", 13, **fields)
-    assert reply.responses[0].partition_responses[0].error_code == 100
+    assert reply.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
     assert reply.responses[0].topic_id.bytes == b"\x09" * 16
 
 
 def test_a_transactional_batch_needs_a_transactional_id(wire):
     topic = wire.create_topic()
     records = batch(b"x", producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
-    assert wire.produce(topic, records).error_code == 53
+    assert wire.produce(topic, records).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert wire.end_offset(topic) == 0
 
 
@@ -298,6 +299,6 @@ def test_what_is_pipelined_together_is_judged_together(producer, wire):
         records = batch(b"%d" % sequence, producer_id=producer.id, producer_epoch=0, base_sequence=sequence)
         sent.append(wire.send("produce", 9, **produce_fields(producer.topic, records)))
     answers = [wire.receive("produce", 9, c).responses[0].partition_responses[0] for c in sent]
-    found = [(int(a.error_code), a.base_offset) for a in answers]
-    assert found == [(0, 0), (0, 1), (0, 1), (0, 0), (45, -1), (0, 2), (0, 2)]
+    results = [(int(a.error_code), a.base_offset) for a in answers]
+    assert results == [(0, 0), (0, 1), (0, 1), (0, 0), (45, -1), (0, 2), (0, 2)]
     assert wire.values(producer.topic) == [b"0", b"1", b"2"]

@@ -38,7 +38,7 @@ def idempotent_story(producer_id):
 
 def replies(port, topic, topic_id, version, acks, story, *, fresh):
     """Reply frames without the correlation id; the topic's name or id is masked."""
-    found = []
+    frames = []
     wire = Wire(port)
     try:
         for number, records in enumerate(story):
@@ -50,10 +50,10 @@ def replies(port, topic, topic_id, version, acks, story, *, fresh):
             wire.send_frame(request_bytes("produce", version, number, "wire", **fields))
             frame = wire.receive_frame()
             assert int.from_bytes(frame[:4], "big") == number
-            found.append(frame[4:].replace(topic.encode(), b"TOPIC").replace(topic_id, b"ID"))
+            frames.append(frame[4:].replace(topic.encode(), b"TOPIC").replace(topic_id, b"ID"))
     finally:
         wire.close()
-    return found
+    return frames
 
 
 @pytest.mark.parametrize("acks", [1, -1])
@@ -63,16 +63,16 @@ def test_both_ways_answer_alike(klamm, wire, kind, version, acks):
     stories = {"plain": plain_story, "refused": refused_story}
     producer_id = wire.call("init_producer_id", 4).producer_id
     story = idempotent_story(producer_id) if kind == "idempotent" else stories[kind]()
-    found = []
+    outcomes = []
     for fresh in (True, False):
         topic = wire.create_topic(uuid.uuid4().hex)
         frames = replies(klamm.port, topic, wire.topic_id(topic), version, acks, story, fresh=fresh)
-        found.append((frames, wire.values(topic)))
-    assert found[0] == found[1]
+        outcomes.append((frames, wire.values(topic)))
+    assert outcomes[0] == outcomes[1]
 
 
 def test_the_short_way_really_is_taken(tmp_path, monkeypatch):
-    """Guard the comparison above against a short way that is never found."""
+    """Guard the comparison above against a quick path that is never taken."""
     taken = []
     short_way = produce_quick.handle
 

@@ -66,41 +66,41 @@ def fetch(wire, node, offset, *, topic_id=METADATA_TOPIC_ID, leader_epoch=None, 
 
 
 def test_a_living_leader_grants_nothing(node, wire):
-    found = vote(wire, node).topics[0].partitions[0]
-    assert (found.error_code, found.vote_granted, found.leader_id) == (0, False, 1)
+    partition = vote(wire, node).topics[0].partitions[0]
+    assert (partition.error_code, partition.vote_granted, partition.leader_id) == (0, False, 1)
 
 
 def test_an_older_epoch_is_fenced(node, wire):
-    found = vote(wire, node, replica_epoch=0).topics[0].partitions[0]
-    assert found.error_code == ErrorCode.FENCED_LEADER_EPOCH
-    assert found.leader_epoch == epoch(node)
+    partition = vote(wire, node, replica_epoch=0).topics[0].partitions[0]
+    assert partition.error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert partition.leader_epoch == epoch(node)
 
 
 def test_another_cluster_is_refused_as_a_whole(node, wire):
-    reply = vote(wire, node, cluster_id="somebody-elses")
+    reply = vote(wire, node, cluster_id="another-cluster")
     assert reply.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
 
 
 def test_a_vote_for_another_disk_of_this_node_is_not_ours_to_give(node, wire):
-    found = vote(wire, node, voter_directory_id=ELSEWHERE).topics[0].partitions[0]
-    assert found.error_code == ErrorCode.INVALID_VOTER_KEY
+    partition = vote(wire, node, voter_directory_id=ELSEWHERE).topics[0].partitions[0]
+    assert partition.error_code == ErrorCode.INVALID_VOTER_KEY
 
 
 def test_an_observer_reads_the_log_and_is_seen(node, wire):
-    found = fetch(wire, node, 0)
-    assert (found.error_code, found.current_leader.leader_id) == (0, 1)
-    batches = list(iter_batches(found.records))
+    partition = fetch(wire, node, 0)
+    assert (partition.error_code, partition.current_leader.leader_id) == (0, 1)
+    batches = list(iter_batches(partition.records))
     assert control_records(batches[0])[0].type == ControlType.LEADER_CHANGE
     end = batches[-1].next_offset
-    assert found.high_watermark >= end
+    assert partition.high_watermark >= end
     asked = [{"topic_name": TOPIC, "partitions": [{"partition_index": 0}]}]
     described = wire.call("describe_quorum", 2, topics=asked).topics[0].partitions[0]
     assert [observer.replica_id for observer in described.observers] == [9]
 
 
 def test_a_fetch_at_the_end_waits_for_what_comes(node, wire):
-    found = fetch(wire, node, 0)
-    end = list(iter_batches(found.records))[-1]
+    partition = fetch(wire, node, 0)
+    end = list(iter_batches(partition.records))[-1]
     with Wire(node.port) as client:
         name = unique()
         client.create_topic(name)
@@ -109,16 +109,16 @@ def test_a_fetch_at_the_end_waits_for_what_comes(node, wire):
 
 
 def test_a_log_that_is_no_prefix_of_ours_hears_where_it_parts(node, wire):
-    found = fetch(wire, node, 10**6, last_epoch=epoch(node))
-    assert found.error_code == 0
-    assert 0 < found.diverging_epoch.end_offset < 10**6
+    partition = fetch(wire, node, 10**6, last_epoch=epoch(node))
+    assert partition.error_code == 0
+    assert 0 < partition.diverging_epoch.end_offset < 10**6
 
 
 def test_a_replica_of_a_later_epoch_ends_this_one(node, wire):
-    """Somebody has seen a newer epoch: this leader steps back, and being alone wins the next one."""
+    """Another member has a newer epoch: this leader steps back, and being alone wins the next one."""
     before = epoch(node)
-    found = fetch(wire, node, 0, leader_epoch=before + 3)
-    assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    partition = fetch(wire, node, 0, leader_epoch=before + 3)
+    assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     with Wire(node.port) as client:
         client.create_topic(unique())
     assert epoch(node) > before + 3

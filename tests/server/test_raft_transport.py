@@ -1,4 +1,4 @@
-"""The quorum's leader is found by whoever has to ask it, also when the first who is asked no longer leads."""
+"""A request reaches the quorum's leader, also when the first node it is sent to no longer leads."""
 
 import asyncio
 from types import SimpleNamespace

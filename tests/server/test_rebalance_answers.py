@@ -60,13 +60,13 @@ def test_a_sync_is_read_as_the_codec_reads_it_or_left_to_it(version):
         frame = bytearray(encode_request_header(RequestHeader(14, version, 3, "c")) + encode(request, version))
         if chance.random() < 0.6:
             frame[chance.randrange(8, len(frame))] = chance.choice([0, 1, 127, 128, 255])
-        found = kernels.read_sync(bytes(frame), version)
-        if found is not None:
+        parts = kernels.read_sync(bytes(frame), version)
+        if parts is not None:
             _, start = decode_request_header(frame)
             request, end = decode(SyncGroupRequest, version, frame, start)
             assert end == len(frame)
             assert not request.assignments
-            assert found == (
+            assert parts == (
                 request.group_id,
                 request.generation_id,
                 request.member_id,
@@ -83,7 +83,7 @@ def node(tmp_path_factory):
 
 
 def gathered(links: list[Wire], ids: list[str], fields: dict) -> list:
-    """Let all members join until one generation holds them; whoever was answered too early comes again."""
+    """Let all members join until one generation holds them; a member that was answered too early joins again."""
     answers: list = [None] * len(links)
     waiting = set()
     while True:

@@ -3,6 +3,7 @@
 import pytest
 
 from harness.wire import batch, unique
+from klamm.model.errors import ErrorCode
 
 
 def create(wire, *topics, version=7, **fields):
@@ -89,9 +90,9 @@ def test_replicas_may_be_placed_by_hand(wire):
 
 def test_a_name_can_be_taken_once(wire):
     name = wire.create_topic()
-    assert create(wire, plan(name))[name].error_code == 36
+    assert create(wire, plan(name))[name].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
     twice = plan()
-    assert create(wire, twice, dict(twice))[twice["name"]].error_code == 42
+    assert create(wire, twice, dict(twice))[twice["name"]].error_code == ErrorCode.INVALID_REQUEST
     fresh = plan()
     answers = create(wire, plan(name), fresh)
     assert (answers[name].error_code, answers[fresh["name"]].error_code) == (36, 0)
@@ -100,7 +101,7 @@ def test_a_name_can_be_taken_once(wire):
 def test_names_that_differ_only_in_dots_and_underscores_collide(wire):
     stem = unique("c").replace("-", "_")
     assert create(wire, plan(f"{stem}.x"))[f"{stem}.x"].error_code == 0
-    assert create(wire, plan(f"{stem}_x"))[f"{stem}_x"].error_code == 17
+    assert create(wire, plan(f"{stem}_x"))[f"{stem}_x"].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 @pytest.mark.parametrize("version", [2, 7])
@@ -108,7 +109,7 @@ def test_validate_only_changes_nothing(wire, version):
     wanted = plan(partitions=2)
     assert create(wire, wanted, version=version, validate_only=True)[wanted["name"]].error_code == 0
     [topic] = wire.call("metadata", 9, topics=[{"name": wanted["name"]}], allow_auto_topic_creation=False).topics
-    assert topic.error_code == 3
+    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 # Deleting
@@ -122,8 +123,8 @@ def test_a_deleted_topic_is_gone_and_a_new_one_is_empty(wire, version):
     reply = wire.call("delete_topics", version, topic_names=[name], topics=[{"name": name}], timeout=10_000)
     [answer] = reply.responses
     assert (answer.error_code, answer.name) == (0, name)
-    assert wire.produce(name, batch(b"x")).error_code == 3
-    assert wire.fetch(name, 0).error_code == 3
+    assert wire.produce(name, batch(b"x")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert wire.fetch(name, 0).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     wire.create_topic(name)
     assert wire.topic_id(name) != first_id
     assert wire.end_offset(name) == 0
@@ -142,9 +143,15 @@ def test_topics_are_deleted_by_id(wire):
 def test_deletions_that_make_no_sense(wire):
     name = wire.create_topic()
     both = [{"topic_id": wire.topic_id(name), "name": name}]
-    assert wire.call("delete_topics", 6, topics=both, timeout=1000).responses[0].error_code == 42
-    assert wire.call("delete_topics", 6, topics=[{"name": None}], timeout=1000).responses[0].error_code == 42
-    assert wire.call("delete_topics", 1, topic_names=["nobody-has-this"], timeout=1000).responses[0].error_code == 3
+    assert wire.call("delete_topics", 6, topics=both, timeout=1000).responses[0].error_code == ErrorCode.INVALID_REQUEST
+    assert (
+        wire.call("delete_topics", 6, topics=[{"name": None}], timeout=1000).responses[0].error_code
+        == ErrorCode.INVALID_REQUEST
+    )
+    assert (
+        wire.call("delete_topics", 1, topic_names=["no-such-topic"], timeout=1000).responses[0].error_code
+        == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
     assert wire.end_offset(name) == 0
 
 
@@ -167,7 +174,7 @@ def test_partitions_can_be_added(wire, version):
         ({"count": 1}, 37),
         ({"count": 0}, 37),
         ({"count": -1}, 37),
-        ({"name": "nobody-has-this"}, 3),
+        ({"name": "no-such-topic"}, 3),
         ({"count": 3, "assignments": [{"broker_ids": [9]}]}, 39),
         ({"count": 3, "assignments": [{"broker_ids": [1]}, {"broker_ids": [1]}]}, 39),
     ],
@@ -206,7 +213,7 @@ def test_records_before_an_offset_are_given_up(wire, version):
     assert delete_records(wire, name, 2, version=version) == (0, 2)
     assert delete_records(wire, name, 1, version=version) == (0, 2)
     assert wire.list_offset(name, -2).offset == 2
-    assert wire.fetch(name, 1).error_code == 1
+    assert wire.fetch(name, 1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert wire.values(name, 2) == [b"2", b"3", b"4"]
     assert delete_records(wire, name, -1, version=version) == (0, 5)
     assert wire.produce(name, batch(b"5")).base_offset == 5
@@ -217,15 +224,15 @@ def test_an_offset_inside_a_batch_moves_the_start_there(wire):
     name = wire.create_topic()
     wire.produce(name, batch(*[b"%d" % n for n in range(10)]))
     assert delete_records(wire, name, 4) == (0, 4)
-    assert wire.fetch(name, 3).error_code == 1
+    assert wire.fetch(name, 3).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert wire.fetch(name, 4).error_code == 0
 
 
 def test_records_that_cannot_be_deleted(wire):
     name = wire.create_topic()
     compacted = wire.create_topic(cleanup_policy="compact")
-    assert delete_records(wire, name, 1)[0] == 1
-    assert delete_records(wire, name, -2)[0] == 1
-    assert delete_records(wire, name, 0, partition=4)[0] == 3
-    assert delete_records(wire, "nobody-has-this", 0)[0] == 3
-    assert delete_records(wire, compacted, 0)[0] == 44
+    assert delete_records(wire, name, 1)[0] == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert delete_records(wire, name, -2)[0] == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert delete_records(wire, name, 0, partition=4)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert delete_records(wire, "no-such-topic", 0)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert delete_records(wire, compacted, 0)[0] == ErrorCode.POLICY_VIOLATION

@@ -60,7 +60,7 @@ def test_a_partition_that_cannot_take_its_marker_gets_it_later(own, wire):
         "init_producer_id", 5, transactional_id=producer.name, transaction_timeout=60_000, producer_id=-1,
         producer_epoch=-1,
     )  # fmt: skip
-    assert again.error_code == ErrorCode.CONCURRENT_TRANSACTIONS, "nobody begins before every partition has its marker"
+    assert again.error_code == ErrorCode.CONCURRENT_TRANSACTIONS, "markers are still missing"
     leads(own, away, value=True)
     wait_for(lambda: state(wire, producer), "CompleteCommit")
     assert committed(wire, away) == [b"x"]
@@ -107,5 +107,5 @@ def test_a_coordinator_that_is_loaded_again_goes_on(own, wire):
     leads(own, topic, value=True)
     wait_for(lambda: state(wire, producer), "CompleteCommit")
     assert committed(wire, topic) == [b"x"]
-    found = wire.call("describe_producers", 0, topics=[{"name": topic, "partition_indexes": [0]}])
-    assert found.topics[0].partitions[0].active_producers[0].coordinator_epoch == 7
+    described = wire.call("describe_producers", 0, topics=[{"name": topic, "partition_indexes": [0]}])
+    assert described.topics[0].partitions[0].active_producers[0].coordinator_epoch == 7

@@ -252,7 +252,8 @@ def test_many_batches_in_flight_keep_their_order(wire):
             b"%d" % i, producer_id=producer.id, producer_epoch=producer.epoch, base_sequence=i, transactional=True
         )
         sent.append(wire.send("produce", 12, **produce_fields(topic, records), transactional_id=producer.name))
-    codes = [wire.receive("produce", 12, each).responses[0].partition_responses[0].error_code for each in sent]
+    answers = [wire.receive("produce", 12, correlation_id) for correlation_id in sent]
+    codes = [answer.responses[0].partition_responses[0].error_code for answer in answers]
     assert codes == [0] * 5
     assert producer.end(commit=True) == 0
     assert until(lambda: committed(wire, topic), [b"0", b"1", b"2", b"3", b"4"])
@@ -331,11 +332,11 @@ def test_a_broker_asks_for_many_transactions_at_once(wire):
         for producer in (one, two)
     ]
     reply = wire.call("add_partitions_to_txn", 4, transactions=asked)
-    found = {
+    listed = {
         result.transactional_id: [int(p.partition_error_code) for p in result.topic_results[0].results_by_partition]
         for result in reply.results_by_transaction
     }
-    assert found == {
+    assert listed == {
         one.name: [ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE],
         two.name: [ErrorCode.NONE, ErrorCode.NONE],
     }
@@ -345,8 +346,8 @@ def test_tools_see_transactions_and_their_producers(wire):
     topic = wire.create_topic()
     producer = Producer(wire, timeout=54_321).init()
     assert producer.send(topic, b"x") == 0
-    shown = wire.call("describe_transactions", 0, transactional_ids=[producer.name, "nobody", ""]).transaction_states
-    assert [int(each.error_code) for each in shown] == [
+    shown = wire.call("describe_transactions", 0, transactional_ids=[producer.name, "unknown", ""]).transaction_states
+    assert [int(state.error_code) for state in shown] == [
         ErrorCode.NONE,
         ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
         ErrorCode.INVALID_REQUEST,
@@ -383,10 +384,10 @@ def test_a_hanging_transaction_is_cured_by_a_marker(wire):
     producer.add(topic, 0)
     assert producer.send(topic, b"hangs") == 0
     state = wire.call("describe_producers", 0, topics=[{"name": topic, "partition_indexes": [0]}])
-    found = state.topics[0].partitions[0].active_producers[0]
+    entry = state.topics[0].partitions[0].active_producers[0]
     marker = {
-        "producer_id": found.producer_id,
-        "producer_epoch": int(found.producer_epoch),
+        "producer_id": entry.producer_id,
+        "producer_epoch": int(entry.producer_epoch),
         "transaction_result": False,
         "coordinator_epoch": 0,
         "topics": [{"name": topic, "partition_indexes": [0, 8]}],
