@@ -13,6 +13,7 @@ import pytest
 from harness import NodeThread, broken_batches
 from harness.broken_batches import CODECS, INVALID_RECORD, SECTIONS, TWO, bomb, record, seal
 from harness.wire import NOW_MS, Wire, batch, produce_fields
+from klamm.model.errors import ErrorCode
 from klamm.records.batch import BatchView, build_batch
 from klamm.server.requests import record_checks
 
@@ -251,7 +252,7 @@ def test_internal_topics_are_not_for_clients(klamm, wire, name):
         assert time.monotonic() < deadline
     for records in (GOOD, batch(b"a" * 100, key=b"k", codec=1), large(0)):
         refused = wire.produce(name, records)
-        assert (refused.error_code, refused.base_offset) == (17, -1)
+        assert (refused.error_code, refused.base_offset) == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
     with Wire(klamm.port, client_id="__admin_client") as admin:
         assert admin.produce(name, batch(b"", key=b"\0\x63")).error_code == 0  # a version no coordinator knows
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness import KlammProcess, NodeThread, Wire, batch, unique
+from klamm.model.errors import ErrorCode
 
 STORAGE_ERROR, LOG_DIR_NOT_FOUND, REPLICA_NOT_AVAILABLE, LEADER_NOT_AVAILABLE = 56, 57, 9, 5
 PATIENCE_S = 60
@@ -139,7 +140,8 @@ def test_what_cannot_be_moved(tmp_path: Path):
         long = "n" * 240
         wire.create_topic(long)
         _home, path = elsewhere(tmp_path, wire, long)
-        assert move(wire, long, path) == 17  # its name and the ending do not fit into a folder's name
+        # The topic's name and the suffix of a future replica do not fit into a folder's name.
+        assert move(wire, long, path) == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])

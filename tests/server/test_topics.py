@@ -41,25 +41,25 @@ def test_defaults_are_the_brokers(wire):
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
-        ({"name": "a b"}, 17),
-        ({"name": ""}, 17),
-        ({"name": ".."}, 17),
-        ({"name": "x" * 250}, 17),
-        ({"num_partitions": 0}, 37),
-        ({"num_partitions": -2}, 37),
-        ({"replication_factor": 2}, 38),
-        ({"replication_factor": 0}, 38),
-        ({"configs": [{"name": "no.such.setting", "value": "1"}]}, 40),
-        ({"configs": [{"name": "retention.ms", "value": "soon"}]}, 40),
-        ({"configs": [{"name": "retention.ms", "value": None}]}, 40),
-        ({"assignments": [{"partition_index": 0, "broker_ids": [1]}]}, 42),
+        ({"name": "a b"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ({"name": ""}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ({"name": ".."}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ({"name": "x" * 250}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ({"num_partitions": 0}, ErrorCode.INVALID_PARTITIONS),
+        ({"num_partitions": -2}, ErrorCode.INVALID_PARTITIONS),
+        ({"replication_factor": 2}, ErrorCode.INVALID_REPLICATION_FACTOR),
+        ({"replication_factor": 0}, ErrorCode.INVALID_REPLICATION_FACTOR),
+        ({"configs": [{"name": "no.such.setting", "value": "1"}]}, ErrorCode.INVALID_CONFIG),
+        ({"configs": [{"name": "retention.ms", "value": "soon"}]}, ErrorCode.INVALID_CONFIG),
+        ({"configs": [{"name": "retention.ms", "value": None}]}, ErrorCode.INVALID_CONFIG),
+        ({"assignments": [{"partition_index": 0, "broker_ids": [1]}]}, ErrorCode.INVALID_REQUEST),
         (
             {
                 "num_partitions": -1,
                 "replication_factor": -1,
                 "assignments": [{"partition_index": 0, "broker_ids": [99]}],
             },
-            39,
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         ),
         (
             {
@@ -67,7 +67,7 @@ def test_defaults_are_the_brokers(wire):
                 "replication_factor": -1,
                 "assignments": [{"partition_index": 1, "broker_ids": [1]}],
             },
-            39,
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         ),
     ],
     ids=lambda value: str(value)[:40],
@@ -95,7 +95,7 @@ def test_a_name_can_be_taken_once(wire):
     assert create(wire, twice, dict(twice))[twice["name"]].error_code == ErrorCode.INVALID_REQUEST
     fresh = plan()
     answers = create(wire, plan(name), fresh)
-    assert (answers[name].error_code, answers[fresh["name"]].error_code) == (36, 0)
+    assert (answers[name].error_code, answers[fresh["name"]].error_code) == (ErrorCode.TOPIC_ALREADY_EXISTS, 0)
 
 
 def test_names_that_differ_only_in_dots_and_underscores_collide(wire):
@@ -170,13 +170,13 @@ def test_partitions_can_be_added(wire, version):
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
-        ({"count": 2}, 37),
-        ({"count": 1}, 37),
-        ({"count": 0}, 37),
-        ({"count": -1}, 37),
-        ({"name": "no-such-topic"}, 3),
-        ({"count": 3, "assignments": [{"broker_ids": [9]}]}, 39),
-        ({"count": 3, "assignments": [{"broker_ids": [1]}, {"broker_ids": [1]}]}, 39),
+        ({"count": 2}, ErrorCode.INVALID_PARTITIONS),
+        ({"count": 1}, ErrorCode.INVALID_PARTITIONS),
+        ({"count": 0}, ErrorCode.INVALID_PARTITIONS),
+        ({"count": -1}, ErrorCode.INVALID_PARTITIONS),
+        ({"name": "no-such-topic"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ({"count": 3, "assignments": [{"broker_ids": [9]}]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({"count": 3, "assignments": [{"broker_ids": [1]}, {"broker_ids": [1]}]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
     ids=str,
 )
