@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from simulation.bugs import BUGS, hunt
 from simulation.plan import draw_plan
 from simulation.run import RunResult, run_seed
-from simulation.shrink import shrink, tell
+from simulation.shrink import format_story, shrink
 
 
 def _run(seed: int) -> RunResult:
@@ -29,12 +29,12 @@ def _outcomes(seeds: range, jobs: int) -> Iterator[RunResult]:
 def _tell_one(seed: int, *, whole: bool) -> int:
     outcome = run_seed(seed)
     if outcome.violation is None:
-        print(tell(run_seed(seed, verbose=True)))
+        print(format_story(run_seed(seed, verbose=True)))
         return 0
     if not whole:
         print(f"seed {seed} fails: {outcome.violation}\nlooking for a shorter story ...", flush=True)
         outcome = shrink(outcome)
-    print(tell(run_seed(seed, plan=outcome.plan, verbose=True)))
+    print(format_story(run_seed(seed, plan=outcome.plan, verbose=True)))
     return 1
 
 

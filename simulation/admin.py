@@ -102,7 +102,7 @@ class SimAdmin(Client):
                 ErrorCode.NONE,
                 ErrorCode.INVALID_PARTITIONS,
             ):
-                self._run.grown(topic, count)
+                self._run.on_partitions_added(topic, count)
                 return
             await self.pause()
 

@@ -40,7 +40,7 @@ class SimClassicMember(GroupMember):
         """There are more partitions now."""
         self._partitions = partitions
 
-    def begin_again(self) -> None:
+    def rejoin(self) -> None:
         """Join under a new name."""
         self.member_id = ""
         self._give_up()
@@ -51,7 +51,7 @@ class SimClassicMember(GroupMember):
         self._dealt = 0
         self.assigned, self.owned = set(), {}
 
-    async def stay(self) -> None:
+    async def keep_membership(self) -> None:
         """Join when this is no member of a generation; otherwise beat."""
         if self._dealt and self._dealt != self._partitions:
             self._give_up()
@@ -70,7 +70,7 @@ class SimClassicMember(GroupMember):
 
     async def _refused(self, code: ErrorCode) -> None:
         if code in STALE:
-            self.begin_again()
+            self.rejoin()
         elif code in AGAIN:
             self.node = await self.coordinator(0, self.group)
         else:

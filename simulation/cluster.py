@@ -136,8 +136,8 @@ class Machine:
         if starting.done():
             error = starting.exception()
             if error is not None:
-                self.cluster.ended(self, f"could not start: {error!r}", error)
-                self._end(process, told=True)
+                self.cluster.on_node_failed(self, f"could not start: {error!r}", error)
+                self._end(process, notify_peer=True)
                 return
             self.serving = True
             self.cluster.note(f"{self.name} serves")
@@ -149,20 +149,20 @@ class Machine:
         try:
             await node.stop()
         except Exception as error:  # noqa: BLE001 - a process that cannot stop says why and ends
-            self.cluster.ended(self, f"could not stop: {error!r}", error)
+            self.cluster.on_node_failed(self, f"could not stop: {error!r}", error)
         if node.failure is not None:
-            self.cluster.ended(self, f"stopped by itself: {node.failure}", node.failure)
+            self.cluster.on_node_failed(self, f"stopped by itself: {node.failure}", node.failure)
         else:
             self.cluster.note(f"{self.name} has stopped cleanly")
-        self._end(process, told=True)
+        self._end(process, notify_peer=True)
 
-    def _end(self, process: Process, *, told: bool) -> None:
+    def _end(self, process: Process, *, notify_peer: bool) -> None:
         self.serving = False
         if self.disk is not None:
             self.disk.dead = True
         self.cluster.graveyard.append(self.node)
         self.cluster.loop.kill(process)
-        self.cluster.net.process_ended(process, told=told)
+        self.cluster.net.process_ended(process, notify_peer=notify_peer)
         if self.start_again and not self.twin:
             self.start_again = False
             self.cluster.loop.call_in(self.cluster.loop.outside, 0.1, self.cluster.restart, self.id)
@@ -175,14 +175,14 @@ class Machine:
     def kill(self) -> None:
         """End the process at once; the machine goes on."""
         if self.process is not None and self.running:
-            self._end(self.process, told=True)
+            self._end(self.process, notify_peer=True)
 
     def lose_power(self) -> int:
         """Cut the power: no connection is closed, and data that was not synced may be lost."""
         if self.process is None or not self.running:
             return 0
         self.cluster.net.dark.add(self.host)
-        self._end(self.process, told=False)
+        self._end(self.process, notify_peer=False)
         return self.image.lose_power(self.cluster.fault_chance)
 
     def run_clock_at(self, rate: float) -> None:
@@ -293,7 +293,7 @@ class SimCluster:
         """Add a line to the story."""
         self.story.append((self.loop.time(), text))
 
-    def ended(self, machine: Machine, text: str, error: BaseException) -> None:
+    def on_node_failed(self, machine: Machine, text: str, error: BaseException) -> None:
         """A process has ended by itself."""
         self.note(f"{machine.name} {text}")
         self.on_unexpected(machine, text, error)

@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 from klamm.records.batch import BatchView
-from simulation.history import Given
+from simulation.history import WrittenRecord
 from simulation.ledger import Place
 from simulation.load import KEYS_TOPIC
-from simulation.written import batches_of, read_batches
+from simulation.log_content import batches_of, read_batches
 
 if TYPE_CHECKING:
     from simulation.run import Run
@@ -60,18 +60,20 @@ def _check_given(run: "Run", place: Place, node: int, log: Any, last: dict[Any, 
     for key, offset in newest.items():
         mine, record = own.get(key, -1), last.get(key)
         if mine != offset and not _may_be_gone(run, counting[offset], holder.passed(offset), keeps=keeps):
-            run.violate(f"14: {where} was never given the last record of {key!r}, {_tell(offset, counting[offset])}")
+            run.violate(
+                f"14: {where} was never given the last record of {key!r}, {_describe(offset, counting[offset])}"
+            )
         if record is not None and record.value is not None:
             if record.offset != mine:
-                was = f"was given {_tell(mine, counting[mine])} later" if mine >= 0 else "was never given it"
+                was = f"was given {_describe(mine, counting[mine])} later" if mine >= 0 else "was never given it"
                 run.violate(f"14: {where} says {key!r} is what it was at {record.offset}, though it {was}")
         elif mine >= 0 and not counting[mine].tombstone:
-            run.violate(f"14: {where} has lost the last it was given of {key!r}, {_tell(mine, counting[mine])}")
+            run.violate(f"14: {where} has lost the last it was given of {key!r}, {_describe(mine, counting[mine])}")
         elif mine >= 0 and record is None and not _may_be_gone(run, counting[mine], now, keeps=keeps):
-            run.violate(f"14: {where} forgot too soon that {key!r} was deleted, {_tell(mine, counting[mine])}")
+            run.violate(f"14: {where} forgot too soon that {key!r} was deleted, {_describe(mine, counting[mine])}")
 
 
-def _may_be_gone(run: "Run", given: Given, by: float, *, keeps: bool) -> bool:
+def _may_be_gone(run: "Run", given: WrittenRecord, by: float, *, keeps: bool) -> bool:
     """Whether no replica may hold it any more after some time."""
     if keeps or not given.tombstone:
         return False
@@ -79,7 +81,7 @@ def _may_be_gone(run: "Run", given: Given, by: float, *, keeps: bool) -> bool:
     return told_wrong or by - given.at >= run.plan.tombstones_ms / 1000
 
 
-def _tell(offset: int, given: Given) -> str:
+def _describe(offset: int, given: WrittenRecord) -> str:
     return f"{'a tombstone' if given.tombstone else 'a value'} at {offset}"
 
 

@@ -68,7 +68,7 @@ def partition_ends(run: "Run", topic: str) -> dict[int, int]:
     }
 
 
-def tell_state(run: "Run") -> None:
+def note_state(run: "Run") -> None:
     """Add to the story how things stand."""
     for machine in (*run.cluster.machines.values(), *run.cluster.twins):
         services = getattr(machine.node, "services", None)

@@ -21,7 +21,7 @@ from simulation.client import GONE, LATER
 from simulation.cluster import SimCluster
 from simulation.consumers import SimPartitionReader
 from simulation.ledger import Ledger
-from simulation.transactions import Over, TransactionalProducer
+from simulation.transactions import NewEpochRequired, TransactionalProducer
 
 
 class Copier(TransactionalProducer):
@@ -47,7 +47,7 @@ class Copier(TransactionalProducer):
         while not self.positions:
             try:
                 await self._find_positions()
-            except Over:
+            except NewEpochRequired:
                 await self.pause()
 
     async def _find_positions(self) -> None:
@@ -68,7 +68,7 @@ class Copier(TransactionalProducer):
                 self.positions = {row.partition_index: max(row.committed_offset, 0) for row in rows}
                 return
             if not codes <= LATER | {ErrorCode.UNSTABLE_OFFSET_COMMIT}:
-                raise Over(str(codes))
+                raise NewEpochRequired(str(codes))
             await self.pause()
 
     async def transact(self) -> None:
@@ -139,7 +139,7 @@ class Copier(TransactionalProducer):
             if code == ErrorCode.NONE:
                 return
             if code not in LATER:
-                raise Over(code.name)
+                raise NewEpochRequired(code.name)
             await self.pause()
 
     async def _commit_position(self, index: int, position: int) -> None:

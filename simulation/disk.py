@@ -24,7 +24,7 @@ class Stat(NamedTuple):
     st_mtime_ns: int
 
 
-class Room(NamedTuple):
+class DiskSpace(NamedTuple):
     """What `statvfs` tells."""
 
     f_blocks: int
@@ -329,7 +329,7 @@ class SimDisk(Disk):
             self.image.journal.append(("unlink", name, self.image.names.pop(name)))
 
     def statvfs(self, path: str) -> Any:  # type: ignore[override]
-        return Room(1 << 20, 0 if self.full else 1 << 19, 4096)
+        return DiskSpace(1 << 20, 0 if self.full else 1 << 19, 4096)
 
     def _parent(self, path: str) -> None:
         if not isinstance(self.image.names.get(os.path.dirname(path)), Folder):

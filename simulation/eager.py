@@ -10,8 +10,8 @@ from klamm.model.errors import ErrorCode
 from simulation.client import GONE
 from simulation.ledger import Transaction
 from simulation.producers import SimProducer
-from simulation.transactions import Over, TransactionalProducer, read_added
-from simulation.windows import WINDOW_MAX, Writer, deliver, make_window
+from simulation.transactions import NewEpochRequired, TransactionalProducer, read_added
+from simulation.windows import WINDOW_MAX, BatchIdentity, deliver, make_window
 
 
 class EagerTransactionalProducer(TransactionalProducer):
@@ -50,11 +50,11 @@ class EagerTransactionalProducer(TransactionalProducer):
             added = read_added(add.result())
             code = ErrorCode(end.result().error_code)
         except GONE as error:
-            raise Over("the coordinator is gone") from error
+            raise NewEpochRequired("the coordinator is gone") from error
         if added == {ErrorCode.NONE}:
             self.check_answer(code)  # the transaction was open when its end was asked for
         if added != {ErrorCode.NONE} or code:
-            raise Over(code.name)
+            raise NewEpochRequired(code.name)
         self.transaction = None
 
     async def _fill(self, transaction: Transaction, index: int) -> None:
@@ -68,7 +68,7 @@ class EagerTransactionalProducer(TransactionalProducer):
                 self.ledger.send(place, value, self.name, len(self.ledger.sent), transaction)
             batches.append(values)
         sequence = self.sequences.get(index, 0)
-        writer = Writer(self.producer_id, self.epoch, self.name, self.produce_version)
+        writer = BatchIdentity(self.producer_id, self.epoch, self.name, self.produce_version)
         window = make_window(self, place, writer, sequence, batches)
         self.check_answer(await deliver(self, self.ledger, place, window, writer.version), sequence)
         self.sequences[index] = sequence + sum(map(len, batches))
@@ -79,7 +79,7 @@ class PipelinedProducer(SimProducer):
 
     async def _send_all(self, index: int) -> None:
         sequence, place = 0, (self.topic, index)
-        writer = Writer(self.producer_id, self.epoch)
+        writer = BatchIdentity(self.producer_id, self.epoch)
         while True:
             await self.pause(self.pace)
             if self.stopping:

@@ -7,7 +7,7 @@ from simulation.compacted import check_compacted
 from simulation.consumers import SimConsumer
 from simulation.copiers import Copier
 from simulation.ledger import Place
-from simulation.written import batches_of, read_batches
+from simulation.log_content import batches_of, read_batches
 
 if TYPE_CHECKING:
     from simulation.run import Run

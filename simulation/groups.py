@@ -63,15 +63,15 @@ class GroupMember(Client):
         self.assigned, self.owned = set(), {}
 
     @abstractmethod
-    def begin_again(self) -> None:
+    def rejoin(self) -> None:
         """Forget the membership."""
 
     @abstractmethod
-    async def stay(self) -> None:
+    async def keep_membership(self) -> None:
         """Join, or tell the coordinator that this member lives."""
 
     async def run(self) -> None:
-        self.begin_again()
+        self.rejoin()
         self.left = False
         self.node = await self.coordinator(0, self.group)
         await self.insist(lambda: self.refresh(self.topic))
@@ -82,7 +82,7 @@ class GroupMember(Client):
                         await self._poll(index)
                     elif index in self.assigned:
                         await self._take(index)
-                await self.stay()
+                await self.keep_membership()
             except GONE:
                 await self.pause()
                 self.node = await self.coordinator(0, self.group)
@@ -133,7 +133,7 @@ class GroupMember(Client):
             reader = self.owned[index] = SimPartitionReader(self.topic, index, committed_only=False)
             reader.position = max(offset, 0)
         elif code in STALE:
-            self.begin_again()
+            self.rejoin()
         else:
             await self.pause()
             self.node = await self.coordinator(0, self.group)
@@ -202,4 +202,4 @@ class GroupMember(Client):
                 )
             self.ledger.group_commit(self.group, place, reader.position)
         elif code in STALE:
-            self.begin_again()
+            self.rejoin()

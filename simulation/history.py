@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 from klamm.records.control import end_txn_marker
 from simulation.cluster import Machine
 from simulation.loop import SimLoop
-from simulation.written import batches_of
+from simulation.log_content import batches_of
 
 Part = tuple[bytes, int]
 
 
-class Given(NamedTuple):
+class WrittenRecord(NamedTuple):
     """One record, or one marker, as its leader wrote it."""
 
     epoch: int
@@ -32,7 +32,7 @@ class Given(NamedTuple):
     """Of a marker: what became of its transaction."""
 
 
-class Holder:
+class ReplicaHistory:
     """What one machine's replica of a partition has held."""
 
     def __init__(self) -> None:
@@ -63,8 +63,8 @@ class History:
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
-        self._written: dict[Part, dict[int, Given]] = {}
-        self._holders: dict[tuple[int, str, Part], Holder] = {}
+        self._written: dict[Part, dict[int, WrittenRecord]] = {}
+        self._holders: dict[tuple[int, str, Part], ReplicaHistory] = {}
 
     def update(self, machine: Machine, replica: Any, before: int | None, end: int) -> None:
         """A replica's log ends at `end`, and ended at `before` at the last update in this process."""
@@ -86,13 +86,13 @@ class History:
         for key in [key for key in self._holders if key[0] == node]:
             del self._holders[key]
 
-    def held_by(self, machine: Machine, part: Part) -> Holder:
+    def held_by(self, machine: Machine, part: Part) -> ReplicaHistory:
         """What a machine has held of a partition."""
         return self._holder(machine, part)
 
-    def counting(self, part: Part, end: int) -> dict[int, Given]:
+    def counting(self, part: Part, end: int) -> dict[int, WrittenRecord]:
         """The records before `end` that count, by offset: without a transaction, or in a committed one."""
-        given_by_offset: dict[int, Given] = {}
+        given_by_offset: dict[int, WrittenRecord] = {}
         open_ones: dict[int, list[int]] = {}
         written = self._written.get(part, {})
         for offset in sorted(written):
@@ -108,24 +108,24 @@ class History:
                 given_by_offset[offset] = given
         return given_by_offset
 
-    def _holder(self, machine: Machine, part: Part) -> Holder:
-        return self._holders.setdefault((machine.id, machine.name, part), Holder())
+    def _holder(self, machine: Machine, part: Part) -> ReplicaHistory:
+        return self._holders.setdefault((machine.id, machine.name, part), ReplicaHistory())
 
-    def _write(self, part: Part, offset: int, given: Given) -> None:
+    def _write(self, part: Part, offset: int, given: WrittenRecord) -> None:
         """What a later leader wrote at an offset is what counts: the one before it had lost."""
         known = self._written.setdefault(part, {})
         if offset not in known or known[offset].epoch < given.epoch:
             known[offset] = given
 
-    def _read(self, log: Any, start: int) -> Iterator[tuple[int, Given]]:
+    def _read(self, log: Any, start: int) -> Iterator[tuple[int, WrittenRecord]]:
         now = self._loop.time()
         for view in batches_of(log, start):
             of_batch = (view.leader_epoch, now, view.producer_id, view.is_transactional)
             if view.is_control:
                 marker = end_txn_marker(view) if view.record_count else None
                 if marker is not None:
-                    yield view.base_offset, Given(*of_batch, None, committed=marker.committed)
+                    yield view.base_offset, WrittenRecord(*of_batch, None, committed=marker.committed)
                 continue
             for record in view.decode():
                 if record.offset >= start:
-                    yield record.offset, Given(*of_batch, record.key, record.value is None)
+                    yield record.offset, WrittenRecord(*of_batch, record.key, record.value is None)

@@ -1,4 +1,4 @@
-"""Keyed producers as load for a compacted topic, and what compaction must leave of it.
+"""KeyedRecords producers as load for a compacted topic, and what compaction must leave of it.
 
 Every record says in a header who it is: a tombstone has no value to be known by.
 """
@@ -28,7 +28,7 @@ class KeyedRecord:
 
 
 @dataclass(slots=True)
-class Keyed:
+class KeyedRecords:
     """What was written under each key of a compacted topic."""
 
     written: dict[tuple[Place, bytes], list[KeyedRecord]] = field(default_factory=dict)
@@ -68,7 +68,14 @@ class KeyedProducer(SimProducer):
     """Writes over and over under few keys, now and then a tombstone; then under others."""
 
     def __init__(
-        self, cluster: SimCluster, ledger: Ledger, keyed: Keyed, number: int, topic: str, partitions: int, pace: float
+        self,
+        cluster: SimCluster,
+        ledger: Ledger,
+        keyed: KeyedRecords,
+        number: int,
+        topic: str,
+        partitions: int,
+        pace: float,
     ) -> None:
         super().__init__(cluster, ledger, f"keyed-{number}", topic, partitions, pace)
         self._keyed = keyed

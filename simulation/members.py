@@ -18,13 +18,13 @@ class SimConsumerMember(GroupMember):
     def __init__(self, cluster: SimCluster, ledger: Ledger, number: int, topic: str) -> None:
         super().__init__(cluster, ledger, f"member-{number}", GROUP, topic)
 
-    def begin_again(self) -> None:
+    def rejoin(self) -> None:
         """The next heartbeat joins, as a new member."""
         self.member_id = str(uuid.UUID(bytes=self.random.randbytes(16), version=4))
         self.epoch = 0
         self.assigned, self.owned = set(), {}
 
-    async def stay(self) -> None:
+    async def keep_membership(self) -> None:
         """Beat, and take what is given."""
         topic_id = self.topic_ids.get(self.topic, bytes(16))
         joining = self.epoch == 0
@@ -41,7 +41,7 @@ class SimConsumerMember(GroupMember):
         response = await self.ask(self.node, request, 1)
         code = ErrorCode(response.error_code)
         if code in STALE:
-            self.begin_again()
+            self.rejoin()
             return
         if code != ErrorCode.NONE:
             if code not in LATER:

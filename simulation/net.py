@@ -30,7 +30,7 @@ class End(ABC):
         self.number = number
         self.peer: End
         self.closed = False
-        self.said_goodbye = False
+        self.fin_sent = False
         self.mute = False
         """Whether the other end hears nothing of this one any more."""
         self.arrives_at = 0.0
@@ -51,16 +51,16 @@ class End(ABC):
 
     def shut(self) -> None:
         """Say that nothing more comes."""
-        if not self.said_goodbye and not self.closed:
-            self.said_goodbye = True
-            self.net.carry(self, "goodbye", b"")
+        if not self.fin_sent and not self.closed:
+            self.fin_sent = True
+            self.net.carry(self, "fin", b"")
 
-    def drop(self, *, told: bool = True) -> None:
-        """Be gone; the other end hears of it unless this machine has lost its power."""
+    def drop(self, *, notify_peer: bool = True) -> None:
+        """Close; the other end gets a FIN or a reset unless this machine has lost its power."""
         if not self.closed:
             self.closed = True
-            if told:
-                self.net.carry(self, "reset" if not self.said_goodbye else "goodbye", b"")
+            if notify_peer:
+                self.net.carry(self, "reset" if not self.fin_sent else "fin", b"")
 
     # What arrives; the kinds of ends differ in what they do with it.
 
@@ -69,20 +69,20 @@ class End(ABC):
         """Bytes of the peer are here."""
 
     @abstractmethod
-    def ended(self) -> None:
+    def on_fin(self) -> None:
         """The peer sends nothing more."""
 
     @abstractmethod
-    def broken(self, error: OSError) -> None:
+    def on_reset(self, error: OSError) -> None:
         """The connection is no more."""
 
     @abstractmethod
-    def room(self) -> None:
+    def on_window_open(self) -> None:
         """The peer has read what this end sent."""
 
 
 class SimTransport(End):
-    """An end as asyncio's protocols know it."""
+    """An end as an asyncio transport."""
 
     protocol: Any = None
     """Set once the connection is established."""
@@ -123,21 +123,21 @@ class SimTransport(End):
         return True
 
     def write_eof(self) -> None:
-        """Say goodbye."""
+        """Send a FIN."""
         self.shut()
 
     def abort(self) -> None:
         """Break the connection."""
-        self._finish(None, told=True)
+        self._finish(None, notify_peer=True)
 
     def close(self) -> None:
         """End the connection."""
         self.shut()
-        self._finish(None, told=True)
+        self._finish(None, notify_peer=True)
 
-    def _finish(self, error: Exception | None, *, told: bool) -> None:
+    def _finish(self, error: Exception | None, *, notify_peer: bool) -> None:
         if not self.closed:
-            self.drop(told=told)
+            self.drop(notify_peer=notify_peer)
             self.net.loop.call_in(self.process, 0.0, self.protocol.connection_lost, error)
 
     def received(self, data: bytes) -> None:
@@ -145,23 +145,23 @@ class SimTransport(End):
         self.net.read(self, len(data))
         self.protocol.data_received(data)
 
-    def ended(self) -> None:
+    def on_fin(self) -> None:
         """The peer is done, and so are we; perhaps before there is a protocol."""
         if self.protocol is None:
-            self.drop(told=True)
+            self.drop(notify_peer=True)
             return
         keep = self.protocol.eof_received() if hasattr(self.protocol, "eof_received") else None
         if not keep:
             self.close()
 
-    def broken(self, error: OSError) -> None:
+    def on_reset(self, error: OSError) -> None:
         """Tell the protocol, if there is one yet."""
         if self.protocol is not None:
-            self._finish(error, told=False)
+            self._finish(error, notify_peer=False)
         else:
-            self.drop(told=False)
+            self.drop(notify_peer=False)
 
-    def room(self) -> None:
+    def on_window_open(self) -> None:
         """Nothing waits here."""
 
 
@@ -221,15 +221,15 @@ class SimSocket(End):
         """Send as much as there is room for."""
         if self.error is not None:
             raise self.error
-        room = WINDOW_BYTES - self.in_flight
-        if room <= 0:
+        free = WINDOW_BYTES - self.in_flight
+        if free <= 0:
             raise BlockingIOError
-        piece = bytes(data[:room])
+        piece = bytes(data[:free])
         super().send(piece)
         return len(piece)
 
     def shutdown(self, _how: int) -> None:
-        """Say goodbye."""
+        """Send a FIN."""
         if self.error is not None:
             raise self.error
         self.shut()
@@ -244,18 +244,18 @@ class SimSocket(End):
         self.inbox += data
         self.wake()
 
-    def ended(self) -> None:
+    def on_fin(self) -> None:
         """The peer sends nothing more."""
         self.eof = True
         self.wake()
 
-    def broken(self, error: OSError) -> None:
+    def on_reset(self, error: OSError) -> None:
         """Reading and writing fail from now on."""
         self.error = error
         self.wake()
-        self.room()
+        self.on_window_open()
 
-    def room(self) -> None:
+    def on_window_open(self) -> None:
         """Call the writer."""
         if self.writer is not None and (self.in_flight < WINDOW_BYTES or self.error is not None):
             self.net.loop.call_in(self.process, 0.0, self._call_writer)
@@ -264,7 +264,7 @@ class SimSocket(End):
         writer = self.writer
         if writer is not None and writer.callback is not None and not self.closed:
             writer.callback(*writer.args)
-            self.room()
+            self.on_window_open()
 
     @property
     def readable(self) -> bool:
@@ -413,11 +413,11 @@ class SimNet:
             return
         if kind == "data":
             peer.received(data)
-        elif kind == "goodbye":
-            peer.ended()
+        elif kind == "fin":
+            peer.on_fin()
         else:
             self.ends.pop(peer.number, None)
-            peer.broken(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
+            peer.on_reset(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
 
     def _give_up(self, end: End) -> None:
         if end.held:
@@ -431,7 +431,7 @@ class SimNet:
 
     def _broken(self, end: End, error: OSError) -> None:
         if not end.closed:
-            end.broken(error)
+            end.on_reset(error)
 
     def reset(self, end: End) -> None:
         """Break a connection at both ends, not at the same instant."""
@@ -446,7 +446,7 @@ class SimNet:
         peer = end.peer
         peer.in_flight -= count
         if peer.in_flight + count >= WINDOW_BYTES:
-            peer.room()
+            peer.on_window_open()
 
     # --- connecting --------------------------------------------------------------------------------------------------
 
@@ -528,17 +528,17 @@ class SimNet:
             if kind == "reader":
                 sock.wake()
             else:
-                sock.room()
+                sock.on_window_open()
         return had
 
     # --- processes ---------------------------------------------------------------------------------------------------
 
-    def process_ended(self, process: Process, *, told: bool) -> None:
+    def process_ended(self, process: Process, *, notify_peer: bool) -> None:
         """A process is gone: its machine resets what it held, unless it went with the machine."""
         for listener in [candidate for candidate in self.listeners.values() if candidate.process is process]:
             listener.close()
         for end in [candidate for candidate in self.ends.values() if candidate.process is process]:
-            end.drop(told=told)
+            end.drop(notify_peer=notify_peer)
             del self.ends[end.number]
             self.sockets.pop(end.number, None)
 
@@ -567,8 +567,8 @@ class SimSockets(Sockets):
     def sendfile(self, out: int, source: int, position: int, length: int) -> int:  # type: ignore[override]
         """Send bytes of a simulated file."""
         sock = self._net.sockets[out]
-        room = WINDOW_BYTES - sock.in_flight
-        if room <= 0:
+        free = WINDOW_BYTES - sock.in_flight
+        if free <= 0:
             raise BlockingIOError
-        data = self._read(source, min(length, room), position)
+        data = self._read(source, min(length, free), position)
         return int(sock.send(data)) if data else 0

@@ -12,17 +12,17 @@ from klamm.telemetry.log import Level, configure
 from simulation.admin import SimAdmin
 from simulation.cluster import Machine, SimCluster
 from simulation.consumers import SimConsumer
-from simulation.convergence import not_serving, partition_ends, refusing, tell_state, unowned, unsettled
+from simulation.convergence import not_serving, note_state, partition_ends, refusing, unowned, unsettled
 from simulation.disk_faults import QUORUM
 from simulation.fault import Fault
 from simulation.faults import HARMLESS, KINDS, LOSING, UNCLEAN
 from simulation.final import check_end
-from simulation.keyed import Keyed
+from simulation.keyed import KeyedRecords
 from simulation.ledger import Ledger
 from simulation.limits import may_lose, out_of_sync
 from simulation.load import make_load, topics_of
 from simulation.plan import RunPlan, draw_plan
-from simulation.watch import Watch
+from simulation.watch import InvariantWatch
 
 START_S = 30.0
 """A cluster without faults serves within this time."""
@@ -60,12 +60,12 @@ class Run:
         self.cluster = SimCluster(plan.seed, layout, _settings(plan, factor))
         self.violation: str | None = None
         self.ledger = Ledger(self.violate)
-        self.watch = Watch(self.cluster, self.ledger, self.violate)
+        self.watch = InvariantWatch(self.cluster, self.ledger, self.violate)
         self.watch.compacts = plan.hot
         self.cluster.on_unexpected = self._ended
         self.cluster.restart = self.start
         self.clients: list[Any] = []
-        self.keyed = Keyed()
+        self.keyed = KeyedRecords()
         self.partitions = self.wanted = plan.partitions
         """How many partitions the topic is known to have, and is to have."""
         self.topics = topics_of(self)
@@ -111,7 +111,7 @@ class Run:
             self.wipe(machine.id)
         self.start(machine.id)
 
-    def grown(self, topic: str, partitions: int) -> None:
+    def on_partitions_added(self, topic: str, partitions: int) -> None:
         """A topic has so many partitions now."""
         self.partitions = max(self.partitions, partitions)
         for client in self.clients:
@@ -160,7 +160,7 @@ class Run:
                 if self.violation is None:
                     phase()
             if self.violation is not None:
-                tell_state(self)
+                note_state(self)
             loop = self.cluster.loop
             return RunResult(
                 self.plan,
@@ -357,7 +357,7 @@ def _settings(plan: RunPlan, factor: int) -> dict[str, str]:
     return settings
 
 
-class _Voice(io.StringIO):
+class _LogCapture(io.StringIO):
     """Lets what nodes write into their logs become a part of the story."""
 
     def __init__(self, cluster: SimCluster) -> None:
@@ -374,7 +374,7 @@ class _Voice(io.StringIO):
 def run_seed(seed: int, *, plan: RunPlan | None = None, verbose: bool = False) -> RunResult:
     """Run a seed, or a plan made of one."""
     run = Run(plan or draw_plan(seed))
-    configure(Level.INFO if verbose else Level.OFF, _Voice(run.cluster) if verbose else None)
+    configure(Level.INFO if verbose else Level.OFF, _LogCapture(run.cluster) if verbose else None)
     try:
         with warnings.catch_warnings():
             # Killed processes leave coroutines that never began.

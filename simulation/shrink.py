@@ -79,7 +79,7 @@ def _with(plan: RunPlan, name: str, count: int) -> RunPlan:
     return replace(plan, **changed)
 
 
-def tell(outcome: RunResult, *, lines: int = 400) -> str:
+def format_story(outcome: RunResult, *, lines: int = 400) -> str:
     """The story of a run in words."""
     plan = outcome.plan
     made = [

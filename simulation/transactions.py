@@ -24,7 +24,7 @@ TIMEOUT_MS = 5_000
 """transaction.timeout.ms: what a killed producer left open is aborted after this."""
 
 
-class Over(Exception):
+class NewEpochRequired(Exception):
     """The producer must begin again with a new epoch."""
 
 
@@ -78,7 +78,7 @@ class TransactionalProducer(Client):
                 while not self.stopping:
                     await self.rest()
                     await self.transact()
-            except Over:
+            except NewEpochRequired:
                 self._give_up()
                 await self.pause()
         await self.finish()
@@ -106,7 +106,7 @@ class TransactionalProducer(Client):
                 self.sequences = {}
                 return
             if ErrorCode(response.error_code) not in LATER:
-                raise Over(ErrorCode(response.error_code).name)
+                raise NewEpochRequired(ErrorCode(response.error_code).name)
             await self.pause()
 
     async def ask_coordinator(self, request: Any, version: int) -> Any:
@@ -158,7 +158,7 @@ class TransactionalProducer(Client):
             if codes <= {ErrorCode.NONE}:
                 return
             if not codes <= LATER | {ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED}:
-                raise Over(str(codes))
+                raise NewEpochRequired(str(codes))
             await self.pause()
 
     async def produce(self, transaction: Transaction, index: int, values: list[bytes]) -> None:
@@ -213,7 +213,7 @@ class TransactionalProducer(Client):
                 f"21: {self.name} is in transaction {self.number}, epoch {self.epoch}, and was told that it is in none"
             )
         if code:
-            raise Over(code.name)
+            raise NewEpochRequired(code.name)
 
     def make_end(self, *, commit: bool) -> EndTxnRequest:
         """The request that ends the transaction."""

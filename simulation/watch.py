@@ -17,7 +17,7 @@ Seen = tuple[int, int, int, int, bool]
 """What is compared of a replica: leader epoch, high watermark, end, start, whether it leads."""
 
 
-class Watch:
+class InvariantWatch:
     """Looks at every node after each of its events."""
 
     def __init__(self, cluster: SimCluster, ledger: Ledger, violate: Callable[[str], None]) -> None:
@@ -61,7 +61,7 @@ class Watch:
         self.wiped.clear()
 
     def attach(self, machine: Machine) -> None:
-        """Watch the process that runs on a machine now."""
+        """InvariantWatch the process that runs on a machine now."""
         assert machine.process is not None
         self._quorum.pop(machine.name, None)
         self._replicas[machine.name] = {}

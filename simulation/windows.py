@@ -18,7 +18,7 @@ WINDOW_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class BatchIdentity:
     """Under which identity batches are written."""
 
     producer_id: int
@@ -29,7 +29,7 @@ class Writer:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsettled:
+class PendingBatch:
     """A batch whose fate is not known."""
 
     sequence: int
@@ -38,8 +38,8 @@ class Unsettled:
 
 
 def make_window(
-    client: Client, place: Place, writer: Writer, first_sequence: int, batches: list[list[bytes]]
-) -> list[Unsettled]:
+    client: Client, place: Place, writer: BatchIdentity, first_sequence: int, batches: list[list[bytes]]
+) -> list[PendingBatch]:
     """The requests of a window, one batch in each."""
     now_ms = client.cluster.machines[1].clock.now_ms()
     window = []
@@ -62,17 +62,17 @@ def make_window(
                 )
             ],
         )
-        window.append(Unsettled(sequence, values, request))
+        window.append(PendingBatch(sequence, values, request))
         sequence += len(values)
     return window
 
 
-async def deliver(client: Client, ledger: Ledger, place: Place, window: list[Unsettled], version: int) -> ErrorCode:
+async def deliver(client: Client, ledger: Ledger, place: Place, window: list[PendingBatch], version: int) -> ErrorCode:
     """Send a window until everything in it is settled; otherwise the first code after which no retry can help."""
     while window:
         leader = await client.leader_of(*place)
         answers = await asyncio.gather(*(_produce(client, leader, batch.request, version) for batch in window))
-        left: list[Unsettled] = []
+        left: list[PendingBatch] = []
         for batch, (code, offset) in zip(window, answers, strict=True):
             if code == ErrorCode.NONE:
                 ledger.ack(place, offset, batch.values)

@@ -17,11 +17,11 @@ from klamm.records.batch import DecodedRecord
 from simulation.bugs import BUGS, hunt, planted
 from simulation.disk_faults import QUORUM_FILES
 from simulation.faults import KINDS, Fault
-from simulation.keyed import Keyed, KeyedRecord
+from simulation.keyed import KeyedRecord, KeyedRecords
 from simulation.ledger import Ledger
 from simulation.plan import SITUATIONS, RunPlan, draw_plan, draw_situation
 from simulation.run import run_seed
-from simulation.shrink import shrink, tell
+from simulation.shrink import format_story, shrink
 
 SEEDS = int(os.environ.get("KLAMM_SIM_CLUSTER_SEEDS", "100"))
 CHUNK = 10
@@ -191,7 +191,7 @@ def test_a_failing_run_becomes_a_short_story():
     with planted(name):
         outcome = next(o for o in (run_seed(plan.seed, plan=plan) for plan in plans) if o.violation is not None)
         short = shrink(outcome, lambda plan: run_seed(plan.seed, plan=plan))
-        story = tell(run_seed(short.plan.seed, plan=short.plan, verbose=True))
+        story = format_story(run_seed(short.plan.seed, plan=short.plan, verbose=True))
     assert len(short.plan.faults) < len(faults)
     assert "VIOLATION 7" in story
     assert "node 1 serves" in story
@@ -248,7 +248,9 @@ class TestLedger:
             ledger.send(place, name, "p", i)
             ledger.committed[place] = i + 1
             ledger.ack(place, i, [name])
-        keyed = Keyed({(place, b"k"): [KeyedRecord(b"old", tombstone=False), KeyedRecord(b"new", tombstone=False)]})
+        keyed = KeyedRecords(
+            {(place, b"k"): [KeyedRecord(b"old", tombstone=False), KeyedRecord(b"new", tombstone=False)]}
+        )
         kept = DecodedRecord(1, 0, b"k", b"new", (("name", b"new"),))
         keyed.check(ledger, place, 1, [kept], keeps_tombstones=True)
         assert not violations
