@@ -77,8 +77,8 @@ def in_sync(node, topic):
 
 
 def controller(cluster, node=None):
-    asked = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
-    answer = ask(node or cluster.nodes[0], "describe_quorum", 2, topics=asked)
+    requested = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+    answer = ask(node or cluster.nodes[0], "describe_quorum", 2, topics=requested)
     return cluster.node(answer.topics[0].partitions[0].leader_id)
 
 
@@ -245,8 +245,8 @@ def test_without_a_majority_nothing_is_decided_and_that_is_said(cluster):
         reply = wire.call("create_topics", 7, topics=[wish], timeout=1_000)
         assert ErrorCode(reply.topics[0].error_code) is ErrorCode.REQUEST_TIMED_OUT
         assert reply.topics[0].error_message
-        asked = [{"topic": name, "partitions": [0]}]
-        reply = wire.call("elect_leaders", 2, topic_partitions=asked, timeout=1_000)
+        requested = [{"topic": name, "partitions": [0]}]
+        reply = wire.call("elect_leaders", 2, topic_partitions=requested, timeout=1_000)
         assert ErrorCode(reply.error_code) is ErrorCode.REQUEST_TIMED_OUT
         assert len(wire.call("metadata", 12, topics=[{"name": name}]).topics[0].partitions) == 1, "reading goes on"
 
@@ -259,8 +259,8 @@ def test_preferred_leaders_come_back_on_request(cluster):
     reply = ask(cluster.node(2), "elect_leaders", 2, topic_partitions=None, timeout=10_000)
     assert reply.error_code == 0
     wait_until(lambda: leaders(cluster.node(1), name) == [1, 2, 3], "each leads its own")
-    asked = [{"topic": name, "partitions": [0]}]
-    reply = ask(cluster.node(2), "elect_leaders", 2, topic_partitions=asked, timeout=10_000)
+    requested = [{"topic": name, "partitions": [0]}]
+    reply = ask(cluster.node(2), "elect_leaders", 2, topic_partitions=requested, timeout=10_000)
     result = reply.replica_election_results[0].partition_result[0]
     assert ErrorCode(result.error_code) is ErrorCode.ELECTION_NOT_NEEDED
 
@@ -321,8 +321,8 @@ def test_only_who_has_everything_leads_until_somebody_allows_otherwise(cluster):
     cluster.node(2).start()
     wait_until(lambda: brokers(node) == [2, 3], "2 is back, 1 is not")
     assert leaders(node, name) == [-1], "2 does not have the last ten records"
-    asked = [{"topic": name, "partitions": [0]}]
-    reply = ask(node, "elect_leaders", 2, election_type=1, topic_partitions=asked, timeout=10_000)
+    requested = [{"topic": name, "partitions": [0]}]
+    reply = ask(node, "elect_leaders", 2, election_type=1, topic_partitions=requested, timeout=10_000)
     assert reply.replica_election_results[0].partition_result[0].error_code == 0
     wait_until(lambda: leaders(node, name) == [2], "the unclean election takes the old leader")
     assert read(cluster, name, 100) == list(range(100))
@@ -340,13 +340,13 @@ def test_a_broker_that_will_not_come_back_is_forgotten(cluster):
 
 
 def test_the_cluster_is_described_alike_by_everybody(cluster):
-    told = []
+    descriptions = []
     for node in cluster.nodes:
         described = ask(node, "describe_cluster", 1, endpoint_type=1)
         assert described.controller_id in (1, 2, 3)
-        told.append((described.cluster_id, sorted((b.broker_id, b.host, b.port) for b in described.brokers)))
-    assert told[0] == told[1] == told[2]
-    assert [port for _, _, port in told[0][1]] == [node.port for node in cluster.nodes]
+        descriptions.append((described.cluster_id, sorted((b.broker_id, b.host, b.port) for b in described.brokers)))
+    assert descriptions[0] == descriptions[1] == descriptions[2]
+    assert [port for _, _, port in descriptions[0][1]] == [node.port for node in cluster.nodes]
 
 
 @pytest.fixture(scope="module")

@@ -170,11 +170,13 @@ def test_bufstream_0_1_no_error_is_told_as_offset_0(wire):
     assert (refused.error_code, refused.base_offset) == (2, -1)
     assert wire.produce(gone, batch(b"x"), version=9).base_offset == -1
     for name, partition in ((gone, 0), (topic, 7)):
-        asked = {
+        requested = {
             "name": name,
             "partitions": [{"partition_index": partition, "current_leader_epoch": -1, "timestamp": -1}],
         }
-        part = wire.call("list_offsets", 7, replica_id=-1, isolation_level=0, topics=[asked]).topics[0].partitions[0]
+        part = (
+            wire.call("list_offsets", 7, replica_id=-1, isolation_level=0, topics=[requested]).topics[0].partitions[0]
+        )
         assert part.error_code != 0
         assert (part.offset, int(part.timestamp)) == (-1, -1)
     later = wire.list_offset(topic, 2**60)
@@ -315,10 +317,12 @@ def test_redpanda_an_abort_takes_the_offset_it_takes_in_kafka_and_readers_reach_
             data = [row.value for row in rows(part.records + wire.fetch(topic, 2, isolation_level=1).records)]
             assert [value for value in data if len(value) == 1] == [b"a", b"b", b"c"], "markers lie between them"
             epoch = wire.list_offset(topic, -1).leader_epoch
-            asked = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": epoch + 3}
-            reply = wire.call("offset_for_leader_epoch", 4, topics=[{"topic": topic, "partitions": [asked]}])
-            told = reply.topics[0].partitions[0]
-            assert (told.error_code, told.leader_epoch, told.end_offset) == (0, -1, -1), "an epoch from the future"
+            requested = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": epoch + 3}
+            reply = wire.call("offset_for_leader_epoch", 4, topics=[{"topic": topic, "partitions": [requested]}])
+            answer = reply.topics[0].partitions[0]
+            assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (0, -1, -1), (
+                "an epoch from the future"
+            )
 
 
 # KAFKA-14402 and KIP-890: a delayed request lands in the next transaction, or opens one that nothing ends.

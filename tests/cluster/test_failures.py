@@ -57,8 +57,8 @@ def leader(cluster, topic="chaos-log", partition=0):
 def controller(cluster):
     """The node whose controller is active."""
     with Wire(cluster.nodes[0].port) as wire:
-        asked = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
-        answer = wire.call("describe_quorum", 2, topics=asked)
+        requested = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+        answer = wire.call("describe_quorum", 2, topics=requested)
     return cluster.node(answer.topics[0].partitions[0].leader_id)
 
 

@@ -118,8 +118,8 @@ def leader_told_by(member, but=None):
     """The leader as a node tells it, once it is not `but`."""
 
     def look():
-        told = described(member.port)
-        return told if told is not None and told.leader_id not in (-1, but) else None
+        quorum_state = described(member.port)
+        return quorum_state if quorum_state is not None and quorum_state.leader_id not in (-1, but) else None
 
     return wait_for(look, f"a leader other than {but}").leader_id
 
@@ -190,8 +190,8 @@ def test_a_paused_leader_wakes_up_fenced(quorum):
         paused.resume()
     assert leader_told_by(paused, but=first) == second
     wait_for(lambda: knows(paused, name), "the zombie has what was decided without it")
-    told = wait_for(lambda: described(paused.port), "an answer")
-    assert told.leader_epoch > 1
+    quorum_state = wait_for(lambda: described(paused.port), "an answer")
+    assert quorum_state.leader_epoch > 1
 
 
 def test_a_node_that_waits_for_its_quorum_says_so_and_can_be_stopped(quorum):
@@ -234,9 +234,9 @@ def test_controllers_and_brokers_in_processes_of_their_own(quorum):
         quorum.add(i + 1, "broker", ports[i], 0, voters)
     quorum.start()
     first = leader_told_by(quorum.members[4])
-    told = wait_for(lambda: described(quorum.members[first].port), "the leader's own answer")
-    assert [voter.replica_id for voter in told.current_voters] == [1, 2, 3]
-    assert sorted(observer.replica_id for observer in told.observers) == [4, 5]
+    quorum_state = wait_for(lambda: described(quorum.members[first].port), "the leader's own answer")
+    assert [voter.replica_id for voter in quorum_state.current_voters] == [1, 2, 3]
+    assert sorted(observer.replica_id for observer in quorum_state.observers) == [4, 5]
     quorum.members[first].kill9()
     leader_told_by(quorum.members[5], but=first)
     name, code = create_topic(quorum.members[5])
@@ -260,15 +260,15 @@ def growing(quorum, count, **settings):
 
 
 def voters_told_by(member):
-    told = described(member.port)
-    return None if told is None else sorted(voter.replica_id for voter in told.current_voters)
+    quorum_state = described(member.port)
+    return None if quorum_state is None else sorted(voter.replica_id for voter in quorum_state.current_voters)
 
 
 def directory_of(member, node_id):
-    told = wait_for(lambda: described(member.port), "an answer")
+    quorum_state = wait_for(lambda: described(member.port), "an answer")
     return next(
         voter.replica_directory_id.bytes
-        for voter in (*told.current_voters, *told.observers)
+        for voter in (*quorum_state.current_voters, *quorum_state.observers)
         if voter.replica_id == node_id
     )
 
@@ -297,17 +297,17 @@ def test_voters_are_added_and_removed_by_request_at_any_broker(quorum):
     with Wire(three.port, timeout=60) as wire:
         wait_for(lambda: len(described(three.port).observers) == 2, "two observers")
         two_directory = directory_of(three, 2)
-        asked = {
+        requested = {
             "cluster_id": CLUSTER,
             "timeout": 30_000,
             "voter_id": 2,
             "voter_directory_id": two_directory,
             "listeners": [{"name": "CONTROLLER", "host": "127.0.0.1", "port": two.controller_port}],
         }
-        assert wire.call("add_raft_voter", 0, **asked).error_code == 0
+        assert wire.call("add_raft_voter", 0, **requested).error_code == 0
         assert voters_told_by(three) == [1, 2]
-        assert wire.call("add_raft_voter", 0, **asked).error_code == ErrorCode.DUPLICATE_VOTER
-        stranger = {**asked, "cluster_id": "another", "voter_id": 3}
+        assert wire.call("add_raft_voter", 0, **requested).error_code == ErrorCode.DUPLICATE_VOTER
+        stranger = {**requested, "cluster_id": "another", "voter_id": 3}
         assert wire.call("add_raft_voter", 0, **stranger).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
         unknown = wire.call("remove_raft_voter", 0, cluster_id=CLUSTER, voter_id=2, voter_directory_id=bytes(range(16)))
         assert unknown.error_code == ErrorCode.VOTER_NOT_FOUND
@@ -356,8 +356,8 @@ def update_kraft_version(member, level, kind=1):
 
 def kraft_version_at(member):
     with contextlib.suppress(OSError), Wire(member.port) as wire:
-        told = wire.call("api_versions", 4, client_software_name="test", client_software_version="1")
-        levels = {feature.name: feature.max_version_level for feature in told.finalized_features}
+        versions = wire.call("api_versions", 4, client_software_name="test", client_software_version="1")
+        levels = {feature.name: feature.max_version_level for feature in versions.finalized_features}
         return levels.get("kraft.version", 0)
     return None
 
@@ -366,8 +366,8 @@ def change_voter(member, api, node_id, wanted, **fields):
     """Ask until the voters are as wanted: a leader that goes in between may have done it and not said so."""
 
     def look():
-        told = described(member.port)
-        replicas = () if told is None else (*told.current_voters, *told.observers)
+        quorum_state = described(member.port)
+        replicas = () if quorum_state is None else (*quorum_state.current_voters, *quorum_state.observers)
         directory_ids = [replica.replica_directory_id.bytes for replica in replicas if replica.replica_id == node_id]
         if directory_ids and any(directory_ids[0]):
             with contextlib.suppress(OSError), Wire(member.port, timeout=90) as wire:
@@ -434,7 +434,9 @@ def test_a_leader_killed_while_kraft_version_is_raised_leaves_one_quorum(quorum)
     asking.join()
     wait_for(lambda: update_kraft_version(other, 1)[0] == 0, "every voter is there again")
     wait_for(lambda: all(kraft_version_at(member) == 1 for member in quorum.members.values()), "all know it")
-    told = wait_for(lambda: described(other.port), "an answer")
-    assert [voter.replica_id for voter in told.current_voters] == [1, 2, 3]
-    assert all(any(voter.replica_directory_id.bytes) for voter in told.current_voters), "each with its directory"
+    quorum_state = wait_for(lambda: described(other.port), "an answer")
+    assert [voter.replica_id for voter in quorum_state.current_voters] == [1, 2, 3]
+    assert all(any(voter.replica_directory_id.bytes) for voter in quorum_state.current_voters), (
+        "each with its directory"
+    )
     assert create_topic(other)[1] == 0

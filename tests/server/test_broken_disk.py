@@ -45,10 +45,10 @@ def test_a_failing_disk_stops_the_node_and_loses_nothing_acknowledged(tmp_path, 
             trigger.write_text(f"{call} {topic}")
             assert wire.produce(topic, batch(b"lost")).error_code == KAFKA_STORAGE_ERROR
         assert node.process.wait(20) == 1
-        said = node.stderr()
-        assert "the node stops" in said
-        assert topic in said
-        assert "Input/output error" in said
+        output = node.stderr()
+        assert "the node stops" in output
+        assert topic in output
+        assert "Input/output error" in output
         node.kill9()
         trigger.unlink()
         node.start()

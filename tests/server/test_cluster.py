@@ -13,8 +13,8 @@ def test_the_cluster_is_described(klamm, wire, version):
     assert reply.cluster_id == wire.call("metadata", 9, topics=[]).cluster_id
     assert [(b.broker_id, b.host, b.port) for b in reply.brokers] == [(1, "127.0.0.1", klamm.port)]
     assert reply.cluster_authorized_operations == -(2**31)
-    asked = wire.call("describe_cluster", version, endpoint_type=1, include_cluster_authorized_operations=True)
-    assert asked.cluster_authorized_operations > 0
+    described = wire.call("describe_cluster", version, endpoint_type=1, include_cluster_authorized_operations=True)
+    assert described.cluster_authorized_operations > 0
 
 
 def test_a_broker_listener_does_not_tell_of_controllers(wire):
@@ -27,14 +27,14 @@ def test_log_dirs(klamm, wire, version):
     name = wire.create_topic(partitions=2)
     records = batch(b"x" * 1000)
     wire.produce(name, records)
-    for asked in (None, [{"topic": name, "partitions": [0, 1]}]):
-        reply = wire.call("describe_log_dirs", version, topics=asked)
+    for requested in (None, [{"topic": name, "partitions": [0, 1]}]):
+        reply = wire.call("describe_log_dirs", version, topics=requested)
         [folder] = reply.results
         assert (folder.error_code, folder.log_dir) == (0, str(klamm.data))
         topics = {t.name: t for t in folder.topics}
         sizes = {p.partition_index: (p.partition_size, p.offset_lag) for p in topics[name].partitions}
         assert sizes == {0: (len(records), 0), 1: (0, 0)}
-        if asked is not None:
+        if requested is not None:
             assert set(topics) == {name}
         if version >= 4:
             assert folder.total_bytes > folder.usable_bytes > 0
@@ -84,8 +84,8 @@ def test_topics_that_are_not_there(wire):
 
 @pytest.mark.parametrize("version", range(3))
 def test_the_quorum(wire, version):
-    asked = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
-    reply = wire.call("describe_quorum", version, topics=asked)
+    requested = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+    reply = wire.call("describe_quorum", version, topics=requested)
     assert reply.error_code == 0
     [partition] = reply.topics[0].partitions
     assert (partition.error_code, partition.leader_id) == (0, 1)
@@ -103,14 +103,14 @@ def test_the_quorum(wire, version):
 
 
 def test_only_the_metadata_has_a_quorum(wire):
-    asked = [{"topic_name": wire.create_topic(), "partitions": [{"partition_index": 0}]}]
-    reply = wire.call("describe_quorum", 2, topics=asked)
+    requested = [{"topic_name": wire.create_topic(), "partitions": [{"partition_index": 0}]}]
+    reply = wire.call("describe_quorum", 2, topics=requested)
     assert reply.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def update(wire, name, level, *, version=1, upgrade_type=1, **fields):
-    asked = {"feature": name, "max_version_level": level, "upgrade_type": upgrade_type}
-    return wire.call("update_features", version, timeout=10_000, feature_updates=[asked], **fields)
+    requested = {"feature": name, "max_version_level": level, "upgrade_type": upgrade_type}
+    return wire.call("update_features", version, timeout=10_000, feature_updates=[requested], **fields)
 
 
 @pytest.mark.parametrize("version", range(3))

@@ -13,8 +13,8 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 def describe(wire, kind, name, keys=None, *, version=4, **fields):
-    asked = {"resource_type": kind, "resource_name": name, "configuration_keys": keys}
-    [result] = wire.call("describe_configs", version, resources=[asked], **fields).results
+    requested = {"resource_type": kind, "resource_name": name, "configuration_keys": keys}
+    [result] = wire.call("describe_configs", version, resources=[requested], **fields).results
     return result
 
 
@@ -26,8 +26,8 @@ def values(wire, kind, name, *keys):
 
 def alter(wire, kind, name, *changes, version=1, **fields):
     configs = [{"name": key, "config_operation": op, "value": value} for key, op, value in changes]
-    asked = {"resource_type": kind, "resource_name": name, "configs": configs}
-    [response] = wire.call("incremental_alter_configs", version, resources=[asked], **fields).responses
+    requested = {"resource_type": kind, "resource_name": name, "configs": configs}
+    [response] = wire.call("incremental_alter_configs", version, resources=[requested], **fields).responses
     return int(response.error_code)
 
 
@@ -132,8 +132,8 @@ def test_unknown_resources_are_not_altered(wire):
 @pytest.mark.parametrize("version", range(3))
 def test_the_old_way_replaces_everything(wire, version):
     name = wire.create_topic(retention_ms="5", segment_ms="6000")
-    asked = {"resource_type": TOPIC, "resource_name": name, "configs": [{"name": "segment.ms", "value": "7000"}]}
-    [response] = wire.call("alter_configs", version, resources=[asked]).responses
+    requested = {"resource_type": TOPIC, "resource_name": name, "configs": [{"name": "segment.ms", "value": "7000"}]}
+    [response] = wire.call("alter_configs", version, resources=[requested]).responses
     assert response.error_code == 0
     configs = values(wire, TOPIC, name, "retention.ms", "segment.ms")
     assert configs == {"retention.ms": ("604800000", DEFAULT), "segment.ms": ("7000", DYNAMIC_TOPIC)}
@@ -248,7 +248,7 @@ def test_loggers_beside_other_settings_in_one_request(wire):
     name = wire.create_topic()
     before, _ = values(wire, BROKER_LOGGER, "1")["root"]
     change = {"config_operation": SET}
-    asked = [
+    requested = [
         {"resource_type": TOPIC, "resource_name": name, "configs": [{**change, "name": "retention.ms", "value": "7"}]},
         {
             "resource_type": BROKER_LOGGER,
@@ -256,7 +256,7 @@ def test_loggers_beside_other_settings_in_one_request(wire):
             "configs": [{**change, "name": "root", "value": before}],
         },
     ]
-    responses = wire.call("incremental_alter_configs", 1, resources=asked).responses
+    responses = wire.call("incremental_alter_configs", 1, resources=requested).responses
     assert {(response.resource_type, int(response.error_code)) for response in responses} == {
         (TOPIC, 0),
         (BROKER_LOGGER, 0),

@@ -79,9 +79,9 @@ def test_pipelined_requests_are_answered_in_order(wire):
 
 def test_replies_wait_behind_a_fetch_that_waits(klamm, wire):
     topic = wire.create_topic()
-    asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
+    requested = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
     fields = {"replica_id": -1, "max_wait": 10_000, "min_bytes": 1, "max_bytes": 10_000}
-    fetch = wire.send("fetch", 11, topics=[{"topic": topic, "partitions": [asked]}], **fields)
+    fetch = wire.send("fetch", 11, topics=[{"topic": topic, "partitions": [requested]}], **fields)
     versions = wire.send("api_versions", 0)
     produce = wire.send("produce", 9, **produce_fields(wire_other := topic, batch(b"x"), partition=5))
     assert wire.is_silent()
@@ -96,9 +96,9 @@ def test_replies_wait_behind_a_fetch_that_waits(klamm, wire):
 def test_a_waiting_fetch_does_not_delay_what_comes_behind_it_from_being_done(klamm, wire):
     """The reply waits its turn; the append itself does not, and even wakes the Fetch before it."""
     topic = wire.create_topic()
-    asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
+    requested = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
     fields = {"replica_id": -1, "max_wait": 10_000, "min_bytes": 1, "max_bytes": 10_000}
-    fetch = wire.send("fetch", 11, topics=[{"topic": topic, "partitions": [asked]}], **fields)
+    fetch = wire.send("fetch", 11, topics=[{"topic": topic, "partitions": [requested]}], **fields)
     produce = wire.send("produce", 9, **produce_fields(topic, batch(b"x")))
     assert wire.receive("fetch", 11, fetch).responses[0].partitions[0].records
     assert wire.receive("produce", 9, produce).responses[0].partition_responses[0].error_code == 0

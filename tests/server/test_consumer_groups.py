@@ -129,8 +129,8 @@ def test_other_requests_know_the_group(wire):
     assert commit(1, version=8) == ErrorCode.UNSUPPORTED_VERSION
 
     def fetch(epoch):
-        asked = {"group_id": group, "member_id": "one", "member_epoch": epoch, "topics": None}
-        return wire.call("offset_fetch", 9, groups=[asked], require_stable=False).groups[0]
+        requested = {"group_id": group, "member_id": "one", "member_epoch": epoch, "topics": None}
+        return wire.call("offset_fetch", 9, groups=[requested], require_stable=False).groups[0]
 
     assert fetch(1).topics[0].partitions[0].committed_offset == 3
     assert fetch(2).error_code == ErrorCode.STALE_MEMBER_EPOCH

@@ -35,7 +35,7 @@ class FakeController:
 
     def __init__(self, answer):
         self.answer = answer
-        self.asked = []
+        self.requested = []
         self.serving = []
 
     async def __aenter__(self):
@@ -59,7 +59,7 @@ class FakeController:
                 frame = await reader.readexactly(size)
                 header, start = decode_request_header(frame)
                 request, _ = decode(APIS[header.api_key].request, header.api_version, frame, start)
-                self.asked.append(request)
+                self.requested.append(request)
                 response = self.answer(request)
                 if asyncio.iscoroutine(response):
                     response = await response
@@ -89,10 +89,10 @@ class OwnController:
 
     def __init__(self):
         self.active = None
-        self.asked = []
+        self.requested = []
 
     async def ask(self, request, _version):
-        self.asked.append(request)
+        self.requested.append(request)
         return self.active(request)
 
 
@@ -123,7 +123,7 @@ async def test_the_leader_of_the_quorum_is_asked():
         quorum.leader = (2, 1)
         with channel_to(quorum) as channel:
             assert not (await channel.ask(BEAT, timeout_ms=PATIENCE_MS)).is_fenced
-        assert (one.asked, two.asked) == ([], [BEAT])
+        assert (one.requested, two.requested) == ([], [BEAT])
 
 
 async def test_a_leader_that_moves_is_asked_where_it_is_now():
@@ -135,10 +135,10 @@ async def test_a_leader_that_moves_is_asked_where_it_is_now():
             await asyncio.sleep(0)
             quorum.addresses[7] = ("127.0.0.1", two.port)
             await waiting
-            assert (len(one.asked), len(two.asked)) == (0, 1), "the leader was unknown at first"
+            assert (len(one.requested), len(two.requested)) == (0, 1), "the leader was unknown at first"
             quorum.addresses[7] = ("127.0.0.1", one.port)
             await channel.ask(BEAT, timeout_ms=PATIENCE_MS)
-            assert (len(one.asked), len(two.asked)) == (1, 1)
+            assert (len(one.requested), len(two.requested)) == (1, 1)
 
 
 async def test_its_own_controller_is_asked_without_a_socket():
@@ -171,7 +171,7 @@ async def test_a_controller_that_is_no_longer_active_is_left():
         quorum.leader = (1, 1)
         with channel_to(quorum) as channel:
             assert not (await channel.ask(BEAT, timeout_ms=PATIENCE_MS)).is_fenced
-        assert (len(one.asked), len(two.asked)) == (1, 1)
+        assert (len(one.requested), len(two.requested)) == (1, 1)
 
 
 async def test_a_controller_that_dies_while_asked_is_left():
@@ -230,7 +230,7 @@ async def test_refusals_of_the_controller_are_answers():
         quorum.leader = (1, 1)
         with channel_to(quorum) as channel:
             assert await channel.ask(BEAT, timeout_ms=PATIENCE_MS) == refusing
-        assert len(one.asked) == 1, "asked once"
+        assert len(one.requested) == 1, "one request"
 
 
 CREATE = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)])
@@ -256,7 +256,7 @@ async def test_requests_of_clients_travel_in_an_envelope():
             answer = await channel.ask(CREATE, 7, timeout_ms=PATIENCE_MS, client=client)
         assert answer.topics[0].name == "t"
         assert applied == [41], "the answer waits until this broker knows"
-        envelope = one.asked[0]
+        envelope = one.requested[0]
         assert isinstance(envelope, EnvelopeRequest)
         assert envelope.client_host_address == b"\x0a\0\0\1"
         header, start = decode_request_header(envelope.request_data)

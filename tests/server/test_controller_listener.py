@@ -44,5 +44,5 @@ def test_topics_are_made_through_it(node, controller):
     topic = controller.create_topic(unique("made"))
     with Wire(node.port) as wire:
         assert wire.produce(topic, batch(b"x")).base_offset == 0
-    asked = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
-    assert controller.call("describe_quorum", 2, topics=asked).topics[0].partitions[0].leader_id == 1
+    requested = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+    assert controller.call("describe_quorum", 2, topics=requested).topics[0].partitions[0].leader_id == 1

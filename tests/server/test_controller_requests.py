@@ -236,8 +236,10 @@ def test_a_replica_says_where_it_lies(client, controller, paper):
     topic = create(client, [[1, 2]])
     part = {"topic_id": client.topic_id(topic), "partitions": [{"partition_index": 0}]}
     for directory in (broker.directory, b"other-directory!"):
-        asked = [{"id_": directory, "topics": [part]}]
-        reply = controller.call("assign_replicas_to_dirs", 0, broker_id=2, broker_epoch=broker.epoch, directories=asked)
+        requested = [{"id_": directory, "topics": [part]}]
+        reply = controller.call(
+            "assign_replicas_to_dirs", 0, broker_id=2, broker_epoch=broker.epoch, directories=requested
+        )
         assert reply.error_code == 0
         assert reply.directories[0].topics[0].partitions[0].error_code == 0
 
@@ -270,8 +272,8 @@ def test_moves_are_made_listed_and_taken_back(client, paper):
 def test_the_preferred_leader_is_elected_on_request(client, paper, version):
     broker = paper(2)
     topic = create_with_preferred_away(client, broker)
-    asked = [{"topic": topic, "partitions": [0]}]
-    reply = client.call("elect_leaders", version, topic_partitions=asked, timeout=10_000)
+    requested = [{"topic": topic, "partitions": [0]}]
+    reply = client.call("elect_leaders", version, topic_partitions=requested, timeout=10_000)
     result = reply.replica_election_results[0].partition_result[0]
     assert ErrorCode(result.error_code) is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
 

@@ -13,14 +13,14 @@ def lies_in(node, topic, index):
     return logs.directory_ids[logs.log_dir_of(logs.get(topic, index)).path]
 
 
-def told(node, topic, index):
+def registered_directory(node, topic, index):
     """Where the metadata says it lies."""
     return node.services.image.topics.partition(topic, index).directory(1)
 
 
 def wait_until_told(made, topic, partitions):
     deadline = time.monotonic() + PATIENCE_S
-    while any(made.run(told, topic, i) != made.run(lies_in, topic, i) for i in range(partitions)):
+    while any(made.run(registered_directory, topic, i) != made.run(lies_in, topic, i) for i in range(partitions)):
         assert time.monotonic() < deadline, "the metadata never heard where the replicas lie"
         time.sleep(0.01)
 
@@ -40,4 +40,6 @@ def test_the_metadata_hears_where_replicas_lie(tmp_path):
 def test_a_broker_with_one_directory_has_nothing_to_tell(tmp_path):
     with NodeThread(tmp_path) as made, Wire(made.port) as wire:
         topic = wire.create_topic(unique(), partitions=2)
-        assert [made.run(told, topic, i) for i in range(2)] == [made.run(lies_in, topic, i) for i in range(2)]
+        assert [made.run(registered_directory, topic, i) for i in range(2)] == [
+            made.run(lies_in, topic, i) for i in range(2)
+        ]

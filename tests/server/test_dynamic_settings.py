@@ -159,11 +159,13 @@ def test_a_folder_with_configs_that_cannot_be_read_starts_and_serves(tmp_path: P
         serves(wire)
         assert wire.values("orders") == [b"old"]
         assert wire.produce("orders", batch(b"more")).error_code == 0
-        asked = [{"resource_type": kind, "resource_name": name} for kind, name in ((4, "1"), (4, ""), (2, "orders"))]
-        results = wire.call("describe_configs", 4, resources=asked).results
+        requested = [
+            {"resource_type": kind, "resource_name": name} for kind, name in ((4, "1"), (4, ""), (2, "orders"))
+        ]
+        results = wire.call("describe_configs", 4, resources=requested).results
         assert [result.error_code for result in results] == [0, 0, 0]
         [retention] = [config for config in results[2].configs if config.name == "retention.ms"]
         assert retention.value == "for ever"
-    told = [line for line in capfd.readouterr().err.splitlines() if "config ignored" in line]
-    assert any("log.segment.bytes" in line and "plenty" in line for line in told)
-    assert any("retention.ms" in line and "orders" in line for line in told)
+    lines = [line for line in capfd.readouterr().err.splitlines() if "config ignored" in line]
+    assert any("log.segment.bytes" in line and "plenty" in line for line in lines)
+    assert any("retention.ms" in line and "orders" in line for line in lines)

@@ -13,8 +13,8 @@ VERSIONS = range(4, 19)
 
 def ask(topic, offset=0, partition=0, limit=1 << 20, **fields):
     """One partition of a Fetch by topic name."""
-    asked = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": limit, **fields}
-    return {"topic": topic, "partitions": [asked]}
+    requested = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": limit, **fields}
+    return {"topic": topic, "partitions": [requested]}
 
 
 def fetch(wire, *topics, version=12, **fields):
@@ -75,11 +75,11 @@ def test_partitions_are_read_in_request_order_until_max_bytes(wire):
     for partition in range(3):
         wire.produce(topic, batch(b"x" * 1000), partition=partition)
     for order in ((0, 1, 2), (2, 1, 0), (1, 2, 0)):
-        asked = [{"partition": p, "fetch_offset": 0, "partition_max_bytes": 1 << 20} for p in order]
-        reply = fetch(wire, {"topic": topic, "partitions": asked}, max_bytes=1500)
+        requested = [{"partition": p, "fetch_offset": 0, "partition_max_bytes": 1 << 20} for p in order]
+        reply = fetch(wire, {"topic": topic, "partitions": requested}, max_bytes=1500)
         got = {p.partition_index: len(rows(p.records)) for p in reply.responses[0].partitions}
         assert got == {order[0]: 1, order[1]: 0, order[2]: 0}
-        reply = fetch(wire, {"topic": topic, "partitions": asked}, max_bytes=2500)
+        reply = fetch(wire, {"topic": topic, "partitions": requested}, max_bytes=2500)
         got = {p.partition_index: len(rows(p.records)) for p in reply.responses[0].partitions}
         assert got == {order[0]: 1, order[1]: 1, order[2]: 0}
 
@@ -96,9 +96,9 @@ def test_a_read_at_the_end_waits_for_max_wait(wire):
 def test_a_read_that_waits_is_woken_by_a_produce(klamm, wire):
     topic = wire.create_topic(partitions=2)
     fields = {"replica_id": -1, "max_wait": 15_000, "min_bytes": 1, "max_bytes": 10_000}
-    asked = [ask(topic, 0), ask(topic, 0, partition=1)]
+    requested = [ask(topic, 0), ask(topic, 0, partition=1)]
     begun = time.monotonic()
-    correlation_id = wire.send("fetch", 11, topics=asked, **fields)
+    correlation_id = wire.send("fetch", 11, topics=requested, **fields)
     assert wire.is_silent()
     with Wire(klamm.port) as other:
         other.produce(topic, batch(b"wake"), partition=1)
@@ -265,8 +265,8 @@ def test_without_a_session_everything_is_named_each_time(wire):
 def test_a_session_tells_only_what_has_changed(wire, version):
     name = wire.create_topic(partitions=3)
     topic_id = wire.topic_id(name)
-    asked = [{"partition": p, "fetch_offset": 0, "partition_max_bytes": 1 << 20} for p in range(3)]
-    full = {"topic": name, "topic_id": topic_id, "partitions": asked}
+    requested = [{"partition": p, "fetch_offset": 0, "partition_max_bytes": 1 << 20} for p in range(3)]
+    full = {"topic": name, "topic_id": topic_id, "partitions": requested}
     begun = fetch(wire, full, version=version, session_epoch=0)
     assert begun.error_code == 0
     assert begun.session_id > 0
@@ -279,7 +279,7 @@ def test_a_session_tells_only_what_has_changed(wire, version):
     news = fetch(wire, version=version, session_id=session, session_epoch=2)
     assert [p.partition_index for t in news.responses for p in t.partitions] == [1]
 
-    moved = {"topic": name, "topic_id": topic_id, "partitions": [{**asked[1], "fetch_offset": 1}]}
+    moved = {"topic": name, "topic_id": topic_id, "partitions": [{**requested[1], "fetch_offset": 1}]}
     assert fetch(wire, moved, version=version, session_id=session, session_epoch=3).responses == ()
 
     wire.produce(name, batch(b"b"), partition=1)
@@ -340,8 +340,8 @@ def test_busy_partitions_do_not_starve_the_rest_of_a_session(wire):
     for partition in range(3):
         for _ in range(4):
             wire.produce(topic, batch(b"x" * 1000), partition=partition)
-    asked = [{"partition": p, "fetch_offset": 0, "partition_max_bytes": 1200} for p in range(3)]
-    reply = fetch(wire, {"topic": topic, "partitions": asked}, session_epoch=0, max_bytes=1200)
+    requested = [{"partition": p, "fetch_offset": 0, "partition_max_bytes": 1200} for p in range(3)]
+    reply = fetch(wire, {"topic": topic, "partitions": requested}, session_epoch=0, max_bytes=1200)
     session, served = reply.session_id, []
     for epoch in range(1, 7):
         reply = fetch(wire, session_id=session, session_epoch=epoch, max_bytes=1200)

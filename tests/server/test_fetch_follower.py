@@ -19,14 +19,14 @@ class FakeState:
         self.isr = (1, FOLLOWER)
         self.followers = {FOLLOWER: SimpleNamespace(broker_epoch=-1)}
         self.high_watermark = 0
-        self.heard: list[int] = []
+        self.received: list[int] = []
 
     @staticmethod
     def check_leader_epoch(epoch: int) -> int:
         return 0
 
     def on_follower_fetch(self, follower: int, *_, **__) -> int:
-        self.heard.append(follower)
+        self.received.append(follower)
         return 0
 
 
@@ -82,5 +82,5 @@ def test_a_follower_counts_although_leadership_came_between_two_slices():
         replica.leads = True
     for _ in steps:
         pass
-    missing = [index for (_, index), replica in replicas.items() if replica.state.heard != [FOLLOWER]]
+    missing = [index for (_, index), replica in replicas.items() if replica.state.received != [FOLLOWER]]
     assert missing == []

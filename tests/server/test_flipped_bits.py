@@ -56,8 +56,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
             assert wire.produce("worn", batch(b"%d" % i)).error_code == 0
         wire.create_topic("cut")
         wire.produce("cut", batch(b"0", b"1", b"2", b"3"))
-        asked = {"name": "cut", "partitions": [{"partition_index": 0, "offset": 2}]}
-        wire.call("delete_records", 2, topics=[asked], timeout=10_000)
+        requested = {"name": "cut", "partitions": [{"partition_index": 0, "offset": 2}]}
+        wire.call("delete_records", 2, topics=[requested], timeout=10_000)
         wire.create_topic("keyed", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01", **SMALL)
         for i in range(60):
             rows = [(int(time.time() * 1000), b"key %d" % (i % 5), b"%d" % i, ())]
@@ -167,9 +167,9 @@ def judge(home: Home, klamm: KlammProcess, path: Path, text: bytes) -> None:
     try:
         klamm.start()
     except KlammFailed:
-        said = klamm.stderr()
-        assert str(path.parent) in said, said
-        assert "Traceback" not in said, said
+        output = klamm.stderr()
+        assert str(path.parent) in output, output
+        assert "Traceback" not in output, output
         path.write_bytes(text)
         klamm.start()
     with Wire(klamm.port):

@@ -55,12 +55,12 @@ class Writer:
         value = b"%08d" % self._count + os.urandom(size - 8)
         self._count += 1
 
-        def told(error: KafkaError | None, message: Message) -> None:
+        def on_delivery_report(error: KafkaError | None, message: Message) -> None:
             outcome.append("" if error is None else error.name())
             if error is None:
                 self.acknowledged.setdefault(where, []).append((message.offset(), value))
 
-        self._producer.produce(where[0], value, partition=where[1], on_delivery=told)
+        self._producer.produce(where[0], value, partition=where[1], on_delivery=on_delivery_report)
         assert self._producer.flush(PATIENCE_S) == 0, "neither stored nor refused"
         return outcome[0]
 

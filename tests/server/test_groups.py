@@ -224,9 +224,10 @@ def test_offsets_are_read_in_every_version(wire, group, topic, version):
         unknown = fetch(wire, version, "unknown", topic)
         assert (unknown.committed_offset, unknown.error_code, unknown.metadata) == (-1, 0, "")
         return
-    asked = {"name": topic, "topic_id": ids.topic_id.bytes, "partition_indexes": [0, 2]}
+    requested_topic = {"name": topic, "topic_id": ids.topic_id.bytes, "partition_indexes": [0, 2]}
     groups = [
-        {"group_id": name, "member_id": None, "member_epoch": -1, "topics": [asked]} for name in (group, "unknown")
+        {"group_id": name, "member_id": None, "member_epoch": -1, "topics": [requested_topic]}
+        for name in (group, "unknown")
     ]
     answer = wire.call("offset_fetch", version, groups=groups, require_stable=True)
     assert [[p.committed_offset for p in g.topics[0].partitions] for g in answer.groups] == [[11, -1], [-1, -1]]
@@ -238,8 +239,8 @@ def test_offsets_are_read_in_every_version(wire, group, topic, version):
 
 
 def test_a_topic_id_nobody_knows_has_no_offsets(wire, group):
-    asked = {"topic_id": bytes(15) + b"\x07", "partition_indexes": [0]}
-    groups = [{"group_id": group, "member_id": None, "member_epoch": -1, "topics": [asked]}]
+    requested_topic = {"topic_id": bytes(15) + b"\x07", "partition_indexes": [0]}
+    groups = [{"group_id": group, "member_id": None, "member_epoch": -1, "topics": [requested_topic]}]
     answer = wire.call("offset_fetch", 10, groups=groups, require_stable=False)
     partition = answer.groups[0].topics[0].partitions[0]
     assert (partition.committed_offset, partition.error_code) == (-1, ErrorCode.UNKNOWN_TOPIC_ID)

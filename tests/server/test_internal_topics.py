@@ -23,5 +23,5 @@ def test_an_internal_topic_that_cannot_be_created_is_told_once(tmp_path: Path, c
             assert "__consumer_offsets" in coordinator.error_message
             requests += 1
             time.sleep(0.01)
-    told = [line for line in capfd.readouterr().err.splitlines() if "internal topic not created" in line]
-    assert len(told) == 1, told
+    lines = [line for line in capfd.readouterr().err.splitlines() if "internal topic not created" in line]
+    assert len(lines) == 1, lines

@@ -47,8 +47,8 @@ def test_produce(node, lost, version):
 @pytest.mark.parametrize("version", [11, 12, 16, 18])
 def test_fetch(node, lost, version):
     wire, topic = lost
-    asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
-    topics = [{"topic": topic, "topic_id": wire.topic_id(topic), "partitions": [asked]}]
+    requested = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
+    topics = [{"topic": topic, "topic_id": wire.topic_id(topic), "partitions": [requested]}]
     reply = wire.call("fetch", version, replica_id=-1, max_wait=5000, min_bytes=1, max_bytes=1000, topics=topics)
     part = reply.responses[0].partitions[0]
     assert (part.error_code, part.records) == (NOT_LEADER, b"")
@@ -62,7 +62,7 @@ def test_fetch(node, lost, version):
 def test_the_others(lost):
     wire, topic = lost
     assert wire.list_offset(topic, -1).error_code == NOT_LEADER
-    asked = [{"topic": topic, "partitions": [{"partition": 0, "leader_epoch": 0}]}]
-    assert wire.call("offset_for_leader_epoch", 4, topics=asked).topics[0].partitions[0].error_code == NOT_LEADER
+    requested = [{"topic": topic, "partitions": [{"partition": 0, "leader_epoch": 0}]}]
+    assert wire.call("offset_for_leader_epoch", 4, topics=requested).topics[0].partitions[0].error_code == NOT_LEADER
     gone = [{"name": topic, "partitions": [{"partition_index": 0, "offset": 0}]}]
     assert wire.call("delete_records", 2, topics=gone).topics[0].partitions[0].error_code == NOT_LEADER

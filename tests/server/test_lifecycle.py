@@ -25,13 +25,13 @@ class Controller:
 
     def __init__(self, registrations=(), beats=()):
         self.answers = {BrokerRegistrationRequest: list(registrations), BrokerHeartbeatRequest: list(beats)}
-        self.asked = []
-        self.heard = asyncio.Event()
+        self.requested = []
+        self.received = asyncio.Event()
 
     async def ask(self, request, *, timeout_ms):
         assert timeout_ms > 0
-        self.asked.append(request)
-        self.heard.set()
+        self.requested.append(request)
+        self.received.set()
         answers = self.answers[type(request)]
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         if isinstance(answer, Exception):
@@ -39,13 +39,13 @@ class Controller:
         return answer
 
     def beats(self):
-        return [request for request in self.asked if isinstance(request, BrokerHeartbeatRequest)]
+        return [request for request in self.requested if isinstance(request, BrokerHeartbeatRequest)]
 
     async def beaten(self, count):
         async with asyncio.timeout(PATIENCE_S):
             while len(self.beats()) < count:
-                self.heard.clear()
-                await self.heard.wait()
+                self.received.clear()
+                await self.received.wait()
 
 
 REGISTERED = BrokerRegistrationResponse(broker_epoch=EPOCH)
@@ -91,8 +91,8 @@ async def test_it_waits_for_the_session_of_the_process_before():
     again = refused(ErrorCode.DUPLICATE_BROKER_REGISTRATION)
     controller = Controller([again, again, REGISTERED])
     assert await register(lifecycle(controller)) == EPOCH
-    assert len(controller.asked) == 3
-    assert len({request.incarnation_id for request in controller.asked}) == 1
+    assert len(controller.requested) == 3
+    assert len({request.incarnation_id for request in controller.requested}) == 1
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.UNSUPPORTED_VERSION])
@@ -101,7 +101,7 @@ async def test_what_time_cannot_heal_ends_the_start(code):
     with pytest.raises(KlammError) as caught:
         await register(lifecycle(controller))
     assert caught.value.code is code
-    assert len(controller.asked) == 1
+    assert len(controller.requested) == 1
 
 
 async def test_it_is_registered_once_its_own_metadata_says_so():

@@ -99,8 +99,8 @@ def test_what_cannot_be_answered(wire, topic):
 
 
 def test_a_partition_named_twice_is_refused(wire, topic):
-    asked = [{"partition_index": 0, "timestamp": -1}, {"partition_index": 0, "timestamp": -2}]
-    reply = wire.call("list_offsets", 7, replica_id=-1, topics=[{"name": topic, "partitions": asked}])
+    requested = [{"partition_index": 0, "timestamp": -1}, {"partition_index": 0, "timestamp": -2}]
+    reply = wire.call("list_offsets", 7, replica_id=-1, topics=[{"name": topic, "partitions": requested}])
     assert {int(p.error_code) for p in reply.topics[0].partitions} == {42}
 
 

@@ -33,8 +33,8 @@ def places(wire: Wire, topic: str) -> dict[tuple[str, bool], object]:
     """(log dir, is it a future replica) -> what DescribeLogDirs says of partition 0."""
     copies = {}
     for result in wire.call("describe_log_dirs", 4, topics=[{"topic": topic, "partitions": [0]}]).results:
-        for told in result.topics:
-            for partition in told.partitions:
+        for response in result.topics:
+            for partition in response.partitions:
                 copies[os.path.basename(result.log_dir), partition.is_future_key] = partition
     return copies
 
@@ -238,8 +238,8 @@ def test_a_failed_log_dir_takes_its_own_partitions_and_the_cluster_knows(tmp_pat
         node.run(break_it)
         assert produce_error(wire, topics[broken]) == STORAGE_ERROR
         wait_for(lambda: int(partition_of(wire, topics[broken]).error_code) == LEADER_NOT_AVAILABLE, "no failure shown")
-        told = partition_of(wire, topics[broken])
-        assert (told.leader_id, list(told.offline_replicas)) == (-1, [node.node.config.node_id])
+        response = partition_of(wire, topics[broken])
+        assert (response.leader_id, list(response.offline_replicas)) == (-1, [node.node.config.node_id])
         assert produce_error(wire, topics[broken]) == STORAGE_ERROR
         for name, topic in topics.items():
             if name != broken:
@@ -265,9 +265,9 @@ def test_a_log_dir_that_cannot_be_read_at_start(tmp_path: Path):
     shutil.move(dirs(tmp_path)[1], tmp_path / "away")
     Path(dirs(tmp_path)[1]).write_bytes(b"")
     with NodeThread(tmp_path, *flat(overrides(tmp_path))) as node, Wire(node.port) as wire:
-        told = partition_of(wire, topics["b"])
-        assert (told.leader_id, list(told.offline_replicas)) == (-1, [node.node.config.node_id])
-        assert int(told.error_code) == LEADER_NOT_AVAILABLE
+        response = partition_of(wire, topics["b"])
+        assert (response.leader_id, list(response.offline_replicas)) == (-1, [node.node.config.node_id])
+        assert int(response.error_code) == LEADER_NOT_AVAILABLE
         assert produce_error(wire, topics["b"]) == STORAGE_ERROR
         for name in ("a", "c"):
             assert wire.values(topics[name]) == [b"before"]

@@ -184,10 +184,10 @@ def test_a_fetch_of_many_partitions_waits_and_is_woken(watched):
     port, _, services = watched
     with Wire(port) as producer, Wire(port, timeout=60) as consumer:
         topic = producer.create_topic()
-        asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+        requested = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
         number = consumer.send(
             "fetch", 12, replica_id=-1, max_wait=600_000, min_bytes=1, max_bytes=1 << 25,
-            topics=[{"topic": topic, "partitions": [asked] * 3 * SLICE_ELEMENTS}],
+            topics=[{"topic": topic, "partitions": [requested] * 3 * SLICE_ELEMENTS}],
         )  # fmt: skip
         deadline = time.monotonic() + 60
         while not services.replicas.find(topic, 0).fetch_waiters:
@@ -203,10 +203,10 @@ def test_a_fetch_of_many_partitions_waits_and_is_woken(watched):
 def test_a_fetch_of_many_partitions_ends_with_its_time(watched):
     with Wire(watched[0], timeout=60) as wire:
         topic = wire.create_topic()
-        asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+        requested = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
         reply = wire.call(
             "fetch", 12, replica_id=-1, max_wait=50, min_bytes=1, max_bytes=1 << 25,
-            topics=[{"topic": topic, "partitions": [asked] * 2 * SLICE_ELEMENTS}],
+            topics=[{"topic": topic, "partitions": [requested] * 2 * SLICE_ELEMENTS}],
         )  # fmt: skip
         assert {part.error_code for part in reply.responses[0].partitions} == {0}
 
@@ -257,9 +257,9 @@ def test_what_comes_to_the_first_slice_while_the_last_is_read_ends_a_waiting_fet
         topic = wire.create_topic(partitions=partitions)
         read_into = fetch_handler._Reader._read_into
 
-        def append_after_the_first_slice(reader, reading, asked):
+        def append_after_the_first_slice(reader, reading, requested):
             nonlocal slices_read
-            read_into(reader, reading, asked)
+            read_into(reader, reading, requested)
             slices_read += 1
             if slices_read == 1:
                 replica = services.replicas.find(topic, 0)

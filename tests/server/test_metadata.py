@@ -91,8 +91,8 @@ def test_ids_in_requests_before_v12_are_refused(wire, version):
 
 def test_several_topics_are_answered_each_by_itself(wire):
     here, gone = wire.create_topic(), unique("gone")
-    asked = [{"name": here}, {"name": gone}, {"name": "a b"}]
-    reply = wire.call("metadata", 12, topics=asked, allow_auto_topic_creation=False)
+    requested = [{"name": here}, {"name": gone}, {"name": "a b"}]
+    reply = wire.call("metadata", 12, topics=requested, allow_auto_topic_creation=False)
     assert {t.name: int(t.error_code) for t in reply.topics} == {
         here: 0,
         gone: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -103,8 +103,8 @@ def test_several_topics_are_answered_each_by_itself(wire):
 @pytest.mark.parametrize("version", [8, 9, 10])
 def test_authorized_operations_come_only_when_asked_for(wire, version):
     name = wire.create_topic()
-    asked = {"topics": [{"name": name}]}
-    plain = wire.call("metadata", version, **asked)
+    requested = {"topics": [{"name": name}]}
+    plain = wire.call("metadata", version, **requested)
     assert plain.topics[0].topic_authorized_operations == -(2**31)
-    full = wire.call("metadata", version, include_topic_authorized_operations=True, **asked)
+    full = wire.call("metadata", version, include_topic_authorized_operations=True, **requested)
     assert full.topics[0].topic_authorized_operations > 0

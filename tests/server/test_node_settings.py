@@ -81,8 +81,8 @@ def test_a_fetch_has_a_limit(wire):
 
 def test_sessions_have_a_limit(wire):
     name = wire.create_topic()
-    asked = [{"topic": name, "partitions": [{"partition": 0, "partition_max_bytes": 100}]}]
-    replies = [wire.call("fetch", 12, replica_id=-1, session_epoch=0, topics=asked) for _ in range(2)]
+    requested = [{"topic": name, "partitions": [{"partition": 0, "partition_max_bytes": 100}]}]
+    replies = [wire.call("fetch", 12, replica_id=-1, session_epoch=0, topics=requested) for _ in range(2)]
     assert [reply.session_id > 0 for reply in replies].count(True) <= 1
 
 

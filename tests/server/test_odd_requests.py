@@ -28,10 +28,10 @@ def test_settings(wire):
 
 def test_metadata_by_id_before_ids_could_be_asked_for(wire):
     answers = PROBES["metadata_by_id_and_name"](wire)
-    for version, asked, topics, brokers, without_cluster in answers:
+    for version, requested, topics, brokers, without_cluster in answers:
         [(code, name, _)] = topics
         old = version < 12
-        assert (code, name) == ((INVALID_REQUEST, asked or "") if old else (UNKNOWN_ID, None))
+        assert (code, name) == ((INVALID_REQUEST, requested or "") if old else (UNKNOWN_ID, None))
         assert (brokers, without_cluster) == ((0, True) if old else (1, False))
 
 
@@ -52,10 +52,14 @@ def test_coordinators_there_are_none_of(wire):
 
 
 def test_access_rules_without_an_authorizer(wire):
-    told = (SECURITY_DISABLED, "No Authorizer is configured.")
+    answer = (SECURITY_DISABLED, "No Authorizer is configured.")
     assert PROBES["acls"](wire) == list(
         itertools.chain.from_iterable(
-            [(version, SECURITY_DISABLED, "No Authorizer is configured on the broker", 0), [told, told], [(*told, 0)]]
+            [
+                (version, SECURITY_DISABLED, "No Authorizer is configured on the broker", 0),
+                [answer, answer],
+                [(*answer, 0)],
+            ]
             for version in (1, 2, 3)
         )
     )
@@ -66,18 +70,18 @@ def test_authorized_operations_are_told_to_those_who_ask(wire):
         if what == "describe_topic_partitions":
             assert rest == [[ON_TOPIC]]
             continue
-        version, asked, *told = rest
+        version, requested, *answer = rest
         if what == "metadata":
-            cluster, topics = told
-            assert cluster == (None if version > 10 else ON_CLUSTER if asked else NOT_ASKED)
-            expected = ON_TOPIC if asked else NOT_ASKED
+            cluster, topics = answer
+            assert cluster == (None if version > 10 else ON_CLUSTER if requested else NOT_ASKED)
+            expected = ON_TOPIC if requested else NOT_ASKED
             assert topics == [(0, expected), (UNKNOWN_TOPIC, expected)]
         elif what == "describe_cluster":
-            assert told == [ON_CLUSTER if asked else NOT_ASKED]
+            assert answer == [ON_CLUSTER if requested else NOT_ASKED]
         else:
-            known = (0, ON_GROUP if asked else NOT_ASKED)
+            known = (0, ON_GROUP if requested else NOT_ASKED)
             unknown = known if what == "describe_groups" and version < 6 else (69, NOT_ASKED)
-            assert told == [[known, unknown]]
+            assert answer == [[known, unknown]]
 
 
 def test_static_voters_have_no_directory_ids(wire):

@@ -7,8 +7,8 @@ from klamm.model.errors import ErrorCode
 
 
 def ask(wire, topic, epoch, *, version=4, partition=0, current=-1):
-    asked = {"partition": partition, "current_leader_epoch": current, "leader_epoch": epoch}
-    reply = wire.call("offset_for_leader_epoch", version, topics=[{"topic": topic, "partitions": [asked]}])
+    requested = {"partition": partition, "current_leader_epoch": current, "leader_epoch": epoch}
+    reply = wire.call("offset_for_leader_epoch", version, topics=[{"topic": topic, "partitions": [requested]}])
     part = reply.topics[0].partitions[0]
     return int(part.error_code), part.leader_epoch, part.end_offset
 

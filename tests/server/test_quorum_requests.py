@@ -29,7 +29,7 @@ def epoch(node):
 
 
 def vote(wire, node, **changes):
-    asked = {
+    requested = {
         "partition_index": 0,
         "replica_epoch": epoch(node),
         "replica_id": 2,
@@ -40,13 +40,13 @@ def vote(wire, node, **changes):
         "pre_vote": True,
         **changes,
     }
-    cluster_id = asked.pop("cluster_id", node.node.services.cluster_id)
-    topics = [{"topic_name": TOPIC, "partitions": [asked]}]
+    cluster_id = requested.pop("cluster_id", node.node.services.cluster_id)
+    topics = [{"topic_name": TOPIC, "partitions": [requested]}]
     return wire.call("vote", 2, cluster_id=cluster_id, voter_id=1, topics=topics)
 
 
 def fetch(wire, node, offset, *, topic_id=METADATA_TOPIC_ID, leader_epoch=None, last_epoch=0, wait_ms=0):
-    asked = {
+    requested = {
         "partition": 0,
         "current_leader_epoch": epoch(node) if leader_epoch is None else leader_epoch,
         "fetch_offset": offset,
@@ -60,7 +60,7 @@ def fetch(wire, node, offset, *, topic_id=METADATA_TOPIC_ID, leader_epoch=None, 
         cluster_id=node.node.services.cluster_id,
         replica_state={"replica_id": 9, "replica_epoch": -1},
         max_wait=wait_ms,
-        topics=[{"topic_id": topic_id, "partitions": [asked]}],
+        topics=[{"topic_id": topic_id, "partitions": [requested]}],
     )
     return reply if reply.error_code else reply.responses[0].partitions[0]
 
@@ -93,8 +93,8 @@ def test_an_observer_reads_the_log_and_is_seen(node, wire):
     assert control_records(batches[0])[0].type == ControlType.LEADER_CHANGE
     end = batches[-1].next_offset
     assert partition.high_watermark >= end
-    asked = [{"topic_name": TOPIC, "partitions": [{"partition_index": 0}]}]
-    described = wire.call("describe_quorum", 2, topics=asked).topics[0].partitions[0]
+    requested = [{"topic_name": TOPIC, "partitions": [{"partition_index": 0}]}]
+    described = wire.call("describe_quorum", 2, topics=requested).topics[0].partitions[0]
     assert [observer.replica_id for observer in described.observers] == [9]
 
 

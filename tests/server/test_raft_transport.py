@@ -29,7 +29,7 @@ class FakeVoter(FakeController):
 
     @property
     def removals(self):
-        return [request for request in self.asked if isinstance(request, RemoveRaftVoterRequest)]
+        return [request for request in self.requested if isinstance(request, RemoveRaftVoterRequest)]
 
 
 def transport_to(*ports):

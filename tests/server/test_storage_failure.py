@@ -123,8 +123,8 @@ def test_a_group_whose_coordinator_has_no_room_is_served_again_when_it_has(tmp_p
         failed_writes = node.node.services.coordinators.groups._failed_writes
         deadline = time.monotonic() + 60
         while not failed_writes or failed_writes[0].failures < 4:
-            told = commit(2)
-            assert told in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), "clients ask again"
+            response = commit(2)
+            assert response in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), "clients ask again"
             assert time.monotonic() < deadline
         mend()
         until_committed(3)

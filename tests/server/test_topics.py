@@ -200,8 +200,8 @@ def test_adding_partitions_can_be_rehearsed(wire):
 
 
 def delete_records(wire, name, offset, *, version=2, partition=0):
-    asked = [{"name": name, "partitions": [{"partition_index": partition, "offset": offset}]}]
-    part = wire.call("delete_records", version, topics=asked, timeout=10_000).topics[0].partitions[0]
+    requested = [{"name": name, "partitions": [{"partition_index": partition, "offset": offset}]}]
+    part = wire.call("delete_records", version, topics=requested, timeout=10_000).topics[0].partitions[0]
     return int(part.error_code), part.low_watermark
 
 

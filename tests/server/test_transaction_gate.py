@@ -35,7 +35,7 @@ class Partition:
         )
         self._next_offset = 0
 
-    def asked(self, sequence: int = 0, producer: ProducerIdAndEpoch = PRODUCER) -> UnverifiedBatch:
+    def requested(self, sequence: int = 0, producer: ProducerIdAndEpoch = PRODUCER) -> UnverifiedBatch:
         return UnverifiedBatch(self.replica, producer, sequence)
 
     def write(self, sequence: int = 0, producer: ProducerIdAndEpoch = PRODUCER) -> None:
@@ -111,7 +111,7 @@ def test_the_marker_of_the_transaction_before_does_not_refuse_the_next_one():
             return ErrorCode.NONE
 
         gate = Gate(late_yes)
-        assert await gate.codes(ADDS, partition.asked()) == {}
+        assert await gate.codes(ADDS, partition.requested()) == {}
         assert len(gate.questions) == 1, "the answer counts: nothing is asked twice"
 
     asyncio.run(run())
@@ -127,7 +127,7 @@ def test_a_marker_that_comes_while_the_coordinator_is_busy_does_not_refuse_eithe
             return ErrorCode.CONCURRENT_TRANSACTIONS
 
         gate = Gate(busy, busy_until_marked, yes)
-        assert await gate.codes(ADDS, partition.asked()) == {}
+        assert await gate.codes(ADDS, partition.requested()) == {}
         assert len(gate.questions) == 3
 
     asyncio.run(run())
@@ -145,7 +145,7 @@ def test_an_end_that_cannot_be_told_apart_is_asked_about_again():
             return ErrorCode.NONE
 
         partition.end(gate := Gate(late_yes, yes), 5, 0)
-        assert await gate.codes(ADDS, partition.asked(sequence=1)) == {}
+        assert await gate.codes(ADDS, partition.requested(sequence=1)) == {}
         assert len(gate.questions) == 2
 
     asyncio.run(run())
@@ -168,7 +168,7 @@ def test_a_batch_whose_own_transaction_has_ended_is_refused(abilities, epoch, ve
             return ErrorCode.NONE
 
         gate = Gate(late_yes, yes)
-        assert await gate.codes(abilities, partition.asked()) == {NAME: code}
+        assert await gate.codes(abilities, partition.requested()) == {NAME: code}
 
     asyncio.run(run())
 
@@ -185,8 +185,8 @@ def test_an_answer_does_not_outlive_the_leader_that_asked():
                 return ErrorCode.NONE
 
             gate = Gate(late_yes, yes)
-            assert await gate.codes(abilities, partition.asked()) == {NAME: ErrorCode.NOT_ENOUGH_REPLICAS}
-            assert await gate.codes(abilities, partition.asked()) == {}
+            assert await gate.codes(abilities, partition.requested()) == {NAME: ErrorCode.NOT_ENOUGH_REPLICAS}
+            assert await gate.codes(abilities, partition.requested()) == {}
 
     asyncio.run(run())
 
@@ -195,10 +195,10 @@ def test_a_coordinator_that_stays_busy_is_reported_and_only_open_partitions_are_
     async def run():
         first, second = Partition(0), Partition(1)
         gate = Gate(busy)
-        assert await gate.codes(ADDS, first.asked()) == {NAME: ErrorCode.CONCURRENT_TRANSACTIONS}
+        assert await gate.codes(ADDS, first.requested()) == {NAME: ErrorCode.CONCURRENT_TRANSACTIONS}
         assert 2 < len(gate.questions) < 30
         gate = Gate(busy)
-        assert await gate.codes(VERIFIES, first.asked()) == {NAME: ErrorCode.NOT_ENOUGH_REPLICAS}
+        assert await gate.codes(VERIFIES, first.requested()) == {NAME: ErrorCode.NOT_ENOUGH_REPLICAS}
         assert len(gate.questions) == 1
 
         class Half(Gate):
@@ -207,7 +207,7 @@ def test_a_coordinator_that_stays_busy_is_reported_and_only_open_partitions_are_
                 return {TopicPartition("t", 1): ErrorCode.CONCURRENT_TRANSACTIONS} if len(self.questions) == 1 else {}
 
         gate = Half(yes)
-        assert await gate.codes(ADDS, first.asked(), second.asked()) == {}
+        assert await gate.codes(ADDS, first.requested(), second.requested()) == {}
         assert gate.questions == [{NAME, TopicPartition("t", 1)}, {TopicPartition("t", 1)}]
 
     asyncio.run(run())
@@ -225,7 +225,7 @@ def test_a_transaction_opened_meanwhile_needs_no_guard():
             return ErrorCode.NONE
 
         gate = Gate(opened)
-        assert await gate.codes(VERIFIES, partition.asked(sequence=1)) == {}
+        assert await gate.codes(VERIFIES, partition.requested(sequence=1)) == {}
 
     asyncio.run(run())
 
@@ -234,9 +234,9 @@ def test_later_sequences_wait_for_the_one_that_was_refused():
     async def run():
         partition = Partition()
         gate = Gate(lambda: ErrorCode.NOT_COORDINATOR, yes)
-        assert await gate.codes(ADDS, partition.asked(0)) == {NAME: ErrorCode.NOT_ENOUGH_REPLICAS}
-        assert await gate.codes(ADDS, partition.asked(1)) == {NAME: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER}
-        assert await gate.codes(ADDS, partition.asked(0)) == {}
+        assert await gate.codes(ADDS, partition.requested(0)) == {NAME: ErrorCode.NOT_ENOUGH_REPLICAS}
+        assert await gate.codes(ADDS, partition.requested(1)) == {NAME: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER}
+        assert await gate.codes(ADDS, partition.requested(0)) == {}
 
     asyncio.run(run())
 
@@ -246,6 +246,6 @@ def test_a_coordinator_that_cannot_be_reached_is_an_answer():
         def gone():
             raise KlammError(ErrorCode.NETWORK_EXCEPTION)
 
-        assert await Gate(gone).codes(ADDS, Partition().asked()) == {NAME: ErrorCode.NOT_ENOUGH_REPLICAS}
+        assert await Gate(gone).codes(ADDS, Partition().requested()) == {NAME: ErrorCode.NOT_ENOUGH_REPLICAS}
 
     asyncio.run(run())

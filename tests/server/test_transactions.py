@@ -272,7 +272,7 @@ def test_an_abort_never_overtakes_the_partitions_it_aborts(wire):
     for _ in range(20):
         assert set(producer.add(topic, 0)) == {0}
         assert producer.send(topic, b"a") == 0
-        asked = [
+        requested = [
             ("end_txn", 4, {"transactional_id": producer.name, "committed": True, **of_producer}),
             (
                 "add_partitions_to_txn",
@@ -285,10 +285,10 @@ def test_an_abort_never_overtakes_the_partitions_it_aborts(wire):
             ),
             ("end_txn", 4, {"transactional_id": producer.name, "committed": False, **of_producer}),
         ]
-        sent = [wire.send(api, version, **fields) for api, version, fields in asked]
+        sent = [wire.send(api, version, **fields) for api, version, fields in requested]
         commit, add, abort = (
             wire.receive(api, version, correlation_id)
-            for (api, version, _), correlation_id in zip(asked, sent, strict=True)
+            for (api, version, _), correlation_id in zip(requested, sent, strict=True)
         )
         assert commit.error_code == ErrorCode.NONE
         code = add.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
@@ -321,7 +321,7 @@ def test_a_broker_asks_for_many_transactions_at_once(wire):
     topic = wire.create_topic(partitions=2)
     one, two = Producer(wire, version=1).init(), Producer(wire).init()
     one.add(topic, 0)
-    asked = [
+    requested = [
         {
             "transactional_id": producer.name,
             "producer_id": producer.id,
@@ -331,7 +331,7 @@ def test_a_broker_asks_for_many_transactions_at_once(wire):
         }
         for producer in (one, two)
     ]
-    reply = wire.call("add_partitions_to_txn", 4, transactions=asked)
+    reply = wire.call("add_partitions_to_txn", 4, transactions=requested)
     listed = {
         result.transactional_id: [int(p.partition_error_code) for p in result.topic_results[0].results_by_partition]
         for result in reply.results_by_transaction
@@ -430,8 +430,8 @@ def test_offsets_count_when_the_transaction_does(wire, version):
         return int(reply.topics[0].partitions[0].error_code)
 
     def offset(*, require_stable: bool = False):
-        asked = [{"group_id": group, "topics": [{"name": topic, "partition_indexes": [0]}]}]
-        reply = wire.call("offset_fetch", 8, groups=asked, require_stable=require_stable)
+        requested = [{"group_id": group, "topics": [{"name": topic, "partition_indexes": [0]}]}]
+        reply = wire.call("offset_fetch", 8, groups=requested, require_stable=require_stable)
         part = reply.groups[0].topics[0].partitions[0]
         return int(part.committed_offset), int(part.error_code)
 
