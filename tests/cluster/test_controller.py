@@ -310,7 +310,7 @@ def test_a_move_to_a_dead_broker_waits_and_can_be_taken_back(cluster):
     assert read(cluster, name, 100) == list(range(100))
 
 
-def test_only_who_has_everything_leads_until_somebody_allows_otherwise(cluster):
+def test_only_an_eligible_replica_leads_until_unclean_election_is_allowed(cluster):
     name = assign(cluster, [1, 2])
     write(cluster, name)
     cluster.node(2).kill9()
@@ -339,7 +339,7 @@ def test_a_broker_that_will_not_come_back_is_forgotten(cluster):
     assert ErrorCode(reply.error_code) is ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
-def test_the_cluster_is_described_alike_by_everybody(cluster):
+def test_every_broker_describes_the_cluster_alike(cluster):
     descriptions = []
     for node in cluster.nodes:
         described = ask(node, "describe_cluster", 1, endpoint_type=1)

@@ -32,7 +32,7 @@ def judge(story, bug=None, **scene):
 
 
 @pytest.mark.parametrize("bug", [None, "elect a leader that is not in sync"])
-def test_kafka_0_8_nobody_leads_who_lacks_what_was_acknowledged(bug):
+def test_kafka_0_8_no_replica_leads_that_lacks_acknowledged_records(bug):
     def story(scene):
         leader, (follower,) = scene.image().leader, scene.followers()
         scene.kill(follower)
@@ -159,7 +159,7 @@ def test_redpanda_21_10_pauses_and_kills_make_no_duplicate_no_other_offset_no_ab
 
 
 @pytest.mark.parametrize("bug", [None, "drop a control batch"])
-def test_bufstream_0_1_a_healthy_cluster_loses_nothing_and_nobody_is_stuck(bug):
+def test_bufstream_0_1_a_healthy_cluster_loses_nothing_and_no_client_is_stuck(bug):
     judge(lambda scene: scene.rest(5), bug, producers=2, consumers=2, transactional=2, members=2)
 
 
@@ -228,7 +228,7 @@ def _is_segment(path: str) -> bool:
 # Redpanda's own list: coordinators that only remember, offsets after an abort, epochs from the future.
 
 
-def test_redpanda_coordinators_forget_nothing_whoever_dies():
+def test_redpanda_coordinators_lose_nothing_when_any_node_dies():
     def story(scene):
         for node in (1, 2, 3):
             scene.kill(node)

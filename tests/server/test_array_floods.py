@@ -136,7 +136,7 @@ def test_requests_behind_a_large_one_wait_for_it(own):
 
 
 @pytest.mark.timeout(900)
-def test_the_largest_requests_that_are_taken_hold_nobody_up(own):
+def test_the_largest_requests_that_are_taken_delay_no_other_connection(own):
     watch = Watch(own.pid)
     with Probe(own.port) as probe:
         for flood in floods():

@@ -120,7 +120,7 @@ def test_a_feature_level_that_is_already_there(wire, version):
     assert reply.error_code == 0
 
 
-def test_feature_levels_nobody_supports(wire):
+def test_unsupported_feature_levels(wire):
     for name, level in (("metadata.version", 30_000), ("no.such.feature", 1)):
         reply = update(wire, name, level)
         codes = {int(reply.error_code), *(int(r.error_code) for r in reply.results)}

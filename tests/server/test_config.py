@@ -251,7 +251,7 @@ def test_kafkas_own_replica_selectors_are_taken(name):
     assert parse_config(ALONE, [f"replica.selector.class={selector}"]).text("replica.selector.class") == selector
 
 
-def test_a_controller_sends_nobody_to_replicas():
+def test_a_controller_needs_no_replica_selector():
     """Apache Kafka starts such a node too: only a broker has to have the class."""
     alone = ["process.roles=controller", "listeners=CONTROLLER://localhost:9093"]
     assert parse_config(ALONE, [*alone, "replica.selector.class=com.example.Nearest"]).roles == {"controller"}

@@ -238,7 +238,7 @@ def test_offsets_are_read_in_every_version(wire, group, topic, version):
         assert answer.groups[0].topics[0].topic_id == ids.topic_id
 
 
-def test_a_topic_id_nobody_knows_has_no_offsets(wire, group):
+def test_an_unknown_topic_id_has_no_offsets(wire, group):
     requested_topic = {"topic_id": bytes(15) + b"\x07", "partition_indexes": [0]}
     groups = [{"group_id": group, "member_id": None, "member_epoch": -1, "topics": [requested_topic]}]
     answer = wire.call("offset_fetch", 10, groups=groups, require_stable=False)

@@ -24,7 +24,7 @@ def test_the_current_epoch_ends_where_the_log_does(wire, version):
 
 
 @pytest.mark.parametrize("version", [2, 4])
-def test_an_epoch_nobody_knows(wire, version):
+def test_an_unknown_epoch(wire, version):
     topic = wire.create_topic()
     wire.produce(topic, batch(b"a"))
     epoch = wire.list_offset(topic, -1).leader_epoch

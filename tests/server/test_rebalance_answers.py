@@ -141,7 +141,7 @@ def rebalance(port: int, version: int, size: int, *, leader_last: bool) -> list[
 
 @pytest.mark.parametrize("leader_last", [True, False])
 @pytest.mark.parametrize("version", [0, 3, 4, 5])
-def test_everybody_gets_its_share_by_either_way(node, version, leader_last, monkeypatch):
+def test_every_member_gets_its_assignment_on_either_path(node, version, leader_last, monkeypatch):
     taken = []
 
     def counted(*args):

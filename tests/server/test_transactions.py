@@ -224,7 +224,7 @@ def test_version_1_must_add_a_partition_before_it_writes(wire, produce, code):
     assert producer.end(commit=True) == 0
 
 
-def test_a_producer_nobody_knows_cannot_open_a_transaction(wire, version):
+def test_an_unknown_producer_cannot_open_a_transaction(wire, version):
     topic = wire.create_topic()
     producer = Producer(wire, version=version).init()
     producer.id += 12345

@@ -209,7 +209,7 @@ def test_slow_work_is_done_later_and_in_order():
     assert all(job.done() for job in jobs)
 
 
-def test_a_failure_nobody_handles_is_kept():
+def test_an_unhandled_failure_is_kept():
     loop, _, a, _ = make_net()
     loop.call_in(a, 0.0, lambda: 1 / 0)
     loop.run(lambda: False, until=1)

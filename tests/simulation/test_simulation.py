@@ -225,7 +225,7 @@ class TestLedger:
         assert any("twice" in v for v in violations)
         assert any("comes after" in v for v in violations)
 
-    def test_a_record_nobody_sent(self):
+    def test_a_record_that_was_never_sent(self):
         ledger, violations = self.make()
         ledger.committed["t", 0] = 1
         ledger.read(("t", 0), 0, b"x", "c", committed_only=False)
