@@ -159,7 +159,7 @@ def test_files_are_short():
 
 
 def test_a_class_name_has_one_meaning():
-    repeated = repeated_classes(PRODUCT)
+    repeated = repeated_classes(FILES)
     places = [f"{name}: {', '.join(paths)}" for name, paths in sorted(repeated.items())]
     assert len(places) <= REPEATED_CLASSES, f"{len(places)} names are used twice:\n{_show(places)}"
 
