@@ -24,9 +24,9 @@ GOOD = batch(b"a", b"b", key=b"k")
 
 
 def check_refused(wire, topic, records):
-    """The batch is refused on either way and leaves nothing behind; what follows is taken and read."""
+    """The batch is refused on either path and leaves nothing behind; what follows is taken and read."""
     before = wire.end_offset(topic)
-    for _ in range(2):  # the first on the long way, the second behind a request that opened the short one
+    for _ in range(2):  # the first on the general path, the second after a request that enabled the quick path
         refused = wire.produce(topic, records)
         assert (refused.error_code, refused.base_offset) == (INVALID_RECORD, -1)
         assert refused.error_message
@@ -142,7 +142,7 @@ def test_a_producers_batches_keep_their_order(held_node):
     with Wire(held_node.port) as wire:
         topic = wire.create_topic()
         producer_id = wire.call("init_producer_id", 4).producer_id
-        assert wire.produce(topic, GOOD).base_offset == 0  # opens the short way
+        assert wire.produce(topic, GOOD).base_offset == 0  # enables the quick path
         first = large(0, sequence=0, producer_id=producer_id)
         count = BatchView(first).record_count
         story = [first]
@@ -263,7 +263,7 @@ def test_a_topic_may_go_without_the_look_at_packed_records(wire, codec):
     others = ",".join(name for name in CODECS if name != codec)
     topic = wire.create_topic(klamm_checked_codecs=others)
     rubbish = seal(b"no records at all", 2, codec)
-    for number in range(3):  # on the long way, then on the short one
+    for number in range(3):  # on the general path, then on the quick path
         assert wire.produce(topic, rubbish).base_offset == 2 * number
     assert wire.produce(topic, seal(b"no records at all", 2, "none")).error_code == INVALID_RECORD
     for other in others.split(","):

@@ -1,4 +1,4 @@
-"""OffsetCommit by the short and the long way: the same answers to the byte, the same offsets afterwards."""
+"""OffsetCommit on the quick and the general path: the same answers to the byte, the same offsets afterwards."""
 
 import random
 

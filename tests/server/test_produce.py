@@ -52,7 +52,7 @@ def test_acks_0_that_cannot_be_done_closes_the_connection(klamm, wire):
             assert other.is_closed_by_peer()
 
 
-def test_acks_0_refused_on_the_short_way_closes_the_connection(klamm, wire):
+def test_acks_0_refused_on_the_quick_path_closes_the_connection(klamm, wire):
     topic = wire.create_topic()
     with Wire(klamm.port) as other:
         for _ in range(3):
@@ -105,7 +105,7 @@ def test_a_broken_batch_is_refused_and_nothing_is_written(wire, name, version):
     if version >= 8:
         assert refused.error_message
     assert wire.produce(topic, GOOD, version=version).base_offset == 0
-    assert wire.produce(topic, records, version=version).error_code == error  # on the short way too
+    assert wire.produce(topic, records, version=version).error_code == error  # on the quick path too
     assert wire.produce(topic, GOOD, version=version).base_offset == 2
     assert wire.values(topic) == [b"a", b"b"] * 2
 

@@ -1,4 +1,4 @@
-"""Replies of the short way are made before the write, and corrected when it fails."""
+"""Replies of the quick path are made before the write, and corrected when it fails."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""JoinGroup and SyncGroup by templates and by the codec: the same bytes; waiting by the short way: the same end."""
+"""JoinGroup and SyncGroup by templates and by the codec: the same bytes; waiting on the quick path: the same end."""
 
 import random
 import select
@@ -150,6 +150,6 @@ def test_every_member_gets_its_assignment_on_either_path(node, version, leader_l
 
     monkeypatch.setattr(node.node.router, "quick_paths", {14: counted})
     short = rebalance(node.port, version, 4, leader_last=leader_last)
-    assert taken.count(True) >= 2, "all but the leader and the last one to come take the short way"
+    assert taken.count(True) >= 2, "all but the leader and the last one to come take the quick path"
     monkeypatch.setattr(node.node.router, "quick_paths", {})
     assert rebalance(node.port, version, 4, leader_last=leader_last) == short

@@ -60,7 +60,7 @@ def no_room(replica):
     return heal
 
 
-@pytest.mark.parametrize("written", [0, 1, 3], ids=["new to the partition", "known", "on the short way"])
+@pytest.mark.parametrize("written", [0, 1, 3], ids=["new to the partition", "known", "on the quick path"])
 @pytest.mark.parametrize(("hurt", "code"), [(too_few, NOT_ENOUGH), (not_leading, NOT_LEADER), (no_room, STORAGE)])
 def test_nothing_overtakes_a_refused_batch(node, hurt, code, written):
     with Wire(node.port) as wire:

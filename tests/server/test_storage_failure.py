@@ -1,4 +1,4 @@
-"""A disk that refuses: nothing is acknowledged, both ways of Produce say so, and a disk with room again serves."""
+"""A disk that refuses writes: nothing is acknowledged, both Produce paths return the error, and free space ends it."""
 
 import errno
 import time
@@ -42,7 +42,7 @@ def break_disk(node, topic, number):
     return mend
 
 
-@pytest.mark.parametrize("warm", [False, True], ids=["long way", "short way"])
+@pytest.mark.parametrize("warm", [False, True], ids=["general path", "quick path"])
 @pytest.mark.parametrize("acks", [1, -1])
 def test_a_full_disk(node, warm, acks):
     with Wire(node.port) as fresh, Wire(node.port) as first:
@@ -63,7 +63,7 @@ def test_a_full_disk(node, warm, acks):
     assert node.node.failure is None
 
 
-@pytest.mark.parametrize("warm", [False, True], ids=["long way", "short way"])
+@pytest.mark.parametrize("warm", [False, True], ids=["general path", "quick path"])
 def test_acks_0_on_a_full_disk_closes_the_connection(node, warm):
     with Wire(node.port) as wire, Wire(node.port) as other:
         topic = wire.create_topic()

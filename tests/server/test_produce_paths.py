@@ -1,7 +1,7 @@
-"""The short way of Produce and the long way give the same reply to the byte.
+"""The quick path of Produce and the general path give the same reply to the byte.
 
-The long way is what a fresh connection takes; a connection that has sent the like before takes the short one. Two
-topics of names of equal length get the same requests, one each way.
+A new connection takes the general path; one that has sent such a request before takes the quick path. Two topics with
+names of equal length get the same requests, one on each path.
 """
 
 import uuid
@@ -71,13 +71,13 @@ def test_both_ways_answer_alike(klamm, wire, kind, version, acks):
     assert outcomes[0] == outcomes[1]
 
 
-def test_the_short_way_really_is_taken(tmp_path, monkeypatch):
+def test_the_quick_path_really_is_taken(tmp_path, monkeypatch):
     """Guard the comparison above against a quick path that is never taken."""
     taken = []
-    short_way = produce_quick.handle
+    quick_path = produce_quick.handle
 
     def counted(*args):
-        taken.append(short_way(*args))
+        taken.append(quick_path(*args))
         return taken[-1]
 
     monkeypatch.setattr(produce_quick, "handle", counted)
@@ -98,13 +98,13 @@ def test_the_short_way_really_is_taken(tmp_path, monkeypatch):
                 assert taken.count(True) == 2, f"v{version} acks={acks}"
 
 
-def test_small_packed_batches_take_the_short_way_and_others_a_thread(tmp_path, monkeypatch):
+def test_small_packed_batches_take_the_quick_path_and_others_a_thread(tmp_path, monkeypatch):
     """And a connection whose batches unpack to much does not try each of them on the loop first."""
     taken, checked, tried = [], [], []
-    short_way, check, look = produce_quick.handle, record_checks.check_batches, log_appender.has_sound_records
+    quick_path, check, look = produce_quick.handle, record_checks.check_batches, log_appender.has_sound_records
 
     def counted(*args):
-        taken.append(short_way(*args))
+        taken.append(quick_path(*args))
         return taken[-1]
 
     def counted_check(batches):
