@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from klamm.records.control import end_txn_marker
 from simulation.cluster import Machine
-from simulation.loop import SimLoop
 from simulation.log_content import batches_of
+from simulation.loop import SimLoop
 
 Part = tuple[bytes, int]
 

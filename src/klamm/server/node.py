@@ -229,7 +229,7 @@ class KlammNode:
                 self._controller_endpoints(),
                 {**TOLERATED_FEATURES, **self.services.supported_features},
             )
-        # A quorum of one has its leader at once: the first report comes early, the next ones only now and then.
+        # The first report is early: a quorum of one should have its leader at once. Later ones are rare.
         report_after = 1.0
         while True:
             try:

@@ -39,7 +39,7 @@ class ControllerLink:
         self.admin = connect(purpose="forwarding", wait_applied=wait_applied)
         """For requests of clients."""
         self.heartbeat = connect(purpose="heartbeat", on_lost=on_heartbeat_lost)
-        """For registration and heartbeats alone: its end tells the controller that this process may be dead."""
+        """For registration and heartbeats alone: its end is a sign that this process may be dead."""
         self.isr = connect(purpose="alter-partition")
         """For AlterPartition, AssignReplicasToDirs and AllocateProducerIds."""
 

@@ -251,7 +251,7 @@ class ControllerRuntime:
         return controller.tick(self._clock.monotonic_ms())
 
     async def _tick(self) -> None:
-        # A step changes a bounded number of partitions; its response tells whether there are more.
+        # A step changes a bounded number of partitions; its response is true when there are more.
         while (await self.submit(self._tick_controller)).response:
             pass
         now_ms = self._clock.monotonic_ms()

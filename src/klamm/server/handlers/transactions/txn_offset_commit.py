@@ -1,7 +1,7 @@
 """TxnOffsetCommit, v0-5: store a group's offsets inside a transaction; they count when it is committed.
 
 The group's partition must belong to the open transaction: AddOffsetsToTxn has added it, or from v5 it is added here.
-v2 leader epoch · v3 flexible, the member is checked · v4 abortable errors · v5 the group's partition joins by itself
+v2 leader epoch · v3 flexible, the member is checked · v4 abortable errors · v5 the broker adds the group's partition
 """
 
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
