@@ -363,7 +363,7 @@ class Peers:
             return known
         if known is not None:
             known.close()
-        peer = Peer(self._loop, host, port, client_id=self._client_id, **self._settings)
+        peer = Peer(self._loop, host, port, client_id=self._client_id, on_closed=None, **self._settings)
         self._peers[node_id, listener] = peer
         return peer
 
