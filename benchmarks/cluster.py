@@ -18,7 +18,7 @@ from benchmarks import loaders
 from benchmarks.loads import GB, LIMIT_S, MIB_BATCH, SMALL_BATCH, Load, Reach, Sample, with_rates
 from benchmarks.machine import PageCache, cpu_seconds, rss_mb
 from compat.clusters import BrokerCluster
-from klamm.client.blocking_cluster import BlockingConnection, Unreachable
+from klamm.client.blocking_cluster import BlockingConnection, ClusterUnreachable
 from klamm.model.errors import KlammError
 from klamm.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
@@ -315,7 +315,7 @@ def _create(port: int, topic: str, copies: int) -> None:
             connection.close()
             if answer.topics[0].error_code in (0, 36):
                 return
-        except (Unreachable, KlammError, OSError):
+        except (ClusterUnreachable, KlammError, OSError):
             pass
         time.sleep(0.005)
     raise loaders.LoadFailed(f"no topic could be created in time: {answer}")
@@ -337,7 +337,7 @@ def _first_record(ports: list[int], topic: str) -> None:
                     if answer.responses[0].partition_responses[0].error_code == 0:
                         return
                 connection.close()
-            except (Unreachable, KlammError, OSError):
+            except (ClusterUnreachable, KlammError, OSError):
                 pass
         time.sleep(0.002)
     raise loaders.LoadFailed("no record was acknowledged in time")

@@ -11,7 +11,7 @@ from benchmarks import coordinator_plans as plans
 from benchmarks import loaders
 from benchmarks.loads import LIMIT_S, Bench, Load, Reach, Sample
 from benchmarks.machine import cpu_seconds, rss_mb
-from klamm.client.blocking_cluster import GROUP, BlockingConnection, Unreachable
+from klamm.client.blocking_cluster import GROUP, BlockingConnection, ClusterUnreachable
 from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
 from klamm.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from klamm.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
@@ -141,7 +141,7 @@ def await_group(port: int, topic: str, group: str, *, expect: int | None = None)
     while True:
         try:
             answer = plans.ask(port, request, 7)
-        except (Unreachable, OSError):
+        except (ClusterUnreachable, OSError):
             answer = None
         if answer is not None and not answer.error_code:
             offset = answer.topics[0].partitions[0].committed_offset

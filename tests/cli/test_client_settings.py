@@ -14,7 +14,7 @@ from harness import unique
 from klamm.cli.client_settings import from_java, taken_by
 from klamm.cli.main import cli
 from klamm.client import Admin
-from klamm.client.blocking_cluster import BlockingCluster, Unreachable
+from klamm.client.blocking_cluster import BlockingCluster, ClusterUnreachable
 from klamm.model.errors import ConfigError
 from klamm.protocol.messages.metadata import MetadataRequest
 
@@ -182,12 +182,12 @@ def test_a_command_speaks_tls(tls_port, wire):
 
 
 def test_a_stranger_is_not_believed(tls_port):
-    with pytest.raises(Unreachable, match=r"do not agree on TLS: .*certificate"):
+    with pytest.raises(ClusterUnreachable, match=r"do not agree on TLS: .*certificate"):
         BlockingCluster(f"127.0.0.1:{tls_port}", settings={"security.protocol": "SSL"})
     done = run("topic", "ls", "-b", f"127.0.0.1:{tls_port}", "-X", "security.protocol=SSL", exits=5)
     assert "do not agree on TLS" in done.stderr
 
 
 def test_a_plain_listener_speaks_no_tls(klamm):
-    with pytest.raises(Unreachable, match=r"do not agree on TLS|closed"):
+    with pytest.raises(ClusterUnreachable, match=r"do not agree on TLS|closed"):
         BlockingCluster(klamm.bootstrap, 5.0, settings={"security.protocol": "SSL"})

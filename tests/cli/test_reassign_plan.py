@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.cli.reassign_plan import NoPlace, Placement, plan_moves
+from klamm.cli.reassign_plan import Placement, TooFewBrokers, plan_moves
 
 RACKS = {1: "a", 2: "b", 3: "c", 4: "a"}
 PLAIN = dict.fromkeys(range(1, 5))
@@ -41,7 +41,7 @@ def test_fewer_copies_keep_the_racks():
 
 
 def test_too_few_brokers_are_refused():
-    with pytest.raises(NoPlace, match="t-0 has 3 copies, and 2 brokers may hold them"):
+    with pytest.raises(TooFewBrokers, match="t-0 has 3 copies, and 2 brokers may hold them"):
         plan_moves([Placement("t", 0, (1, 2, 3))], {1: None, 2: None})
 
 

@@ -13,7 +13,7 @@ from harness import KLAMM, KlammProcess, Wire, batch, unique
 from klamm.cli import exit_codes
 from klamm.cli.bench import percentiles
 from klamm.cli.main import cli
-from klamm.cli.topic import Rates
+from klamm.cli.topic import TopicRates
 
 
 @pytest.mark.parametrize("noun", ["topic", "group"])
@@ -51,7 +51,7 @@ def test_a_list_goes_on_when_its_node_is_started_again(tmp_path, noun):
 
 def test_a_rate_is_what_was_added_in_the_time_between():
     moments = iter([10.0, 12.0, 14.0])
-    rates = Rates(lambda: next(moments))
+    rates = TopicRates(lambda: next(moments))
     assert [rates.add("t", end) for end in (100, 150, 140)] == [None, 25.0, 0.0]
 
 

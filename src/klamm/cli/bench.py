@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from klamm.cli.command_errors import refuses
-from klamm.cli.confirmation import Consent, Plan, consent_options
+from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
 from klamm.cli.output import output_option, show
 from klamm.cli.target import Target, cluster_options
 
@@ -64,7 +64,7 @@ def bench(
     except ValueError as error:
         raise click.UsageError(f"--size: {error}") from None
     with target.cluster() as cluster:
-        plan = Plan()
+        plan = ConfirmationPlan()
         is_new = topic not in {known.name for known in list_topics(cluster)}
         if is_new:
             plan.adds(f"topic {topic} partitions={partitions}")
@@ -150,10 +150,10 @@ def _write(
 
 
 def _read(target: Target, begin: dict[tuple[str, int], int], end: dict[tuple[str, int], int]) -> float:
-    from klamm.cli.partition_reader import Reader, Span
+    from klamm.cli.partition_reader import PartitionReader, Span
 
     with target.cluster() as cluster:
-        reader = Reader(cluster, {place: Span(begin[place], end[place]) for place in end})
+        reader = PartitionReader(cluster, {place: Span(begin[place], end[place]) for place in end})
         began = time.perf_counter()
         while not reader.done:
             reader.poll()

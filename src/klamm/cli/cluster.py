@@ -15,7 +15,7 @@ from klamm.cli.target import Target, cluster_options
 from klamm.cli.units import counted
 
 if TYPE_CHECKING:
-    from klamm.client.admin.replica_types import LogDir
+    from klamm.client.admin.replica_types import LogDirDescription
     from klamm.client.admin.topic_types import PartitionDescription
 
 
@@ -113,6 +113,6 @@ def _problem(partition: PartitionDescription, needed: int) -> str:
     return "under min ISR" if len(partition.isr) < needed else "under-replicated"
 
 
-def _free(dirs: list[tuple[int, LogDir]], broker: int) -> int | None:
+def _free(dirs: list[tuple[int, LogDirDescription]], broker: int) -> int | None:
     free = [log_dir.usable_bytes for broker_id, log_dir in dirs if broker_id == broker and log_dir.usable_bytes >= 0]
     return min(free) if free else None

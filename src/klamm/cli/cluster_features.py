@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from klamm.cli.command_errors import Refusal, broker_refusal, refuses
-from klamm.cli.confirmation import Consent, Plan, consent_options
+from klamm.cli.command_errors import CommandRefusal, broker_refusal, refuses
+from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
 from klamm.cli.output import output_option, show
 from klamm.cli.target import Target, cluster_options
 
@@ -49,7 +49,7 @@ def _set_levels(cluster: BlockingCluster, wanted: tuple[str, ...], consent: Cons
     now = {feature.name: feature.level for feature in describe_features(cluster)[0]}
     levels = dict(_parse_level(text, now) for text in wanted)
     changed = {name: level for name, level in levels.items() if now[name] != level}
-    plan = Plan()
+    plan = ConfirmationPlan()
     for name, level in changed.items():
         plan.changes(name, level_name(name, now[name]), level_name(name, level))
     kinds = {
@@ -72,7 +72,7 @@ def _parse_level(text: str, known: dict[str, int]) -> tuple[str, int]:
     if not equals or not level:
         raise click.UsageError(f"--set {text}: write FEATURE=LEVEL")
     if name not in known:
-        raise Refusal(f"there is no feature {name}; there are {', '.join(sorted(known))}")
+        raise CommandRefusal(f"there is no feature {name}; there are {', '.join(sorted(known))}")
     if level.isdecimal():
         return name, int(level)
     try:
@@ -101,12 +101,12 @@ def unregister(*, broker_id: int, consent: Consent, target: Target) -> None:
             raise broker_refusal(code, f"there is no broker {broker_id}; `klamm cluster show` lists them")
         replicas = sum(broker_id in p.replicas for topic in list_topics(cluster) for p in topic.partitions)
         if replicas:
-            raise Refusal(
+            raise CommandRefusal(
                 f"broker {broker_id} still has {replicas} replicas; `klamm cluster drain {broker_id}` moves them away"
             )
         if not known[broker_id].fenced:
-            raise Refusal(f"broker {broker_id} is alive and would register again; stop it first")
-        plan = Plan()
+            raise CommandRefusal(f"broker {broker_id} is alive and would register again; stop it first")
+        plan = ConfirmationPlan()
         plan.removes(f"broker {broker_id} {known[broker_id].host}:{known[broker_id].port}")
         if not consent.to(plan, target):
             return

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import click
 
 from klamm.cli import exit_codes
-from klamm.cli.command_errors import Refusal, refuses
+from klamm.cli.command_errors import CommandRefusal, refuses
 from klamm.cli.completers import complete_topic
-from klamm.cli.confirmation import Consent, Plan, consent_options
+from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
 from klamm.cli.output import note
 from klamm.cli.target import Target, cluster_options
 
 if TYPE_CHECKING:
-    from klamm.cli.reassign_plan import Move, Placement
+    from klamm.cli.reassign_plan import Placement, ReplicaMove
     from klamm.client.admin.cluster_types import Node
     from klamm.client.admin.topic_types import TopicDescription
     from klamm.client.blocking_cluster import BlockingCluster
@@ -104,7 +104,7 @@ def drain(
         unknown = sorted(set(broker_ids) - set(alive))
         placements = _placements(cluster, (), alive)
         if unknown and not any(set(unknown) & set(placement.replicas) for placement in placements):
-            raise Refusal(
+            raise CommandRefusal(
                 f"broker {unknown[0]} is not there and holds nothing; `klamm cluster show` lists them",
                 code=exit_codes.NOT_FOUND,
             )
@@ -128,7 +128,7 @@ def elect(*, topics: tuple[str, ...], unclean: bool, target: Target, consent: Co
 
     with target.cluster() as cluster:
         described = _topics(cluster, topics)
-        plan = Plan(destructive=unclean)
+        plan = ConfirmationPlan(destructive=unclean)
         places = []
         for topic in described:
             for partition in topic.partitions:
@@ -152,7 +152,7 @@ def elect(*, topics: tuple[str, ...], unclean: bool, target: Target, consent: Co
     click.echo(f"{len(answers) - len(refused)} of {len(places)} partitions have the leader that was asked for")
     if refused:
         (topic_name, index), (code, said) = next(iter(refused.items()))
-        raise Refusal(
+        raise CommandRefusal(
             f"{topic_name}-{index}: {code.name}: {said or code.text};"
             " `klamm cluster show` tells which brokers are alive"
         )
@@ -174,7 +174,7 @@ def _chosen(alive: Mapping[int, Node], text: str | None) -> dict[int, str | None
     for word in ids:
         if not word.isdecimal() or int(word) not in alive:
             known = ", ".join(map(str, sorted(alive)))
-            raise Refusal(f"broker {word} is not alive; these are: {known}", code=exit_codes.NOT_FOUND)
+            raise CommandRefusal(f"broker {word} is not alive; these are: {known}", code=exit_codes.NOT_FOUND)
     return {int(word): alive[int(word)].rack for word in ids}
 
 
@@ -209,13 +209,13 @@ def _under_way(cluster: BlockingCluster, names: Sequence[str]) -> list[tuple[str
 
 def _plan(
     placements: Sequence[Placement], racks: Mapping[int, str | None], copies: int | None, *, balance: bool
-) -> list[Move]:
-    from klamm.cli.reassign_plan import NoPlace, plan_moves
+) -> list[ReplicaMove]:
+    from klamm.cli.reassign_plan import TooFewBrokers, plan_moves
 
     try:
         return plan_moves(placements, racks, copies=copies, balance=balance)
-    except NoPlace as error:
-        raise Refusal(f"{error}; add brokers, or write fewer copies with --replication-factor") from None
+    except TooFewBrokers as error:
+        raise CommandRefusal(f"{error}; add brokers, or write fewer copies with --replication-factor") from None
 
 
 # Doing it
@@ -223,7 +223,7 @@ def _plan(
 
 def _carry_out(
     cluster: BlockingCluster,
-    moves: Sequence[Move],
+    moves: Sequence[ReplicaMove],
     alive: Mapping[int, Node],
     target: Target,
     consent: Consent,
@@ -234,7 +234,7 @@ def _carry_out(
     from klamm.cli.queries.replicas import reassign as start_reassignment
     from klamm.cli.units import format_size
 
-    plan = Plan()
+    plan = ConfirmationPlan()
     for move in moves:
         size = f" ({format_size(move.copied_bytes)} to copy)" if move.copied_bytes else ""
         plan.changes(move.name, _list(move.before), _list(move.after) + size)
@@ -250,7 +250,7 @@ def _carry_out(
         refused = [(place, code, said) for place, (code, said) in answers.items() if code]
         if refused:
             (topic, index), code, said = refused[0]
-            raise Refusal(f"{topic}-{index} does not move: {code.name}: {said or code.text}")
+            raise CommandRefusal(f"{topic}-{index} does not move: {code.name}: {said or code.text}")
         if wait:
             _follow(cluster, places)
     finally:
@@ -268,7 +268,7 @@ def _follow(cluster: BlockingCluster, places: Sequence[tuple[str, int]]) -> None
     """Show how far the moves are, until all are done."""
     from klamm.cli.outage import Outage, passes
     from klamm.cli.queries.replicas import list_reassignments
-    from klamm.client.blocking_cluster import Unreachable
+    from klamm.client.blocking_cluster import ClusterUnreachable
     from klamm.model.errors import KlammError
 
     outage = Outage(None, note)
@@ -280,7 +280,7 @@ def _follow(cluster: BlockingCluster, places: Sequence[tuple[str, int]]) -> None
         while waiting:
             try:
                 under_way = waiting.intersection(list_reassignments(cluster))
-            except (Unreachable, KlammError) as error:
+            except (ClusterUnreachable, KlammError) as error:
                 if not passes(error):
                     raise
                 outage.go_on(waiting, error)
@@ -302,7 +302,7 @@ def _cancel(cluster: BlockingCluster, names: Sequence[str], target: Target, cons
         for place, reassignment in list_reassignments(cluster).items()
         if not names or place[0] in names
     }
-    plan = Plan()
+    plan = ConfirmationPlan()
     for (topic, index), reassignment in sorted(under_way.items()):
         kept = [broker for broker in reassignment.replicas if broker not in reassignment.adding]
         plan.changes(f"{topic}-{index}", f"moving to {_list(reassignment.replicas)}", f"stays on {_list(kept)}")
@@ -311,11 +311,11 @@ def _cancel(cluster: BlockingCluster, names: Sequence[str], target: Target, cons
         refused = [(place, code) for place, (code, _) in answers.items() if code]
         if refused:
             (topic, index), code = refused[0]
-            raise Refusal(f"the move of {topic}-{index} is not taken back: {code.name}: {code.text}")
+            raise CommandRefusal(f"the move of {topic}-{index} is not taken back: {code.name}: {code.text}")
         click.echo(f"{len(under_way)} moves were taken back")
 
 
-def _set_throttle(cluster: BlockingCluster, moves: Sequence[Move], alive: Mapping[int, Node], rate: int) -> None:
+def _set_throttle(cluster: BlockingCluster, moves: Sequence[ReplicaMove], alive: Mapping[int, Node], rate: int) -> None:
     from klamm.cli.queries import configs
     from klamm.client.admin.config_types import AlterOp
 
@@ -331,7 +331,7 @@ def _set_throttle(cluster: BlockingCluster, moves: Sequence[Move], alive: Mappin
         configs.alter(cluster, configs.BROKER, str(broker), [(AlterOp.SET, name, str(rate)) for name in RATES])
 
 
-def _clear_throttle(cluster: BlockingCluster, moves: Sequence[Move], alive: Mapping[int, Node]) -> None:
+def _clear_throttle(cluster: BlockingCluster, moves: Sequence[ReplicaMove], alive: Mapping[int, Node]) -> None:
     from klamm.cli.queries import configs
     from klamm.client.admin.config_types import AlterOp
 

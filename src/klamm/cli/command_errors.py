@@ -51,7 +51,7 @@ _HEADROOM_BYTES: Final = 1 << 16
 """What a request holds besides its record."""
 
 
-class Refusal(click.ClickException):
+class CommandRefusal(click.ClickException):
     """One sentence on standard error and an exit code."""
 
     def __init__(self, message: str, *, code: int = exit_codes.REFUSED) -> None:
@@ -63,7 +63,7 @@ class Refusal(click.ClickException):
         click.echo(f"klamm: {self.format_message()}", file=file, err=file is None)
 
 
-def broker_refusal(code: ErrorCode, said: str | None = None) -> Refusal:
+def broker_refusal(code: ErrorCode, said: str | None = None) -> CommandRefusal:
     """What a broker answered, its name for it first, then what it means here, then what to try."""
     sentence = said or code.text
     if code.name not in sentence:
@@ -73,7 +73,7 @@ def broker_refusal(code: ErrorCode, said: str | None = None) -> Refusal:
         advice = _larger_request(sentence)
     if advice and not any(word in sentence for word in ("`klamm ", "first", "did you mean")):
         sentence = f"{sentence} {advice}" if sentence.endswith("?") else f"{sentence.rstrip('.')}; {advice}"
-    return Refusal(sentence, code=exit_codes.exit_code(code))
+    return CommandRefusal(sentence, code=exit_codes.exit_code(code))
 
 
 def error_detail(error: KlammError) -> str:
@@ -87,7 +87,7 @@ def _larger_request(said: str) -> str:
 
 
 def refuses(command: Callable[P, R]) -> Callable[P, R]:
-    """Turn what a room refuses into a Refusal; bugs keep their traceback."""
+    """Turn what a room refuses into a CommandRefusal; bugs keep their traceback."""
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -95,21 +95,23 @@ def refuses(command: Callable[P, R]) -> Callable[P, R]:
             return command(*args, **kwargs)
         except KlammError as error:
             if error.code is ErrorCode.NETWORK_EXCEPTION and (said := not_kafka(error.message or "")):
-                raise Refusal(said, code=exit_codes.NO_ANSWER) from None
+                raise CommandRefusal(said, code=exit_codes.NO_ANSWER) from None
             raise broker_refusal(error.code, error_detail(error)) from None
         except ConfigError as error:
-            raise Refusal(str(error)) from None
+            raise CommandRefusal(str(error)) from None
         except ProtocolError as error:
             said = not_kafka(str(error))
-            raise Refusal(said or str(error), code=exit_codes.NO_ANSWER if said else exit_codes.REFUSED) from None
+            raise CommandRefusal(
+                said or str(error), code=exit_codes.NO_ANSWER if said else exit_codes.REFUSED
+            ) from None
         except BrokenPipeError:
             raise  # the reader of our output has left; `klamm.cli.main` ends quietly
         except TimeoutError as error:
-            raise Refusal(
+            raise CommandRefusal(
                 f"{error or 'no answer in time'}; `klamm doctor` looks closer", code=exit_codes.NO_ANSWER
             ) from None
         except OSError as error:
-            raise Refusal(explain(error), code=_os_exit_code(error)) from None
+            raise CommandRefusal(explain(error), code=_os_exit_code(error)) from None
 
     return wrapped
 
@@ -124,13 +126,13 @@ def reader_left() -> click.exceptions.Exit:
 
 
 def _os_exit_code(error: OSError) -> int:
-    unreachable = type(error).__name__ == "Unreachable" or isinstance(error, ConnectionError)
+    unreachable = type(error).__name__ == "ClusterUnreachable" or isinstance(error, ConnectionError)
     return exit_codes.NO_ANSWER if unreachable else exit_codes.REFUSED
 
 
 def explain(error: OSError) -> str:
     """An operating system's refusal in words; the sentence the error carries when it has no number."""
-    if type(error).__name__ == "Unreachable" and "`klamm" not in str(error):
+    if type(error).__name__ == "ClusterUnreachable" and "`klamm" not in str(error):
         if said := not_kafka(str(error)):
             return said
         return f"{error}; is a node running there? `klamm doctor` looks closer"

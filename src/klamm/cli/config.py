@@ -8,7 +8,7 @@ import click
 
 from klamm.cli.command_errors import refuses
 from klamm.cli.command_group import Noun
-from klamm.cli.confirmation import Consent, Plan, consent_options
+from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
 from klamm.cli.output import output_option, show
 from klamm.cli.target import Target, cluster_options
 
@@ -94,7 +94,7 @@ def _change(
 
     resource = resource_name(kind, name)
     with target.cluster() as cluster:
-        plan = Plan()
+        plan = ConfirmationPlan()
         operations = change_settings(plan, cluster, configs.KINDS[kind], resource, settings, keys)
         if consent.to(plan, target):
             configs.alter(cluster, configs.KINDS[kind], resource, operations)
@@ -107,7 +107,7 @@ def resource_name(kind: str, name: str) -> str:
 
 
 def change_settings(
-    plan: Plan,
+    plan: ConfirmationPlan,
     cluster: BlockingCluster,
     kind: ResourceType,
     name: str,

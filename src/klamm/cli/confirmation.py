@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from klamm.cli import exit_codes
-from klamm.cli.command_errors import Refusal
+from klamm.cli.command_errors import CommandRefusal
 from klamm.cli.output import printable
 from klamm.cli.target import Target
 
@@ -28,7 +28,7 @@ DRY_RUN_NOTE: Final = "Nothing was changed: this was a dry run."
 
 
 @dataclass(slots=True)
-class Plan:
+class ConfirmationPlan:
     """The difference a command would make."""
 
     lines: list[tuple[str, str]] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Consent:
     yes: bool
     confirm: str | None
 
-    def to(self, plan: Plan, target: Target) -> bool:
+    def to(self, plan: ConfirmationPlan, target: Target) -> bool:
         """Whether to go on. False after a dry run or when nothing would change; refuses what is not agreed to."""
         if not plan:
             click.echo(NOTHING, err=True)
@@ -82,7 +82,7 @@ class Consent:
             _ask(plan)
         return True
 
-    def _ask_for_name(self, plan: Plan, target: Target) -> None:
+    def _ask_for_name(self, plan: ConfirmationPlan, target: Target) -> None:
         name = target.context or target.bootstrap
         given = self.confirm
         if given is None and _can_ask():
@@ -91,14 +91,14 @@ class Consent:
                 f"{name} is protected. Type its name to go on", err=True, default="", show_default=False
             )
         if given != name:
-            raise Refusal(
+            raise CommandRefusal(
                 f"the context {name} is protected and was not named; nothing was changed."
                 f" Write --confirm {name} where it cannot be typed",
                 code=exit_codes.NOT_AGREED,
             )
 
 
-def show_dry_run(plan: Plan) -> None:
+def show_dry_run(plan: ConfirmationPlan) -> None:
     """What would be done, on standard output."""
     _print(plan, err=False)
     click.echo(DRY_RUN_NOTE if plan else NOTHING, err=True)
@@ -108,19 +108,19 @@ def _can_ask() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def _ask(plan: Plan) -> None:
+def _ask(plan: ConfirmationPlan) -> None:
     if not _can_ask():
-        raise Refusal(
+        raise CommandRefusal(
             "this takes something away and there is no terminal to confirm it on; nothing was changed."
             " Look with --dry-run, then write --yes",
             code=exit_codes.NOT_AGREED,
         )
     _print(plan, err=True)
     if not click.confirm("Go on?", err=True):
-        raise Refusal("nothing was changed", code=exit_codes.NOT_AGREED)
+        raise CommandRefusal("nothing was changed", code=exit_codes.NOT_AGREED)
 
 
-def _print(plan: Plan, *, err: bool) -> None:
+def _print(plan: ConfirmationPlan, *, err: bool) -> None:
     for line in plan.text():
         click.secho(line, fg=_COLOURS[line[0]], err=err)
 

@@ -233,7 +233,7 @@ class _View:
 
 
 def _check_times(start: str | None, since: str | None, until: str | None) -> None:
-    from klamm.cli.queries.offsets import NoPlace, check_place
+    from klamm.cli.queries.offsets import InvalidPosition, check_position
     from klamm.cli.units import parse_time_ms
 
     try:
@@ -241,18 +241,18 @@ def _check_times(start: str | None, since: str | None, until: str | None) -> Non
             if moment is not None:
                 parse_time_ms(moment, 0)
         if start is not None:
-            check_place(start)
-    except (NoPlace, ValueError) as error:
+            check_position(start)
+    except (InvalidPosition, ValueError) as error:
         raise click.UsageError(str(error)) from None
 
 
 def _reader(cluster: BlockingCluster, spans: dict[Place, Span], view: _View) -> Any:
     from klamm.cli.outage import Outage
-    from klamm.cli.partition_reader import READ_COMMITTED, Reader
+    from klamm.cli.partition_reader import READ_COMMITTED, PartitionReader
 
     endless = any(span.end is None for span in spans.values())
     outage = Outage(None, note) if endless else Outage(view.patience_s)
-    return Reader(cluster, spans, isolation=READ_COMMITTED if view.committed else 0, outage=outage)
+    return PartitionReader(cluster, spans, isolation=READ_COMMITTED if view.committed else 0, outage=outage)
 
 
 def _spans(
@@ -268,21 +268,21 @@ def _spans(
 ) -> dict[Place, Span]:
     """What to read of each partition; it has an end unless it is followed."""
     from klamm.cli.partition_reader import Span
-    from klamm.cli.queries.offsets import EARLIEST, end_offsets, list_offsets, resolve_place
+    from klamm.cli.queries.offsets import EARLIEST, end_offsets, list_offsets, resolve_position
     from klamm.cli.units import parse_time_ms
 
     places = _places(cluster, topics, view.partitions)
     now = int(time.time() * 1000)
     if since is not None:
-        begin = resolve_place(cluster, places, str(parse_time_ms(since, now)), committed=view.committed)
+        begin = resolve_position(cluster, places, str(parse_time_ms(since, now)), committed=view.committed)
     elif start is not None:
-        begin = resolve_place(cluster, places, start, committed=view.committed)
+        begin = resolve_position(cluster, places, start, committed=view.committed)
         _tell_beyond(start, begin)
     else:
         begin = list_offsets(cluster, places, EARLIEST)
     ends: dict[Place, int | None] = dict.fromkeys(places)
     if until is not None:
-        ends.update(resolve_place(cluster, places, str(parse_time_ms(until, now)), committed=view.committed))
+        ends.update(resolve_position(cluster, places, str(parse_time_ms(until, now)), committed=view.committed))
     elif ends_now or not view.follow:
         ends.update(end_offsets(cluster, places, committed=view.committed))
         if view.committed and not view.follow:

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.cli import exit_codes
-from klamm.cli.command_errors import Refusal, explain
+from klamm.cli.command_errors import CommandRefusal, explain
 
 if TYPE_CHECKING:
     from klamm.client.blocking_cluster import BlockingCluster
@@ -51,7 +51,7 @@ class Contexts:
         """The context of that name; refuses one that does not exist."""
         if name not in self.contexts:
             known = ", ".join(sorted(self.contexts)) or "none"
-            raise Refusal(
+            raise CommandRefusal(
                 f"there is no context {name!r} (there is: {known}); `klamm ctx add {name} -b HOST:PORT` makes it",
                 code=exit_codes.NOT_FOUND,
             )
@@ -154,9 +154,11 @@ def load() -> Contexts:
     except FileNotFoundError:
         return Contexts()
     except OSError as error:
-        raise Refusal(f"the contexts cannot be read: {explain(error)}") from None
+        raise CommandRefusal(f"the contexts cannot be read: {explain(error)}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise Refusal(f"{path()} cannot be read as contexts; correct it, or remove it and add them again") from None
+        raise CommandRefusal(
+            f"{path()} cannot be read as contexts; correct it, or remove it and add them again"
+        ) from None
 
 
 def save(contexts: Contexts) -> None:
@@ -175,7 +177,7 @@ def save(contexts: Contexts) -> None:
 def check_name(name: str) -> str:
     """A name for a context; refuses one that could be anything else."""
     if not _NAME.fullmatch(name):
-        raise Refusal(
+        raise CommandRefusal(
             f"{name!r} is no name for a context: write letters, digits, '.', '_' and '-'", code=exit_codes.USAGE
         )
     return name

@@ -9,7 +9,7 @@ import click
 from klamm.cli import context_file as kept
 from klamm.cli.command_errors import refuses
 from klamm.cli.command_group import Noun
-from klamm.cli.confirmation import Consent, Plan, consent_options
+from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
 from klamm.cli.output import output_option, show, show_one
 from klamm.cli.target import Target, complete_context
 
@@ -96,7 +96,7 @@ def add(
     settings.update(parse_pairs(pairs))
     taken_by(ADMIN, settings)  # a mistake is told now, not when the context is used
     before, after = held.contexts.get(kept.check_name(name)), kept.Context(bootstrap, protected, settings)
-    plan = Plan()
+    plan = ConfirmationPlan()
     if before is None:
         plan.adds(f"context {name} bootstrap={bootstrap} protected={_yes(protected)}")
     elif before != dataclasses.replace(after, cluster_id=before.cluster_id):
@@ -118,7 +118,7 @@ def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def _put_in_use(plan: Plan, held: kept.Contexts, name: str) -> None:
+def _put_in_use(plan: ConfirmationPlan, held: kept.Contexts, name: str) -> None:
     if held.current != name:
         plan.changes("in use", held.current, name)
         held.current = name
@@ -137,7 +137,7 @@ def use(*, name: str, consent: Consent) -> None:
     """Ask this context from now on."""
     held = kept.load()
     held.get(name)
-    plan = Plan()
+    plan = ConfirmationPlan()
     _put_in_use(plan, held, name)
     if consent.to(plan, _target(None)):
         kept.save(held)
@@ -152,7 +152,7 @@ def rm(*, name: str, consent: Consent) -> None:
     """Forget a context; the cluster is not touched. The mark of a protected one goes only by its name."""
     held = kept.load()
     context = held.get(name)
-    plan = Plan([("-", f"context {name} {_words(context)}")])
+    plan = ConfirmationPlan([("-", f"context {name} {_words(context)}")])
     if consent.to(plan, _target(context, name)):
         del held.contexts[name]
         held.current = None if held.current == name else held.current
@@ -169,7 +169,7 @@ def protect(*, name: str, off: bool, consent: Consent) -> None:
     """Mark a context: every change there needs its name, and so does taking the mark away."""
     held = kept.load()
     context = held.get(name)
-    plan = Plan()
+    plan = ConfirmationPlan()
     if context.protected is off:
         plan.changes(f"context {name}", f"protected={_yes(context.protected)}", f"protected={_yes(not off)}")
     if consent.to(plan, _target(context, name)):

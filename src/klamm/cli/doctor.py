@@ -69,7 +69,7 @@ class Doctor:
 
     def run(self, *, round_trip: bool, confirm: str | None = None) -> None:
         """All checks, in the order a connection needs them."""
-        from klamm.client.blocking_cluster import Unreachable
+        from klamm.client.blocking_cluster import ClusterUnreachable
         from klamm.model.errors import KlammError, ProtocolError
 
         reached = [address for address in parse_addresses(self.target.bootstrap) if self._address(*address)]
@@ -89,7 +89,7 @@ class Doctor:
                     self._guarded("disk", self._disk)
                 if round_trip:
                     self._write(confirm)
-        except (Unreachable, KlammError, OSError, ProtocolError) as error:
+        except (ClusterUnreachable, KlammError, OSError, ProtocolError) as error:
             said = not_kafka(str(error))
             complaint = f"the port is open, but what listens there does not answer as Kafka: {error}"
             self.add("cluster", "wrong", said or complaint)
@@ -271,7 +271,7 @@ class Doctor:
     def _round_trip(self) -> None:
         """One record there and back; its timestamp by the broker's clock tells how far the clocks are apart."""
         from klamm.cli.outage import Outage
-        from klamm.cli.partition_reader import Reader, Span
+        from klamm.cli.partition_reader import PartitionReader, Span
         from klamm.cli.queries.topics import create_topic, delete_topics
         from klamm.client import Producer
 
@@ -288,7 +288,7 @@ class Doctor:
             after = time.time() * 1000
             began = time.perf_counter()
             span = {(name, 0): Span(offset, offset + 1)}
-            records = list(Reader(self.cluster, span, outage=Outage(self.target.timeout_s)).read())
+            records = list(PartitionReader(self.cluster, span, outage=Outage(self.target.timeout_s)).read())
             read = (time.perf_counter() - began) * 1000
             if [record.value for record in records] != [b"round trip"]:
                 self.add("round trip", "wrong", "the record that was written did not come back")

@@ -11,7 +11,7 @@ import click
 from klamm.cli.command_errors import broker_refusal, refuses
 from klamm.cli.command_group import Noun
 from klamm.cli.completers import complete_group, complete_topic
-from klamm.cli.confirmation import Consent, Plan, consent_options
+from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
 from klamm.cli.output import note, output_option, show, show_one, table_lines
 from klamm.cli.target import Target, cluster_options
 from klamm.cli.units import counted
@@ -169,7 +169,7 @@ def seek(*, name: str, place: str, topics: tuple[str, ...], consent: Consent, ta
                 place, end = f"{row['topic']}-{row['partition']}", row["offset"]
                 side = "ends" if row.pop("wanted") > end else "begins"
                 note(f"{place} {side} at {end}, and is moved there")
-        plan = Plan()
+        plan = ConfirmationPlan()
         for row in rows:
             if row["before"] != row["offset"]:
                 plan.changes(f"{row['topic']}-{row['partition']}", row["before"], row["offset"])
@@ -200,7 +200,7 @@ def delete(*, names: tuple[str, ...], consent: Consent, target: Target) -> None:
         ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group; `klamm group ls` lists them",
     }
     with target.cluster() as cluster:
-        plan = Plan()
+        plan = ConfirmationPlan()
         for name in dict.fromkeys(names):
             description = describe_lag(cluster, name)
             if description["members"]:

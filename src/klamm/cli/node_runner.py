@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from klamm.cli.command_errors import Refusal
+from klamm.cli.command_errors import CommandRefusal
 from klamm.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def serve(config: NodeConfig, *, other_port: str = "choose another port in `list
         complaint = name_holder(str(error), other_port)
         if complaint == str(error):
             raise
-        raise Refusal(complaint) from None
+        raise CommandRefusal(complaint) from None
     if code:
         sys.exit(code)
 
@@ -72,7 +72,7 @@ def refuse_exposure(listeners: Iterable[Listener]) -> None:
     """Stop a node from being open to other machines by accident."""
     for listener in listeners:
         if not listener.loopback:
-            raise Refusal(
+            raise CommandRefusal(
                 f"{listener} opens the node to other machines, and it has no authentication;"
                 " add --allow-insecure-bind if that is meant"
             )

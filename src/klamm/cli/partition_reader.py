@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from klamm.cli.outage import Outage, passes
 from klamm.cli.queries.offsets import LATEST, Place, list_offsets
-from klamm.client.blocking_cluster import BlockingCluster, Unreachable
+from klamm.client.blocking_cluster import BlockingCluster, ClusterUnreachable
 from klamm.client.types import Record
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -53,7 +53,7 @@ class Span:
         return self.end is not None and self.next >= self.end
 
 
-class Reader:
+class PartitionReader:
     """Reads spans of partitions."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Reader:
         if unknown:
             try:
                 self._find_leaders(unknown)
-            except (Unreachable, KlammError) as error:
+            except (ClusterUnreachable, KlammError) as error:
                 if not passes(error) or is_missing_topic(error):
                     raise
                 self._outage.go_on(unknown, error)
@@ -137,7 +137,7 @@ class Reader:
             for fetched in answer.responses:
                 for part in fetched.partitions:
                     records += self._take((fetched.topic, part.partition_index), part)
-        except (Unreachable, KlammError) as error:
+        except (ClusterUnreachable, KlammError) as error:
             if not passes(error):
                 raise
             for place in places:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from klamm.cli import exit_codes
-from klamm.cli.command_errors import Refusal, refuses
+from klamm.cli.command_errors import CommandRefusal, refuses
 from klamm.cli.command_group import Noun
 from klamm.cli.output import files_output_option, output_option, show, show_one, table_lines
 from klamm.cli.pipeline_backfill import backfill
@@ -76,7 +76,7 @@ def load(file: str, pairs: tuple[str, ...], home: str = HOME, target: Target | N
         with open(file, encoding="utf-8") as handle:
             text = handle.read()
     except UnicodeDecodeError as error:
-        raise Refusal(f"{file} is no text in UTF-8: {error}") from None
+        raise CommandRefusal(f"{file} is no text in UTF-8: {error}") from None
     compiled = compile_text(text, file, overrides)
     if "checkpoint" not in compiled.settings and home != HOME:
         from klamm.pipeline.sql.runner import name_of
@@ -295,12 +295,12 @@ def stop(*, name: str, wait_s: float, home: str) -> None:
 
     pipeline_run = find(name, home)
     if not pipeline_run.running():
-        raise Refusal(f"{name} does not run")
+        raise CommandRefusal(f"{name} does not run")
     pipeline_run.request_stop()
     deadline = time.monotonic() + wait_s
     while pipeline_run.running():
         if time.monotonic() > deadline:
-            raise Refusal(f"{name} was asked to stop and still runs after {wait_s:.0f} s")
+            raise CommandRefusal(f"{name} was asked to stop and still runs after {wait_s:.0f} s")
         time.sleep(0.1)
     click.echo(f"Stopped {name}.")
 

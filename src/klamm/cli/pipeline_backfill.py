@@ -7,7 +7,7 @@ import functools
 import click
 
 from klamm.cli.command_errors import refuses
-from klamm.cli.confirmation import Consent, Plan, consent_options
+from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
 from klamm.cli.target import Target, cluster_options
 from klamm.cli.units import counted
 
@@ -63,7 +63,7 @@ def backfill(
     job = plan_backfill(
         compiled, name, _moment(start, "--from"), _moment(end, "--to"), client=client, replace=replace, again=again
     )
-    plan = Plan()
+    plan = ConfirmationPlan()
     for range_ in job.ranges:
         if range_.size:
             plan.adds(f"read {range_.topic}-{range_.partition} from offset {range_.start} to {range_.end}")

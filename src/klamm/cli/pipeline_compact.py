@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from klamm.cli.command_errors import Refusal, refuses
-from klamm.cli.confirmation import Consent, Plan, consent_options
+from klamm.cli.command_errors import CommandRefusal, refuses
+from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
 from klamm.cli.target import Target, cluster_options
 from klamm.cli.units import counted, format_size, parse_size_bytes
 
@@ -45,13 +45,13 @@ def compact(
         raise click.UsageError(f"--target-size {target_size}: write {format_size(LEAST_BYTES)} or more")
     tables = {node.name: table for node in load(file, pairs, target=target).nodes if (table := lake_table(node))}
     if name is not None and name not in tables:
-        raise Refusal(f"there is no sink {name} with files{suggest(name, tables)}")
+        raise CommandRefusal(f"there is no sink {name} with files{suggest(name, tables)}")
     chosen = {
         sink_name: open_sink(table)
         for sink_name, table in tables.items()
         if (sink_name == name or (name is None and table.format in MERGED)) and _there(table)
     }
-    plan = Plan()
+    plan = ConfirmationPlan()
     files: dict[str, int] = {}
     for sink_name, sink in chosen.items():
         for merge in sink.plan_merges(size):

@@ -6,7 +6,7 @@ import click
 
 from klamm.cli.command_errors import refuses
 from klamm.cli.command_group import Noun
-from klamm.cli.confirmation import Consent, Plan, consent_options
+from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
 from klamm.cli.output import output_option, show
 from klamm.cli.target import Target, cluster_options
 
@@ -92,7 +92,7 @@ def redrive(
 
     letters = DeadLetters(load(file, pairs, target=target), name, target.client("producer"))
     waiting = letters.counts()["waiting"]
-    plan = Plan()
+    plan = ConfirmationPlan()
     if waiting:
         plan.adds(f"up to {min(waiting, limit or waiting)} records of {letters.topic} back to where they came from")
     if not consent.to(plan, target):

@@ -11,7 +11,7 @@ import click
 
 from klamm.cli.command_errors import refuses
 from klamm.cli.completers import complete_topic
-from klamm.cli.confirmation import Consent, Plan, consent_options, show_dry_run
+from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options, show_dry_run
 from klamm.cli.output import note
 from klamm.cli.record_format import unescape
 from klamm.cli.record_input import Draft, from_json
@@ -90,7 +90,7 @@ def produce(
     if consent.dry_run:
         _show_drafts(topic, partitions, drafts, common)
         return
-    plan = Plan()
+    plan = ConfirmationPlan()
     plan.adds(f"records in {topic}")
     consent.to(plan, target)
     is_new = not quiet and not partitions.count()
@@ -180,7 +180,7 @@ def _show_drafts(topic: str, partitions: _Partitions, drafts: Iterator[Draft], c
     """What would be written: the first records, and how many there are."""
     from klamm.cli.units import format_size
 
-    plan = Plan()
+    plan = ConfirmationPlan()
     if not partitions.count() and partitions.would_be_made():
         plan.adds(f"topic {topic}, made by the cluster with its defaults")
     records = size = 0

@@ -26,7 +26,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class ReplicaMove:
     """A partition that changes place."""
 
     topic: str
@@ -41,7 +41,7 @@ class Move:
         return f"{self.topic}-{self.partition}"
 
 
-class NoPlace(ValueError):
+class TooFewBrokers(ValueError):
     """There are fewer brokers than copies."""
 
 
@@ -51,7 +51,7 @@ def plan_moves(
     *,
     copies: int | None = None,
     balance: bool = True,
-) -> list[Move]:
+) -> list[ReplicaMove]:
     """The moves that bring every replica onto the brokers of `racks`, with `copies` of each partition.
 
     Without `balance` only what must move does.
@@ -74,7 +74,7 @@ class _Plan:
 
     def __init__(self, placement: Placement, racks: Mapping[int, str | None], copies: int) -> None:
         if copies > len(racks):
-            raise NoPlace(
+            raise TooFewBrokers(
                 f"{placement.topic}-{placement.partition} has {copies} {'copy' if copies == 1 else 'copies'},"
                 f" and {counted(len(racks), 'broker')} may hold them"
             )
@@ -119,11 +119,13 @@ class _Plan:
         """Take one broker instead of another."""
         self.replicas[self.replicas.index(old)] = new
 
-    def move(self) -> Move:
+    def move(self) -> ReplicaMove:
         """What changes."""
         before, after = self.placement.replicas, tuple(self.replicas)
         new = len(set(after) - set(before))
-        return Move(self.placement.topic, self.placement.partition, before, after, new * self.placement.size_bytes)
+        return ReplicaMove(
+            self.placement.topic, self.placement.partition, before, after, new * self.placement.size_bytes
+        )
 
 
 def _even_out(plan: Sequence[_Plan], load: Counter[int]) -> None:

@@ -26,8 +26,8 @@ def shims(*, folder: str, dry_run: bool, yes: bool) -> None:
     import shlex
     import sys
 
-    from klamm.cli.command_errors import Refusal
-    from klamm.cli.confirmation import Plan, show_dry_run
+    from klamm.cli.command_errors import CommandRefusal
+    from klamm.cli.confirmation import ConfirmationPlan, show_dry_run
     from klamm.cli.kafka import SCRIPTS
 
     beside = os.path.join(os.path.dirname(sys.executable), "klamm")
@@ -36,10 +36,10 @@ def shims(*, folder: str, dry_run: bool, yes: bool) -> None:
     paths = {name: os.path.join(folder, f"{name}.sh") for name in sorted(SCRIPTS)}
     taken = {path for path in paths.values() if os.path.exists(path)}
     if dry_run:
-        show_dry_run(Plan([("~" if path in taken else "+", path) for path in paths.values()]))
+        show_dry_run(ConfirmationPlan([("~" if path in taken else "+", path) for path in paths.values()]))
         return
     if taken and not yes:
-        raise Refusal(f"{min(taken)} is there already; choose another folder or write --yes")
+        raise CommandRefusal(f"{min(taken)} is there already; choose another folder or write --yes")
     os.makedirs(folder, exist_ok=True)
     for name, path in paths.items():
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o755)

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from klamm.cli.command_errors import Refusal, refuses
+from klamm.cli.command_errors import CommandRefusal, refuses
 from klamm.cli.command_group import Noun
-from klamm.cli.confirmation import Plan, show_dry_run
+from klamm.cli.confirmation import ConfirmationPlan, show_dry_run
 from klamm.cli.output import files_output_option, show
 from klamm.cli.storage_check import check
 from klamm.cli.storage_dump import dump
@@ -73,9 +73,9 @@ def format_(
     if initial_controllers is not None and (standalone or no_initial_controllers):
         raise click.UsageError("--initial-controllers excludes --standalone and --no-initial-controllers")
     if add_scram:
-        raise Refusal("--add-scram stores a password, which Klamm does not ask for yet; leave it out")
+        raise CommandRefusal("--add-scram stores a password, which Klamm does not ask for yet; leave it out")
     if release_version not in (None, "4.3", METADATA_VERSION):
-        raise Refusal(
+        raise CommandRefusal(
             f"--release-version {release_version} cannot be written; leave it out or write {METADATA_VERSION}"
         )
     dynamic = standalone or no_initial_controllers or initial_controllers is not None
@@ -83,10 +83,10 @@ def format_(
     config = load_config(file)
     voters = None
     if standalone and not config.is_controller:
-        raise Refusal(f"--standalone needs a controller; write process.roles=broker,controller in {file}")
+        raise CommandRefusal(f"--standalone needs a controller; write process.roles=broker,controller in {file}")
     if dynamic and config.value("controller.quorum.voters"):
         flag = "--standalone" if standalone else "--initial-controllers" if initial_controllers else "-N"
-        raise Refusal(f"{flag} and controller.quorum.voters exclude each other; leave one of them out")
+        raise CommandRefusal(f"{flag} and controller.quorum.voters exclude each other; leave one of them out")
     if standalone:
         voters = standalone_voters(config)
     elif initial_controllers is not None:
@@ -100,7 +100,9 @@ def format_(
         dry_run=dry_run,
     )
     if dry_run:
-        plan = Plan([("+", f"{path} cluster.id={cluster_id} node.id={config.node_id}") for path in report.formatted])
+        plan = ConfirmationPlan(
+            [("+", f"{path} cluster.id={cluster_id} node.id={config.node_id}") for path in report.formatted]
+        )
         show_dry_run(plan)
         return
     for path in report.formatted:
@@ -184,7 +186,7 @@ def _check_features(features: tuple[str, ...], *, kraft_version: int) -> None:
         if not equals or not level.isdecimal():
             raise click.UsageError(f"--feature {feature}: write NAME=LEVEL, e.g. group.version=1")
         if name not in _FEATURES:
-            raise Refusal(f"--feature {feature}: {name} is not a feature; write one of {', '.join(_FEATURES)}")
+            raise CommandRefusal(f"--feature {feature}: {name} is not a feature; write one of {', '.join(_FEATURES)}")
         begins_with = kraft_version if name == "kraft.version" else _FEATURES[name]
         if begins_with != int(level):
-            raise Refusal(f"--feature {feature}: Klamm begins with {name}={begins_with}; leave the flag out")
+            raise CommandRefusal(f"--feature {feature}: Klamm begins with {name}={begins_with}; leave the flag out")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from klamm.cli import context_file as kept
-from klamm.cli.command_errors import Refusal, refuses
+from klamm.cli.command_errors import CommandRefusal, refuses
 
 if TYPE_CHECKING:
     from klamm.client.blocking_cluster import BlockingCluster
@@ -167,7 +167,7 @@ def complete_context(_: click.Context, __: click.Parameter, incomplete: str) -> 
     """Names of contexts that begin so."""
     try:
         return sorted(name for name in kept.load().contexts if name.startswith(incomplete))
-    except Refusal:
+    except CommandRefusal:
         return []
 
 

@@ -13,7 +13,7 @@ import click
 from klamm.cli.command_errors import broker_refusal, error_detail, refuses
 from klamm.cli.command_group import Noun
 from klamm.cli.completers import complete_setting, complete_topic
-from klamm.cli.confirmation import Consent, Plan, consent_options
+from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
 from klamm.cli.output import output_option, show, show_one, table_lines
 from klamm.cli.target import Target, cluster_options
 from klamm.cli.units import counted
@@ -59,7 +59,7 @@ def ls(
     """List topics; PATTERN may hold * and ?. With --watch again and again, with sizes and records a second."""
     from klamm.cli.queries.topics import list_topics
 
-    rates = Rates() if pause_s is not None or rate_s is not None else None
+    rates = TopicRates() if pause_s is not None or rate_s is not None else None
 
     def choose(cluster: BlockingCluster) -> list[TopicDescription]:
         return [
@@ -98,7 +98,7 @@ def ls(
     watch(target, pause_s, ask, functools.partial(show, output=output, empty=empty, columns=columns))
 
 
-class Rates:
+class TopicRates:
     """Records a second of each topic, from how far its ends have moved since they were last looked at."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -129,7 +129,7 @@ def _problem(each: TopicDescription) -> str | None:
 
 
 def _measure(
-    cluster: BlockingCluster, topics: Sequence[TopicDescription], rates: Rates | None
+    cluster: BlockingCluster, topics: Sequence[TopicDescription], rates: TopicRates | None
 ) -> dict[str, dict[str, Any]]:
     from klamm.cli.queries.cluster import describe_log_dirs
     from klamm.cli.queries.offsets import EARLIEST, LATEST, list_offsets
@@ -274,7 +274,7 @@ def create(
             raise
 
     with target.cluster() as cluster:
-        plan, wanted = Plan(), []
+        plan, wanted = ConfirmationPlan(), []
         for name in dict.fromkeys(names):
             shape = make(cluster, name, validate_only=True)
             if shape is None:
@@ -316,7 +316,7 @@ def alter(
         raise click.UsageError("say what to change: --partitions, --config KEY=VALUE or --unset KEY")
     with target.cluster() as cluster:
         now = len(find_topics(cluster, [name])[0].partitions)
-        plan = Plan()
+        plan = ConfirmationPlan()
         operations = change_settings(plan, cluster, configs.TOPIC, name, settings, unset)
         more = partitions is not None and partitions != now
         if more:
@@ -352,7 +352,7 @@ def delete(*, names: tuple[str, ...], if_exists: bool, consent: Consent, target:
         wanted = [name for name in dict.fromkeys(names) if name in known]
         places = [(name, p.partition) for name in wanted for p in known[name].partitions]
         first, last = list_offsets(cluster, places, EARLIEST), list_offsets(cluster, places, LATEST)
-        plan = Plan()
+        plan = ConfirmationPlan()
         for name in wanted:
             own = [place for place in places if place[0] == name]
             offsets = sum(last[place] - first[place] for place in own if place in first and place in last)
@@ -374,13 +374,20 @@ def delete(*, names: tuple[str, ...], if_exists: bool, consent: Consent, target:
 @refuses
 def trim(*, name: str, before: str, partitions: tuple[int, ...], consent: Consent, target: Target) -> None:
     """Forget the records before an offset or a time."""
-    from klamm.cli.queries.offsets import EARLIEST, NoPlace, check_place, delete_records, list_offsets, resolve_place
+    from klamm.cli.queries.offsets import (
+        EARLIEST,
+        InvalidPosition,
+        check_position,
+        delete_records,
+        list_offsets,
+        resolve_position,
+    )
     from klamm.cli.queries.topics import find_topics
     from klamm.model.errors import ErrorCode
 
     try:
-        check_place(before)
-    except NoPlace as error:
+        check_position(before)
+    except InvalidPosition as error:
         raise click.UsageError(f"--before: {error}") from None
     with target.cluster() as cluster:
         held = find_topics(cluster, [name])[0]
@@ -391,9 +398,9 @@ def trim(*, name: str, before: str, partitions: tuple[int, ...], consent: Consen
             raise broker_refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, said)
         chosen = [(name, p.partition) for p in held.partitions if not partitions or p.partition in partitions]
         first = list_offsets(cluster, chosen, EARLIEST)
-        goals = resolve_place(cluster, chosen, before)
+        goals = resolve_position(cluster, chosen, before)
         goals = {place: goal for place, goal in goals.items() if goal > first.get(place, 0)}
-        plan = Plan()
+        plan = ConfirmationPlan()
         for place, goal in goals.items():
             plan.removes(f"{place[0]}-{place[1]} offsets {first[place]} to {goal - 1}")
         if consent.to(plan, target):

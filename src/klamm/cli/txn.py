@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from klamm.cli import exit_codes
-from klamm.cli.command_errors import Refusal, broker_refusal, refuses
+from klamm.cli.command_errors import CommandRefusal, broker_refusal, refuses
 from klamm.cli.command_group import Noun
-from klamm.cli.confirmation import Consent, Plan, consent_options
+from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
 from klamm.cli.output import output_option, show, show_one
 from klamm.cli.target import Target, cluster_options
 
@@ -55,7 +55,7 @@ def ls(*, target: Target, output: str, states: tuple[str, ...], older_than: str 
             if answer.error_code:
                 raise broker_refusal(ErrorCode(answer.error_code), f"broker {broker_id} refuses")
             if answer.unknown_state_filters:
-                raise Refusal(
+                raise CommandRefusal(
                     f"there is no state {answer.unknown_state_filters[0]}; write one such as Ongoing or Empty",
                     code=exit_codes.USAGE,
                 )
@@ -108,7 +108,7 @@ def abort(
     with target.cluster() as cluster:
         if transactional_id is not None and topic is None:
             before = _open_transaction(cluster, transactional_id)
-            plan = Plan()
+            plan = ConfirmationPlan()
             plan.removes(
                 f"open transaction of {transactional_id} in {', '.join(before['partitions']) or 'no partition'}"
             )
@@ -116,7 +116,7 @@ def abort(
                 _abort_by_id(cluster, transactional_id, before["timeout_ms"])
         elif transactional_id is None and topic is not None and partition is not None and start_offset is not None:
             marker = _marker(cluster, topic, partition, start_offset)
-            plan = Plan()
+            plan = ConfirmationPlan()
             plan.removes(f"transaction of producer {marker.producer_id} in {topic}-{partition} from {start_offset}")
             if consent.to(plan, target):
                 _write_marker(cluster, topic, partition, marker)
@@ -154,7 +154,7 @@ def _describe(cluster: BlockingCluster, transactional_id: str) -> dict[str, Any]
 def _open_transaction(cluster: BlockingCluster, transactional_id: str) -> dict[str, Any]:
     before = _describe(cluster, transactional_id)
     if before["state"] != "Ongoing":
-        raise Refusal(f"{transactional_id} has no open transaction: it is {before['state']}")
+        raise CommandRefusal(f"{transactional_id} has no open transaction: it is {before['state']}")
     return before
 
 
@@ -187,7 +187,7 @@ def _marker(cluster: BlockingCluster, topic: str, partition: int, start_offset: 
     )
     if open_producer is None:
         begun = ", ".join(str(e.current_txn_start_offset) for e in producers if e.current_txn_start_offset >= 0)
-        raise Refusal(
+        raise CommandRefusal(
             f"no transaction began at offset {start_offset} of {topic}-{partition};"
             + (f" open ones began at {begun}" if begun else " none is open there")
         )

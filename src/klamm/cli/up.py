@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from klamm.cli.command_errors import Refusal, refuses
+from klamm.cli.command_errors import CommandRefusal, refuses
 from klamm.cli.node_runner import LEVELS, refuse_exposure, serve, set_log_level
 
 DATA = ".klamm"
@@ -93,17 +93,19 @@ def refuse_foreign_folder(path: str) -> None:
     if not os.path.isdir(path):
         return
     if size := cluster_size(path):
-        raise Refusal(
+        raise CommandRefusal(
             f"{path} holds a cluster of {size} nodes; start it with `klamm up --nodes {size} --data {path}`,"
             f" {_ANOTHER_FOLDER}"
         )
     if (member := read_membership(path)) is not None:
-        raise Refusal(
+        raise CommandRefusal(
             f"{path} belongs to node {member.node_id} of a cluster of {member.size}; start all of them with"
             f" `klamm up --nodes {member.size} --data {member.cluster_folder}`, {_ANOTHER_FOLDER}"
         )
     if not _is_formatted(path) and _has_other_files(path):
-        raise Refusal(f"{path} holds other files and no node's data; choose an empty folder or one that does not exist")
+        raise CommandRefusal(
+            f"{path} holds other files and no node's data; choose an empty folder or one that does not exist"
+        )
 
 
 def refuse_foreign_cluster_folder(path: str) -> None:
@@ -113,9 +115,13 @@ def refuse_foreign_cluster_folder(path: str) -> None:
     if not os.path.isdir(path) or cluster_size(path):
         return
     if _is_formatted(path):
-        raise Refusal(f"{path} holds the data of one node; start it with `klamm up --data {path}`, {_ANOTHER_FOLDER}")
+        raise CommandRefusal(
+            f"{path} holds the data of one node; start it with `klamm up --data {path}`, {_ANOTHER_FOLDER}"
+        )
     if _has_other_files(path):
-        raise Refusal(f"{path} holds other files and no cluster; choose an empty folder or one that does not exist")
+        raise CommandRefusal(
+            f"{path} holds other files and no cluster; choose an empty folder or one that does not exist"
+        )
 
 
 def _is_formatted(path: str) -> bool:

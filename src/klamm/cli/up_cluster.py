@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from klamm.cli.command_errors import Refusal
+from klamm.cli.command_errors import CommandRefusal
 
 if TYPE_CHECKING:
     from klamm.server.boot.local_cluster import LocalNode
@@ -71,7 +71,7 @@ class Supervisor:
             if self._stopping.is_set() or any(watcher.done() for watcher in watchers):
                 return
             missing = [node for node in self._nodes if not self._ready[node.node_id].is_set()]
-            raise Refusal(
+            raise CommandRefusal(
                 f"node {missing[0].node_id} does not serve after {READY_S:.0f} s; its log is {missing[0].log}"
             )
         click.echo(f"Klamm is ready on {','.join(node.address for node in self._nodes)}")
@@ -94,7 +94,7 @@ class Supervisor:
             if self._stopping.is_set():
                 return
             if not served and not self._ready[node.node_id].is_set():
-                raise Refusal(f"node {node.node_id} ended with {code} before it served: {_last_words(node.log)}")
+                raise CommandRefusal(f"node {node.node_id} ended with {code} before it served: {_last_words(node.log)}")
             served = True
             click.echo(f"node {node.node_id} ended with {code}; starting it again (log {node.log})", err=True)
             with contextlib.suppress(TimeoutError):
@@ -158,7 +158,7 @@ def _refuse_taken_ports(nodes: Sequence[LocalNode]) -> None:
                 except OSError as error:
                     if error.errno != errno.EADDRINUSE:
                         raise
-                    raise Refusal(
+                    raise CommandRefusal(
                         f"port {port} on {node.host}, which node {node.node_id} needs, is taken by"
                         f" {find_holder(port) or 'another process'}; stop it, or choose others with --port"
                         " (0 takes free ones)"

@@ -70,13 +70,13 @@ def watch(
 
 def _ask_patiently(cluster: BlockingCluster, ask: Callable[[BlockingCluster], T], outage: Outage) -> T:
     from klamm.cli.outage import passes
-    from klamm.client.blocking_cluster import Unreachable
+    from klamm.client.blocking_cluster import ClusterUnreachable
     from klamm.model.errors import KlammError
 
     while True:
         try:
             answer = ask(cluster)
-        except (Unreachable, KlammError) as error:
+        except (ClusterUnreachable, KlammError) as error:
             if not passes(error):
                 raise
             outage.go_on((), error)

@@ -42,7 +42,7 @@ _LENGTH = struct.Struct(">i")
 _RETRY_S = 0.05
 
 
-class Unreachable(OSError):
+class ClusterUnreachable(OSError):
     """Raised when no connection to an address can be made or kept."""
 
 
@@ -65,7 +65,7 @@ class BlockingConnection:
         try:
             self._socket = socket.create_connection((host, port), timeout=timeout_s)
         except OSError as error:
-            raise Unreachable(f"no broker answers at {self.address}: {error.strerror or error}") from error
+            raise ClusterUnreachable(f"no broker answers at {self.address}: {error.strerror or error}") from error
         if tls is not None:
             self._secure(tls, host)
         self._correlation_id = 0
@@ -77,7 +77,7 @@ class BlockingConnection:
         except OSError as error:
             self._socket.close()
             reason = getattr(error, "verify_message", "") or error.strerror or error
-            raise Unreachable(f"{self.address} and this client do not agree on TLS: {reason}") from error
+            raise ClusterUnreachable(f"{self.address} and this client do not agree on TLS: {reason}") from error
 
     def ask(self, request: Any, version: int | None = None) -> Any:
         """The response to a request; UnsupportedVersionError when this broker does not speak its API."""
@@ -107,7 +107,7 @@ class BlockingConnection:
         header = RequestHeader(api.key, version, self._correlation_id, self._client_id)
         body = encode_request_header(header) + encode(request, version)
         if self.broken:
-            raise Unreachable(f"{self.address} closed the connection")
+            raise ClusterUnreachable(f"{self.address} closed the connection")
         self.broken = True  # until the answer is here
         try:
             self._socket.sendall(_LENGTH.pack(len(body)) + body)
@@ -116,7 +116,7 @@ class BlockingConnection:
                 raise RemoteProtocolError(f"{self.address} answers with {size} bytes")
             frame = self._exactly(size)
         except OSError as error:
-            raise Unreachable(f"{self.address} does not answer: {error.strerror or error}") from error
+            raise ClusterUnreachable(f"{self.address} does not answer: {error.strerror or error}") from error
         correlation_id, start = decode_response_header(frame, api.key, version)
         if correlation_id != self._correlation_id:
             raise RemoteProtocolError(f"{self.address} answers another question")
@@ -128,7 +128,7 @@ class BlockingConnection:
         while len(data) < size:
             more = self._socket.recv(min(size - len(data), 1 << 20))
             if not more:
-                raise Unreachable(f"{self.address} closed the connection")
+                raise ClusterUnreachable(f"{self.address} closed the connection")
             data += more
         return bytes(data)
 
@@ -177,16 +177,16 @@ class BlockingCluster:
             connection.close()
 
     def _reach(self, addresses: Sequence[str]) -> BlockingConnection:
-        refused: Unreachable | None = None
+        refused: ClusterUnreachable | None = None
         for address in addresses:
             host, _, port = address.rpartition(":")
             if not host or not port.isdecimal():
-                raise Unreachable(f"{address!r} is not an address; write HOST:PORT")
+                raise ClusterUnreachable(f"{address!r} is not an address; write HOST:PORT")
             try:
                 return self._connect(host.strip("[]"), int(port))
-            except Unreachable as error:
+            except ClusterUnreachable as error:
                 refused = error
-        raise refused or Unreachable("no address was given")
+        raise refused or ClusterUnreachable("no address was given")
 
     def _connect(self, host: str, port: int) -> BlockingConnection:
         known = self._connections.get((host, port))

@@ -184,7 +184,7 @@ class Cluster(Broker):
 
         A client that gets fewer from the next node may fail requests to the missing ones.
         """
-        from klamm.client.blocking_cluster import BlockingCluster, Unreachable
+        from klamm.client.blocking_cluster import BlockingCluster, ClusterUnreachable
         from klamm.model.errors import KlammError
         from klamm.protocol.messages.describe_cluster import DescribeClusterRequest
 
@@ -199,7 +199,10 @@ class Cluster(Broker):
             for bootstrap in bootstraps:
                 if alive >= wanted:
                     alive = -1
-                    with contextlib.suppress(Unreachable, KlammError), BlockingCluster(bootstrap, 5.0) as cluster:
+                    with (
+                        contextlib.suppress(ClusterUnreachable, KlammError),
+                        BlockingCluster(bootstrap, 5.0) as cluster,
+                    ):
                         # Not Metadata, which keeps naming a broker for a while after it left.
                         alive = len(cluster.ask(DescribeClusterRequest()).brokers)
             if alive >= wanted:

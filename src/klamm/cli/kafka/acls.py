@@ -9,7 +9,7 @@ from typing import Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, one_action
 from klamm.cli.kafka.script import ToolFailed, checked, connect, java_error, read_flags
-from klamm.cli.queries.acls import CLUSTER_NAME, Resource, Rule, add_rules, list_rules, remove_rules
+from klamm.cli.queries.acls import CLUSTER_NAME, AclRule, Resource, add_rules, list_rules, remove_rules
 from klamm.client.blocking_cluster import BlockingCluster
 from klamm.model.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from klamm.model.errors import KlammError
@@ -160,7 +160,7 @@ def _agreed(question: str) -> bool:
         return False
 
 
-def _wanted(parsed: Parsed) -> dict[Resource, list[Rule]]:
+def _wanted(parsed: Parsed) -> dict[Resource, list[AclRule]]:
     """The rules of the command line, by the resource they are for."""
     resources = _resources(parsed)
     if not resources:
@@ -170,7 +170,7 @@ def _wanted(parsed: Parsed) -> dict[Resource, list[Rule]]:
         return {
             resource: _rules(parsed, [_operation(text, resource.type) for text in written]) for resource in resources
         }
-    wanted: dict[Resource, list[Rule]] = {}
+    wanted: dict[Resource, list[AclRule]] = {}
     for resource in resources:
         operations = _needed(parsed, resource.type)
         if operations:
@@ -194,12 +194,12 @@ def _needed(parsed: Parsed, resource_type: AclResourceType) -> list[AclOperation
     return list(dict.fromkeys(operations))
 
 
-def _rules(parsed: Parsed, operations: Sequence[AclOperation]) -> list[Rule]:
+def _rules(parsed: Parsed, operations: Sequence[AclOperation]) -> list[AclRule]:
     rules = []
     for word, permission in (("allow", AclPermission.ALLOW), ("deny", AclPermission.DENY)):
         hosts = [host.strip() for host in parsed.all(f"{word}-host")] or ["*"]
         for principal in map(_principal, parsed.all(f"{word}-principal")):
-            rules += [Rule(principal, host, operation, permission) for operation in operations for host in hosts]
+            rules += [AclRule(principal, host, operation, permission) for operation in operations for host in hosts]
     return list(dict.fromkeys(rules))
 
 
@@ -243,7 +243,7 @@ def _principal(text: str) -> str:
     return text.strip()
 
 
-def _print_rules(word: str, rules: dict[Resource, list[Rule]]) -> None:
+def _print_rules(word: str, rules: dict[Resource, list[AclRule]]) -> None:
     for resource, held in rules.items():
         print(f"{word} ACLs for resource `{_shown(resource)}`:\n{_lines(held)}\n")
 
@@ -254,7 +254,7 @@ def _shown(resource: Resource) -> str:
     )
 
 
-def _lines(rules: Iterable[Rule]) -> str:
+def _lines(rules: Iterable[AclRule]) -> str:
     return "\n".join(
         f"\t(principal={rule.principal}, host={rule.host}, operation={rule.operation.name},"
         f" permissionType={rule.permission.name})"

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any, Final
 
-from klamm.cli.kafka.console_source import Signals, Source, consumer_settings
+from klamm.cli.kafka.console_source import ConsoleSource, Signals, consumer_settings
 from klamm.cli.kafka.formatters import Formatter, Unprintable, find_formatter, unknown_deserializers
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, require
 from klamm.cli.kafka.script import ToolFailed, checked, java_error, read_flags
@@ -67,13 +67,13 @@ def main(args: list[str]) -> int:
     for name in unknown_deserializers(_properties(parsed)):
         print(f"ERROR Unable to instantiate a deserializer from {name}", file=sys.stderr)
     signals = Signals()
-    _print_all(parsed, Source(parsed, config, signals), formatter)
+    _print_all(parsed, ConsoleSource(parsed, config, signals), formatter)
     if signals.caught() and parsed.has("enable-systest-events"):
         print("shutdown_complete")
     return 128 + signals.caught() if signals.caught() else 0
 
 
-def _print_all(parsed: Parsed, source: Source, formatter: Formatter) -> None:
+def _print_all(parsed: Parsed, source: ConsoleSource, formatter: Formatter) -> None:
     """Print what comes. As in Kafka, what ends the reading is told and is no failure; a record that is none is."""
     limit = parsed.integer("max-messages")
     limit = -1 if limit is None else limit

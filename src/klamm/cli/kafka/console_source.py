@@ -106,7 +106,7 @@ def consumer_settings(parsed: Parsed) -> dict[str, Any]:
     return configured
 
 
-class Source:
+class ConsoleSource:
     """Records as they come, until the time is over or a signal came."""
 
     def __init__(self, parsed: Parsed, config: dict[str, Any], signals: Signals) -> None:

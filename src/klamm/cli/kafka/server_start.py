@@ -29,7 +29,7 @@ def main(args: list[str]) -> int:
             raise ToolFailed(f"Found non argument parameters: {word}")
     if any("=" not in override for override in overrides):
         raise ToolFailed("Option override requires a property=value")
-    from klamm.cli.command_errors import Refusal
+    from klamm.cli.command_errors import CommandRefusal
     from klamm.cli.node_runner import serve, set_log_level
     from klamm.model.errors import ConfigError
     from klamm.server.boot.config import load_config
@@ -37,7 +37,7 @@ def main(args: list[str]) -> int:
     set_log_level("info")
     try:
         serve(load_config(file, tuple(overrides)))
-    except (ConfigError, Refusal) as error:
+    except (ConfigError, CommandRefusal) as error:
         raise ToolFailed(f"klamm: {error}") from None
     return 0
 

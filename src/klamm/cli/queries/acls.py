@@ -24,7 +24,7 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Rule:
+class AclRule:
     """The rest of an ACL: a principal, a host, and what is allowed or denied."""
 
     principal: str
@@ -36,21 +36,21 @@ class Rule:
 ALL_RESOURCES: Final = Resource(AclResourceType.ANY, None, PatternType.ANY)
 
 
-def list_rules(cluster: BlockingCluster, resources: Iterable[Resource]) -> dict[Resource, list[Rule]]:
+def list_rules(cluster: BlockingCluster, resources: Iterable[Resource]) -> dict[Resource, list[AclRule]]:
     """The ACLs that match any of the filters, by resource; all of them without a filter."""
-    rules: dict[Resource, list[Rule]] = {}
+    rules: dict[Resource, list[AclRule]] = {}
     for resource in list(resources) or [ALL_RESOURCES]:
         wanted = AclFilter(resource.type, resource.name, pattern_type=resource.pattern)
         for binding in cluster.run(AccessAdmin(cluster).describe_acls(wanted)):
             owner = Resource(binding.resource_type, binding.resource_name, binding.pattern_type)
             known = rules.setdefault(owner, [])
-            rule = Rule(binding.principal, binding.host, binding.operation, binding.permission)
+            rule = AclRule(binding.principal, binding.host, binding.operation, binding.permission)
             if rule not in known:
                 known.append(rule)
     return rules
 
 
-def add_rules(cluster: BlockingCluster, resource: Resource, rules: Iterable[Rule]) -> None:
+def add_rules(cluster: BlockingCluster, resource: Resource, rules: Iterable[AclRule]) -> None:
     """Add ACLs to a resource; KlammError when one is refused."""
     bindings = [
         AclBinding(
@@ -67,7 +67,7 @@ def add_rules(cluster: BlockingCluster, resource: Resource, rules: Iterable[Rule
     cluster.run(AccessAdmin(cluster).create_acls(bindings))
 
 
-def remove_rules(cluster: BlockingCluster, resource: Resource, rules: Iterable[Rule]) -> None:
+def remove_rules(cluster: BlockingCluster, resource: Resource, rules: Iterable[AclRule]) -> None:
     """Remove ACLs of the resources a filter matches, all of them without a rule; KlammError when refused."""
     everything = AclFilter(resource.type, resource.name, pattern_type=resource.pattern)
     filters = [

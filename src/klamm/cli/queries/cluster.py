@@ -10,7 +10,7 @@ from klamm.client.admin.cluster_types import ClusterDescription, QuorumDescripti
 from klamm.client.blocking_cluster import BlockingCluster
 
 if TYPE_CHECKING:
-    from klamm.client.admin.replica_types import LogDir
+    from klamm.client.admin.replica_types import LogDirDescription
 
 
 def describe_cluster(cluster: BlockingCluster) -> ClusterDescription:
@@ -28,7 +28,9 @@ def describe_quorum(cluster: BlockingCluster) -> QuorumDescription:
     return cluster.run(ClusterAdmin(cluster).describe_quorum())
 
 
-def describe_log_dirs(cluster: BlockingCluster, brokers: Iterable[int] | None = None) -> list[tuple[int, LogDir]]:
+def describe_log_dirs(
+    cluster: BlockingCluster, brokers: Iterable[int] | None = None
+) -> list[tuple[int, LogDirDescription]]:
     """Every log dir of every broker (or of some), each with the id of its broker."""
     from klamm.client.admin.replicas import ReplicasAdmin
 

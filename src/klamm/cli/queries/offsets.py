@@ -21,32 +21,32 @@ _FIRST = ("earliest", "beginning", "start")
 _LAST = ("latest", "end")
 
 
-class NoPlace(ValueError):
+class InvalidPosition(ValueError):
     """What was written names no place in a partition; says how to write one."""
 
 
-def check_place(text: str) -> None:
-    """NoPlace unless `resolve_place` understands the text."""
+def check_position(text: str) -> None:
+    """InvalidPosition unless `resolve_position` understands the text."""
     words = text.strip()
     if words in _FIRST or words in _LAST or words.removeprefix("-").isdecimal():
         return
     try:
         parse_time_ms(words, 0)
     except ValueError:
-        raise NoPlace(
+        raise InvalidPosition(
             f"{text!r} is no place; write earliest, latest, an offset, -N (from the end)"
             " or a time such as 2h or 2026-05-01T12:00:00Z"
         ) from None
 
 
-def resolve_place(
+def resolve_position(
     cluster: BlockingCluster, places: Iterable[Place], text: str, *, committed: bool = False
 ) -> dict[Place, int]:
     """An offset for each partition from `earliest`, `latest`, a number, `-N` from the end, or a time.
 
     A number is brought into what the partition holds. With `committed` the end is the last stable offset.
     """
-    check_place(text)
+    check_position(text)
     wanted = list(places)
     first, last = list_offsets(cluster, wanted, EARLIEST), end_offsets(cluster, wanted, committed=committed)
     words = text.strip()

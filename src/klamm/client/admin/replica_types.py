@@ -33,7 +33,7 @@ class ReplicaInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class LogDir:
+class LogDirDescription:
     """One log dir of a broker; `error_code` is not 0 when it has failed."""
 
     path: str

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from klamm.client.admin.base import AdminBase, Outcomes, by_topic
-from klamm.client.admin.replica_types import ElectionType, LogDir, Reassignment, ReplicaInfo
+from klamm.client.admin.replica_types import ElectionType, LogDirDescription, Reassignment, ReplicaInfo
 from klamm.client.arguments import by_place, place, places, several, texts
 from klamm.client.errors import raise_for
 from klamm.client.types import TopicPartition
@@ -121,7 +121,7 @@ class ReplicasAdmin(AdminBase):
 
     async def describe_log_dirs(
         self, brokers: Iterable[int] | None = None, topics: Iterable[str] | None = None
-    ) -> dict[int, list[LogDir]]:
+    ) -> dict[int, list[LogDirDescription]]:
         """The log dirs of brokers (all without) and the replicas in them."""
         asked = None if brokers is None else several(brokers, int, "describe_log_dirs, brokers")
         wanted = None
@@ -138,7 +138,7 @@ class ReplicasAdmin(AdminBase):
         answers = await self._ask_brokers(ids, request)
         return {
             broker: [
-                LogDir(
+                LogDirDescription(
                     result.log_dir,
                     result.error_code,
                     result.total_bytes,

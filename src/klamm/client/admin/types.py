@@ -24,7 +24,7 @@ from klamm.client.admin.group_types import (
 from klamm.client.admin.offset_types import OffsetSpec
 from klamm.client.admin.replica_types import (
     ElectionType,
-    LogDir,
+    LogDirDescription,
     Reassignment,
     ReplicaInfo,
 )
@@ -60,7 +60,7 @@ __all__ = [
     "FeatureDescription",
     "GroupDescription",
     "GroupListing",
-    "LogDir",
+    "LogDirDescription",
     "MemberDescription",
     "Node",
     "OffsetSpec",
