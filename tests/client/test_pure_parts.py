@@ -5,9 +5,9 @@ from types import SimpleNamespace as N
 import pytest
 
 from klamm.client.backoff import Backoff
-from klamm.client.consumer.core.batches import readable
 from klamm.client.consumer.core.sessions import ConsumerFetchSession, PartitionFetch
 from klamm.client.consumer.core.subscription import Mode, Subscription
+from klamm.client.core.batches import readable
 from klamm.client.core.metadata import ClusterTable
 from klamm.client.errors import (
     IllegalStateError,

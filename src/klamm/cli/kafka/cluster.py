@@ -42,7 +42,7 @@ def main(args: list[str]) -> int:
         raise ToolFailed(_USAGE + "argument --id/-i is required")
     with connect(parsed, "config") as cluster:
         if command == "cluster-id":
-            from klamm.cli.kafka.controllers import cluster_id
+            from klamm.client.controller_cluster import cluster_id
 
             print(f"Cluster ID: {cluster_id(cluster)}")
         elif command == "unregister":
@@ -65,7 +65,7 @@ def _unregister(cluster: BlockingCluster, broker_id: int) -> None:
 
 
 def _list_endpoints(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.cli.kafka.controllers import BROKERS, CONTROLLERS
+    from klamm.client.controller_cluster import BROKERS, CONTROLLERS
     from klamm.client.errors import raise_for
     from klamm.protocol.messages.describe_cluster import DescribeClusterRequest
 

@@ -63,8 +63,8 @@ def _describe(parsed: Parsed) -> int:
         raise ToolFailed("The option --human-readable is only supported along with --replication")
     if not (parsed.has("status") or parsed.has("replication")):
         raise ToolFailed("One of --status or --replication must be specified with describe sub-command")
-    from klamm.cli.kafka.controllers import cluster_id
     from klamm.cli.queries.cluster import describe_quorum
+    from klamm.client.controller_cluster import cluster_id
 
     with connect(parsed) as cluster:
         quorum = describe_quorum(cluster)
@@ -146,7 +146,7 @@ def _change(command: str, parsed: Parsed) -> int:
         if parsed.has("dry-run"):
             print(f"DRY RUN of removing  KRaft controller {identity} with directory id {directory}")
             return 0
-        from klamm.cli.kafka.controllers import cluster_id
+        from klamm.client.controller_cluster import cluster_id
         from klamm.client.errors import raise_for
         from klamm.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 

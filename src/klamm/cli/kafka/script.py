@@ -132,7 +132,7 @@ def connect(parsed: Parsed, *files: str, pairs: tuple[str, ...] = ()) -> Blockin
 
     own = settings(parsed, "admin", *files, pairs=pairs)
     if parsed.has("bootstrap-controller") and not parsed.has("bootstrap-server"):
-        from klamm.cli.kafka.controllers import ControllerCluster
+        from klamm.client.controller_cluster import ControllerCluster
 
         return ControllerCluster(parsed.text("bootstrap-controller"), TIMEOUT_S, own)
     address = next((parsed.text(name) for name in ADDRESSES if parsed.has(name)), "")

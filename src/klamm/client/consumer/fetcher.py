@@ -12,9 +12,9 @@ from typing import Any
 
 from klamm.client.cluster import ClusterClient
 from klamm.client.connection import Connection
-from klamm.client.consumer.core.batches import readable
 from klamm.client.consumer.core.sessions import ConsumerFetchSession, PartitionFetch
 from klamm.client.consumer.core.subscription import AssignedPartition, Subscription
+from klamm.client.core.batches import readable
 from klamm.client.core.routing import DATA
 from klamm.client.errors import CorruptRecordError, KafkaError, error_for
 from klamm.client.loop_timer import LoopTimer
