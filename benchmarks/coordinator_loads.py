@@ -11,7 +11,8 @@ from benchmarks import coordinator_plans as plans
 from benchmarks import loaders
 from benchmarks.loads import LIMIT_S, Bench, Load, Reach, Sample
 from benchmarks.machine import cpu_seconds, rss_mb
-from klamm.client.blocking_cluster import GROUP, BlockingConnection, ClusterUnreachable
+from klamm.client.blocking_cluster import BlockingConnection, ClusterUnreachable
+from klamm.client.core.routing import GROUP_COORDINATOR
 from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
 from klamm.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from klamm.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
@@ -149,7 +150,7 @@ def await_group(port: int, topic: str, group: str, *, expect: int | None = None)
                 raise loaders.LoadFailed(f"{group} has offset {offset}, not {expect}")
             return
         if answer is not None:
-            plans.ask(port, FindCoordinatorRequest(key=group, key_type=GROUP), 3)
+            plans.ask(port, FindCoordinatorRequest(key=group, key_type=GROUP_COORDINATOR), 3)
         if time.monotonic() > deadline:
             raise loaders.LoadFailed(f"no coordinator for {group} after {LIMIT_S:.0f} s")
         time.sleep(0.005)

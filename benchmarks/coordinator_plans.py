@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.loaders import LoadFailed
-from klamm.client.blocking_cluster import GROUP, TRANSACTION, BlockingConnection
+from klamm.client.blocking_cluster import BlockingConnection
+from klamm.client.core.routing import GROUP_COORDINATOR, TRANSACTION_COORDINATOR
 from klamm.protocol.apis import BY_NAME
 from klamm.protocol.codec import decode, encode
 from klamm.protocol.header import RequestHeader, decode_response_header, encode_request_header
@@ -74,7 +75,7 @@ def patient(connection: BlockingConnection, request: Any, version: int) -> Any:
         code = answer.error_code
         if code not in RETRIABLE:
             return answer
-        kind = TRANSACTION if isinstance(request, InitProducerIdRequest) else GROUP
+        kind = TRANSACTION_COORDINATOR if isinstance(request, InitProducerIdRequest) else GROUP_COORDINATOR
         connection.ask(FindCoordinatorRequest(key="any", key_type=kind), 3)
         if time.monotonic() > deadline:
             raise LoadFailed(f"{type(request).__name__}: still error {code} after {SETTLE_S:.0f} s")

@@ -248,11 +248,11 @@ def _check_times(start: str | None, since: str | None, until: str | None) -> Non
 
 def _reader(cluster: BlockingCluster, spans: dict[Place, Span], view: _View) -> Any:
     from klamm.cli.outage import Outage
-    from klamm.cli.partition_reader import READ_COMMITTED, PartitionReader
+    from klamm.cli.partition_reader import PartitionReader
 
     endless = any(span.end is None for span in spans.values())
     outage = Outage(None, note) if endless else Outage(view.patience_s)
-    return PartitionReader(cluster, spans, isolation=READ_COMMITTED if view.committed else 0, outage=outage)
+    return PartitionReader(cluster, spans, committed=view.committed, outage=outage)
 
 
 def _spans(

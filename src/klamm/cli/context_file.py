@@ -117,13 +117,11 @@ def ask_id(context: Context) -> str | None:
 def cluster_id(cluster: BlockingCluster) -> str | None:
     """The id a cluster gives itself; None when it does not tell."""
     from klamm.model.errors import KlammError, ProtocolError
-    from klamm.protocol.messages.metadata import MetadataRequest
 
     try:
-        identifier = cluster.ask(MetadataRequest(topics=[])).cluster_id
+        return cluster.cluster_id
     except (OSError, KlammError, ProtocolError):
         return None
-    return None if identifier is None else str(identifier)
 
 
 def path() -> str:

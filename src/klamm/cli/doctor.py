@@ -166,12 +166,12 @@ class Doctor:
         return True, f"{host}:{port} takes connections ({took:.1f} ms)"
 
     def _versions(self) -> None:
+        from klamm.cli.queries.cluster import describe_api_versions
+        from klamm.cli.queries.features import METADATA, describe_features
         from klamm.protocol.apis import BY_NAME
-        from klamm.protocol.messages.api_versions import ApiVersionsRequest
 
         assert self.cluster is not None
-        answer = self.cluster.ask(ApiVersionsRequest(client_software_name="klamm", client_software_version="1"))
-        served = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
+        served = describe_api_versions(self.cluster)
         missing = []
         for name in _NEEDED:
             api = BY_NAME[name]
@@ -181,9 +181,9 @@ class Doctor:
         if missing:
             self.add("versions", "wrong", f"the broker and this client share no version of {', '.join(missing)}")
         else:
-            level = next((f.max_version_level for f in answer.finalized_features if f.name == "metadata.version"), None)
-            told = "" if level is None else f", metadata.version {level}"
-            self.add("versions", "ok", f"{len(served)} APIs{told}")
+            features, _ = describe_features(self.cluster)
+            levels = [f", {METADATA} {feature.level}" for feature in features if feature.name == METADATA]
+            self.add("versions", "ok", f"{len(served)} APIs{''.join(levels)}")
 
     def _advertised(self) -> None:
         """What clients are told is where they go next: every address must be reachable from here."""

@@ -9,21 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from klamm.cli.outage import Outage, passes
 from klamm.cli.queries.offsets import LATEST, Place, list_offsets
 from klamm.client.blocking_cluster import BlockingCluster, ClusterUnreachable
-from klamm.client.types import Record
+from klamm.client.partition_fetch import FetchedPartition, fetch_partitions
+from klamm.client.types import Record, TopicPartition
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from klamm.records import BatchView, iter_batches
 
-FETCH_VERSION: Final = 12
-"""The newest that names topics."""
-PARTITION_BYTES: Final = 1 << 20
-ANSWER_BYTES: Final = 16 << 20
-READ_COMMITTED: Final = 1
 _MOVED = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -57,11 +51,16 @@ class PartitionReader:
     """Reads spans of partitions."""
 
     def __init__(
-        self, cluster: BlockingCluster, spans: Mapping[Place, Span], *, isolation: int = 0, outage: Outage | None = None
+        self,
+        cluster: BlockingCluster,
+        spans: Mapping[Place, Span],
+        *,
+        committed: bool = False,
+        outage: Outage | None = None,
     ) -> None:
         self._cluster = cluster
         self.spans = dict(spans)
-        self._isolation = isolation
+        self._committed = committed
         self._outage = outage or Outage(PATIENCE_S)
         self._leaders: dict[Place, int] = {}
 
@@ -73,7 +72,7 @@ class PartitionReader:
         for leader, places in by_leader.items():
             # With several leaders none may keep the others waiting.
             patience = wait_ms if len(by_leader) == 1 else min(wait_ms, 50)
-            records += self._ask(leader, places, 0 if records else patience)
+            records += self._fetch(leader, places, 0 if records else patience)
         return records
 
     def read(self, wait_ms: int = 500) -> Generator[Record, None, None]:
@@ -117,26 +116,13 @@ class PartitionReader:
                 if partition.leader >= 0 and (topic.name, partition.partition) in places:
                     self._leaders[topic.name, partition.partition] = partition.leader
 
-    def _ask(self, leader: int, places: list[Place], wait_ms: int) -> list[Record]:
-        topics: dict[str, FetchTopic] = {}
-        for topic, partition in places:
-            asked = FetchPartition(
-                partition=partition, fetch_offset=self.spans[topic, partition].next, partition_max_bytes=PARTITION_BYTES
-            )
-            topics.setdefault(topic, FetchTopic(topic=topic)).partitions.append(asked)
-        request = FetchRequest(
-            max_wait_ms=wait_ms,
-            min_bytes=1,
-            max_bytes=ANSWER_BYTES,
-            isolation_level=self._isolation,
-            topics=list(topics.values()),
-        )
+    def _fetch(self, leader: int, places: list[Place], wait_ms: int) -> list[Record]:
+        offsets = {TopicPartition(*place): self.spans[place].next for place in places}
         records: list[Record] = []
         try:
-            answer = self._cluster.broker(leader).ask(request, FETCH_VERSION)
-            for fetched in answer.responses:
-                for part in fetched.partitions:
-                    records += self._take((fetched.topic, part.partition_index), part)
+            connection = self._cluster.broker(leader)
+            for fetched in fetch_partitions(connection, offsets, wait_ms=wait_ms, committed=self._committed):
+                records += self._take(fetched)
         except (ClusterUnreachable, KlammError) as error:
             if not passes(error):
                 raise
@@ -145,24 +131,24 @@ class PartitionReader:
             self._outage.go_on(places, error)
         return records
 
-    def _take(self, place: Place, part: Any) -> list[Record]:
-        code = ErrorCode(part.error_code)
+    def _take(self, fetched: FetchedPartition) -> list[Record]:
+        partition, code = fetched.partition, fetched.error
         if code in _MOVED:
-            self._leaders.pop(place, None)
-            self._outage.go_on([place], KlammError(code, f"{place[0]}-{place[1]}: {code.text}"))
+            self._leaders.pop(partition, None)
+            self._outage.go_on([partition], KlammError(code, f"{partition}: {code.text}"))
             return []
-        span = self.spans[place]
+        span = self.spans[partition]
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             # The head was deleted, or the log cut: go on where it begins now.
-            begin = max(part.log_start_offset, 0)
-            span.next = begin if begin > span.next else _latest(self._cluster, place)
+            begin = max(fetched.log_start_offset, 0)
+            span.next = begin if begin > span.next else _latest(self._cluster, partition)
             return []
         if code:
-            raise KlammError(code, f"{place[0]}-{place[1]} cannot be read: {code.text}")
-        self._outage.end(place)
-        if not part.records:
-            return []
-        return _records(place, span, part, committed=self._isolation == READ_COMMITTED)
+            raise KlammError(code, f"{partition} cannot be read: {code.text}")
+        self._outage.end(partition)
+        span.next = fetched.next_offset
+        end = span.end
+        return fetched.records if end is None else [record for record in fetched.records if record.offset < end]
 
 
 def is_missing_topic(error: Exception) -> bool:
@@ -172,40 +158,3 @@ def is_missing_topic(error: Exception) -> bool:
 
 def _latest(cluster: BlockingCluster, place: Place) -> int:
     return list_offsets(cluster, [place], LATEST).get(place, 0)
-
-
-def _records(place: Place, span: Span, part: Any, *, committed: bool) -> list[Record]:
-    aborted: dict[int, list[int]] = {}
-    if committed:
-        for transaction in part.aborted_transactions or ():
-            aborted.setdefault(transaction.producer_id, []).append(transaction.first_offset)
-        for offsets in aborted.values():
-            offsets.sort()
-    records: list[Record] = []
-    ends: set[int] = set()
-    for batch in iter_batches(part.records, allow_incomplete_tail=True):
-        if _skipped(batch, aborted, ends):
-            span.next = max(span.next, batch.next_offset)
-            continue
-        kind = 1 if batch.is_log_append_time else 0
-        for row in batch.decode():
-            if row.offset < span.next or (span.end is not None and row.offset >= span.end):
-                continue
-            records.append(Record(*place, row.offset, row.timestamp, row.key, row.value, row.headers, kind))
-        span.next = max(span.next, batch.next_offset)
-    return records
-
-
-def _skipped(batch: BatchView, aborted: dict[int, list[int]], ends: set[int]) -> bool:
-    """Whether a batch holds nothing for a reader: a marker, or records of an aborted transaction."""
-    producer = batch.producer_id
-    if batch.is_control:
-        ends.discard(producer)
-        return True
-    if not batch.is_transactional or producer not in aborted:
-        return False
-    begun = aborted[producer]
-    while begun and begun[0] <= batch.last_offset:
-        begun.pop(0)
-        ends.add(producer)
-    return producer in ends

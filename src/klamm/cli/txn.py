@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +15,7 @@ from klamm.cli.output import output_option, show, show_one
 from klamm.cli.target import Target, cluster_options
 
 if TYPE_CHECKING:
+    from klamm.client.admin.transaction_types import ProducerState
     from klamm.client.blocking_cluster import BlockingCluster
 
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
@@ -35,41 +35,32 @@ def txn() -> None:
 @refuses
 def ls(*, target: Target, output: str, states: tuple[str, ...], older_than: str | None, pattern: str | None) -> None:
     """List transactional ids."""
+    from klamm.cli.queries.transactions import list_transactions
     from klamm.cli.units import parse_duration_ms
-    from klamm.model.errors import ErrorCode
-    from klamm.protocol.messages.list_transactions import ListTransactionsRequest
+    from klamm.client.admin.transaction_types import TRANSACTION_STATES
 
+    unknown = [state for state in states if state not in TRANSACTION_STATES]
+    if unknown:
+        raise CommandRefusal(
+            f"there is no state {unknown[0]}; write one such as Ongoing or Empty", code=exit_codes.USAGE
+        )
     try:
         duration_ms = -1 if older_than is None else parse_duration_ms(older_than)
     except ValueError as error:
         raise click.UsageError(f"--older-than: {error}") from None
-    request = ListTransactionsRequest(
-        state_filters=list(states),
-        duration_filter=duration_ms,
-        transactional_id_pattern=pattern,
-    )
-    rows: list[dict[str, Any]] = []
     with target.cluster() as cluster:
-        for broker_id in cluster.broker_ids:
-            answer = cluster.broker(broker_id).ask(request)
-            if answer.error_code:
-                raise broker_refusal(ErrorCode(answer.error_code), f"broker {broker_id} refuses")
-            if answer.unknown_state_filters:
-                raise CommandRefusal(
-                    f"there is no state {answer.unknown_state_filters[0]}; write one such as Ongoing or Empty",
-                    code=exit_codes.USAGE,
-                )
-            rows += [
-                {
-                    "transactional_id": state.transactional_id,
-                    "state": state.transaction_state,
-                    "producer_id": state.producer_id,
-                    "coordinator": broker_id,
-                }
-                for state in answer.transaction_states
-            ]
+        listings = list_transactions(cluster, states=states, duration_ms=duration_ms, pattern=pattern)
+    rows = [
+        {
+            "transactional_id": listing.transactional_id,
+            "state": listing.state,
+            "producer_id": listing.producer_id,
+            "coordinator": listing.coordinator,
+        }
+        for listing in listings
+    ]
     columns = ("transactional_id", "state", "producer_id", "coordinator")
-    show(sorted(rows, key=itemgetter("transactional_id")), output, "no transactional ids", columns)
+    show(rows, output, "no transactional ids", columns)
 
 
 @txn.command("show")
@@ -115,39 +106,40 @@ def abort(
             if consent.to(plan, target):
                 _abort_by_id(cluster, transactional_id, before["timeout_ms"])
         elif transactional_id is None and topic is not None and partition is not None and start_offset is not None:
-            marker = _marker(cluster, topic, partition, start_offset)
+            producer = _open_producer(cluster, topic, partition, start_offset)
             plan = ConfirmationPlan()
-            plan.removes(f"transaction of producer {marker.producer_id} in {topic}-{partition} from {start_offset}")
+            plan.removes(f"transaction of producer {producer.producer_id} in {topic}-{partition} from {start_offset}")
             if consent.to(plan, target):
-                _write_marker(cluster, topic, partition, marker)
+                _write_marker(cluster, topic, partition, producer)
         else:
             raise click.UsageError("write a transactional id, or --topic, --partition and --start-offset")
 
 
 def _describe(cluster: BlockingCluster, transactional_id: str) -> dict[str, Any]:
-    from klamm.client.blocking_cluster import TRANSACTION
+    from klamm.cli.queries.transactions import describe_transaction
+    from klamm.client.errors import KafkaError
     from klamm.model.errors import ErrorCode
-    from klamm.protocol.messages.describe_transactions import DescribeTransactionsRequest
 
-    coordinator = cluster.coordinator(TRANSACTION, transactional_id)
-    described = coordinator.ask(DescribeTransactionsRequest(transactional_ids=[transactional_id])).transaction_states[0]
-    if described.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-        raise broker_refusal(
-            ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
-            f"the transactional id {transactional_id} was never used; `klamm txn ls` lists those in use",
-        )
-    if described.error_code:
-        raise broker_refusal(ErrorCode(described.error_code), f"{transactional_id} cannot be shown")
-    began_ms = described.transaction_start_time_ms
-    is_open = described.transaction_state in OPEN_STATES
+    try:
+        description = describe_transaction(cluster, transactional_id)
+    except KafkaError as error:
+        if error.item is None:  # not the answer about the id: no coordinator, or no permission
+            raise
+        sentence = f"{transactional_id} cannot be shown"
+        if error.code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            sentence = f"the transactional id {transactional_id} was never used; `klamm txn ls` lists those in use"
+        raise broker_refusal(error.code, sentence) from None
+    began_ms = description.start_time_ms
+    # The coordinator keeps the start time of the last transaction after its end.
+    is_open = began_ms is not None and description.state in OPEN_STATES
     return {
         "transactional_id": transactional_id,
-        "state": described.transaction_state,
-        "producer_id": described.producer_id,
-        "producer_epoch": described.producer_epoch,
-        "timeout_ms": described.transaction_timeout_ms,
-        "open_for_ms": max(int(time.time() * 1000) - began_ms, 0) if is_open and began_ms >= 0 else None,
-        "partitions": [f"{topic.topic}-{index}" for topic in described.topics for index in topic.partitions],
+        "state": description.state,
+        "producer_id": description.producer_id,
+        "producer_epoch": description.producer_epoch,
+        "timeout_ms": description.timeout_ms,
+        "open_for_ms": max(int(time.time() * 1000) - (began_ms or 0), 0) if is_open else None,
+        "partitions": [str(partition) for partition in description.partitions],
     }
 
 
@@ -159,53 +151,44 @@ def _open_transaction(cluster: BlockingCluster, transactional_id: str) -> dict[s
 
 
 def _abort_by_id(cluster: BlockingCluster, transactional_id: str, timeout_ms: int) -> None:
-    from klamm.client.blocking_cluster import TRANSACTION
-    from klamm.model.errors import ErrorCode
-    from klamm.protocol.messages.init_producer_id import InitProducerIdRequest
+    from klamm.cli.queries.transactions import fence_producer
+    from klamm.client.errors import KafkaError
 
-    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
-    coordinator = cluster.coordinator(TRANSACTION, transactional_id)
-    for _ in range(200):
-        code = ErrorCode(coordinator.ask(request).error_code)
-        if code != ErrorCode.CONCURRENT_TRANSACTIONS:
-            break
-        time.sleep(0.02)
-    if code:
-        raise broker_refusal(code, f"{transactional_id} cannot be aborted")
+    try:
+        fence_producer(cluster, transactional_id, timeout_ms)
+    except KafkaError as error:
+        raise broker_refusal(error.code, f"{transactional_id} cannot be aborted") from None
     click.echo(f"Aborted {transactional_id}; its producer is fenced.")
 
 
-def _marker(cluster: BlockingCluster, topic: str, partition: int, start_offset: int) -> Any:
-    from klamm.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-    from klamm.protocol.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic
+def _open_producer(cluster: BlockingCluster, topic: str, partition: int, start_offset: int) -> ProducerState:
+    from klamm.cli.queries.transactions import describe_producers
 
-    leader = cluster.leader(topic, partition)
-    asked = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[partition])])
-    producers = leader.ask(asked).topics[0].partitions[0].active_producers
-    open_producer = next(
-        (producer for producer in producers if producer.current_txn_start_offset == start_offset), None
+    producers = describe_producers(cluster, topic, partition)
+    for producer in producers:
+        if producer.transaction_start_offset == start_offset:
+            return producer
+    starts = [producer.transaction_start_offset for producer in producers]
+    begun = ", ".join(str(start) for start in starts if start is not None)
+    raise CommandRefusal(
+        f"no transaction began at offset {start_offset} of {topic}-{partition};"
+        + (f" open ones began at {begun}" if begun else " none is open there")
     )
-    if open_producer is None:
-        begun = ", ".join(str(e.current_txn_start_offset) for e in producers if e.current_txn_start_offset >= 0)
-        raise CommandRefusal(
-            f"no transaction began at offset {start_offset} of {topic}-{partition};"
-            + (f" open ones began at {begun}" if begun else " none is open there")
+
+
+def _write_marker(cluster: BlockingCluster, topic: str, partition: int, producer: ProducerState) -> None:
+    from klamm.cli.queries.transactions import abort_transaction
+    from klamm.client.errors import KafkaError
+
+    try:
+        abort_transaction(
+            cluster,
+            topic,
+            partition,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            coordinator_epoch=producer.coordinator_epoch,
         )
-    return WritableTxnMarker(
-        producer_id=open_producer.producer_id,
-        producer_epoch=open_producer.producer_epoch,
-        transaction_result=False,
-        coordinator_epoch=max(open_producer.coordinator_epoch, 0),
-        topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],
-    )
-
-
-def _write_marker(cluster: BlockingCluster, topic: str, partition: int, marker: Any) -> None:
-    from klamm.model.errors import ErrorCode
-    from klamm.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
-
-    leader = cluster.leader(topic, partition)
-    result = leader.ask(WriteTxnMarkersRequest(markers=[marker])).markers[0].topics[0].partitions[0]
-    if result.error_code:
-        raise broker_refusal(ErrorCode(result.error_code), "the marker was not written")
-    click.echo(f"Ended the transaction of producer {marker.producer_id} in {topic}-{partition}.")
+    except KafkaError as error:
+        raise broker_refusal(error.code, "the marker was not written") from None
+    click.echo(f"Ended the transaction of producer {producer.producer_id} in {topic}-{partition}.")

@@ -92,5 +92,6 @@ class Admin(BlockingClient):
     add_raft_voter = _blocking(AsyncAdmin.add_raft_voter)
     remove_raft_voter = _blocking(AsyncAdmin.remove_raft_voter)
     unregister_broker = _blocking(AsyncAdmin.unregister_broker)
+    describe_api_versions = _blocking(AsyncAdmin.describe_api_versions)
     describe_features = _blocking(AsyncAdmin.describe_features)
     update_features = _blocking(AsyncAdmin.update_features)

@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-GROUP, TRANSACTION = 0, 1
-"""Key types of FindCoordinator."""
-
 RESPONSE_BYTES_MAX = 100 << 20
 _LENGTH = struct.Struct(">i")
 _RETRY_S = 0.05
@@ -155,12 +152,16 @@ class BlockingCluster:
     A request to a broker that is gone fails; the next one goes over a new connection, or to another broker.
     """
 
+    has_controllers = False
+    """Whether the nodes are controllers, reached through their own listeners."""
+
     def __init__(self, bootstrap: str, timeout_s: float = 10.0, settings: Mapping[str, Any] | None = None) -> None:
         """`settings` are those of an admin by Kafka's names: how long to wait, how to get in, what to be called."""
         self._options = _options(bootstrap, timeout_s, settings) if settings else {"timeout_s": timeout_s}
         self._connections: dict[tuple[str, int], BlockingConnection] = {}
         self._addresses = [address.strip() for address in bootstrap.split(",")]
         self._brokers: dict[int, tuple[str, int]] = {}
+        self._cluster_id: str | None = None
         self._first = self._reach(self._addresses)
 
     def __enter__(self) -> Self:
@@ -206,8 +207,18 @@ class BlockingCluster:
 
     def refresh_brokers(self) -> None:
         """Update the addresses of the brokers."""
-        answer = self._any().ask(MetadataRequest(topics=[]))
+        self._take_brokers(self._any().ask(MetadataRequest(topics=[])))
+
+    def _take_brokers(self, answer: Any) -> None:
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        self._cluster_id = answer.cluster_id
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The id of the cluster; None when its brokers are too old to have one."""
+        if self._cluster_id is None:
+            self.refresh_brokers()
+        return self._cluster_id
 
     @property
     def broker_ids(self) -> list[int]:
@@ -222,40 +233,9 @@ class BlockingCluster:
             raise KlammError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not alive")
         return self._connect(*self._brokers[broker_id])
 
-    def leader(self, topic: str, partition: int) -> BlockingConnection:
-        """The connection to the leader of a partition."""
-        self.run(self.refresh([topic]))
-        known = self.table.topics.get(topic)
-        if known is None or known.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
-        metadata = known.partitions.get(partition)
-        if metadata is None:
-            raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} has no partition {partition}")
-        if metadata.leader < 0:
-            raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader")
-        return self.broker(metadata.leader)
-
     def ask(self, request: Any) -> Any:
         """The response of any broker: the same one as long as its connection lasts."""
         return self._any().ask(request)
-
-    def coordinator(self, kind: int, key: str) -> BlockingConnection:
-        """The connection to the coordinator of a group or transactional id, once it serves that id.
-
-        The first request of a kind makes a cluster create the internal topic behind it, and a coordinator that has just
-        moved still loads: both are waited for, at most as long as for a response.
-        """
-        return self.run(
-            self.retrying(functools.partial(self._ready_coordinator, kind, key), self._options["timeout_s"])
-        )
-
-    async def _ready_coordinator(self, kind: int, key: str) -> BlockingConnection:
-        broker = await self.find_coordinator(kind, key)
-        connection = self._connect(broker.host, broker.port)
-        code = _readiness(connection, kind, key)
-        if code in _LOADING:
-            raise error_for(code, f"the coordinator of {key} is not available yet")
-        return connection
 
     # AdminTransport
 
@@ -290,13 +270,13 @@ class BlockingCluster:
 
         return ClusterTable()
 
-    async def refresh(self, topics: Iterable[str] = ()) -> None:
-        """Update the metadata of the brokers and of `topics`."""
+    async def refresh(self, topics: Iterable[str] = (), *, create_missing: bool = False) -> None:
+        """Update the metadata of the brokers and of `topics`; a cluster with auto creation may create missing ones."""
         names = sorted(set(topics))
         wanted = [MetadataRequestTopic(name=name) for name in names]
-        answer = self._any().ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
+        answer = self._any().ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=create_missing))
         self.table.update(answer, names)
-        self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        self._take_brokers(answer)
 
     async def find_coordinator(self, kind: int, key: str) -> "BrokerAddress":
         """The coordinator of a group or transactional id."""
@@ -322,8 +302,8 @@ class BlockingCluster:
         while True:
             try:
                 return await attempt()
-            except CoordinatorError as error:
-                if time.monotonic() > deadline:
+            except KafkaError as error:
+                if not _is_coordinator_busy(error) or time.monotonic() > deadline:
                     raise
                 if on_failure is not None:
                     on_failure(error)
@@ -340,24 +320,10 @@ class BlockingCluster:
         return results
 
 
-_LOADING = frozenset(
-    {
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.NOT_COORDINATOR,
-    }
-)
+def _is_coordinator_busy(error: KafkaError) -> bool:
+    """Whether a coordinator loads, moves, or still ends the last transaction of a transactional id.
 
-
-def _readiness(connection: BlockingConnection, kind: int, key: str) -> int:
-    """The error code a coordinator answers for `key`; a retriable one until it has loaded it."""
-    from klamm.protocol.messages.describe_groups import DescribeGroupsRequest  # noqa: PLC0415 - few commands need it
-    from klamm.protocol.messages.describe_transactions import DescribeTransactionsRequest  # noqa: PLC0415
-
-    try:
-        if kind == GROUP:
-            return int(connection.ask(DescribeGroupsRequest(groups=[key])).groups[0].error_code)
-        states = connection.ask(DescribeTransactionsRequest(transactional_ids=[key])).transaction_states
-        return int(states[0].error_code)
-    except KlammError:
-        return 0  # a broker too old for the probe: the request itself will report what is wrong
+    The first request of a kind makes a cluster create the internal topic behind it, so a command that reported these
+    errors at once would fail in every new cluster.
+    """
+    return isinstance(error, CoordinatorError) or error.code == ErrorCode.CONCURRENT_TRANSACTIONS

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from klamm.client.admin.cluster_types import EndpointType
 from klamm.client.blocking_cluster import BlockingCluster, BlockingConnection
 from klamm.client.errors import raise_for
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.apis import BY_NAME
 from klamm.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
-BROKERS, CONTROLLERS = 1, 2
-"""Kinds of endpoint."""
-
 
 class ControllerCluster(BlockingCluster):
     """The controllers, discovered through any of them; requests go to the active one, which alone changes state."""
 
+    has_controllers = True
+
     def _overview(self) -> DescribeClusterResponse:
-        answer: DescribeClusterResponse = self._first.ask(DescribeClusterRequest(endpoint_type=CONTROLLERS))
+        answer: DescribeClusterResponse = self._first.ask(DescribeClusterRequest(endpoint_type=EndpointType.CONTROLLER))
         if answer.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE:
             raise KlammError(
                 ErrorCode.MISMATCHED_ENDPOINT_TYPE,
@@ -26,6 +26,11 @@ class ControllerCluster(BlockingCluster):
             )
         raise_for(answer.error_code, answer.error_message)
         return answer
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of the cluster."""
+        return self._overview().cluster_id  # a controller's listener does not serve Metadata
 
     @property
     def broker_ids(self) -> list[int]:
@@ -62,7 +67,7 @@ class ControllerCluster(BlockingCluster):
 
 
 class _ActiveController:
-    """Requests of an admin family to whichever controller is active."""
+    """Sends the requests of an admin family to the controller that is active at the time."""
 
     def __init__(self, cluster: ControllerCluster) -> None:
         self._cluster = cluster
@@ -75,11 +80,3 @@ class _ActiveController:
         """The response of the active controller."""
         del version  # negotiated with the controller that is asked
         return self._cluster.ask(request)
-
-
-def cluster_id(cluster: BlockingCluster) -> str:
-    """The id of the cluster that was reached, one way or the other."""
-    kind = CONTROLLERS if isinstance(cluster, ControllerCluster) else BROKERS
-    answer = cluster.ask(DescribeClusterRequest(endpoint_type=kind))
-    raise_for(answer.error_code, answer.error_message)
-    return str(answer.cluster_id)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flags, require
 from klamm.cli.kafka.script import checked, connect, read_flags
-
-if TYPE_CHECKING:
-    from klamm.protocol.messages.api_versions import ApiVersion
 
 FLAGS: Final = Flags("kafka-broker-api-versions", BOOTSTRAP, COMMAND_CONFIG)
 TELEMETRY: Final = {71: ("GetTelemetrySubscriptions", (0, 0)), 72: ("PushTelemetry", (0, 0))}
@@ -22,23 +20,20 @@ def main(args: list[str]) -> int:
     if parsed is None:
         return 0
     checked(FLAGS, functools.partial(require, parsed, "bootstrap-server"))
-    from klamm.cli.queries.cluster import describe_cluster
-    from klamm.protocol.messages.api_versions import ApiVersionsRequest
+    from klamm.cli.queries.cluster import describe_api_versions, describe_cluster
 
     with connect(parsed) as cluster:
         for broker in describe_cluster(cluster).brokers:
             if broker.fenced:
                 continue
-            request = ApiVersionsRequest(client_software_name="klamm", client_software_version="0")
-            versions = cluster.broker(broker.id).ask(request).api_keys
+            versions = describe_api_versions(cluster, broker.id)
             where = f"{broker.host}:{broker.port} (id: {broker.id} rack: {broker.rack or 'null'} isFenced: false)"
             print(f"{where} -> (\n\t{_listed(versions)}\n)")
     return 0
 
 
-def _listed(versions: list[ApiVersion]) -> str:
+def _listed(spoken: Mapping[int, tuple[int, int]]) -> str:
     known = _client_apis()
-    spoken = {version.api_key: (version.min_version, version.max_version) for version in versions}
     lines = []
     for key in sorted({*known, *spoken}):
         name, (_, latest) = known.get(key, ("UNKNOWN", (0, -1)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, Flag, Flags, Parsed
@@ -42,9 +41,7 @@ def main(args: list[str]) -> int:
         raise ToolFailed(_USAGE + "argument --id/-i is required")
     with connect(parsed, "config") as cluster:
         if command == "cluster-id":
-            from klamm.client.controller_cluster import cluster_id
-
-            print(f"Cluster ID: {cluster_id(cluster)}")
+            print(f"Cluster ID: {cluster.cluster_id}")
         elif command == "unregister":
             _unregister(cluster, parsed.integer("id") or 0)
         else:
@@ -65,24 +62,15 @@ def _unregister(cluster: BlockingCluster, broker_id: int) -> None:
 
 
 def _list_endpoints(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.client.controller_cluster import BROKERS, CONTROLLERS
-    from klamm.client.errors import raise_for
-    from klamm.protocol.messages.describe_cluster import DescribeClusterRequest
+    from klamm.cli.queries.cluster import describe_cluster
 
-    of_controllers = parsed.has("bootstrap-controller")
-    request = DescribeClusterRequest(
-        endpoint_type=CONTROLLERS if of_controllers else BROKERS,
-        include_fenced_brokers=parsed.has("include-fenced-brokers"),
-    )
-    answer = cluster.ask(request)
-    raise_for(answer.error_code, answer.error_message)
-    nodes = sorted(answer.brokers, key=attrgetter("broker_id"))
+    nodes = describe_cluster(cluster, include_fenced=parsed.has("include-fenced-brokers")).brokers
     width = max((len(node.host) for node in nodes), default=0)
     rows = [("ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE")]
-    kind = "controller" if of_controllers else "broker"
+    kind = "controller" if cluster.has_controllers else "broker"
     for node in nodes:
-        state = "fenced" if node.is_fenced else "unfenced"
-        rows.append((str(node.broker_id), node.host, str(node.port), node.rack or "null", state, kind))
+        state = "fenced" if node.fenced else "unfenced"
+        rows.append((str(node.id), node.host, str(node.port), node.rack or "null", state, kind))
     for node_id, host, port, rack, state, endpoint in rows:
-        shown = "" if of_controllers else f"{state:<10} "
+        shown = "" if cluster.has_controllers else f"{state:<10} "
         print(f"{node_id:<10} {host:<{width}} {port:<10} {rack:<10} {shown}{endpoint:<15}")

@@ -258,12 +258,9 @@ def _names(cluster: BlockingCluster, kind: str) -> list[str | None]:
         return [topic.name for topic in list_topics(cluster)]
     if kind in ("brokers", "broker-loggers"):
         return [*map(str, cluster.broker_ids), *([None] if kind == "brokers" else [])]
-    from klamm.client.errors import raise_for
-    from klamm.protocol.messages.list_config_resources import ListConfigResourcesRequest
+    from klamm.cli.queries.configs import list_resources
 
-    answer = cluster.ask(ListConfigResourcesRequest(resource_types=[KINDS[kind]]))
-    raise_for(answer.error_code)
-    listed: list[str | None] = [resource.resource_name for resource in answer.config_resources]
+    listed: list[str | None] = [*list_resources(cluster, KINDS[kind])]
     if kind == "groups":
         from klamm.cli.queries.groups import list_groups
 

@@ -189,16 +189,14 @@ class ConsoleSource:
 
     def _partitions(self, cluster: BlockingCluster, topic: str) -> list[int]:
         """The topic's partitions; like Kafka's consumer it lets the broker make a topic that is not there."""
-        from klamm.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-
         create = str(self._config.get("allow.auto.create.topics", "true")).lower() == "true"
-        asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=create)
         began = time.monotonic()
         while not self._signals.caught() and not self._over(began):
-            topic_metadata = cluster.ask(asked).topics[0]
-            if not topic_metadata.error_code and topic_metadata.partitions:
-                return sorted(partition.partition_index for partition in topic_metadata.partitions)
-            code = ErrorCode(topic_metadata.error_code)
+            cluster.run(cluster.refresh([topic], create_missing=create))
+            metadata = cluster.table.topics[topic]
+            if not metadata.error_code and metadata.partitions:
+                return sorted(metadata.partitions)
+            code = ErrorCode(metadata.error_code)
             if code and not code.retriable:
                 raise KlammError(code, f"{topic}: {code.text}")
             time.sleep(0.1)

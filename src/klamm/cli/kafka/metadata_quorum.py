@@ -64,14 +64,13 @@ def _describe(parsed: Parsed) -> int:
     if not (parsed.has("status") or parsed.has("replication")):
         raise ToolFailed("One of --status or --replication must be specified with describe sub-command")
     from klamm.cli.queries.cluster import describe_quorum
-    from klamm.client.controller_cluster import cluster_id
 
     with connect(parsed) as cluster:
         quorum = describe_quorum(cluster)
         if parsed.has("replication"):
             print(_replication(quorum, human=parsed.has("human-readable")))
         else:
-            print(_status(quorum, cluster_id(cluster)))
+            print(_status(quorum, cluster.cluster_id))
     return 0
 
 
@@ -102,7 +101,7 @@ def _replication(quorum: QuorumDescription, *, human: bool) -> str:
     return columns(heads, rows)
 
 
-def _status(quorum: QuorumDescription, cluster_id: str) -> str:
+def _status(quorum: QuorumDescription, cluster_id: str | None) -> str:
     leader = next(voter for voter in quorum.voters if voter.replica_id == quorum.leader_id)
     followers = [voter for voter in quorum.voters if voter.replica_id != quorum.leader_id]
     behind = min(followers, key=attrgetter("log_end_offset"), default=leader)
@@ -146,17 +145,10 @@ def _change(command: str, parsed: Parsed) -> int:
         if parsed.has("dry-run"):
             print(f"DRY RUN of removing  KRaft controller {identity} with directory id {directory}")
             return 0
-        from klamm.client.controller_cluster import cluster_id
-        from klamm.client.errors import raise_for
-        from klamm.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+        from klamm.cli.queries.cluster import remove_raft_voter
 
         with connect(parsed) as cluster:
-            answer = cluster.ask(
-                RemoveRaftVoterRequest(
-                    cluster_id=cluster_id(cluster), voter_id=identity, voter_directory_id=voter_directory
-                )
-            )
-        raise_for(answer.error_code, answer.error_message)
+            remove_raft_voter(cluster, identity, voter_directory)
         print(f"Removed KRaft controller {identity} with directory id {directory}")
         return 0
     return _add(parsed)
@@ -178,9 +170,7 @@ def _directory_id(text: str) -> bytes:
 
 
 def _add(parsed: Parsed) -> int:
-    from klamm.client.errors import raise_for
-    from klamm.model.ids import uuid_from_str, uuid_to_str
-    from klamm.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
+    from klamm.cli.queries.cluster import add_raft_voter
     from klamm.server.boot.config import load_config
     from klamm.server.boot.format import read_identities
 
@@ -195,24 +185,15 @@ def _add(parsed: Parsed) -> int:
         raise ToolFailed(f"Unable to read meta.properties from {config.metadata_log_dir}")
     directory = identity.directory_id
     listeners = [
-        Listener(name=listener.name, host=listener.host or "localhost", port=listener.port)
-        for listener in config.controller_listeners
+        (listener.name, listener.host or "localhost", listener.port) for listener in config.controller_listeners
     ]
-    named = uuid_to_str(directory)
-    where = ", ".join(f"{listener.name}://{listener.host}:{listener.port}" for listener in listeners)
-    sentence = f"controller {config.node_id} with directory id {named} and endpoints: {where}"
+    where = ", ".join(f"{name}://{host}:{port}" for name, host, port in listeners)
+    sentence = f"controller {config.node_id} with directory id {uuid_to_str(directory)} and endpoints: {where}"
     if parsed.has("dry-run"):
         print(f"DRY RUN of adding {sentence}")
         return 0
     with connect(parsed) as cluster:
-        request = AddRaftVoterRequest(
-            cluster_id=identity.cluster_id,
-            timeout_ms=30_000,
-            voter_id=config.node_id,
-            voter_directory_id=uuid_from_str(named),
-            listeners=listeners,
-        )
-        answer = cluster.ask(request)
-    raise_for(answer.error_code, answer.error_message)
+        # The cluster id of the formatted directory: the active controller refuses one of another cluster.
+        add_raft_voter(cluster, config.node_id, directory, listeners, identity.cluster_id)
     print(f"Added {sentence}")
     return 0

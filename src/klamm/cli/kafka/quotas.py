@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from klamm.cli.kafka.script import ToolFailed
-from klamm.client.errors import raise_for
 
 if TYPE_CHECKING:
     from klamm.client.blocking_cluster import BlockingCluster
 
 _TYPES = {"users": "user", "clients": "client-id", "ips": "ip"}
+"""Entity types of the wire, in the order in which Kafka's tool prints the parts of an entity."""
 
 
 def run(
@@ -29,10 +29,7 @@ def run(
             " none to get in"
         )
     if describe:
-        for entity, values in _describe(cluster, entities):
-            words = ", ".join(_entity(kind, name) for kind, name in entity)
-            limits = ", ".join(f"{key}={value}" for key, value in values.items())
-            print(f"Quota configs for {words} are {limits}")
+        _describe(cluster, entities)
         return 0
     _alter(cluster, entities, additions, deletions)
     kinds = "-".join(kind.removesuffix("s") for kind, _ in entities)
@@ -45,26 +42,17 @@ def _entity(kind: str, name: str | None) -> str:
     return f"the default {kind}" if name is None else f"{kind} '{name}'"
 
 
-def _describe(
-    cluster: BlockingCluster, entities: Sequence[tuple[str, str | None]]
-) -> list[tuple[Any, dict[str, float]]]:
-    from klamm.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+def _describe(cluster: BlockingCluster, entities: Sequence[tuple[str, str | None]]) -> None:
+    from klamm.client.admin.acls import AccessAdmin
 
-    components = []
-    for kind, name in entities:
-        match_type = 2 if name == "*" else 1 if name is None else 0
-        components.append(
-            ComponentData(entity_type=_TYPES[kind], match_type=match_type, match=name if match_type == 0 else None)
-        )
-    answer = cluster.ask(DescribeClientQuotasRequest(components=components, strict=False))
-    raise_for(answer.error_code, answer.error_message)
-    return [
-        (
-            [(part.entity_type, part.entity_name) for part in entry.entity],
-            {value.key: value.value for value in entry.values},
-        )
-        for entry in answer.entries or ()
-    ]
+    # "*", which the command line has for an entity type without a name, means any entity of that type here too.
+    match = {_TYPES[kind]: name for kind, name in entities}
+    quotas = cluster.run(AccessAdmin(cluster).describe_client_quotas(match))
+    for entity, values in quotas.items():
+        parts = dict(entity)
+        words = ", ".join(_entity(kind, parts[kind]) for kind in _TYPES.values() if kind in parts)
+        limits = ", ".join(f"{key}={value}" for key, value in values.items())
+        print(f"Quota configs for {words} are {limits}")
 
 
 def _alter(
@@ -73,14 +61,13 @@ def _alter(
     additions: dict[str, str],
     deletions: list[str],
 ) -> None:
-    from klamm.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+    from klamm.client.admin.acls import AccessAdmin
 
+    limits: dict[str, float | None] = {}
     try:
-        ops = [OpData(key=key, value=float(value), remove=False) for key, value in additions.items()]
+        limits.update({key: float(value) for key, value in additions.items()})
     except ValueError:
         raise ToolFailed("Cannot parse quota configuration value: write a number") from None
-    ops += [OpData(key=key, value=0.0, remove=True) for key in deletions]
-    entity = [EntityData(entity_type=_TYPES[kind], entity_name=name) for kind, name in entities]
-    answer = cluster.ask(AlterClientQuotasRequest(entries=[EntryData(entity=entity, ops=ops)], validate_only=False))
-    for entry in answer.entries:
-        raise_for(entry.error_code, entry.error_message)
+    limits.update(dict.fromkeys(deletions))
+    entity = tuple((_TYPES[kind], name) for kind, name in entities)
+    cluster.run(AccessAdmin(cluster).alter_client_quotas({entity: limits}))

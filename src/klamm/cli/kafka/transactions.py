@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed
 from klamm.cli.kafka.script import ToolFailed, columns, connect, java_error, read_flags
@@ -32,6 +33,8 @@ FLAGS: Final = Flags(
 _USAGE = "usage: kafka-transactions.sh [-h] [-v] [--command-config FILE] --bootstrap-server host:port COMMAND ...\n"
 _ERROR = _USAGE + "kafka-transactions.sh: error: "
 HANGING_MINUTES: Final = 15
+_FENCED_TIMEOUT_MS: Final = 60_000
+"""The transaction timeout that is stored with a fenced id: that of a producer unless it sets another."""
 
 
 def main(args: list[str]) -> int:
@@ -58,78 +61,63 @@ def _needs(parsed: Parsed, *names: str) -> None:
 
 
 def _list(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.client.errors import raise_for
-    from klamm.protocol.messages.list_transactions import ListTransactionsRequest
+    from klamm.cli.queries.transactions import list_transactions
 
-    request = ListTransactionsRequest(
-        duration_filter=parsed.integer("duration-filter", -1, bits=64) or -1,
-        transactional_id_pattern=parsed.get("transactional-id-pattern"),
+    listings = list_transactions(
+        cluster,
+        duration_ms=parsed.integer("duration-filter", -1, bits=64) or -1,
+        pattern=parsed.get("transactional-id-pattern"),
     )
-    rows = []
-    for broker in cluster.broker_ids:
-        answer = cluster.broker(broker).ask(request)
-        raise_for(answer.error_code)
-        rows += [
-            [state.transactional_id, str(broker), str(state.producer_id), state.transaction_state]
-            for state in answer.transaction_states
-        ]
+    rows = [
+        [listing.transactional_id, str(listing.coordinator), str(listing.producer_id), listing.state]
+        for listing in sorted(listings, key=attrgetter("coordinator"))  # broker by broker, as Kafka's tool lists them
+    ]
     print(columns(["TransactionalId", "Coordinator", "ProducerId", "TransactionState"], rows))
 
 
 def _describe(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.client.blocking_cluster import TRANSACTION
-    from klamm.protocol.messages.describe_transactions import DescribeTransactionsRequest
+    from klamm.cli.queries.transactions import describe_transaction
+    from klamm.client.errors import KafkaError
 
     _needs(parsed, "transactional-id")
     name = parsed.text("transactional-id")
-    coordinator = cluster.coordinator(TRANSACTION, name)
-    described = coordinator.ask(DescribeTransactionsRequest(transactional_ids=[name])).transaction_states[0]
-    if described.error_code:
-        reason = (
-            "the ID could not be found"
-            if described.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-            else ErrorCode(described.error_code).name
-        )
+    try:
+        description = describe_transaction(cluster, name)
+    except KafkaError as error:
+        if error.item is None:  # not the answer about the id: no coordinator, or no permission
+            raise
+        is_missing = error.code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        reason = "the ID could not be found" if is_missing else error.code.name
         raise ToolFailed(
             f"Failed to describe transaction state of transactional-id `{name}`: DescribeTransactions request for"
             f" transactionalId `{name}` failed because {reason}. Enable debug logging for additional detail."
-        )
-    began = described.transaction_start_time_ms
+        ) from None
+    began = description.start_time_ms
     heads = ["CoordinatorId", "TransactionalId", "ProducerId", "ProducerEpoch", "TransactionState"]
     heads += ["TransactionTimeoutMs", "CurrentTransactionStartTimeMs", "TransactionDurationMs", "TopicPartitions"]
-    owner = next((b for b in cluster.broker_ids if cluster.broker(b) is coordinator), cluster.broker_ids[0])
     row = [
-        str(owner),
+        str(description.coordinator),
         name,
-        str(described.producer_id),
-        str(described.producer_epoch),
-        described.transaction_state,
+        str(description.producer_id),
+        str(description.producer_epoch),
+        description.state,
+        str(description.timeout_ms),
     ]
-    row += [str(described.transaction_timeout_ms)]
-    row += ["None", "None"] if began < 0 else [str(began), str(max(int(time.time() * 1000) - began, 0))]
-    row.append(",".join(f"{topic.topic}-{index}" for topic in described.topics for index in topic.partitions))
+    row += ["None", "None"] if began is None else [str(began), str(max(int(time.time() * 1000) - began, 0))]
+    row.append(",".join(map(str, description.partitions)))
     print(columns(heads, [row]))
 
 
-def _producers(cluster: BlockingCluster, topic: str, partition: int, broker: int | None) -> list[Any]:
-    from klamm.client.errors import raise_for
-    from klamm.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-
-    asked = cluster.leader(topic, partition) if broker is None else cluster.broker(broker)
-    request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[partition])])
-    description = asked.ask(request).topics[0].partitions[0]
-    raise_for(description.error_code, description.error_message)
-    return list(description.active_producers)
-
-
 def _describe_producers(cluster: BlockingCluster, parsed: Parsed) -> None:
+    from klamm.cli.queries.transactions import describe_producers
+
     _needs(parsed, "topic", "partition")
     partition = parsed.integer("partition") or 0
     heads = ["ProducerId", "ProducerEpoch", "LatestCoordinatorEpoch", "LastSequence", "LastTimestamp"]
     heads.append("CurrentTransactionStartOffset")
     topic, broker = parsed.text("topic"), parsed.integer("broker-id")
     try:
-        producers = _producers(cluster, topic, partition, broker)
+        producers = describe_producers(cluster, topic, partition, broker)
     except KlammError as error:
         whom = "leader" if broker is None else f"broker {broker}"
         raise ToolFailed(
@@ -142,7 +130,7 @@ def _describe_producers(cluster: BlockingCluster, parsed: Parsed) -> None:
             str(producer.coordinator_epoch),
             str(producer.last_sequence),
             str(producer.last_timestamp),
-            "None" if producer.current_txn_start_offset < 0 else str(producer.current_txn_start_offset),
+            str(producer.transaction_start_offset),  # "None" outside of a transaction, as Kafka's tool prints it
         ]
         for producer in producers
     ]
@@ -151,6 +139,7 @@ def _describe_producers(cluster: BlockingCluster, parsed: Parsed) -> None:
 
 def _find_hanging(cluster: BlockingCluster, parsed: Parsed) -> None:
     from klamm.cli.queries.topics import list_topics
+    from klamm.cli.queries.transactions import describe_producers, open_partitions
 
     if not parsed.has("topic") and not parsed.has("broker-id"):
         raise ToolFailed(
@@ -158,7 +147,7 @@ def _find_hanging(cluster: BlockingCluster, parsed: Parsed) -> None:
         )
     limit_ms = (parsed.integer("max-transaction-timeout", HANGING_MINUTES) or HANGING_MINUTES) * 60_000
     now = int(time.time() * 1000)
-    known = _known_producers(cluster)
+    known = open_partitions(cluster)
     rows = []
     for topic in list_topics(cluster):
         if parsed.has("topic") and topic.name != parsed.text("topic"):
@@ -168,9 +157,9 @@ def _find_hanging(cluster: BlockingCluster, parsed: Parsed) -> None:
                 continue
             if p.leader < 0 or (parsed.has("broker-id") and p.leader != parsed.integer("broker-id")):
                 continue
-            for producer in _producers(cluster, topic.name, p.partition, None):
+            for producer in describe_producers(cluster, topic.name, p.partition):
                 open_ms = now - producer.last_timestamp
-                if producer.current_txn_start_offset < 0 or open_ms <= limit_ms:
+                if producer.transaction_start_offset is None or open_ms <= limit_ms:
                     continue
                 if (topic.name, p.partition) in known.get(producer.producer_id, set()):
                     continue
@@ -181,7 +170,7 @@ def _find_hanging(cluster: BlockingCluster, parsed: Parsed) -> None:
                         str(producer.producer_id),
                         str(producer.producer_epoch),
                         str(producer.coordinator_epoch),
-                        str(producer.current_txn_start_offset),
+                        str(producer.transaction_start_offset),
                         str(producer.last_timestamp),
                         str(open_ms // 60_000),
                     ]
@@ -190,42 +179,20 @@ def _find_hanging(cluster: BlockingCluster, parsed: Parsed) -> None:
     print(columns([*heads, "Duration(min)"], rows))
 
 
-def _known_producers(cluster: BlockingCluster) -> dict[int, set[tuple[str, int]]]:
-    """Partitions that coordinators know to be in an open transaction, by producer."""
-    from klamm.client.blocking_cluster import TRANSACTION
-    from klamm.protocol.messages.describe_transactions import DescribeTransactionsRequest
-    from klamm.protocol.messages.list_transactions import ListTransactionsRequest
-
-    known: dict[int, set[tuple[str, int]]] = {}
-    for broker in cluster.broker_ids:
-        for state in cluster.broker(broker).ask(ListTransactionsRequest(duration_filter=-1)).transaction_states:
-            request = DescribeTransactionsRequest(transactional_ids=[state.transactional_id])
-            described = cluster.coordinator(TRANSACTION, state.transactional_id).ask(request).transaction_states[0]
-            for topic in described.topics:
-                known.setdefault(described.producer_id, set()).update(
-                    (topic.topic, index) for index in topic.partitions
-                )
-    return known
-
-
 def _abort(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.client.errors import raise_for
-    from klamm.protocol.messages.write_txn_markers import (
-        WritableTxnMarker,
-        WritableTxnMarkerTopic,
-        WriteTxnMarkersRequest,
-    )
+    from klamm.cli.queries.transactions import abort_transaction, describe_producers
 
     _needs(parsed, "topic", "partition")
     topic, partition = parsed.text("topic"), parsed.integer("partition") or 0
     if parsed.has("start-offset"):
         start = parsed.integer("start-offset", bits=64)
         try:
-            producers = [e for e in _producers(cluster, topic, partition, None) if e.current_txn_start_offset == start]
+            kept = describe_producers(cluster, topic, partition)
         except KlammError as error:
             raise ToolFailed(
                 f"Failed to validate producer state for partition {topic}-{partition}: {java_error(error)}"
             ) from None
+        producers = [producer for producer in kept if producer.transaction_start_offset == start]
         if not producers:
             raise ToolFailed(
                 f"Could not find any open transactions starting at offset {start} on partition {topic}-{partition}"
@@ -243,34 +210,24 @@ def _abort(cluster: BlockingCluster, parsed: Parsed) -> None:
         _needs(parsed, "producer-epoch", "coordinator-epoch")
         producer, epoch = parsed.integer("producer-id", bits=64) or 0, parsed.integer("producer-epoch", bits=16) or 0
         coordinator_epoch = parsed.integer("coordinator-epoch") or 0
-    marker = WritableTxnMarker(
-        producer_id=producer,
-        producer_epoch=epoch,
-        transaction_result=False,
-        coordinator_epoch=max(coordinator_epoch, 0),
-        topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],
-    )
     try:
-        answer = cluster.leader(topic, partition).ask(WriteTxnMarkersRequest(markers=[marker]))
-        raise_for(answer.markers[0].topics[0].partitions[0].error_code)
+        abort_transaction(
+            cluster,
+            topic,
+            partition,
+            producer_id=producer,
+            producer_epoch=epoch,
+            coordinator_epoch=coordinator_epoch,
+        )
     except KlammError as error:
         raise ToolFailed(f"Failed to abort transaction of producer {producer}: {java_error(error)}") from None
 
 
 def _force(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.client.blocking_cluster import TRANSACTION
-    from klamm.client.errors import raise_for
-    from klamm.protocol.messages.init_producer_id import InitProducerIdRequest
+    from klamm.cli.queries.transactions import fence_producer
 
     _needs(parsed, "transactionalId")
-    name = parsed.text("transactionalId")
-    request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
-    for _ in range(200):
-        answer = cluster.coordinator(TRANSACTION, name).ask(request)
-        if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
-            break
-        time.sleep(0.02)
-    raise_for(answer.error_code)
+    fence_producer(cluster, parsed.text("transactionalId"), _FENCED_TIMEOUT_MS)
 
 
 _COMMANDS: Final = {

@@ -56,6 +56,11 @@ def describe_all(
     return {resource.name: list(entries.values()) for resource, entries in described.items()}
 
 
+def list_resources(cluster: BlockingCluster, kind: ResourceType) -> list[str]:
+    """The names of the resources of a kind that have configs of their own."""
+    return [resource.name for resource in cluster.run(ConfigsAdmin(cluster).list_config_resources([kind]))]
+
+
 def _resource(kind: ResourceType, name: str) -> ConfigResource:
     if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and name and not name.isdecimal():
         raise KlammError(ErrorCode.INVALID_REQUEST, f"{name!r} is no broker: write its number")

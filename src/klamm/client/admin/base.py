@@ -85,13 +85,18 @@ class AdminBase:
         return await self._retrying(once)
 
     async def _settle(
-        self, request: Any, read: Callable[[Any, Outcomes], None], timeout_s: float | None = None
+        self,
+        request: Any,
+        read: Callable[[Any, Outcomes], None],
+        timeout_s: float | None = None,
+        *,
+        broker: int | None = None,
     ) -> dict[Any, Any]:
-        """What became of each thing a request is about, as `read` finds it in the answer."""
+        """The outcome of each item of a request, as `read` takes it from the response."""
 
         async def once() -> Outcomes:
             outcomes = Outcomes()
-            read(await self.request(request), outcomes)
+            read(await self.request(request, broker=broker), outcomes)
             return outcomes
 
         return (await self._retrying(once, timeout_s)).settled()
@@ -143,10 +148,14 @@ class AdminBase:
         by_leader: dict[int, list[TopicPartition]] = {}
         for partition in wanted:
             topic = cluster.table.topics.get(partition.topic)
-            raise_for(topic.error_code if topic else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {partition.topic}")
+            code = topic.error_code if topic else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise error_for(code, f"there is no topic {partition.topic}")
+            raise_for(code, f"topic {partition.topic}")
             metadata = cluster.table.partition(partition)
             if metadata is None:
-                raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}")
+                words = f"topic {partition.topic} has no partition {partition.partition}"
+                raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, words)
             if metadata.leader < 0:
                 raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader")
             by_leader.setdefault(metadata.leader, []).append(partition)

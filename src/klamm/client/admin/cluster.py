@@ -9,6 +9,7 @@ from klamm.client.admin.authorized_operations import operations
 from klamm.client.admin.base import AdminBase, Outcomes
 from klamm.client.admin.cluster_types import (
     ClusterDescription,
+    EndpointType,
     FeatureDescription,
     Node,
     QuorumDescription,
@@ -26,17 +27,24 @@ from klamm.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from klamm.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 _METADATA_TOPIC = "__cluster_metadata"
+_API_VERSIONS = ApiVersionsRequest(client_software_name="klamm", client_software_version="0.1.0")
 
 
 class ClusterAdmin(AdminBase):
     """Questions and orders about the cluster."""
 
     async def describe_cluster(
-        self, *, include_fenced: bool = False, authorized_operations: bool = False
+        self,
+        *,
+        include_fenced: bool = False,
+        authorized_operations: bool = False,
+        endpoint_type: EndpointType = EndpointType.BROKER,
     ) -> ClusterDescription:
-        """The cluster's id, controller and brokers."""
+        """The cluster's id, controller and brokers, or its controllers when they are the endpoints."""
         request = DescribeClusterRequest(
-            include_cluster_authorized_operations=authorized_operations, include_fenced_brokers=include_fenced
+            include_cluster_authorized_operations=authorized_operations,
+            include_fenced_brokers=include_fenced,
+            endpoint_type=endpoint_type,
         )
         try:
             answer = await self._ask(request)
@@ -85,16 +93,21 @@ class ClusterAdmin(AdminBase):
         return await self._retrying(once)
 
     async def add_raft_voter(
-        self, voter_id: int, directory_id: bytes, listeners: Sequence[tuple[str, str, int]]
+        self,
+        voter_id: int,
+        directory_id: bytes,
+        listeners: Sequence[tuple[str, str, int]],
+        *,
+        cluster_id: str | None = None,
     ) -> None:
-        """Let a controller vote; listeners are (name, host, port)."""
+        """Let a controller vote; listeners are (name, host, port). Fails if the cluster's id is not `cluster_id`."""
         example = '("CONTROLLER", "host", 9093)'
         for listener in several(listeners, tuple, "listeners of add_raft_voter", example):
             if [type(part) for part in listener] != [str, str, int]:
                 raise TypeError(f"listeners of add_raft_voter are like {example}; {listener!r} is not")
         await self._ask(
             AddRaftVoterRequest(
-                cluster_id=self.cluster.table.cluster_id,
+                cluster_id=cluster_id or self.cluster.table.cluster_id,
                 timeout_ms=self._request_timeout_ms,
                 voter_id=voter_id,
                 voter_directory_id=directory_id,
@@ -102,11 +115,13 @@ class ClusterAdmin(AdminBase):
             )
         )
 
-    async def remove_raft_voter(self, voter_id: int, directory_id: bytes) -> None:
-        """Take a controller's vote away."""
+    async def remove_raft_voter(self, voter_id: int, directory_id: bytes, *, cluster_id: str | None = None) -> None:
+        """Take a controller's vote away. Fails if the cluster's id is not `cluster_id`."""
         await self._ask(
             RemoveRaftVoterRequest(
-                cluster_id=self.cluster.table.cluster_id, voter_id=voter_id, voter_directory_id=directory_id
+                cluster_id=cluster_id or self.cluster.table.cluster_id,
+                voter_id=voter_id,
+                voter_directory_id=directory_id,
             )
         )
 
@@ -116,12 +131,17 @@ class ClusterAdmin(AdminBase):
 
     async def describe_features(self) -> FeatureDescription:
         """The levels the cluster runs at."""
-        answer = await self._ask(ApiVersionsRequest(client_software_name="klamm", client_software_version="0.1.0"))
+        answer = await self._ask(_API_VERSIONS)
         return FeatureDescription(
             {feature.name: feature.max_version_level for feature in answer.finalized_features},
             {feature.name: (feature.min_version, feature.max_version) for feature in answer.supported_features},
             answer.finalized_features_epoch,
         )
+
+    async def describe_api_versions(self, broker: int | None = None) -> dict[int, tuple[int, int]]:
+        """The lowest and highest version of each API that a broker serves, by API key."""
+        answer = await self._ask(_API_VERSIONS, broker=broker)
+        return {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
     async def update_features(
         self,

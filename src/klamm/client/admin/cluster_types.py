@@ -2,10 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import NamedTuple
 
 from klamm.model.acls import AclOperation
+
+
+class EndpointType(IntEnum):
+    """Which nodes DescribeCluster lists; a node answers for the kind of listener that the request arrived on."""
+
+    BROKER = 1
+    CONTROLLER = 2
 
 
 class Node(NamedTuple):

@@ -1,8 +1,21 @@
 """Values about transactions and producers."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from klamm.client.types import TopicPartition
+
+TRANSACTION_STATES: Final = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "PrepareEpochFence",
+    "Dead",
+)
+"""The states that a filter of ListTransactions may name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import Any
 
-from klamm.client.admin.base import AdminBase, Outcomes
+from klamm.client.admin.base import AdminBase, Outcomes, by_topic
 from klamm.client.admin.transaction_types import ProducerState, TransactionDescription, TransactionListing
 from klamm.client.arguments import place, places, several, texts
 from klamm.client.core.routing import ADMIN, TRANSACTION_COORDINATOR
@@ -79,9 +79,9 @@ class TransactionsAdmin(AdminBase):
         return outcomes.settled()
 
     async def describe_producers(
-        self, partitions: Iterable[TopicPartition]
+        self, partitions: Iterable[TopicPartition], *, broker: int | None = None
     ) -> dict[TopicPartition, list[ProducerState]]:
-        """The producers partitions remember, and their open transactions."""
+        """The producers that leaders (or the replicas on `broker`) keep for partitions, and their open transactions."""
 
         def request(mine: dict[str, list[int]]) -> DescribeProducersRequest:
             return DescribeProducersRequest(
@@ -105,12 +105,15 @@ class TransactionsAdmin(AdminBase):
                     where = TopicPartition(topic.name, partition.partition_index)
                     outcomes.add(where, partition.error_code, partition.error_message, states)
 
-        return await self._settle_by_leader(places(partitions, "describe_producers"), request, read)
+        wanted = places(partitions, "describe_producers")
+        if broker is None:
+            return await self._settle_by_leader(wanted, request, read)
+        return await self._settle(request(by_topic(wanted)), read, broker=broker)
 
     async def abort_transaction(
         self, partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
     ) -> None:
-        """Write an abort marker by hand: for a transaction whose coordinator forgot it."""
+        """Write an abort marker to a partition, for a transaction that its coordinator no longer has."""
         where = place(partition, "abort_transaction")
         marker = WritableTxnMarker(
             producer_id=producer_id,
@@ -129,11 +132,16 @@ class TransactionsAdmin(AdminBase):
 
         await self._retrying(once)
 
-    async def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """Fence the producers that use these transactional ids; returns their new (producer id, epoch)."""
+    async def fence_producers(
+        self, transactional_ids: Iterable[str], *, transaction_timeout_ms: int = 1
+    ) -> dict[str, tuple[int, int]]:
+        """Fence the producers that use these transactional ids and abort their transactions.
+
+        Returns the new (producer id, epoch). `transaction_timeout_ms` is stored with the id until a producer uses it.
+        """
         identities = {}
         for name in texts(transactional_ids, "fence_producers"):
-            request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1)
+            request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=transaction_timeout_ms)
             answer = await self._ask_coordinator(TRANSACTION_COORDINATOR, name, request, _check_error_code, version=5)
             identities[name] = (answer.producer_id, answer.producer_epoch)
         return identities

@@ -9,6 +9,7 @@ from klamm.client.admin.acl_types import (
 )
 from klamm.client.admin.cluster_types import (
     ClusterDescription,
+    EndpointType,
     FeatureDescription,
     Node,
     QuorumDescription,
@@ -57,6 +58,7 @@ __all__ = [
     "ConfigSynonym",
     "CreatedTopic",
     "ElectionType",
+    "EndpointType",
     "FeatureDescription",
     "GroupDescription",
     "GroupListing",
