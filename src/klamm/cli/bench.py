@@ -1,4 +1,4 @@
-"""`klamm bench`: how fast a cluster takes and gives records, from where the command runs."""
+"""`klamm bench`: write and read throughput of a cluster, measured from this machine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TIMED_MAX: Final = 10_000
     type=click.Choice(["0", "1", "all"]),
     default="all",
     show_default=True,
-    help="Who must have a record.",
+    help="Replicas that must have a record: none, the leader, all in sync.",
 )
 @consent_options
 @cluster_options
@@ -74,6 +74,7 @@ def bench(
         if is_new:
             create_topic(cluster, topic, partitions=partitions)
         places = [(topic, p.partition) for p in find_topics(cluster, [topic])[0].partitions]
+        # The topic may hold records of an earlier run: only what this run writes is read back.
         begin = list_offsets(cluster, places, LATEST)
         wrote_s, latencies = _write(target, topic, records, size_bytes, compression, acks)
         end = list_offsets(cluster, places, LATEST)
@@ -86,6 +87,7 @@ def bench(
             "seconds": round(seconds, 3),
             "records_per_s": round(records / seconds),
             "per_s_bytes": round(total / seconds),
+            # The same columns in both rows: a table has one header, and CSV one shape.
             **(percentiles(latencies) if step == "write" else dict.fromkeys(percentiles([]))),
         }
         for step, seconds in (("write", wrote_s), ("read", read_s))
@@ -122,13 +124,16 @@ def _write(
     from klamm.cli.progress import progress
     from klamm.client import Producer
 
+    # Letters repeat every 26 bytes, so codecs compress this far better than real records.
     value = bytes(range(97, 123)) * (size_bytes // 26 + 1)
     settings = target.client(
         "producer",
         acks=acks,
         compression_type=compression,
+        # A throughput setting: with a shorter linger the size of batches depends on how fast this machine sends.
         linger_ms="10",
         batch_size="131072",
+        # Idempotence, which is on by default, requires acks=all; asking for less turns it off instead of failing.
         enable_idempotence=None if acks == "all" else "false",
     )
     with (
@@ -143,9 +148,11 @@ def _write(
         for number in range(records - 1):
             # Only some are timed: a callback for each would be measured too.
             producer.send(topic, payload, on_delivery=_Timed(latencies) if number % stride == 0 else None)
+            # Not for every record: the time of this loop is the result.
             if number % 1000 == 0:
                 advance(number)
         producer.flush()
+        # Never 0: rates are divided by it, and a coarse clock may not have moved for one record.
         return max(time.perf_counter() - began, 1e-9), latencies
 
 

@@ -1,9 +1,8 @@
-"""Client settings written on a command line, kept in a context or found in a file: who takes which.
+"""Client settings from the command line, a context or a file, and which kind of client each belongs to.
 
-A person's `-X` may name a setting of any client; one that no client has is a mistake and refused with the nearest right
-name. A properties file written for Java's clients is taken as Java takes it: unknown names are left out, PEM
-stores become the files they are, and what this client cannot do (passwords, Java's own key stores) is refused before
-anything is asked.
+`-X` may name a setting of any client; one that no client has is refused with the nearest right name. A properties file
+written for Java's clients is read as Java reads it: unknown names are left out, PEM stores become the files they are,
+and what this client cannot do (passwords, Java's own key stores) is refused before a request is sent.
 """
 
 from __future__ import annotations
@@ -46,6 +45,7 @@ def taken_by(role: str, given: Mapping[str, str]) -> dict[str, str]:
     definitions = _definitions()
     for name in given:
         if not any(name in definition for definition in definitions.values()):
+            # Raises the ConfigError that suggests the nearest name of the role at hand.
             definitions[role].key(name)
     return {name: value for name, value in given.items() if name in definitions[role]}
 
@@ -54,6 +54,7 @@ def from_java(role: str | None, given: Mapping[str, str]) -> dict[str, str]:
     """Those settings of a file for Java's clients that this kind of client takes (None: any kind), in our words."""
     if not given:
         return {}
+    # Java accepts any case here, and files in the wild have both.
     protocol = given.get("security.protocol", "PLAINTEXT").upper()
     if protocol.startswith("SASL"):
         raise ConfigError(f"security.protocol={protocol} needs a password, which this client cannot give yet; use SSL")
@@ -63,17 +64,21 @@ def from_java(role: str | None, given: Mapping[str, str]) -> dict[str, str]:
         for name, value in given.items()
         if name not in _CLASSES and any(name in definition for definition in known)
     }
+    # Stores of a PLAINTEXT file are ignored, as Java ignores them.
     if protocol == "SSL":
         for store, names in _STORES.items():
             settings.update(dict.fromkeys(names, _pem(store, given)) if f"{store}.location" in given else {})
     if "partition.assignment.strategy" in settings:
         words = settings["partition.assignment.strategy"].split(",")
+        # Java writes class names (org.apache.kafka.clients.consumer.RangeAssignor); this client takes the assignors'
+        # short names.
         short = (word.strip().rpartition(".")[2] for word in words)
         settings["partition.assignment.strategy"] = ",".join(_ASSIGNORS.get(word, word) for word in short)
     return settings
 
 
 def _pem(store: str, given: Mapping[str, str]) -> str:
+    # JKS is Java's default, so a file that names no type means it.
     kind = given.get(f"{store}.type", "JKS").upper()
     if kind != "PEM":
         raise ConfigError(

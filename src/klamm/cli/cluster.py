@@ -1,4 +1,4 @@
-"""`klamm cluster`: who is in the cluster, who leads its quorum, and how full its disks are."""
+"""`klamm cluster`: brokers, quorum, disks, and partitions that need attention."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Noun)
 def cluster() -> None:
-    """Look at the cluster as a whole, and move what lies in it."""
+    """Look at the cluster as a whole, and move replicas."""
 
 
 for _command in (drain, elect, features, reassign, unregister):
@@ -39,17 +39,19 @@ def show_(*, target: Target, output: str) -> None:
     from klamm.cli.queries.topics import list_topics
     from klamm.model.errors import KlammError
 
-    with target.cluster() as asked:
-        about = describe_cluster(asked)
+    with target.cluster() as connected:
+        about = describe_cluster(connected)
         try:
-            members: Any = describe_quorum(asked)
+            members: Any = describe_quorum(connected)
         except KlammError:
             members = None  # not every broker that speaks Kafka's protocol has a quorum to show
+        # A fenced broker does not answer, and would delay the command by its timeout.
         alive = [broker.id for broker in about.brokers if not broker.fenced]
-        dirs = describe_log_dirs(asked, alive)
-        topics = list_topics(asked)
+        dirs = describe_log_dirs(connected, alive)
+        topics = list_topics(connected)
         behind = [t.name for t in topics if any(len(p.isr) < len(p.replicas) for p in t.partitions)]
-        settings = describe_all(asked, TOPIC, behind, ["min.insync.replicas"]) if behind else {}
+        # Only for topics that are behind: min.insync.replicas of all topics is a large response in a large cluster.
+        settings = describe_all(connected, TOPIC, behind, ["min.insync.replicas"]) if behind else {}
     needed = {name: int(entries[0].value or 1) for name, entries in settings.items() if entries}
     partitions = [(topic.name, p) for topic in topics for p in topic.partitions]
     brokers = [
@@ -80,7 +82,7 @@ def show_(*, target: Target, output: str) -> None:
     ]
     whole = {
         "cluster_id": about.cluster_id,
-        # In KRaft a broker names any broker as the controller: who leads the quorum is the one truth.
+        # In KRaft the controller id of Metadata is a random broker; only the quorum has the active controller.
         "controller": members.leader_id if members else about.controller_id,
         "quorum_leader": members.leader_id if members else None,
         "quorum_epoch": members.leader_epoch if members else None,
@@ -115,4 +117,5 @@ def _problem(partition: PartitionDescription, needed: int) -> str:
 
 def _free(dirs: list[tuple[int, LogDirDescription]], broker: int) -> int | None:
     free = [log_dir.usable_bytes for broker_id, log_dir in dirs if broker_id == broker and log_dir.usable_bytes >= 0]
+    # The fullest disk: a log dir that is full fails, and the replicas in it go offline.
     return min(free) if free else None

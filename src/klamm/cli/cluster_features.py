@@ -1,4 +1,4 @@
-"""`klamm cluster features` and `unregister`: the levels a cluster runs at, and a broker that will not come back."""
+"""`klamm cluster features` and `unregister`: feature levels, and removing a broker for good."""
 
 from __future__ import annotations
 
@@ -53,8 +53,11 @@ def _set_levels(cluster: BlockingCluster, wanted: tuple[str, ...], consent: Cons
     for name, level in changed.items():
         plan.changes(name, level_name(name, now[name]), level_name(name, level))
     kinds = {
-        UpgradeType.UPGRADE if level > now[name] else UpgradeType.SAFE_DOWNGRADE for name, level in changed.items()
+        # Never an unsafe downgrade, which loses metadata; kafka-features --unsafe does that.
+        UpgradeType.UPGRADE if level > now[name] else UpgradeType.SAFE_DOWNGRADE
+        for name, level in changed.items()
     }
+    # All levels of the request have one upgrade type, and from version 2 on they change together or not at all.
     if len(kinds) > 1:
         raise click.UsageError("some levels would rise and some fall; change them one after the other")
     if not consent.to(plan, target):
@@ -89,7 +92,7 @@ def _parse_level(text: str, known: dict[str, int]) -> tuple[str, int]:
 @cluster_options
 @refuses
 def unregister(*, broker_id: int, consent: Consent, target: Target) -> None:
-    """Forget a broker that is stopped and will not come back; move its replicas away with `drain` first."""
+    """Remove the registration of a broker that is stopped for good; move its replicas away with `drain` first."""
     from klamm.cli.queries.cluster import describe_cluster, unregister_broker
     from klamm.cli.queries.topics import list_topics
     from klamm.model.errors import ErrorCode
@@ -100,6 +103,7 @@ def unregister(*, broker_id: int, consent: Consent, target: Target) -> None:
             code = ErrorCode.BROKER_ID_NOT_REGISTERED
             raise broker_refusal(code, f"there is no broker {broker_id}; `klamm cluster show` lists them")
         replicas = sum(broker_id in p.replicas for topic in list_topics(cluster) for p in topic.partitions)
+        # Its replicas would stay assigned to a broker that does not exist.
         if replicas:
             raise CommandRefusal(
                 f"broker {broker_id} still has {replicas} replicas; `klamm cluster drain {broker_id}` moves them away"

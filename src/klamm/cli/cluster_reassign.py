@@ -1,4 +1,4 @@
-"""`klamm cluster reassign|drain|elect`: replicas change place, with a plan before and progress while they do."""
+"""`klamm cluster reassign|drain|elect`: move replicas and leaders, with a plan before and progress meanwhile."""
 
 from __future__ import annotations
 
@@ -108,8 +108,10 @@ def drain(
                 f"broker {unknown[0]} is not there and holds nothing; `klamm cluster show` lists them",
                 code=exit_codes.NOT_FOUND,
             )
+        # A drained broker may be down: its replicas are copied from the others of their partitions.
         racks = {broker.id: broker.rack for broker in alive.values() if broker.id not in broker_ids}
         touched = [placement for placement in placements if set(broker_ids) & set(placement.replicas)]
+        # No balancing: draining one broker must not move replicas of the others.
         moves = _plan(touched, racks, None, balance=False)
         _carry_out(cluster, moves, alive, target, consent, throttle=throttle, wait=not no_wait)
 
@@ -128,6 +130,7 @@ def elect(*, topics: tuple[str, ...], unclean: bool, target: Target, consent: Co
 
     with target.cluster() as cluster:
         described = _topics(cluster, topics)
+        # An unclean leader may lack acknowledged records, which are truncated on the other replicas.
         plan = ConfirmationPlan(destructive=unclean)
         places = []
         for topic in described:
@@ -147,9 +150,12 @@ def elect(*, topics: tuple[str, ...], unclean: bool, target: Target, consent: Co
             return
         answers = elect_leaders(cluster, ElectionType(int(unclean)), places)
     refused = {
-        place: (code, said) for place, (code, said) in answers.items() if code and code != ErrorCode.ELECTION_NOT_NEEDED
+        # ELECTION_NOT_NEEDED: the leader moved back by itself between the plan and the request.
+        place: (code, said)
+        for place, (code, said) in answers.items()
+        if code and code != ErrorCode.ELECTION_NOT_NEEDED
     }
-    click.echo(f"{len(answers) - len(refused)} of {len(places)} partitions have the leader that was asked for")
+    click.echo(f"{len(answers) - len(refused)} of {len(places)} partitions have the requested leader")
     if refused:
         (topic_name, index), (code, said) = next(iter(refused.items()))
         raise CommandRefusal(
@@ -158,7 +164,7 @@ def elect(*, topics: tuple[str, ...], unclean: bool, target: Target, consent: Co
         )
 
 
-# What is there
+# Reading the cluster
 
 
 def _alive(cluster: BlockingCluster) -> dict[int, Node]:
@@ -191,6 +197,7 @@ def _placements(cluster: BlockingCluster, names: Sequence[str], alive: Mapping[i
     sizes: dict[tuple[str, int], int] = {}
     for _, log_dir in describe_log_dirs(cluster, sorted(alive)):
         for partition, replica in log_dir.replicas.items():
+            # The largest replica: followers that are behind hold less than a new copy will.
             sizes[partition] = max(sizes.get(partition, 0), replica.size)
     return [
         Placement(
@@ -218,7 +225,7 @@ def _plan(
         raise CommandRefusal(f"{error}; add brokers, or write fewer copies with --replication-factor") from None
 
 
-# Doing it
+# Carrying out moves
 
 
 def _carry_out(
@@ -244,6 +251,7 @@ def _carry_out(
     click.echo(f"moving {len(moves)} partitions, {format_size(total)} to copy", err=True)
     places = [(move.topic, move.partition) for move in moves]
     if throttle is not None:
+        # Before the reassignment: the fetchers of new replicas start at once, at full speed.
         _set_throttle(cluster, moves, alive, throttle)
     try:
         answers = start_reassignment(cluster, {(move.topic, move.partition): move.after for move in moves})
@@ -254,6 +262,7 @@ def _carry_out(
         if wait:
             _follow(cluster, places)
     finally:
+        # Even when the command is interrupted: a forgotten throttle slows down replication for good.
         if throttle is not None and wait:
             _clear_throttle(cluster, moves, alive)
     if not wait:
@@ -271,6 +280,7 @@ def _follow(cluster: BlockingCluster, places: Sequence[tuple[str, int]]) -> None
     from klamm.client.blocking_cluster import ClusterUnreachable
     from klamm.model.errors import KlammError
 
+    # No limit: the moves go on without this command, and a broker may restart meanwhile.
     outage = Outage(None, note)
     if not places:
         click.echo("nothing is moving")
@@ -304,9 +314,11 @@ def _cancel(cluster: BlockingCluster, names: Sequence[str], target: Target, cons
     }
     plan = ConfirmationPlan()
     for (topic, index), reassignment in sorted(under_way.items()):
+        # During a reassignment the replica list holds old and new brokers; cancelling drops those being added.
         kept = [broker for broker in reassignment.replicas if broker not in reassignment.adding]
         plan.changes(f"{topic}-{index}", f"moving to {_list(reassignment.replicas)}", f"stays on {_list(kept)}")
     if consent.to(plan, target):
+        # Null replicas cancel a reassignment (KIP-455).
         answers = start_reassignment(cluster, dict.fromkeys(under_way))
         refused = [(place, code) for place, (code, _) in answers.items() if code]
         if refused:
@@ -322,11 +334,13 @@ def _set_throttle(cluster: BlockingCluster, moves: Sequence[ReplicaMove], alive:
     by_topic: dict[str, tuple[list[str], list[str]]] = {}
     for move in moves:
         leaders, followers = by_topic.setdefault(move.topic, ([], []))
+        # Every current replica may be the leader while the move lasts; only new ones fetch out of sync (KIP-73).
         leaders += [f"{move.partition}:{broker}" for broker in move.before]
         followers += [f"{move.partition}:{broker}" for broker in move.after if broker not in move.before]
     for topic, listed in by_topic.items():
         operations = [(AlterOp.SET, name, ",".join(words)) for name, words in zip(NAMES, listed, strict=True) if words]
         configs.alter(cluster, configs.TOPIC, topic, operations)
+    # The rate alone throttles nothing: it applies to the replicas listed in the topic configs above.
     for broker in alive:
         configs.alter(cluster, configs.BROKER, str(broker), [(AlterOp.SET, name, str(rate)) for name in RATES])
 

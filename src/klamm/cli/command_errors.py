@@ -1,4 +1,4 @@
-"""What a person is told when a command cannot do its work: one sentence and what to try next, never a traceback."""
+"""Error messages of commands: one sentence and what to try next, never a traceback."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ NEXT: Final = {
 
 
 _HEADROOM_BYTES: Final = 1 << 16
-"""What a request holds besides its record."""
+"""The part of a request that is not the record; generous, since headers and topic names vary."""
 
 
 class CommandRefusal(click.ClickException):
@@ -64,13 +64,14 @@ class CommandRefusal(click.ClickException):
 
 
 def broker_refusal(code: ErrorCode, said: str | None = None) -> CommandRefusal:
-    """What a broker answered, its name for it first, then what it means here, then what to try."""
+    """The refusal for a broker's error: its name first, then what it means here, then what to try."""
     sentence = said or code.text
     if code.name not in sentence:
         sentence = f"{code.name}: {sentence}"
     advice = NEXT.get(code.name)
     if "max.request.size=" in sentence:  # it never left this client: the topic's limit is not the one
         advice = _larger_request(sentence)
+    # The sentence may contain advice already; two pieces of advice contradict each other too often.
     if advice and not any(word in sentence for word in ("`klamm ", "first", "did you mean")):
         sentence = f"{sentence} {advice}" if sentence.endswith("?") else f"{sentence.rstrip('.')}; {advice}"
     return CommandRefusal(sentence, code=exit_codes.exit_code(code))
@@ -87,18 +88,20 @@ def _larger_request(said: str) -> str:
 
 
 def refuses(command: Callable[P, R]) -> Callable[P, R]:
-    """Turn what a room refuses into a CommandRefusal; bugs keep their traceback."""
+    """Turn expected errors into a CommandRefusal; bugs keep their traceback."""
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return command(*args, **kwargs)
         except KlammError as error:
+            # The producer and the consumer report a foreign protocol as a broken connection.
             if error.code is ErrorCode.NETWORK_EXCEPTION and (said := not_kafka(error.message or "")):
                 raise CommandRefusal(said, code=exit_codes.NO_ANSWER) from None
             raise broker_refusal(error.code, error_detail(error)) from None
         except ConfigError as error:
             raise CommandRefusal(str(error)) from None
+        # Bytes that are no response of a broker: usually the wrong port.
         except ProtocolError as error:
             said = not_kafka(str(error))
             raise CommandRefusal(
@@ -121,17 +124,19 @@ def reader_left() -> click.exceptions.Exit:
     import os
     import sys
 
+    # The interpreter flushes standard output at exit, and a second EPIPE would print a traceback.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return click.exceptions.Exit(exit_codes.OK)
 
 
 def _os_exit_code(error: OSError) -> int:
+    # By name: importing the client here would cost every command that fails for another reason.
     unreachable = type(error).__name__ == "ClusterUnreachable" or isinstance(error, ConnectionError)
     return exit_codes.NO_ANSWER if unreachable else exit_codes.REFUSED
 
 
 def explain(error: OSError) -> str:
-    """An operating system's refusal in words; the sentence the error carries when it has no number."""
+    """The message of an OSError; its own sentence when it has no errno."""
     if type(error).__name__ == "ClusterUnreachable" and "`klamm" not in str(error):
         if said := not_kafka(str(error)):
             return said
@@ -140,5 +145,6 @@ def explain(error: OSError) -> str:
         return str(error)
     reason = error.strerror or errno.errorcode.get(error.errno, str(error.errno))
     if error.filename is None:
+        # Stands in the middle of a sentence, after "klamm: ".
         return reason[0].lower() + reason[1:]
     return f"{error.filename}: {reason[0].lower() + reason[1:]}"

@@ -26,6 +26,7 @@ class Noun(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The verb called so here, or called so elsewhere."""
+        # An own verb wins over an alias: `ctx add` and `config set` are verbs of their nouns.
         return super().get_command(ctx, cmd_name) or super().get_command(ctx, ALIASES.get(cmd_name, cmd_name))
 
     def resolve_command(

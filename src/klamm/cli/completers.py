@@ -19,9 +19,10 @@ def complete_topic(ctx: click.Context, _: click.Parameter, incomplete: str) -> l
     def names(cluster: BlockingCluster) -> list[str]:
         from klamm.cli.queries.topics import list_topics
 
+        # Internal topics only once the underscore is typed, or they would crowd out the rest.
         return [topic.name for topic in list_topics(cluster) if incomplete.startswith("_") or not topic.internal]
 
-    return _asked(ctx, incomplete, names)
+    return _matching_names(ctx, incomplete, names)
 
 
 def complete_group(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
@@ -32,7 +33,7 @@ def complete_group(ctx: click.Context, _: click.Parameter, incomplete: str) -> l
 
         return [group.group_id for group in list_groups(cluster)]
 
-    return _asked(ctx, incomplete, names)
+    return _matching_names(ctx, incomplete, names)
 
 
 def complete_setting(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
@@ -42,14 +43,16 @@ def complete_setting(_: click.Context, __: click.Parameter, incomplete: str) -> 
     return [f"{key.name}=" for key in TOPIC_CONFIGS if key.name.startswith(incomplete)]
 
 
-def _asked(ctx: click.Context, incomplete: str, names: Callable[[BlockingCluster], list[str]]) -> list[str]:
+def _matching_names(ctx: click.Context, incomplete: str, names: Callable[[BlockingCluster], list[str]]) -> list[str]:
     from klamm.cli.target import resolve
     from klamm.model.errors import KlammError
 
+    # click has parsed the options that stand before the cursor.
     given = ctx.params
     try:
         target = resolve(given.get("bootstrap"), given.get("context"), (), _PATIENCE_S)
         with target.cluster() as cluster:
             return [name for name in names(cluster) if name.startswith(incomplete)]
+    # Anything printed here would end up in the command line that is being typed.
     except (OSError, KlammError, click.ClickException):
         return []

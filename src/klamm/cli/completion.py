@@ -28,6 +28,9 @@ def completion(*, shell: str) -> None:
     from klamm.cli.main import cli
 
     kind = get_completion_class(shell)
+    # click has classes for exactly the shells of the choice.
     assert kind is not None
+    # The variable's name is click's convention for a program called klamm; main() reads it through click.
     click.echo(kind(cli, {}, "klamm", "_KLAMM_COMPLETE").source())
+    # As a comment of the shell: the output is evaluated as a whole.
     click.echo(f"# {_HOW[shell]}")

@@ -43,7 +43,7 @@ def config() -> None:
 @output_option
 @refuses
 def ls(*, kind: str, name: str, everything: bool, docs: bool, raw: bool, target: Target, output: str) -> None:
-    """List the settings of one thing."""
+    """List the settings of one resource."""
     from klamm.cli.queries import configs
     from klamm.cli.setting_syntax import to_person
 
@@ -51,9 +51,11 @@ def ls(*, kind: str, name: str, everything: bool, docs: bool, raw: bool, target:
         entries = configs.describe(cluster, configs.KINDS[kind], resource_name(kind, name), documentation=docs)
     rows = []
     for entry in entries:
+        # A static config comes from the server.properties of the broker, so it was not set through this command.
         if not everything and (entry.is_default or entry.source.name == "STATIC_BROKER_CONFIG"):
             continue
         human = output == "table" and not raw
+        # Brokers send null for sensitive values; without the mark that would read as unset.
         value = "[hidden]" if entry.sensitive else to_person(entry.name, entry.value) if human else entry.value
         row = {"setting": entry.name, "value": value, "from": entry.source.name, "read_only": entry.read_only}
         if docs:
@@ -121,6 +123,7 @@ def change_settings(
 
     before = {entry.name: entry for entry in configs.describe(cluster, kind, name)}
     known = _known(cluster, kind, name, before)
+    # The word of the command line, for error texts; the enum has another spelling for broker loggers.
     word = next(word for word, number in configs.KINDS.items() if number == kind)
 
     def named(key: str) -> str:
@@ -130,22 +133,26 @@ def change_settings(
     for written, value in parse_settings(settings).items():
         key = named(written)
         old = before.get(key)
+        # A value equal to the default is still a change: set, it survives a change of the default.
         if old is None or old.value != value or old.is_default:
             plan.changes(key, to_person(key, old.value) if old else None, to_person(key, value))
             operations.append((AlterOp.SET, key, value))
+    # A name that the broker lists is taken as it is: `retention.ms` must not be read as an abbreviation.
     for key in (key if key in before else named(setting_name(key)) for key in keys):
         old = before.get(key)
         if old is not None and not old.is_default:
+            # Synonyms are all values in the order of their precedence (KIP-226), the built-in default last.
             default = next((synonym.value for synonym in old.synonyms if synonym.source.name == "DEFAULT_CONFIG"), None)
             plan.changes(key, to_person(key, old.value), to_person(key, default))
             operations.append((AlterOp.DELETE, key, None))
     if operations:
+        # Before the prompt: a person should not confirm a change that the broker then refuses.
         configs.alter(cluster, kind, name, operations, validate_only=True)
     return operations
 
 
 def _known(cluster: BlockingCluster, kind: ResourceType, name: str, before: dict[str, ConfigEntry]) -> set[str] | None:
-    """The settings there are; None where only the broker can tell."""
+    """The names of all settings; None where only the broker has them."""
     from klamm.cli.queries import configs
 
     if kind not in (configs.TOPIC, configs.BROKER, configs.GROUP):

@@ -1,8 +1,8 @@
-"""What every command that changes something shares: show the difference first, ask where it matters, obey `--yes`.
+"""Confirmation of changes: show the difference first, prompt where it matters, honour `--yes`.
 
 A plan is a list of lines, each what goes (`-`), comes (`+`) or changes (`~`). `--dry-run` prints it and leaves.
-Otherwise a change that takes something away is asked about on a terminal and needs `--yes` in a script; in a protected
-context every change is agreed to by writing the context's name, typed or as `--confirm NAME`.
+Otherwise a destructive change is confirmed at a prompt and needs `--yes` in a script; in a protected context every
+change is confirmed with the context's name, typed or as `--confirm NAME`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ConfirmationPlan:
         self.lines.append(("+", text))
 
     def removes(self, text: str) -> None:
-        """Something goes for good."""
+        """Something is removed for good."""
         self.lines.append(("-", text))
         self.destructive = True
 
@@ -56,36 +56,39 @@ class ConfirmationPlan:
 
 
 def _word(value: object) -> str:
+    # An empty value is a value; without quotes it would look like a missing one.
     return "unset" if value is None else str(value) or '""'
 
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """What the command line says about changes."""
+    """The options of the command line about changes."""
 
     dry_run: bool
     yes: bool
     confirm: str | None
 
     def to(self, plan: ConfirmationPlan, target: Target) -> bool:
-        """Whether to go on. False after a dry run or when nothing would change; refuses what is not agreed to."""
+        """Whether to go on. False after a dry run or when nothing would change; CommandRefusal without confirmation."""
         if not plan:
             click.echo(NOTHING, err=True)
             return False
         if self.dry_run:
             show_dry_run(plan)
             return False
+        # After the dry run, which changes nothing: finding the protected context may take a request.
         target = target.guarded()
+        # --yes is not enough here: it is written by habit, while the name shows which cluster is meant.
         if target.protected:
-            self._ask_for_name(plan, target)
+            self._prompt_for_name(plan, target)
         elif plan.destructive and not self.yes:
-            _ask(plan)
+            _prompt(plan)
         return True
 
-    def _ask_for_name(self, plan: ConfirmationPlan, target: Target) -> None:
+    def _prompt_for_name(self, plan: ConfirmationPlan, target: Target) -> None:
         name = target.context or target.bootstrap
         given = self.confirm
-        if given is None and _can_ask():
+        if given is None and _can_prompt():
             _print(plan, err=True)
             given = click.prompt(
                 f"{name} is protected. Type its name to go on", err=True, default="", show_default=False
@@ -99,19 +102,21 @@ class Consent:
 
 
 def show_dry_run(plan: ConfirmationPlan) -> None:
-    """What would be done, on standard output."""
+    """Print the plan on standard output."""
     _print(plan, err=False)
+    # On standard error, so that the output of a dry run is the plan alone.
     click.echo(DRY_RUN_NOTE if plan else NOTHING, err=True)
 
 
-def _can_ask() -> bool:
+def _can_prompt() -> bool:
+    # Prompts go to standard error, since standard output may be a pipe while a person sits at the terminal.
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def _ask(plan: ConfirmationPlan) -> None:
-    if not _can_ask():
+def _prompt(plan: ConfirmationPlan) -> None:
+    if not _can_prompt():
         raise CommandRefusal(
-            "this takes something away and there is no terminal to confirm it on; nothing was changed."
+            "this change is destructive and there is no terminal to confirm it on; nothing was changed."
             " Look with --dry-run, then write --yes",
             code=exit_codes.NOT_AGREED,
         )
@@ -133,9 +138,10 @@ def consent_options(command: F) -> F:
         consent = Consent(kwargs.pop("dry_run"), kwargs.pop("yes"), kwargs.pop("confirm"))
         return command(*args, consent=consent, **kwargs)
 
+    # The option applied last is listed first in help, hence the reverse order.
     for option in (
-        click.option("--confirm", metavar="NAME", help="Agree to a change in the protected context of that name."),
-        click.option("-y", "--yes", is_flag=True, help="Do not ask."),
+        click.option("--confirm", metavar="NAME", help="Confirm a change in the protected context of that name."),
+        click.option("-y", "--yes", is_flag=True, help="Do not prompt."),
         click.option("--dry-run", is_flag=True, help="Show the difference and change nothing."),
     ):
         wrapped = option(wrapped)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Place = tuple[str, int]
 _ANSWER_S: Final = 5.0
-"""How long one who follows waits for an answer before it says so."""
+"""How long a command that follows waits for a response before it reports the outage."""
 
 _LETTERS: Final = """
 \b
@@ -110,16 +110,17 @@ def consume(
         before: list[Record] = []
         if last is not None:
             before = _last(cluster, spans, last, view)
+            # What follows the last records is read by the same reader, from where the backward search ended.
             for span in spans.values():
                 span.next, span.end = span.end or 0, None if follow else span.end
         view.show(_reader(cluster, spans, view).read(), count, before)
 
 
 class _Tail(click.Command):
-    """Knows `tail -f TOPIC` of other tools, where -f is no format."""
+    """Explains `tail -f TOPIC`, the habit of other tools: -f is the format here."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """What was written; where -f has taken the topic, how to write it."""
+        """Parse the options; where -f has taken the topic as its value, the error shows how to write it."""
         written = list(args)
         try:
             return super().parse_args(ctx, args)
@@ -151,7 +152,7 @@ def tail(*, topics: tuple[str, ...], last: int, no_follow: bool, target: Target,
 
 
 class _View:
-    """How records are chosen and written: what the options of both commands say."""
+    """Which records are printed and in which form, from the options that both commands share."""
 
     def __init__(self, look: dict[str, Any], target: Target, *, follow: bool) -> None:
         from klamm.cli.filter import FilterError, compile_filter
@@ -167,11 +168,13 @@ class _View:
         self._keys = {key.encode() for key in look["keys"]}
         self._template: str | None = look["template"]
         self._decode: str = look["decode"]
+        # Lines are for people; a pipe gets what jq reads.
         self._form: str = look["output"] or (LINES if sys.stdout.isatty() else "jsonl")
         if self._template is not None:
             if look["output"]:
                 raise click.UsageError("-f and -o exclude each other; write one of them")
             try:
+                # Compiled once to find mistakes before the first request.
                 compile_format(self._template)
             except ValueError as error:
                 raise click.UsageError(f"-f: {error}") from None
@@ -182,7 +185,7 @@ class _View:
                 raise click.UsageError(f"--where: {error}") from None
 
     def passes(self, record: Record) -> bool:
-        """Whether a record is one of those asked for."""
+        """Whether a record passes --key and --where."""
         if self._keys and record.key not in self._keys:
             return False
         return self.filter is None or self.filter(record)
@@ -199,6 +202,7 @@ class _View:
         from klamm.cli.record_output import write_formatted, write_records
         from klamm.cli.signals import leave_full_pipe
 
+        # `before` has passed the filter already; judging it again would count its misses twice.
         passing = itertools.chain(before, (record for record in records if self.passes(record)))
         chosen: Iterator[Record] = itertools.islice(passing, count)
         try:
@@ -215,12 +219,14 @@ class _View:
                     raise
         except KeyboardInterrupt:
             leave_full_pipe()
+            # Ctrl-C is how a command that follows ends, so it is a success; elsewhere the output is incomplete and
+            # exits 130.
             if not self.follow:
                 raise
         finally:
-            self._tell_unjudged()
+            self._report_unjudged()
 
-    def _tell_unjudged(self) -> None:
+    def _report_unjudged(self) -> None:
         if self.filter is None:
             return
         for sentence in self.filter.misses.sentences():
@@ -250,6 +256,8 @@ def _reader(cluster: BlockingCluster, spans: dict[Place, Span], view: _View) -> 
     from klamm.cli.outage import Outage
     from klamm.cli.partition_reader import PartitionReader
 
+    # A range has an end that a script waits for, so an outage must fail; a command that follows waits as long as it
+    # runs.
     endless = any(span.end is None for span in spans.values())
     outage = Outage(None, note) if endless else Outage(view.patience_s)
     return PartitionReader(cluster, spans, committed=view.committed, outage=outage)
@@ -277,18 +285,22 @@ def _spans(
         begin = resolve_position(cluster, places, str(parse_time_ms(since, now)), committed=view.committed)
     elif start is not None:
         begin = resolve_position(cluster, places, start, committed=view.committed)
-        _tell_beyond(start, begin)
+        _note_beyond_end(start, begin)
     else:
         begin = list_offsets(cluster, places, EARLIEST)
+    # The end is fixed before reading: a topic that is written to all the time would never be read to its end.
     ends: dict[Place, int | None] = dict.fromkeys(places)
     if until is not None:
         ends.update(resolve_position(cluster, places, str(parse_time_ms(until, now)), committed=view.committed))
     elif ends_now or not view.follow:
+        # read_committed ends at the last stable offset: a reader never gets past an open transaction.
         ends.update(end_offsets(cluster, places, committed=view.committed))
         if view.committed and not view.follow:
-            _tell_open(cluster, ends)
+            _note_open_transactions(cluster, ends)
+    # --to counts in every partition, and only shortens what --until or the log end allow.
     if end is not None:
         ends = {place: end if stop is None else min(end, stop) for place, stop in ends.items()}
+    # A partition without a leader has no offset; the reader waits for one from 0 on.
     return {place: Span(begin.get(place, 0), ends[place]) for place in places}
 
 
@@ -309,7 +321,7 @@ def _places(cluster: BlockingCluster, topics: tuple[str, ...], partitions: tuple
     return places
 
 
-def _tell_beyond(start: str, begin: dict[Place, int]) -> None:
+def _note_beyond_end(start: str, begin: dict[Place, int]) -> None:
     """An offset that no partition has reached yet reads nothing, which looks like a topic without records."""
     from klamm.cli.queries.offsets import is_offset
 
@@ -319,7 +331,7 @@ def _tell_beyond(start: str, begin: dict[Place, int]) -> None:
         note(f"there is no offset {start} yet: {topic}-{partition} ends at {end}{others}")
 
 
-def _tell_open(cluster: BlockingCluster, ends: dict[Place, int | None]) -> None:
+def _note_open_transactions(cluster: BlockingCluster, ends: dict[Place, int | None]) -> None:
     """What an open transaction keeps back looks like records that are missing."""
     from klamm.cli.queries.offsets import end_offsets
 
@@ -337,13 +349,17 @@ def _last(cluster: BlockingCluster, spans: dict[Place, Span], last: int, view: _
     ends = {place: span.end or 0 for place, span in spans.items()}
     reach = last
     while True:
+        # Each round judges the records of the last one again: only the last round may be reported.
         if view.filter is not None:
             view.filter.forget_unjudged()
         steps = {place: Span(max(begins[place], ends[place] - reach), ends[place]) for place in spans}
         records = [record for record in _reader(cluster, steps, view).read() if view.passes(record)]
         if len(records) >= last or all(ends[place] - reach <= begins[place] for place in spans):
             break
+        # A rare key may need the whole log: with a factor of 8 all rounds together read at most a seventh more than the
+        # last.
         reach *= 8
+    # Partitions have no common order but time; offsets keep the order within a partition when timestamps are equal.
     records.sort(key=attrgetter("timestamp", "topic", "partition", "offset"))
     return records[-last:]
 
@@ -352,13 +368,16 @@ def _as_member(topics: tuple[str, ...], group: str, target: Target, view: _View)
     from klamm.cli.group_reader import Silence, read_what_is_there
     from klamm.cli.queries.topics import find_topics
 
+    # A blocked probe would delay Ctrl-C and the message about the outage.
     cluster = dataclasses.replace(target, timeout_s=min(target.timeout_s, _ANSWER_S)).cluster()
+    # A command that follows keeps the connection for its probes until the process ends.
     with cluster if not view.follow else contextlib.nullcontext():
         find_topics(cluster, topics)
         cluster.refresh_brokers()
     settings = target.client(
         "consumer",
         group_id=group,
+        # The command promises everything there is; the default of clients, latest, would print nothing for a new group.
         auto_offset_reset="earliest",
         isolation_level="read_committed" if view.committed else "read_uncommitted",
         # A commit that no broker takes is given up soon and tried again: meanwhile nothing could be read.

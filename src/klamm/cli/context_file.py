@@ -1,11 +1,11 @@
-"""Named clusters a person works with: where they are, how to get in, and whether to think twice there.
+"""Named clusters: their addresses, client settings, and whether changes need a confirmation by name.
 
 Kept in `klamm/contexts.json` under $XDG_CONFIG_HOME (~/.config), readable by its owner alone:
 
     {"current": "dev", "contexts": {"prod": {"bootstrap": "a:9092,b:9092", "protected": true, "settings": {},
                                              "cluster_id": "l6t1Q_H-TtyNbcQtxA6dGA"}}}
 
-The id of the cluster is kept with its first answer, so that a mark holds whatever address leads there.
+The id of the cluster is stored at the first connection, so that the protection applies to every address of it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from klamm.cli.command_errors import CommandRefusal, explain
 if TYPE_CHECKING:
     from klamm.client.blocking_cluster import BlockingCluster
 
-ASK_S: Final = 2.0
-"""How long a context is waited for that only has to say who it is."""
+CLUSTER_ID_S: Final = 2.0
+"""How long to wait for the cluster id of a context that is not the target of the command."""
 SECRETS: Final = ("password", "jaas", "secret", "token", "private")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -57,8 +57,8 @@ class Contexts:
             )
         return self.contexts[name]
 
-    def is_protected(self, bootstrap: str) -> str | None:
-        """The name of a protected context that leads to the same brokers: an address does not get around the mark."""
+    def find_protected(self, bootstrap: str) -> str | None:
+        """The name of a protected context with one of these addresses, so that -b does not bypass the protection."""
         wanted = {address.strip() for address in bootstrap.split(",")}
         for name, context in self.contexts.items():
             if context.protected and wanted & {address.strip() for address in context.bootstrap.split(",")}:
@@ -71,9 +71,10 @@ class Contexts:
 
 
 def learn(name: str, bootstrap: str, cluster: BlockingCluster, *, again: bool = False) -> None:
-    """Keep which cluster a context is, once it is asked something."""
+    """Store the cluster id of a context, once it is connected."""
     held = load()
     context = held.contexts.get(name)
+    # A context that was changed since this command began is another cluster.
     if context is not None and (again or context.cluster_id is None) and context.bootstrap == bootstrap:
         _keep_id(held, name, cluster_id(cluster))
 
@@ -81,41 +82,42 @@ def learn(name: str, bootstrap: str, cluster: BlockingCluster, *, again: bool = 
 def _keep_id(held: Contexts, name: str, cluster_id: str | None) -> None:
     if cluster_id is not None and held.contexts[name].cluster_id != cluster_id:
         held.contexts[name] = replace(held.contexts[name], cluster_id=cluster_id)
-        with contextlib.suppress(OSError):  # it is a help for later, not what was asked for
+        with contextlib.suppress(OSError):  # a read-only home must not fail the command
             save(held)
 
 
 def guardian(cluster: BlockingCluster) -> str | None:
     """The name of a protected context that is this cluster.
 
-    One without a known cluster id is asked now, with a short timeout: the same cluster would answer.
+    A context without a stored cluster id is connected to now, with a short timeout.
     """
     here = cluster_id(cluster)
     held = load()
     for name, context in held.contexts.items():
+        # If it is the same cluster it answers as fast as the target did; an unreachable one cannot be it.
         if context.protected and context.cluster_id is None:
-            _keep_id(held, name, ask_id(context))
+            _keep_id(held, name, query_id(context))
     for name, context in held.contexts.items():
         if context.protected and here is not None and context.cluster_id == here:
             return name
     return None
 
 
-def ask_id(context: Context) -> str | None:
-    """Which cluster a context is; None when it does not answer soon."""
+def query_id(context: Context) -> str | None:
+    """The cluster id of a context; None when no broker answers in time."""
     from klamm.cli.client_settings import ADMIN, taken_by
     from klamm.client.blocking_cluster import BlockingCluster
     from klamm.model.errors import ConfigError
 
     try:
-        with BlockingCluster(context.bootstrap, ASK_S, taken_by(ADMIN, context.settings)) as cluster:
+        with BlockingCluster(context.bootstrap, CLUSTER_ID_S, taken_by(ADMIN, context.settings)) as cluster:
             return cluster_id(cluster)
     except (OSError, ConfigError):
         return None
 
 
 def cluster_id(cluster: BlockingCluster) -> str | None:
-    """The id a cluster gives itself; None when it does not tell."""
+    """The id of a cluster; None when it cannot be read."""
     from klamm.model.errors import KlammError, ProtocolError
 
     try:
@@ -125,7 +127,7 @@ def cluster_id(cluster: BlockingCluster) -> str | None:
 
 
 def path() -> str:
-    """Where contexts are kept."""
+    """The path of the file."""
     explicit = os.environ.get("KLAMM_CONTEXTS")
     if explicit:
         return explicit
@@ -134,10 +136,11 @@ def path() -> str:
 
 
 def load() -> Contexts:
-    """What is kept; nothing when there is no file yet."""
+    """The stored contexts; none when there is no file."""
     try:
         with open(path(), encoding="utf-8") as file:
             text = file.read()
+        # An empty file is what an interrupted editor or `touch` leaves; it means no contexts.
         kept: dict[str, Any] = json.loads(text) if text.strip() else {}
         made = {
             name: Context(
@@ -153,6 +156,7 @@ def load() -> Contexts:
         return Contexts()
     except OSError as error:
         raise CommandRefusal(f"the contexts cannot be read: {explain(error)}") from None
+    # People edit this file; whatever they break ends as one sentence with its path.
     except (ValueError, KeyError, TypeError, AttributeError):
         raise CommandRefusal(
             f"{path()} cannot be read as contexts; correct it, or remove it and add them again"
@@ -160,11 +164,13 @@ def load() -> Contexts:
 
 
 def save(contexts: Contexts) -> None:
-    """Keep them: a whole new file in place of the old one."""
+    """Store the contexts: a new file replaces the old one."""
     target = path()
     os.makedirs(os.path.dirname(target) or ".", mode=0o700, exist_ok=True)
     kept = {"current": contexts.current, "contexts": {name: asdict(c) for name, c in sorted(contexts.contexts.items())}}
+    # Written beside and renamed: two commands at once must not interleave, and a full disk must not truncate.
     beside = f"{target}.{os.getpid()}"
+    # Settings may contain passwords, so others may not read the file from its creation on.
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         json.dump(kept, file, indent=2)
@@ -173,7 +179,7 @@ def save(contexts: Contexts) -> None:
 
 
 def check_name(name: str) -> str:
-    """A name for a context; refuses one that could be anything else."""
+    """A valid name for a context; CommandRefusal otherwise."""
     if not _NAME.fullmatch(name):
         raise CommandRefusal(
             f"{name!r} is no name for a context: write letters, digits, '.', '_' and '-'", code=exit_codes.USAGE

@@ -1,4 +1,4 @@
-"""`klamm ctx`: clusters by name, the one in use, and those where every change needs a second thought."""
+"""`klamm ctx`: clusters by name, the one in use, and those whose changes need a confirmation by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _context = click.argument("name", metavar="NAME", shell_complete=complete_contex
 
 @click.group(cls=Noun)
 def ctx() -> None:
-    """Keep clusters by name; the one in use is asked when a command names none.
+    """Keep clusters by name; commands that name none use the context in use.
 
     $KLAMM_CONTEXT chooses one for a shell, --ctx for one command. In a protected context every change has to be agreed
     to by writing the context's name.
@@ -86,7 +86,7 @@ def add(
     use_it: bool,
     consent: Consent,
 ) -> None:
-    """Keep a context, in place of one of the same name."""
+    """Keep a context; one of the same name is replaced."""
     from klamm.cli.client_settings import ADMIN, from_java, read_properties, taken_by
     from klamm.cli.target import parse_addresses, parse_pairs
 
@@ -94,17 +94,20 @@ def add(
     held = kept.load()
     settings = from_java(None, read_properties(file)) if file else {}
     settings.update(parse_pairs(pairs))
-    taken_by(ADMIN, settings)  # a mistake is told now, not when the context is used
+    taken_by(ADMIN, settings)  # reports an unknown setting now, not when the context is used
     before, after = held.contexts.get(kept.check_name(name)), kept.Context(bootstrap, protected, settings)
     plan = ConfirmationPlan()
     if before is None:
         plan.adds(f"context {name} bootstrap={bootstrap} protected={_yes(protected)}")
+    # The cluster id is learnt from the cluster, so it is no difference that the user made.
     elif before != dataclasses.replace(after, cluster_id=before.cluster_id):
         plan.changes(f"context {name}", _words(before), _words(after))
+    # The first context becomes the one in use: adding it has no other purpose.
     if use_it or held.current is None:
         _put_in_use(plan, held, name)
     if consent.to(plan, _target(before, name)):
-        held.contexts[name] = dataclasses.replace(after, cluster_id=kept.ask_id(after))
+        # A new address may be another cluster; the id of the old one would protect the wrong brokers.
+        held.contexts[name] = dataclasses.replace(after, cluster_id=kept.query_id(after))
         kept.save(held)
         click.echo(f"Kept {name}." + (" It is in use." if held.current == name else ""))
 
@@ -125,7 +128,7 @@ def _put_in_use(plan: ConfirmationPlan, held: kept.Contexts, name: str) -> None:
 
 
 def _target(context: kept.Context | None, name: str | None = None) -> Target:
-    """Whose mark a change has to respect: a protected context is not given up without its name."""
+    """The target of the confirmation: a protected context is changed or removed only by its name."""
     return Target("", context=name, protected=context is not None and context.protected and name is not None)
 
 
@@ -134,11 +137,12 @@ def _target(context: kept.Context | None, name: str | None = None) -> Target:
 @consent_options
 @refuses
 def use(*, name: str, consent: Consent) -> None:
-    """Ask this context from now on."""
+    """Use this context from now on."""
     held = kept.load()
     held.get(name)
     plan = ConfirmationPlan()
     _put_in_use(plan, held, name)
+    # Choosing a context changes nothing in a cluster, so the mark of the chosen one does not matter.
     if consent.to(plan, _target(None)):
         kept.save(held)
         click.echo(f"{name} is in use.")
@@ -149,7 +153,7 @@ def use(*, name: str, consent: Consent) -> None:
 @consent_options
 @refuses
 def rm(*, name: str, consent: Consent) -> None:
-    """Forget a context; the cluster is not touched. The mark of a protected one goes only by its name."""
+    """Remove a context; the cluster is not touched. A protected context is removed only by its name."""
     held = kept.load()
     context = held.get(name)
     plan = ConfirmationPlan([("-", f"context {name} {_words(context)}")])
@@ -157,7 +161,7 @@ def rm(*, name: str, consent: Consent) -> None:
         del held.contexts[name]
         held.current = None if held.current == name else held.current
         kept.save(held)
-        click.echo(f"Forgot {name}.")
+        click.echo(f"Removed {name}.")
 
 
 @ctx.command("protect")
@@ -170,6 +174,7 @@ def protect(*, name: str, off: bool, consent: Consent) -> None:
     held = kept.load()
     context = held.get(name)
     plan = ConfirmationPlan()
+    # --off of an unprotected context, or a second mark, is no change.
     if context.protected is off:
         plan.changes(f"context {name}", f"protected={_yes(context.protected)}", f"protected={_yes(not off)}")
     if consent.to(plan, _target(context, name)):

@@ -1,4 +1,4 @@
-"""`klamm doctor`: every step between this machine and a working cluster, tried one after the other, told in words."""
+"""`klamm doctor`: checks every step between this machine and a working cluster, in the order a client needs them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 
 TOPIC = "klamm-doctor"
 LOW_DISK = 0.05
+"""The share of free space below which a disk is reported."""
 CLOCK_MS = 5000
+"""Clock skew that is reported; NTP keeps clocks within milliseconds."""
 OLD_S = 3600
+"""A doctor takes seconds: a topic of one that is an hour old was left behind."""
 _OWN = re.compile(rf"{TOPIC}-(\d{{19}})")
 _WIDTHS = {"CHECK": 22, "STATE": 10, "FOUND": 0}
 _NEEDED = (
@@ -50,18 +53,18 @@ class Finding:
 
 
 class Doctor:
-    """Tells findings as they are made; a check that is wrong lets those that need it be left out."""
+    """Runs the checks and reports each finding at once; checks that depend on a failed one are left out."""
 
-    def __init__(self, target: Target, told: Callable[[Finding], None]) -> None:
+    def __init__(self, target: Target, report: Callable[[Finding], None]) -> None:
         self.target = target
         self.findings: list[Finding] = []
         self.cluster: BlockingCluster | None = None
-        self._told = told
+        self._report = report
 
     def add(self, check: str, state: str, found: str) -> None:
-        """Keep a finding, and tell it."""
+        """Keep a finding, and report it."""
         self.findings.append(Finding(check, state, found))
-        self._told(self.findings[-1])
+        self._report(self.findings[-1])
 
     def is_wrong(self, check: str) -> bool:
         """Whether that check found something wrong."""
@@ -77,6 +80,8 @@ class Doctor:
             self.add("cluster", "left out", "no broker could be reached")
             return
         try:
+            # Only addresses that answered: a dead one among them is a finding already, and would cost its timeout
+            # again.
             bootstrap = ",".join(f"{host}:{port}" for host, port in reached)
             with dataclasses.replace(self.target, bootstrap=bootstrap).cluster() as cluster:
                 self.cluster = cluster
@@ -84,7 +89,7 @@ class Doctor:
                 self._guarded("advertised addresses", self._advertised)
                 self._guarded("partitions", self._partitions)
                 if self.is_wrong("advertised addresses"):
-                    self.add("disk", "left out", "every broker is asked at its advertised address, and one is wrong")
+                    self.add("disk", "left out", "requests go to the advertised addresses, and one is wrong")
                 else:
                     self._guarded("disk", self._disk)
                 if round_trip:
@@ -95,7 +100,7 @@ class Doctor:
             self.add("cluster", "wrong", said or complaint)
 
     def _write(self, confirm: str | None) -> None:
-        """The round trip, unless it is not wanted here or cannot end well."""
+        """The round trip, unless the context is protected or the addresses are wrong."""
         target = self.target.guarded()
         if target.protected and confirm != target.context:
             name = target.context
@@ -109,7 +114,7 @@ class Doctor:
     def _guarded(self, check: str, act: Callable[[], None]) -> None:
         try:
             act()
-        except Exception as error:  # noqa: BLE001 - a doctor says what is wrong, whatever it is
+        except Exception as error:  # noqa: BLE001 - any failure is a finding
             self.add(check, "wrong", str(error) or type(error).__name__)
 
     def _address(self, host: str, port: int) -> bool:
@@ -123,6 +128,7 @@ class Doctor:
         except OSError as error:
             self.add("DNS", "wrong", f"{host} has no address: {error.strerror}; check the name, or /etc/hosts")
             return False
+        # A resolver that falls back to a second server takes seconds, and every new connection pays for it.
         state = "ok" if took < 1000 else "warning"
         self.add("DNS", state, f"{host} is {', '.join(addresses)} ({took:.0f} ms)")
         reached, said = self._tcp(host, port)
@@ -134,16 +140,16 @@ class Doctor:
         addresses: list[str] = []
         failed: list[OSError] = []
 
-        def ask() -> None:
+        def resolve() -> None:
             try:
                 infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
                 addresses.extend(sorted({str(info[4][0]) for info in infos}))
             except OSError as error:
                 failed.append(error)
 
-        asker = threading.Thread(target=ask, name="dns", daemon=True)
-        asker.start()
-        asker.join(self.target.timeout_s)
+        resolver = threading.Thread(target=resolve, name="dns", daemon=True)
+        resolver.start()
+        resolver.join(self.target.timeout_s)
         if failed:
             raise failed[0]
         if not addresses:
@@ -151,9 +157,10 @@ class Doctor:
         return addresses
 
     def _tcp(self, host: str, port: int) -> tuple[bool, str]:
-        """Whether a port takes connections, and what to say of it."""
+        """Whether a port accepts connections, and the sentence for the finding."""
         try:
             began = time.perf_counter()
+            # create_connection resolves too, and its timeout does not cover the resolver.
             self._look_up(host, port)
             with socket.create_connection((host, port), timeout=min(self.target.timeout_s, 5.0)):
                 took = (time.perf_counter() - began) * 1000
@@ -163,7 +170,7 @@ class Doctor:
             return False, f"{host} has no address: {error.strerror}"
         except OSError as error:
             return False, f"{host}:{port} refuses ({error.strerror}): is a node running there? `klamm up`"
-        return True, f"{host}:{port} takes connections ({took:.1f} ms)"
+        return True, f"{host}:{port} accepts connections ({took:.1f} ms)"
 
     def _versions(self) -> None:
         from klamm.cli.queries.cluster import describe_api_versions
@@ -175,6 +182,7 @@ class Doctor:
         missing = []
         for name in _NEEDED:
             api = BY_NAME[name]
+            # An API that is not served has an empty range.
             low, high = served.get(api.key, (0, -1))
             if min(high, api.versions[1]) < max(low, api.versions[0]):
                 missing.append(name)
@@ -186,13 +194,14 @@ class Doctor:
             self.add("versions", "ok", f"{len(served)} APIs{''.join(levels)}")
 
     def _advertised(self) -> None:
-        """What clients are told is where they go next: every address must be reachable from here."""
+        """Clients connect to the advertised addresses next: every one must be reachable from here."""
         from klamm.cli.queries.cluster import describe_cluster
 
         assert self.cluster is not None
         about = describe_cluster(self.cluster)
         asked = {f"{host}:{port}" for host, port in parse_addresses(self.target.bootstrap)}
         for broker in about.brokers:
+            # A fenced broker is not advertised to clients, so an unreachable address is no error yet.
             if broker.fenced:
                 self.add("advertised addresses", "warning", f"broker {broker.id} is fenced: it is down, or starting")
                 continue
@@ -202,15 +211,17 @@ class Doctor:
                 self.add(
                     "advertised addresses",
                     "wrong",
-                    f"broker {broker.id} tells clients to come to {address}, which cannot be reached from here"
+                    f"broker {broker.id} advertises {address}, which cannot be reached from here"
                     f" ({said});"
                     " set its advertised.listeners to an address that can",
                 )
+            # The usual mistake of a broker in a container: it advertises localhost, which works only on its own
+            # machine.
             elif address not in asked and broker.host in ("localhost", "127.0.0.1") and not _local(asked):
                 self.add(
                     "advertised addresses",
                     "wrong",
-                    f"broker {broker.id} tells clients to come to {address}: that is their own machine",
+                    f"broker {broker.id} advertises {address}: for a client that is its own machine",
                 )
             else:
                 self.add("advertised addresses", "ok", said)
@@ -243,15 +254,16 @@ class Doctor:
             where = f"broker {broker_id}, {folder.path}"
             if folder.error_code:
                 self.add("disk", "wrong", f"{where}: {ErrorCode(folder.error_code).name}; the folder is out of use")
+            # Brokers before KIP-827 do not report disk sizes.
             elif folder.total_bytes < 0:
-                self.add("disk", "left out", f"{where}: the broker does not tell how full it is")
+                self.add("disk", "left out", f"{where}: the broker does not report how full it is")
             else:
                 low = folder.usable_bytes < folder.total_bytes * LOW_DISK
                 free = f"{format_size(folder.usable_bytes)} of {format_size(folder.total_bytes)} free"
                 self.add("disk", "warning" if low else "ok", f"{where}: {free}")
 
     def _sweep(self) -> None:
-        """Topics of a doctor that was killed: those that are too old for one at work."""
+        """Delete topics of a doctor that was killed: those too old for one that still runs."""
         from klamm.cli.queries.topics import delete_topics, list_topics
         from klamm.cli.units import counted
 
@@ -264,12 +276,10 @@ class Doctor:
         ]
         if old:
             delete_topics(self.cluster, old)
-            self.add(
-                "old topics", "ok", f"deleted {counted(len(old), 'topic')} that a doctor had left, such as {old[0]}"
-            )
+            self.add("old topics", "ok", f"deleted {counted(len(old), 'topic')} of earlier runs, such as {old[0]}")
 
     def _round_trip(self) -> None:
-        """One record there and back; its timestamp by the broker's clock tells how far the clocks are apart."""
+        """Write and read one record; its timestamp by the broker's clock shows how far the clocks are apart."""
         from klamm.cli.outage import Outage
         from klamm.cli.partition_reader import PartitionReader, Span
         from klamm.cli.queries.topics import create_topic, delete_topics
@@ -278,6 +288,7 @@ class Doctor:
         assert self.cluster is not None
         name = f"{TOPIC}-{time.time_ns()}"
         try:
+            # LogAppendTime: the timestamp is the clock of the broker, not of this machine.
             create_topic(self.cluster, name, partitions=1, configs={"message.timestamp.type": "LogAppendTime"})
             before = time.time() * 1000
             settings = dataclasses.replace(self.target, impatient=True).client("producer", client_id="klamm-doctor")
@@ -301,6 +312,7 @@ class Doctor:
                 delete_topics(cluster, [name])
 
     def _clock(self, stamped_ms: int, before_ms: float, after_ms: float) -> None:
+        # The broker stamped the record between these two moments; only what lies outside of them is skew.
         apart = max(before_ms - stamped_ms, stamped_ms - after_ms, 0)
         if apart > CLOCK_MS:
             self.add(
@@ -325,14 +337,15 @@ def doctor(*, no_round_trip: bool, confirm: str | None, target: Target, output: 
 
     Ends with exit code 1 when something is wrong. The round trip makes a topic of its own and deletes it again.
     """
-    told = _Printer(output)
-    examined = Doctor(target, told.add)
+    printer = _Printer(output)
+    examined = Doctor(target, printer.add)
     try:
         examined.run(round_trip=not no_round_trip, confirm=confirm)
     finally:
-        told.end()
+        printer.end()
     wrong = [finding for finding in examined.findings if finding.state == "wrong"]
     if wrong:
+        # Nothing answered at all: the exit code of every other command for that.
         unreachable = all(finding.check in ("DNS", "TCP") for finding in wrong)
         raise SystemExit(exit_codes.NO_ANSWER if unreachable else exit_codes.REFUSED)
 

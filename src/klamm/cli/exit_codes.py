@@ -9,7 +9,8 @@ if TYPE_CHECKING:
 
 OK: Final = 0
 REFUSED: Final = 1
-"""The cluster, or a file, said no; or something was found to be wrong."""
+"""The cluster or a file refused the operation, or a check failed."""
+# click's own exit code for a wrong command line.
 USAGE: Final = 2
 """The command line itself cannot be understood."""
 NOT_FOUND: Final = 3
@@ -19,7 +20,8 @@ DENIED: Final = 4
 NO_ANSWER: Final = 5
 """No broker answers, or not in time."""
 NOT_AGREED: Final = 6
-"""Nothing was changed: the change was not agreed to."""
+"""Nothing was changed: the change was not confirmed."""
+# 128 + signal number, the shell's convention.
 INTERRUPTED: Final = 130
 """Ctrl-C, where something was left undone by it."""
 TERMINATED: Final = 143
@@ -32,9 +34,9 @@ MEANINGS: Final = {
     NOT_FOUND: "no such topic, group, transactional id or context",
     DENIED: "not allowed: authentication or authorization failed",
     NO_ANSWER: "no broker answers, or not in time",
-    NOT_AGREED: "nothing was changed, because the change was not agreed to",
+    NOT_AGREED: "nothing was changed, because the change was not confirmed",
     INTERRUPTED: "interrupted before it was done",
-    TERMINATED: "told to end (SIGTERM) before it was done",
+    TERMINATED: "ended by SIGTERM before it was done",
 }
 
 _NOT_FOUND = frozenset(
@@ -65,6 +67,7 @@ def exit_code(code: ErrorCode) -> int:
     """The exit code that stands for an error of the cluster."""
     if code.name in _NOT_FOUND:
         return NOT_FOUND
+    # By suffix: topics, groups, clusters, transactional ids and tokens have a code each.
     if code.name.endswith(("_AUTHORIZATION_FAILED", "_AUTHENTICATION_FAILED")):
         return DENIED
     if code.name in _NO_ANSWER:

@@ -1,30 +1,29 @@
-"""A filter a person writes for records: `value.price > 10 and key in ("a", "b")`. Pure, and unable to do harm.
+"""The filter of `--where`: `value.price > 10 and key in ("a", "b")`. Pure, and safe to evaluate.
 
 The text is parsed as a Python expression and checked against a short list of forms; what remains is turned into
 closures over one record. There are no attributes of objects, no calls but the ones named here, no loops and no powers,
-so an expression can neither reach anything nor run long: it costs at most its own size per record.
+so an expression has no access to the process and no unbounded cost: per record at most its own size.
 
     key value topic partition offset timestamp headers size     what a record has; key and value are text
-    value.order.id  value["order"]  headers["trace"]            fields: a value that is JSON is looked into
+    value.order.id  value["order"]  headers["trace"]            fields of a key or value that is JSON
     == != < <= > >=  in  not in  and or not  + - * / %          as in Python; arithmetic on numbers alone
     len lower upper number text exists startswith endswith contains like(text, "a*")
 
-What a record does not have is `None`, which equals only itself. What cannot be told or computed is unknown, as in SQL:
-whether `None` is smaller than 5, whether text is, what "a" * 2 is or `value.price / 0`. Unknown stays unknown under
-`not`, and a record passes only when its expression is true. Text and numbers that are known as such before any record
-is looked at are not compared at all: that is refused. A time in quotes may be compared with `timestamp`.
+What a record does not have is `None`, which equals only itself. What cannot be compared or computed is unknown, as in
+SQL: whether `None` is smaller than 5, whether text is, what "a" * 2 is or `value.price / 0`. Unknown stays unknown
+under `not`, and a record passes only when its expression is true. A comparison of text with a number that does not
+depend on the record is refused. A time in quotes may be compared with `timestamp`.
 """
 
 from __future__ import annotations
 
 import ast
-import fnmatch
-import json
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from klamm.cli.filter_functions import FUNCTIONS, contains, is_number
 from klamm.cli.filter_missing_fields import Misses
 from klamm.cli.filter_view import UNKNOWN, RecordLike, Unknown, View, as_text
 from klamm.cli.units import parse_iso_ms
@@ -33,10 +32,11 @@ TEXT_MAX: Final = 2000
 NODES_MAX: Final = 200
 DEPTH_MAX: Final = 20
 _NUMBER_MAX: Final = 2**1000
+"""Integers have no limit in Python: products of huge numbers would take long and fill memory."""
 
 
 class FilterError(ValueError):
-    """The expression is not one of the allowed forms; says where and what to write."""
+    """The expression is not one of the allowed forms; the message shows where and what to write."""
 
 
 Part = Callable[[View], Any]
@@ -44,10 +44,10 @@ Part = Callable[[View], Any]
 
 @dataclass(slots=True)
 class Filter:
-    """A checked expression; calling it with a record tells whether the record passes.
+    """A checked expression; called with a record it returns whether the record passes.
 
-    Counts the records of which it could not be told, `None` aside, and keeps the `reason` of the first; and the fields
-    that records lacked.
+    Counts the records whose result was unknown for another reason than `None`, with the `reason` of the first, and the
+    fields that records lacked.
     """
 
     text: str
@@ -72,11 +72,12 @@ class Filter:
 
 
 def compile_filter(text: str) -> Filter:
-    """Check an expression; FilterError says what is wrong with it."""
+    """Check an expression and compile it; FilterError otherwise."""
     if len(text) > TEXT_MAX:
         raise FilterError(f"a filter has at most {TEXT_MAX} characters; this one has {len(text)}")
     try:
         tree = ast.parse(text.strip(), mode="eval")
+    # The parser of Python itself fails with the last two on deep nesting.
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise FilterError(f"{text!r} is no expression: {getattr(error, 'msg', error)}") from None
     count = sum(1 for _ in ast.walk(tree))
@@ -88,6 +89,7 @@ def compile_filter(text: str) -> Filter:
 def _build(node: ast.expr, depth: int) -> Part:
     if depth > DEPTH_MAX:
         raise FilterError(f"the filter is nested more than {DEPTH_MAX} deep")
+    # An allow list: a form of a newer Python is refused until it is added.
     builder = _BUILDERS.get(type(node))
     if builder is None:
         raise FilterError(f"{ast.unparse(node)!r} is not allowed in a filter")
@@ -111,6 +113,7 @@ def _name(node: ast.Name, _: int) -> Part:
         return lambda view: _headers(view.record)
     if name == "size":
         return lambda view: len(view.record.value or b"")
+    # JSON's spelling beside Python's: people copy values from records.
     if name in ("true", "false", "null"):
         value = {"true": True, "false": False, "null": None}[name]
         return lambda _view: value
@@ -119,6 +122,7 @@ def _name(node: ast.Name, _: int) -> Part:
 
 def _field(node: ast.Attribute | ast.Subscript, key: str | int, depth: int) -> Part:
     owner, words = node.value, ast.unparse(node)
+    # Parsed as JSON only when a field is used: `value == "a"` must not pay for it.
     if isinstance(owner, ast.Name) and owner.id in ("key", "value"):
         name = owner.id
         return lambda view: _get(view, view.parsed(name), key, words)
@@ -132,6 +136,7 @@ def _attribute(node: ast.Attribute, depth: int) -> Part:
 
 def _subscript(node: ast.Subscript, depth: int) -> Part:
     index = node.slice
+    # -1 is not a constant in the syntax tree but a minus before 1.
     if isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub) and isinstance(index.operand, ast.Constant):
         index = ast.Constant(-index.operand.value) if isinstance(index.operand.value, int) else index
     if not isinstance(index, ast.Constant) or not isinstance(index.value, str | int):
@@ -144,13 +149,14 @@ def _get(view: View, owner: Any, key: str | int, words: str) -> Any:
         return owner[key]
     if isinstance(owner, list) and isinstance(key, int) and -len(owner) <= key < len(owner):
         return owner[key]
+    # A missing object is reported once, not again for each field below it.
     if owner is not None and not view.absence_meant:
         view.missing[words] = owner
     return None
 
 
 def _with_absence_meant(part: Part) -> Part:
-    """The same part, where a field that is not there is what was asked about."""
+    """The same part, for an expression that tests whether a field is there."""
 
     def quiet(view: View) -> Any:
         before, view.absence_meant = view.absence_meant, True
@@ -172,6 +178,7 @@ def _bool(node: ast.BoolOp, depth: int) -> Part:
             value = part(view)
             if value is UNKNOWN:
                 unknown = True
+            # Short circuit as in SQL's three-valued logic: `unknown or true` is true, `unknown and false` is false.
             elif bool(value) is decides:
                 return decides
         return UNKNOWN if unknown else not decides
@@ -185,7 +192,7 @@ def _unary(node: ast.UnaryOp, depth: int) -> Part:
         return lambda view: UNKNOWN if (value := inside(view)) is UNKNOWN else not value
     if isinstance(node.op, ast.USub):
         _must_be_number(node.operand, node)
-        return lambda view: -value if _is_number(value := inside(view)) else _not_a_number(view, value)
+        return lambda view: -value if is_number(value := inside(view)) else _not_a_number(view, value)
     raise FilterError(f"{ast.unparse(node)!r} is not allowed in a filter")
 
 
@@ -209,13 +216,15 @@ def _binary(node: ast.BinOp, depth: int) -> Part:
 
     def calculate(view: View) -> Any:
         one, other = left(view), right(view)
+        # Text times a number repeats it in Python, and plus joins text: neither is arithmetic here.
         for value in (one, other):
-            if not _is_number(value):
+            if not is_number(value):
                 return _not_a_number(view, value)
         try:
             result = act(one, other)
         except (ArithmeticError, ValueError):
             return view.unknown(f"{words} cannot be computed")
+        # Checked after every step, so that no intermediate value grows without limit.
         return result if abs(result) < _NUMBER_MAX else view.unknown(f"{words} is too large")
 
     return calculate
@@ -225,10 +234,6 @@ def _not_a_number(view: View, value: Any) -> Unknown:
     if value is None or value is UNKNOWN:
         return UNKNOWN
     return view.unknown(f"{_kind(value)} is no number; number(...) makes one of it")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _kind(value: Any) -> str:
@@ -250,7 +255,7 @@ _KINDS: Final = {
 
 
 def _known_kind(node: ast.expr) -> str | None:
-    """What an expression is before any record is looked at, or nothing; None where only the record tells."""
+    """The type of an expression if it does not depend on the record; None otherwise."""
     if isinstance(node, ast.Constant):
         return None if node.value is None else _kind(node.value)
     if isinstance(node, ast.Name):
@@ -273,6 +278,7 @@ def _must_be_number(node: ast.expr, whole: ast.expr) -> None:
 def _must_compare(one: ast.expr, op: ast.cmpop, other: ast.expr) -> None:
     """FilterError for two constants that can never be compared: a mistake."""
     kinds = _known_kind(one), _known_kind(other)
+    # `in` takes any type on its left side, and `is` only compares with null.
     if None in kinds or isinstance(op, ast.In | ast.NotIn | ast.Is | ast.IsNot):
         return
     ordered = not isinstance(op, ast.Eq | ast.NotEq)
@@ -305,7 +311,7 @@ def _contained(view: View, item: Any, owner: Any) -> Any:
         return UNKNOWN
     if not isinstance(owner, str | Mapping | list | tuple):
         return view.unknown(f"{_kind(owner)} contains nothing")
-    return _contains(owner, item)
+    return contains(owner, item)
 
 
 def _negated(test: Callable[[View, Any, Any], Any]) -> Callable[[View, Any, Any], Any]:
@@ -318,7 +324,7 @@ def _negated(test: Callable[[View, Any, Any], Any]) -> Callable[[View, Any, Any]
 
 def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[View, Any, Any], Any]:
     def test(view: View, one: Any, other: Any) -> Any:
-        if (_is_number(one) and _is_number(other)) or (isinstance(one, str) and isinstance(other, str)):
+        if (is_number(one) and is_number(other)) or (isinstance(one, str) and isinstance(other, str)):
             return compare(one, other)
         if one is None or other is None:
             return UNKNOWN
@@ -349,25 +355,22 @@ _COMPARISONS: Final[dict[type, Callable[[View, Any, Any], Any]]] = {
 }
 
 
-def _contains(owner: Any, item: Any) -> bool:
-    if isinstance(owner, str | Mapping):
-        return isinstance(item, str) and item in owner
-    return isinstance(owner, list | tuple) and item in owner
-
-
 def _compare(node: ast.Compare, depth: int) -> Part:
     sides = [node.left, *node.comparators]
     for i, op in enumerate(node.ops):
         one, other = sides[i], sides[i + 1]
+        # Only single times are converted: the right side of `in` is a list.
         if not isinstance(op, ast.In | ast.NotIn):
             sides[i], sides[i + 1] = _with_time(one, other), _with_time(other, one)
         _must_compare(sides[i], op, sides[i + 1])
     acts = [_COMPARISONS[type(op)] for op in node.ops]
     parts = [_build(side, depth) for side in sides]
+    # `value.note == null` tests for absence, so a missing field is not reported as a possible misspelling.
     if any(_is_null(side) for side in sides):
         parts = [_with_absence_meant(part) for part in parts]
 
     def holds(view: View) -> Any:
+        # All sides are computed: a chain such as 1 < x < 5 uses the middle one twice.
         values = [part(view) for part in parts]
         unknown = False
         for act, one, other in zip(acts, values, values[1:], strict=False):
@@ -395,77 +398,25 @@ def _list(node: ast.List | ast.Tuple | ast.Set, depth: int) -> Part:
     return listed
 
 
-def _number(value: Any) -> Any:
-    if _is_number(value):
-        return value
-    try:
-        return float(value) if isinstance(value, str) and len(value) <= 64 else UNKNOWN
-    except ValueError:
-        return UNKNOWN
-
-
-def _both(test: Callable[[str, str], bool]) -> Callable[[Any, Any], Any]:
-    def test_texts(one: Any, other: Any) -> Any:
-        return test(one, other) if isinstance(one, str) and isinstance(other, str) else UNKNOWN
-
-    return test_texts
-
-
-def _of_text(act: Callable[[str], str]) -> Callable[[Any], Any]:
-    def act_on_text(value: Any) -> Any:
-        return act(value) if isinstance(value, str) else UNKNOWN
-
-    return act_on_text
-
-
-def _length(value: Any) -> Any:
-    return len(value) if isinstance(value, str | list | Mapping) else UNKNOWN
-
-
-def _as_text(value: Any) -> Any:
-    return value if value is None or isinstance(value, str) else json.dumps(value)
-
-
-def _exists(value: Any) -> bool:
-    return value is not None
-
-
-def _holds_item(owner: Any, item: Any) -> Any:
-    return UNKNOWN if owner is None else _contains(owner, item)
-
-
-_FUNCTIONS: Final[dict[str, tuple[int, Callable[..., Any]]]] = {
-    "len": (1, _length),
-    "lower": (1, _of_text(str.lower)),
-    "upper": (1, _of_text(str.upper)),
-    "number": (1, _number),
-    "text": (1, _as_text),
-    "exists": (1, _exists),
-    "startswith": (2, _both(str.startswith)),
-    "endswith": (2, _both(str.endswith)),
-    "contains": (2, _holds_item),
-    "like": (2, _both(fnmatch.fnmatchcase)),
-}
-
-
 def _call(node: ast.Call, depth: int) -> Part:
-    known = _FUNCTIONS.get(node.func.id) if isinstance(node.func, ast.Name) else None
+    known = FUNCTIONS.get(node.func.id) if isinstance(node.func, ast.Name) else None
     if known is None or node.keywords:
-        names = ", ".join(sorted(_FUNCTIONS))
-        raise FilterError(f"{ast.unparse(node)!r} is not allowed in a filter; it knows {names}")
+        names = ", ".join(sorted(FUNCTIONS))
+        raise FilterError(f"{ast.unparse(node)!r} is not allowed in a filter; there are {names}")
     count, act = known
     if len(node.args) != count:
         raise FilterError(f"{ast.unparse(node)!r}: it takes {count} value{'s' if count > 1 else ''}")
     parts = [_build(argument, depth) for argument in node.args]
-    words, asks = ast.unparse(node), act is _FUNCTIONS["exists"][1]
-    if asks:
+    words, tests_presence = ast.unparse(node), act is FUNCTIONS["exists"][1]
+    if tests_presence:
         parts = [_with_absence_meant(part) for part in parts]
 
     def called(view: View) -> Any:
         values = [part(view) for part in parts]
         if any(value is UNKNOWN for value in values):
-            return False if asks else UNKNOWN
+            return False if tests_presence else UNKNOWN
         outcome = act(*values)
+        # Of a missing value unknown is expected; of a present one it is worth a report.
         if outcome is UNKNOWN and None not in values:
             return view.unknown(f"{words} cannot be computed of {_kind(values[0])}")
         return outcome

@@ -1,4 +1,4 @@
-"""Fields a filter asked for and records did not have: a misspelt name is otherwise a filter that nothing passes."""
+"""Fields that a filter names and records lack: without a report a misspelt name is a filter that matches nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 FIELDS_MAX: Final = 5
-"""How many fields are told of."""
+"""How many fields are reported."""
 
 
 class Misses:
@@ -23,11 +23,12 @@ class Misses:
         self.records += 1
         for field, owner in missing.items():
             self._counts[field] += 1
+            # The names of the first record are enough for a suggestion; keeping those of all would grow with the topic.
             if field not in self._beside:
                 self._beside[field] = [str(name) for name in owner] if isinstance(owner, Mapping) else []
 
     def sentences(self) -> Iterable[str]:
-        """What a person is told at the end."""
+        """The report, a sentence per field."""
         import difflib
 
         from klamm.cli.units import counted

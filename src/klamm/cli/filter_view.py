@@ -1,4 +1,4 @@
-"""A record as a filter sees it: text and JSON made when they are looked at, and what could not be told of it."""
+"""A record while a filter is evaluated: its text and JSON on demand, and why a result is unknown."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, Final, Protocol
 
 
 class RecordLike(Protocol):
-    """What a filter looks at: the fields of `klamm.client.Record`."""
+    """The fields of `klamm.client.Record` that filters use."""
 
     @property
     def topic(self) -> str:
-        """Where it is from."""
+        """The topic."""
 
     @property
     def partition(self) -> int:
@@ -49,7 +49,7 @@ UNKNOWN: Final = Unknown()
 
 
 class View:
-    """A record while its filter runs; text and JSON are made when they are first looked at."""
+    """A record while its filter runs; text and JSON are decoded at their first use."""
 
     __slots__ = ("_made", "absence_meant", "missing", "record", "why")
 
@@ -59,11 +59,11 @@ class View:
         self.missing: dict[str, Any] = {}
         """Fields the record lacks, each with the object that should have it."""
         self.absence_meant = False
-        """Whether the expression asks if something is there, so that a field that is not is an answer."""
+        """Whether the expression tests for presence, so that a missing field is a result and not a mistake."""
         self._made: dict[str, Any] = {}
 
     def unknown(self, why: str) -> Unknown:
-        """The first reason is kept, for the person who wonders why nothing passes."""
+        """UNKNOWN; the first reason is kept for the report."""
         self.why = self.why or why
         return UNKNOWN
 
@@ -78,6 +78,7 @@ class View:
         slot = f"{name} parsed"
         if slot not in self._made:
             try:
+                # An empty value has no fields, like null; it is not reported as broken JSON.
                 self._made[slot] = json.loads(self.text(name) or "null")
             except (ValueError, RecursionError):
                 self.unknown(f"a {name} is not JSON and has no fields")
@@ -87,4 +88,5 @@ class View:
 
 def as_text(data: Any) -> Any:
     """Bytes as text; anything else as it is."""
+    # Binary data must not fail the filter: other parts of the expression may still match.
     return bytes(data).decode(errors="replace") if isinstance(data, bytes | bytearray | memoryview) else data

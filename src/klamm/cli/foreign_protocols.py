@@ -1,4 +1,4 @@
-"""What speaks at a port that does not speak Kafka's protocol, told from its first bytes or from how it hung up."""
+"""Recognises a port that does not speak Kafka's protocol, by its first bytes or by how it closed the connection."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def not_kafka(said: str) -> str | None:
     """A sentence for an error of a connection that failed because something else listens; None where it did not."""
     for pattern in _FIRST_BYTES:
         if match := pattern.search(said):
+            # The length was read as a signed number; the four bytes on the wire are what identifies the protocol.
             return _by_first_bytes(match[1], (int(match[2]) & 0xFFFFFFFF).to_bytes(4, "big"))
+    # The probe costs a round trip, so it is the last resort: a port may close for many reasons.
     if (match := _HUNG_UP.search(said)) and _speaks_tls(match[1]):
         return _tls(match[1])
     if match := _NO_TLS.search(said):
@@ -34,6 +36,7 @@ def not_kafka(said: str) -> str | None:
 
 
 def _by_first_bytes(address: str, first: bytes) -> str:
+    # A TLS record: alert (21) or handshake (22), then the major version 3 of every TLS.
     if first[0] in (0x15, 0x16) and first[1] == 3:
         return _tls(address)
     name = {b"HTTP": "HTTP, not Kafka's protocol", b"SSH-": "SSH, not Kafka's protocol"}.get(first)
@@ -62,6 +65,7 @@ def _speaks_tls(address: str) -> bool:
         ):
             return True
     except ssl.SSLError as error:
+        # A demand for a client certificate is still TLS; any other failure is a port that speaks something else.
         return "CERTIFICATE" in (error.reason or "")
     except OSError:
         return False

@@ -35,7 +35,7 @@ def group() -> None:
 @output_option
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Only those in this state, e.g. Stable.")
 @click.option("--type", "types", multiple=True, metavar="TYPE", help="Only those of this type: classic or consumer.")
-@click.option("--lag", "with_lag", is_flag=True, help="Add members and lag, which takes more questions.")
+@click.option("--lag", "with_lag", is_flag=True, help="Add members and lag, which takes more requests.")
 @watch_option
 @refuses
 def ls(
@@ -52,7 +52,7 @@ def ls(
 
     measured = with_lag or pause_s is not None
 
-    def ask(cluster: BlockingCluster) -> list[dict[str, Any]]:
+    def query(cluster: BlockingCluster) -> list[dict[str, Any]]:
         return [
             {
                 "group": group.group_id,
@@ -66,17 +66,18 @@ def ls(
         ]
 
     columns = ("group", "type", "protocol", "state", "coordinator", *(("members", "lag") if measured else ()))
-    watch(target, pause_s, ask, functools.partial(show, output=output, empty="no groups", columns=columns))
+    watch(target, pause_s, query, functools.partial(show, output=output, empty="no groups", columns=columns))
 
 
 def _measure(cluster: BlockingCluster, name: str) -> dict[str, int | None]:
-    """How many members a group has and how far it is behind; unknown of one that is gone, or that is no consumers'."""
+    """Members and lag of a group; None where the group is gone or is not of consumers."""
     from klamm.cli.queries.groups import describe_lag
     from klamm.model.errors import ErrorCode, KlammError
 
     try:
         description = describe_lag(cluster, name)
     except KlammError as error:
+        # The list has groups that this principal may not describe, and one may be deleted before it is described.
         if error.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.GROUP_AUTHORIZATION_FAILED):
             raise
         return {"members": None, "lag": None}
@@ -104,6 +105,7 @@ def show_(*, name: str, target: Target, output: str) -> None:
             for line in table_lines(rows):
                 click.echo(line)
 
+    # CSV has one table; the members are left out of it.
     if output == "csv":
         columns = ("topic", "partition", "offset", "end", "lag", "member", "metadata")
         show(description["offsets"], output, columns=columns)
@@ -133,7 +135,7 @@ def show_(*, name: str, target: Target, output: str) -> None:
 @output_option
 @refuses
 def seek(*, name: str, place: str, topics: tuple[str, ...], consent: Consent, target: Target, output: str) -> None:
-    """Let a group go on elsewhere. Its members must be stopped first."""
+    """Move a group's committed offsets. Its members must be stopped first."""
     import time
 
     from klamm.cli.group_seek import SeekTarget, parse_target, parse_topic, seek_group
@@ -149,19 +151,22 @@ def seek(*, name: str, place: str, topics: tuple[str, ...], consent: Consent, ta
             try:
                 goal = SeekTarget(timestamp=parse_time_ms(place, int(time.time() * 1000)))
             except ValueError:
+                # The first complaint lists everything that may be written, times included.
                 raise error from None
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     with target.cluster() as cluster:
         description = find_group(cluster, name)
+        # The broker refuses this too, with UNKNOWN_MEMBER_ID; here the members can be named.
         if description is not None and description.members:
             code = ErrorCode.NON_EMPTY_GROUP
             raise broker_refusal(
                 code, f"{name} has {_named(description.members)}; stop them first, nothing was changed"
             )
+        # Computed twice: what is shown and agreed to, and then again with the offsets of the moment it is done.
         rows = seek_group(cluster, name, goal, wanted, dry_run=True)
         if not rows:
-            describe_lag(cluster, name)  # says so when there is no such group
+            describe_lag(cluster, name)  # raises GROUP_ID_NOT_FOUND when there is no such group
             click.echo(f"{name} has no offsets to move; name a topic with --topic", err=True)
             return
         for row in rows:
@@ -201,6 +206,7 @@ def delete(*, names: tuple[str, ...], consent: Consent, target: Target) -> None:
     }
     with target.cluster() as cluster:
         plan = ConfirmationPlan()
+        # Each name once: a group named twice would be reported as missing the second time.
         for name in dict.fromkeys(names):
             description = describe_lag(cluster, name)
             if description["members"]:
@@ -211,6 +217,7 @@ def delete(*, names: tuple[str, ...], consent: Consent, target: Target) -> None:
             return
         codes = delete_groups(cluster, names)
     for name, code in codes.items():
+        # A member may have joined after the plan was shown.
         if code:
             raise broker_refusal(code, f"{name} was not deleted: {reasons.get(code, code.text)}")
         click.echo(f"Deleted {name}.")

@@ -27,6 +27,7 @@ def parse_target(text: str) -> SeekTarget:
     """Parse a seek target; ValueError says how to write one."""
     if text in ("earliest", "latest"):
         return SeekTarget(timestamp=EARLIEST if text == "earliest" else LATEST)
+    # A sign means a step from the committed offset, never a negative offset.
     if re.fullmatch(r"[+-]\d+", text):
         return SeekTarget(step=int(text))
     if text.isdecimal():
@@ -37,6 +38,7 @@ def parse_target(text: str) -> SeekTarget:
         raise ValueError(
             f"{text!r} is no place: write earliest, latest, an offset, +N, -N or a time such as 2026-05-01T12:00:00Z"
         ) from None
+    # A time without a zone is in the zone of the person who typed it, not in UTC.
     if moment.tzinfo is None:
         moment = moment.astimezone()
     return SeekTarget(timestamp=int(moment.timestamp() * 1000))
@@ -72,15 +74,21 @@ def seek_group(
     rows: list[dict[str, Any]] = []
     for partition in partitions:
         topic, index = partition
+        # All or nothing: a group that is moved in some partitions only reads an inconsistent cut.
         if partition not in latest:
             raise KlammError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{index} has no leader; nothing was changed")
+        # A group may have no offset in a partition that was added after its last commit.
         before = next((position.offset for where, position in committed.items() if where == partition), None)
         if target.step is not None:
+            # Without a commit a group would begin by auto.offset.reset, which only its members know; earliest skips
+            # nothing.
             wanted = (earliest[partition] if before is None else before) + target.step
         elif target.offset is not None:
             wanted = target.offset
         else:
+            # ListOffsets answers -1 for a time after the last record: the group waits at the end then.
             wanted = timed[partition] if timed.get(partition, -1) >= 0 else latest[partition]
+        # An offset out of range would trigger auto.offset.reset in the members and undo the seek.
         to = min(max(wanted, earliest[partition]), latest[partition])
         row = {"topic": topic, "partition": index, "before": before, "offset": to}
         rows.append(row if to == wanted else {**row, "wanted": wanted})

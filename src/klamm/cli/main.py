@@ -20,6 +20,7 @@ from klamm.cli.signals import Terminated, end_on_sigterm
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+# No command is imported at the top of this file: the start of every command would wait for it.
 COMMANDS: Final = {
     "bench": ("klamm.cli.bench:bench", "Measure how fast a cluster takes and gives records."),
     "cluster": ("klamm.cli.cluster:cluster", "Look at the cluster as a whole."),
@@ -69,6 +70,7 @@ class LazyGroup(click.Group):
         except BrokenPipeError:
             from klamm.cli.command_errors import reader_left
 
+            # `klamm topic ls | head -1`: the reader took what it wanted.
             raise reader_left() from None
 
     def resolve_command(
@@ -80,6 +82,7 @@ class LazyGroup(click.Group):
         except click.UsageError:
             import difflib
 
+            # Before the edit distance: `topics` is nearer to `topic` than to what is meant, `topic ls`.
             if (noun := _noun_of(args)) is not None:
                 raise click.UsageError(f"There is no command {args[0]!r}. Did you mean {noun!r}?", ctx) from None
             near = difflib.get_close_matches(args[0], COMMANDS, 1)
@@ -89,6 +92,7 @@ class LazyGroup(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Nouns; Kafka's names once their beginning is written, which is more than a noun's."""
         completions = super().shell_complete(ctx, incomplete)
+        # One letter completes nouns alone: Kafka's names all share theirs, and would bury them.
         if len(incomplete) > 1 and not ctx.invoked_subcommand:
             from click.shell_completion import CompletionItem
 
@@ -115,6 +119,7 @@ def _noun_of(args: list[str]) -> str | None:
     from klamm.cli.command_group import ALIASES
 
     nouns = {name for name in COMMANDS if name in ("topic", "group", "txn", "config", "ctx", "cluster")}
+    # `topics`, as in kubectl and rpk.
     word = args[0].removesuffix("s")
     if word in nouns:
         return f"{word} ls"
@@ -133,11 +138,14 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line of this process."""
+    # Before the command line is parsed: a signal during imports must end with 143 too.
     end_on_sigterm()
     try:
+        # Standalone, click would exit 1 on Ctrl-C; scripts expect 130.
         cli(prog_name="klamm", standalone_mode=False)
     except click.exceptions.Exit as left:
         sys.exit(left.exit_code)
+    # click turns KeyboardInterrupt, which Terminated is, into Abort.
     except click.Abort as stopped:
         sys.exit(exit_codes.TERMINATED if isinstance(stopped.__cause__, Terminated) else exit_codes.INTERRUPTED)
     except click.ClickException as refused:

@@ -1,4 +1,4 @@
-"""What `klamm up` and `klamm server` share: the log's level, the checks before the start, and the node's life."""
+"""What `klamm up` and `klamm server` share: the log level, the checks before the start, and running the node."""
 
 from __future__ import annotations
 
@@ -28,17 +28,19 @@ def set_log_level(level: str) -> None:
 
 
 def serve(config: NodeConfig, *, other_port: str = "choose another port in `listeners`") -> None:
-    """Run a node until it is told to stop; leave with its exit code when that is not 0.
+    """Run a node until a signal stops it; exit with its code when that is not 0.
 
-    `other_port` is what to do where the port is taken.
+    `other_port` is the advice where the port is taken.
     """
     from klamm.records import INTERPRETED_NOTICE, kernels_compiled
     from klamm.server.boot.format import all_folders, check_folders, check_voters, read_identities
     from klamm.server.node import run_node
 
+    # All checks before the node starts: each of them fails with a sentence, and nothing on disk has changed.
     check_folders(all_folders(config))
     read_identities(config)
     check_voters(config)
+    # A node without compiled kernels works, but so slowly that it looks like a bug.
     if not kernels_compiled():
         click.echo(f"klamm: {INTERPRETED_NOTICE}", err=True)
     try:
@@ -47,6 +49,7 @@ def serve(config: NodeConfig, *, other_port: str = "choose another port in `list
         from klamm.cli.port_owner import name_holder
 
         complaint = name_holder(str(error), other_port)
+        # Not about a port: the message of the ConfigError stands.
         if complaint == str(error):
             raise
         raise CommandRefusal(complaint) from None
@@ -61,8 +64,10 @@ def stop_at_eof() -> None:
     import threading
 
     def wait() -> None:
+        # What arrives is ignored; only the end matters.
         while os.read(0, 4096):
             pass
+        # A signal, not an exit: the node flushes its logs and leaves the cluster in order.
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=wait, name="until-eof", daemon=True).start()
@@ -80,4 +85,5 @@ def refuse_exposure(listeners: Iterable[Listener]) -> None:
 
 def _announce(address: str) -> None:
     click.echo(f"Klamm is ready on {address}")
+    # Scripts and tests wait for this line, and a pipe is block-buffered.
     sys.stdout.flush()

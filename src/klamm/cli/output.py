@@ -1,4 +1,4 @@
-"""How answers look: a table for a person at a terminal; JSON, JSON lines, YAML or CSV for programs.
+"""Output of commands: a table at a terminal; JSON, JSON lines, YAML or CSV for programs.
 
 Rows are dicts with the same keys. Programs get raw numbers under stable names; in a table a column called `..._bytes`
 is shown as a size and one called `..._ms` as a duration, and control characters are shown escaped.
@@ -39,7 +39,7 @@ output_option = click.option(
     "--output",
     type=click.Choice(FORMATS),
     callback=_chosen,
-    help="Form of the answer.  [default: table on a terminal, jsonl elsewhere]",
+    help="Output format.  [default: table on a terminal, jsonl elsewhere]",
 )
 
 
@@ -49,18 +49,19 @@ files_output_option = click.option(
     type=click.Choice(FORMATS),
     default="table",
     show_default=True,
-    help="Form of the answer.",
+    help="Output format.",
 )
-"""For what looks into files: a person reads it, also from the log of a job."""
+"""For commands about files: their output is read by people, also in the log of a job."""
 
 
 def note(sentence: str) -> None:
-    """Something a person should know beside the answer."""
+    """Print a remark on standard error, where it does not disturb the output."""
     click.echo(f"klamm: {sentence}", err=True)
 
 
 def show(rows: Sequence[Row], output: str, empty: str = "", columns: Sequence[str] = ()) -> None:
     """Print rows; `empty` is what a person reads when there are none, `columns` the head of a CSV file then."""
+    # Programs get an empty list or a header; only people need a sentence for nothing.
     if output == "table" and not rows:
         if empty:
             click.echo(empty)
@@ -70,7 +71,7 @@ def show(rows: Sequence[Row], output: str, empty: str = "", columns: Sequence[st
 
 
 def show_one(value: Row, output: str, table: Callable[[], None] | None = None) -> None:
-    """Print one thing, which is no list: `table` shows it to a person, as a row of its own without one."""
+    """Print one object; `table` prints it at a terminal, a single row without it."""
     if output == "table" and table is not None:
         table()
     elif output == "json":
@@ -112,7 +113,8 @@ def _csv_line(cells: Sequence[str]) -> str:
     import io
 
     text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerow(cells)  # what is in the end of a line is quoted in a cell
+    # With this terminator the writer quotes cells that contain \r or \n; echo adds the line end.
+    csv.writer(text, lineterminator="\r\n").writerow(cells)
     return text.getvalue().removesuffix("\r\n")
 
 
@@ -143,6 +145,7 @@ def yaml_lines(value: Any, indent: int = 0) -> list[str]:
     if isinstance(value, list) and value:
         lines = []
         for item in value:
+            # The dash takes the place of the indentation of the first line.
             first, *rest = yaml_lines(item, indent + 1)
             lines += [f"{pad}- {first.lstrip()}", *rest]
         return lines
@@ -167,28 +170,30 @@ def table_lines(rows: Sequence[Row], width: int | None = None) -> list[str]:
         return "  ".join(placed).rstrip()
 
     title = line(titles)
+    # Styled after the widths are computed: escape codes have a length but no width.
     head = click.style(title, bold=True) if sys.stdout.isatty() else title
-    room = _room(width)
+    available = _line_width(width)
     indent = sum(widths[:-1]) + 2 * len(widths[:-1])
-    if room is None or indent + widths[-1] <= room or right[-1] or room - indent < _LAST_MIN:
+    if available is None or indent + widths[-1] <= available or right[-1] or available - indent < _LAST_MIN:
         return [head, *(line(row) for row in cells)]
     wrapped = []
     for row in cells:
-        first, *more = textwrap.wrap(row[-1], room - indent) or [""]
+        first, *more = textwrap.wrap(row[-1], available - indent) or [""]
         wrapped += [line([*row[:-1], first]), *(" " * indent + rest for rest in more)]
     return [head, *wrapped]
 
 
-def _room(width: int | None) -> int | None:
+def _line_width(width: int | None) -> int | None:
     """How many characters a line may have: the terminal's, or any number where there is none."""
+    # In a pipe nothing is wrapped: grep needs whole lines.
     if width is None and sys.stdout.isatty():
         return shutil.get_terminal_size().columns
     return width
 
 
 def _is_numeric(values: Sequence[Any]) -> bool:
-    told = [value for value in values if value is not None]
-    return bool(told) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in told)
+    known = [value for value in values if value is not None]
+    return bool(known) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in known)
 
 
 def _title(head: str) -> str:
@@ -197,12 +202,14 @@ def _title(head: str) -> str:
 
 def cell(head: str, value: Any) -> str:
     """A value as a person reads it."""
+    # A visible mark, so that columns can be counted by eye and by awk.
     if value is None or value in ("", [], {}):
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float) and head.endswith("_bytes"):
         return format_size(value)
+    # Before the rule for durations, whose suffix it shares.
     if isinstance(value, int | float) and head.endswith("timestamp_ms"):
         return format_time(int(value))
     if isinstance(value, int | float) and head.endswith("_ms"):
@@ -214,4 +221,5 @@ def cell(head: str, value: Any) -> str:
 
 def printable(text: str) -> str:
     """Text that cannot move the cursor or ring a bell."""
+    # Record data may contain escape sequences, which a terminal would execute.
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -1,7 +1,7 @@
 """Reading records of partitions from an offset to an offset, or endlessly, without a group.
 
 A reader over a `BlockingCluster`: it fetches from each leader in turn and yields the records in the order of each
-partition. A leader that has moved is looked up again, and a cluster that does not answer is waited for. With
+partition. A leader that has moved is looked up again, and an outage is retried for as long as it may last. With
 read_committed, records of aborted transactions are left out. Memory is bounded by one response per leader.
 """
 
@@ -27,7 +27,7 @@ _MOVED = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
         ErrorCode.REPLICA_NOT_AVAILABLE,
         ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # the metadata says whether it is deleted or not there yet
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # the next metadata shows whether it is deleted or not created yet
     }
 )
 PATIENCE_S: Final = 10.0
@@ -65,7 +65,7 @@ class PartitionReader:
         self._leaders: dict[Place, int] = {}
 
     def poll(self, wait_ms: int = 500) -> list[Record]:
-        """What came next of all partitions; empty when nothing came in time."""
+        """The next records of all partitions; empty when none arrived in time."""
         wanted = {place: span for place, span in self.spans.items() if not span.done}
         records: list[Record] = []
         by_leader = self._by_leader(wanted)
@@ -102,8 +102,8 @@ class PartitionReader:
         leaderless = [place for place in wanted if place not in self._leaders]
         if leaderless:
             topic, partition = leaderless[0]
-            said = f"{topic}-{partition} has no leader"
-            self._outage.go_on(leaderless, KlammError(ErrorCode.LEADER_NOT_AVAILABLE, said))
+            error = KlammError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader")
+            self._outage.go_on(leaderless, error)
         return leaders
 
     def _find_leaders(self, places: Sequence[Place]) -> None:
@@ -127,6 +127,7 @@ class PartitionReader:
             if not passes(error):
                 raise
             for place in places:
+                # Looked up again with the next poll: the leader may have moved.
                 self._leaders.pop(place, None)
             self._outage.go_on(places, error)
         return records
@@ -141,18 +142,21 @@ class PartitionReader:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             # The head was deleted, or the log cut: go on where it begins now.
             begin = max(fetched.log_start_offset, 0)
+            # A position beyond the end means a truncated or recreated log: nothing is left to read but what comes.
             span.next = begin if begin > span.next else _latest(self._cluster, partition)
             return []
         if code:
             raise KlammError(code, f"{partition} cannot be read: {code.text}")
         self._outage.end(partition)
+        # Also when all records were filtered: markers and aborted records move the position too.
         span.next = fetched.next_offset
+        # A batch may reach beyond the end of the span.
         end = span.end
         return fetched.records if end is None else [record for record in fetched.records if record.offset < end]
 
 
 def is_missing_topic(error: Exception) -> bool:
-    """Whether the cluster says that there is no such topic, which no waiting brings back."""
+    """Whether the error is a topic that does not exist, which no retry brings back."""
     return isinstance(error, KlammError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

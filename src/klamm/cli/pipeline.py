@@ -48,6 +48,7 @@ def _log_to_stderr() -> None:
         logger = logging.getLogger(name)
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
+        # A handler of the root logger would print each line a second time.
         logger.propagate = False
 
 
@@ -64,6 +65,7 @@ def load(file: str, pairs: tuple[str, ...], home: str = HOME, target: Target | N
 
     overrides = {}
     context = click.get_current_context()
+    # A default or the environment must not override the cluster that the file names.
     written = [context.get_parameter_source(name) for name in ("bootstrap", "context")]
     if target is not None and ParameterSource.COMMANDLINE in written:
         overrides["bootstrap"] = target.bootstrap
@@ -78,6 +80,7 @@ def load(file: str, pairs: tuple[str, ...], home: str = HOME, target: Target | N
     except UnicodeDecodeError as error:
         raise CommandRefusal(f"{file} is no text in UTF-8: {error}") from None
     compiled = compile_text(text, file, overrides)
+    # The name of the pipeline, which is part of the path, is known only after the first compilation.
     if "checkpoint" not in compiled.settings and home != HOME:
         from klamm.pipeline.sql.runner import name_of
 
@@ -88,12 +91,12 @@ def load(file: str, pairs: tuple[str, ...], home: str = HOME, target: Target | N
 @pipeline.command("check")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @set_option
-@click.option("--topics", is_flag=True, help="Ask the cluster for the topics that are read.")
+@click.option("--topics", is_flag=True, help="Check that the topics that are read exist in the cluster.")
 @cluster_options
 @files_output_option
 @refuses
 def check(*, file: str, pairs: tuple[str, ...], topics: bool, target: Target, output: str) -> None:
-    """Say what is wrong with a file, and where. Starts no Spark."""
+    """Report errors of a file with their positions. Starts no Spark."""
     from klamm.pipeline.sql import SqlError, SqlProblem
     from klamm.pipeline.sql.registry_schemas import resolve
     from klamm.pipeline.sql.topics import ClusterTopics
@@ -101,6 +104,7 @@ def check(*, file: str, pairs: tuple[str, ...], topics: bool, target: Target, ou
     try:
         compiled = resolve(load(file, pairs, target=target), declared=topics)
     except SqlError as error:
+        # At a terminal the error prints the source line with a marker below it.
         if output == "table":
             raise
         show(_rows(error.source, error.problems), output)
@@ -133,7 +137,7 @@ def _rows(source: SqlSource, problems: Iterable[SqlProblem]) -> list[dict[str, A
 @files_output_option
 @refuses
 def plan(*, file: str, pairs: tuple[str, ...], home: str, output: str) -> None:
-    """Draw what feeds what, and say what a change means for the state there is. Starts no Spark."""
+    """Print the graph of a file, and what its changes mean for existing state. Starts no Spark."""
     from klamm.pipeline.sql.core.graph_rendering import render_graph
     from klamm.pipeline.sql.core.identity import compare
     from klamm.pipeline.sql.runner import home_of
@@ -221,14 +225,14 @@ def ls(*, home: str, output: str) -> None:
     rows = []
     for name, folder in homes(home).items():
         status = folder.status()
-        told = status["queries"].values()
+        queries = status["queries"].values()
         rows.append(
             {
                 "pipeline": name,
                 "state": status["state"],
                 "queries": len(status["queries"]),
-                "rows_per_s": round(sum(query.get("rows_per_s") or 0 for query in told), 1),
-                "lag_records": sum(query.get("lag_records") or 0 for query in told),
+                "rows_per_s": round(sum(query.get("rows_per_s") or 0 for query in queries), 1),
+                "lag_records": sum(query.get("lag_records") or 0 for query in queries),
                 "error": _first_line(status.get("error")),
             }
         )
@@ -260,21 +264,21 @@ def show_(*, name: str, home: str, output: str) -> None:
     rows = [
         {
             "query": query,
-            **{head: told.get(head) for head in heads},
-            "bad_records": sum((told.get("bad_records") or {}).values()),
-            "restarts": told.get("restarts", 0),
-            "failures": told.get("failures", 0),
+            **{head: progress.get(head) for head in heads},
+            "bad_records": sum((progress.get("bad_records") or {}).values()),
+            "restarts": progress.get("restarts", 0),
+            "failures": progress.get("failures", 0),
         }
-        for query, told in status["queries"].items()
+        for query, progress in status["queries"].items()
     ]
 
     def table() -> None:
         click.echo(f"{name}: {status['state']}" + (f", process {status['pid']}" if "pid" in status else ""))
         for line in table_lines(rows):
             click.echo(line)
-        for query, told in status["queries"].items():
-            if told.get("error"):
-                click.echo(f"\n{query}: {told['error']}")
+        for query, progress in status["queries"].items():
+            if progress.get("error"):
+                click.echo(f"\n{query}: {progress['error']}")
 
     if output == "csv":
         show(rows, output)
@@ -300,7 +304,8 @@ def stop(*, name: str, wait_s: float, home: str) -> None:
     deadline = time.monotonic() + wait_s
     while pipeline_run.running():
         if time.monotonic() > deadline:
-            raise CommandRefusal(f"{name} was asked to stop and still runs after {wait_s:.0f} s")
+            raise CommandRefusal(f"{name} still runs {wait_s:.0f} s after the request to stop")
+        # Polled: the pipeline is not a child of this process, so its end cannot be awaited.
         time.sleep(0.1)
     click.echo(f"Stopped {name}.")
 

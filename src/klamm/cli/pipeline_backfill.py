@@ -57,6 +57,7 @@ def backfill(
     from klamm.pipeline.sessions import check_requirements
     from klamm.pipeline.sql.backfill import plan_backfill, run_backfill
 
+    # Before the plan: without Spark there is nothing to confirm.
     check_requirements()
     compiled = load(file, pairs, home or HOME, target)
     client = target.client("admin")
@@ -68,6 +69,7 @@ def backfill(
         if range_.size:
             plan.adds(f"read {range_.topic}-{range_.partition} from offset {range_.start} to {range_.end}")
     if plan:
+        # Replacing removes rows that other ranges wrote to the same partitions, so it is destructive.
         if replace:
             plan.removes(f"partitions of {job.target} that rows of {job.node.name} fall into")
         plan.adds(f"write rows of {job.node.name} to {job.target}")
@@ -90,6 +92,7 @@ def _moment(text: str, option: str):  # type: ignore[no-untyped-def] # noqa: ANN
         return ReadBound(everywhere=EARLIEST if words == "earliest" else LATEST)
     if words.startswith("{"):
         return ReadBound(by_partition=parse_partition_offsets(option, words, EARLIEST))
+    # The same rule as `consume --from`: longer numbers are milliseconds since 1970.
     if words.isdecimal() and len(words) < 12:
         return ReadBound(everywhere=int(words))
     try:

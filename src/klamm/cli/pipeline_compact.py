@@ -49,7 +49,8 @@ def compact(
     chosen = {
         sink_name: open_sink(table)
         for sink_name, table in tables.items()
-        if (sink_name == name or (name is None and table.format in MERGED)) and _there(table)
+        # Formats that cannot be merged are skipped silently unless they are named.
+        if (sink_name == name or (name is None and table.format in MERGED)) and _has_files(table)
     }
     plan = ConfirmationPlan()
     files: dict[str, int] = {}
@@ -66,6 +67,6 @@ def compact(
         click.echo(f"{sink_name}: {counted(done, 'file')} merged")
 
 
-def _there(table: LakeTable) -> bool:
-    """Whether something was written yet; looking makes no folder."""
+def _has_files(table: LakeTable) -> bool:
+    """Whether the sink has written anything; does not create its folder."""
     return table.local is None or os.path.isdir(table.local)

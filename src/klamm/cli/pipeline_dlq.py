@@ -34,6 +34,7 @@ def ls(*, file: str, pairs: tuple[str, ...], target: Target, output: str) -> Non
 
     compiled = load(file, pairs, target=target)
     with ClusterTopics(compiled, target.client("admin")).admin() as admin:
+        # A topic that does not exist yet holds no dead letters.
         there = {listing.name for listing in admin.list_topics()}
     rows = [
         DeadLetters(compiled, name, target.client("consumer")).counts()
@@ -91,6 +92,7 @@ def redrive(
     from klamm.pipeline.sql.dead_letters import DeadLetters
 
     letters = DeadLetters(load(file, pairs, target=target), name, target.client("producer"))
+    # An upper bound: a pipeline that runs may add dead letters until the redrive.
     waiting = letters.counts()["waiting"]
     plan = ConfirmationPlan()
     if waiting:

@@ -1,4 +1,4 @@
-"""Which process listens on a port, as far as /proc tells: what a person needs to know to free it."""
+"""Finds the process that listens on a port, as far as /proc shows it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TAKEN: Final = re.compile(r"port (\d+) on (\S+) is taken by another process")
 
 
 def name_holder(complaint: str, advice: str, proc: str = PROC) -> str:
-    """A complaint that a port is taken, with the process that holds it and what to do; any other as it is."""
+    """The error that a port is taken, with the process that holds it and what to do; any other error unchanged."""
     match = _TAKEN.search(complaint)
     if match is None:
         return complaint
@@ -28,6 +28,7 @@ def find_holder(port: int, proc: str = PROC) -> str | None:
     sockets = {f"socket:[{inode}]" for table in ("tcp", "tcp6") for inode in _listening(f"{proc}/net/{table}", port)}
     if not sockets:
         return None
+    # A socket belongs to no process in the kernel: the owner is the process with its inode among its descriptors.
     for pid in sorted(filter(str.isdecimal, _names(proc)), key=int):
         for descriptor in _names(f"{proc}/{pid}/fd"):
             if _link(f"{proc}/{pid}/fd/{descriptor}") in sockets:
@@ -42,6 +43,7 @@ def _listening(table: str, port: int) -> Iterable[str]:
             rows = [line.split() for line in file]
     except OSError:
         return []
+    # Addresses are hexadecimal in these tables; the host is not compared, since 0.0.0.0 blocks every address.
     wanted = f":{port:04X}"
     return [row[9] for row in rows if len(row) > 9 and row[1].endswith(wanted) and row[3] == _LISTENING]
 
@@ -51,6 +53,7 @@ def _command(proc: str, pid: str) -> str:
 
     try:
         with open(f"{proc}/{pid}/cmdline", "rb") as file:
+            # A Java command line is kilobytes of class path; four bytes is UTF-8's longest character.
             words = file.read(4 * COMMAND_CHARS_MAX).decode(errors="replace").split("\0")
     except OSError:
         return "its command is not readable"

@@ -1,4 +1,4 @@
-"""`klamm produce`: records from lines, JSON lines or whole files, one acknowledged line of figures at the end."""
+"""`klamm produce`: records from lines, JSON lines or whole files, and one line of figures at the end."""
 
 from __future__ import annotations
 
@@ -45,9 +45,14 @@ CUT_BYTES = 60
 @click.option("-T", "--tombstone", is_flag=True, help="An empty value is no value: it deletes the key.")
 @click.option("-z", "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), help="Codec.")
 @click.option(
-    "-a", "--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True, help="Who must have it."
+    "-a",
+    "--acks",
+    type=click.Choice(["0", "1", "all"]),
+    default="all",
+    show_default=True,
+    help="Replicas that must have it.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing when it is done.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing when it is done.")
 @consent_options
 @cluster_options
 @refuses
@@ -92,12 +97,15 @@ def produce(
         return
     plan = ConfirmationPlan()
     plan.adds(f"records in {topic}")
+    # Adding records is not destructive, so this asks only in a protected context.
     consent.to(plan, target)
+    # Looked up before the first record, which creates the topic.
     is_new = not quiet and not partitions.count()
     interactive = sys.stdin.isatty() and not files
     if interactive and not quiet:
         note("write records, one a line; Ctrl-D ends")
     began = time.monotonic()
+    # A person waits: fail at once when no broker answers, instead of waiting for one to start.
     with Producer({"bootstrap.timeout.ms": 0, **settings}) as producer:
         records, size = _send(producer, topic, partitions, drafts, common, interactive=interactive)
     if is_new and records and (made := partitions.count()):
@@ -107,7 +115,7 @@ def produce(
 
 
 class _Partitions:
-    """How many partitions the topic has, asked when a record first names one: a wrong number is told at once."""
+    """The partition count of the topic, looked up when a record first names one: a wrong number fails at once."""
 
     def __init__(self, target: Target, topic: str, given: int | None) -> None:
         self._target = target
@@ -118,7 +126,7 @@ class _Partitions:
             self.check(given, "")
 
     def whole(self, common: Draft, draft: Draft) -> Draft:
-        """A record with what all have; where -p sends everything, its own partition does not count."""
+        """A record with the common fields; with -p its own partition is ignored."""
         where = draft.pop("where", "")
         whole = {**common, **{name: value for name, value in draft.items() if value is not None or name == "value"}}
         if self._given is not None:
@@ -128,10 +136,11 @@ class _Partitions:
         return whole
 
     def check(self, partition: int, where: str) -> None:
-        """KlammError for one that is not there; a topic that the cluster has yet to make has a first one at least."""
+        """KlammError for a missing partition; a topic that does not exist yet will have partition 0 at least."""
         from klamm.cli.units import counted
         from klamm.model.errors import ErrorCode, KlammError
 
+        # Without a request: the usual case of one partition must not cost a round trip.
         if partition == 0:
             return
         count = self.count()
@@ -163,15 +172,15 @@ class _Partitions:
                     raise
         return self._count
 
-    def would_be_made(self) -> bool:
-        """Whether the cluster makes topics that are written to; KlammError says that it does not."""
+    def would_be_created(self) -> bool:
+        """True if the cluster creates missing topics; KlammError if auto.create.topics.enable is false."""
         from klamm.cli.queries.configs import BROKER, describe
         from klamm.model.errors import ErrorCode, KlammError
 
         with self._target.cluster() as cluster:
             entries = describe(cluster, BROKER, str(cluster.broker_ids[0]), ["auto.create.topics.enable"])
         if entries and entries[0].value == "false":
-            said = f"there is no topic {self._topic}, and the cluster makes none by itself"
+            said = f"there is no topic {self._topic}, and the cluster does not create topics by itself"
             raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{said}; `klamm topic create {self._topic}` does")
         return True
 
@@ -181,7 +190,7 @@ def _show_drafts(topic: str, partitions: _Partitions, drafts: Iterator[Draft], c
     from klamm.cli.units import format_size
 
     plan = ConfirmationPlan()
-    if not partitions.count() and partitions.would_be_made():
+    if not partitions.count() and partitions.would_be_created():
         plan.adds(f"topic {topic}, made by the cluster with its defaults")
     records = size = 0
     for draft in drafts:
@@ -199,6 +208,7 @@ def _show_drafts(topic: str, partitions: _Partitions, drafts: Iterator[Draft], c
 def _shown(data: bytes | None) -> str:
     if data is None:
         return "(null)"
+    # A cut may fall inside a character, which is then replaced, not refused.
     text = data[: CUT_BYTES + 1].decode(errors="replace")
     return text if len(data) <= CUT_BYTES else f"{text[:CUT_BYTES]}... ({len(data)} bytes)"
 
@@ -223,6 +233,7 @@ def _send(
 
     def delivered(delivery: Any) -> None:
         error = delivery.exception()
+        # The first failure is the cause; later ones are usually its consequences.
         if error is not None and len(failures) < 1:
             failures.append(error)
 
@@ -239,6 +250,7 @@ def _send(
                 if failures:
                     break
         except (click.UsageError, KlammError):
+            # What was sent before the faulty line is delivered; the message has to report how much that is.
             producer.flush()
             if records and not failures:
                 written = "1 record before it was" if records == 1 else f"{records} records before it were"
@@ -261,6 +273,7 @@ def _header(text: str) -> tuple[str, bytes | None]:
     name, equals, value = text.partition("=")
     if not name:
         raise click.UsageError(f"-H {text}: write NAME=VALUE")
+    # A header value may be null, unlike a header name.
     return name, value.encode() if equals else None
 
 
@@ -275,6 +288,7 @@ def _drafts(files: tuple[str, ...], form: str, key_separator: str | None, *, tom
     separator = None if key_separator is None else unescape(key_separator)
     for name, stream in _streams(files):
         for number, raw in enumerate(stream, 1):
+            # Files from Windows: the carriage return is not part of the record.
             line = raw.rstrip(b"\n").removesuffix(b"\r")
             if form == "jsonl":
                 if line.strip():
@@ -287,6 +301,7 @@ def _drafts(files: tuple[str, ...], form: str, key_separator: str | None, *, tom
                 if not separated:
                     raise click.UsageError(f"{name}, line {number}: there is no {key_separator} to end the key")
                 value = rest
+            # Without -T an empty line is an empty value, which a compacted topic keeps; null deletes the key.
             yield {"key": key, "value": None if tombstone and not value else value}
 
 

@@ -1,4 +1,4 @@
-"""Progress of long work, on standard error of a terminal alone, and only when it takes long enough to wonder."""
+"""Progress of long work, on standard error, only at a terminal and only when it takes longer than half a second."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EVERY_S = 0.1
 
 @contextlib.contextmanager
 def progress(title: str, total: int | None = None, unit: str = "") -> Iterator[Callable[[int], None]]:
-    """Call what is given with how much is done; a bar appears when the work takes longer than a moment."""
+    """Yields a function to call with the amount done; a bar appears after AFTER_S."""
     if not sys.stderr.isatty():
         yield lambda _done: None
         return
@@ -23,10 +23,12 @@ def progress(title: str, total: int | None = None, unit: str = "") -> Iterator[C
     def advance(done: int) -> None:
         nonlocal bar, last
         now = time.monotonic()
+        # Checked first and cheap: this is called per record.
         if now - last < EVERY_S or now - began < AFTER_S:
             return
         last = now
         if bar is None:
+            # rich is imported only when a bar is shown: its import is slow.
             bar = _bar(title, total, unit)
         bar.update(bar.task_ids[0], completed=done)
 

@@ -1,8 +1,8 @@
 """Where replicas should be: a plan of moves, computed without requests.
 
-Pure. What stands well stays: a replica moves only off a broker it must leave, to reach the number of copies wanted, or
-to even out how many replicas brokers hold. Copies go to different racks as far as there are racks. Leaders, the first
-of each list, are spread last, by changing the order of the list, which moves no data.
+Pure. A replica moves only off a broker it must leave, to reach the requested replication factor, or to even out the
+number of replicas per broker. Copies go to different racks as far as there are racks. Leaders, the first of each list,
+are spread last, by changing the order of the list, which moves no data.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaMove:
-    """A partition that changes place."""
+    """A partition whose replica list changes."""
 
     topic: str
     partition: int
@@ -37,7 +37,7 @@ class ReplicaMove:
 
     @property
     def name(self) -> str:
-        """As people write it."""
+        """TOPIC-PARTITION."""
         return f"{self.topic}-{self.partition}"
 
 
@@ -58,6 +58,7 @@ def plan_moves(
     """
     plan = [_Plan(placement, racks, copies or len(placement.replicas)) for placement in placements]
     load = Counter(dict.fromkeys(racks, 0))
+    # All partitions keep before any is filled: the load must count every replica that stays.
     for move in plan:
         move.keep()
         load.update(move.replicas)
@@ -65,6 +66,7 @@ def plan_moves(
         move.fill(load)
     if balance:
         _even_out(plan, load)
+    # After the replicas are final: only their order changes here, which copies no bytes.
     _spread_leaders(plan, racks)
     return [move.move() for move in plan if tuple(move.replicas) != move.placement.replicas]
 
@@ -84,7 +86,7 @@ class _Plan:
         self._copies = copies
 
     def keep(self) -> None:
-        """What may stay, stays: first one copy per rack, then the rest, up to the number wanted."""
+        """Keep allowed replicas: first one copy per rack, then the rest, up to the replication factor."""
         allowed = [broker for broker in self.placement.replicas if broker in self._racks]
         chosen: list[int] = []
         seen: set[str] = set()
@@ -95,12 +97,14 @@ class _Plan:
                 seen |= {rack} if rack is not None else set()
         chosen += [broker for broker in allowed if broker not in chosen]
         kept = set(chosen[: self._copies])
+        # In the order of before: the first stays the preferred leader.
         self.replicas = [broker for broker in allowed if broker in kept]
 
     def fill(self, load: Counter[int]) -> None:
         """Add copies where they are missing, on brokers of new racks and with little to do."""
         while len(self.replicas) < self._copies:
             free = (broker for broker in self._racks if broker not in self.replicas)
+            # The broker id is the last criterion, so that the same cluster always gives the same plan.
             _, _, broker = min((self._rack_taken(broker), load[broker], broker) for broker in free)
             self.replicas.append(broker)
             load[broker] += 1
@@ -113,6 +117,7 @@ class _Plan:
         """Whether a copy may go from one broker to another without crowding a rack."""
         if old not in self.replicas or new in self.replicas:
             return False
+        # A swap within crowded racks makes nothing worse: the copy shared its rack before.
         return not self._rack_taken(new, without=old) or self._rack_taken(old, without=old)
 
     def swap(self, old: int, new: int) -> None:
@@ -122,6 +127,7 @@ class _Plan:
     def move(self) -> ReplicaMove:
         """What changes."""
         before, after = self.placement.replicas, tuple(self.replicas)
+        # Only brokers that did not have a replica copy bytes.
         new = len(set(after) - set(before))
         return ReplicaMove(
             self.placement.topic, self.placement.partition, before, after, new * self.placement.size_bytes
@@ -136,18 +142,20 @@ def _even_out(plan: Sequence[_Plan], load: Counter[int]) -> None:
             ((load[full] - load[empty], full, empty) for full in load for empty in load if (full, empty) not in stuck),
             key=lambda pair: (-pair[0], pair[1], pair[2]),
         )
+        # A difference of one cannot be evened out: the next move would only swap the two counts.
         if not pairs or pairs[0][0] <= 1:
             return
         _, full, empty = pairs[0]
         # The smallest partition first: the same evenness for fewer bytes; one that moves anyway costs nothing.
         candidates = [move for move in plan if move.may_swap(full, empty)]
         if not candidates:
+            # No replica may go between these two (racks, or both hold the partition already); try the next pair.
             stuck.add((full, empty))
             continue
         chosen = min(
             candidates,
-            key=lambda each: (full in each.placement.replicas, each.placement.size_bytes, each.placement.topic,
-                              each.placement.partition),
+            key=lambda move: (full in move.placement.replicas, move.placement.size_bytes, move.placement.topic,
+                              move.placement.partition),
         )  # fmt: skip
         chosen.swap(full, empty)
         load[full] -= 1
@@ -163,6 +171,7 @@ def _spread_leaders(plan: Sequence[_Plan], brokers: Collection[int]) -> None:
             continue
         first = move.replicas[0]
         best = min(move.replicas, key=lambda broker: (leads[broker], move.replicas.index(broker)))
+        # As with replicas: a difference of one would move back and forth.
         if leads[first] - leads[best] > 1:
             move.replicas.remove(best)
             move.replicas.insert(0, best)

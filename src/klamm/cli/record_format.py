@@ -1,4 +1,4 @@
-r"""How one record is written out: kcat's `-f '%t %p %o %k %v\n'`, or a row for `-o`. Pure.
+r"""Formats of one record: kcat's `-f '%t %p %o %k %v\n'`, or a row for `-o`. Pure.
 
 %t topic   %p partition   %o offset   %k key   %v or %s value   %h headers   %T timestamp (ms)   %d time (ISO)
 %K bytes of the key, -1 for none   %S bytes of the value, -1 for none   %% a percent sign
@@ -27,6 +27,7 @@ def _bytes(value: Any) -> bytes:
 
 
 def _size(value: Any) -> bytes:
+    # kcat prints -1 for null, which tells it from an empty key or value.
     return b"-1" if value is None else str(len(value)).encode()
 
 
@@ -111,6 +112,7 @@ def _pieces(text: str, *, percent: bool) -> Sequence[Piece]:
         if code is not None:
             pieces.append(bytes([int(code, 16)]))
         elif escape is not None:
+            # An unknown escape stays as it is, as in a shell: Windows paths and regular expressions survive.
             pieces.append(_ESCAPES.get(escape, b"\\" + escape.encode()))
         elif not percent or letter == "%":
             pieces.append(match[0].encode() if not percent else b"%")
@@ -143,7 +145,7 @@ def _header_row(headers: Sequence[tuple[str, Any]]) -> Any:
 
 
 def shown(data: Any, decode: str) -> Any:
-    """Bytes in the form asked for."""
+    """Bytes in the requested form."""
     if data is None:
         return None
     raw = bytes(data)
@@ -158,6 +160,7 @@ def shown(data: Any, decode: str) -> Any:
     if decode == "json":
         try:
             return json.loads(text)
+        # Deeply nested JSON exceeds the recursion limit of the parser.
         except (ValueError, RecursionError):
             return text
     return text
@@ -169,6 +172,7 @@ def from_shown(value: Any) -> bytes | None:
         return None
     if isinstance(value, str):
         return value.encode()
+    # An object with other keys beside it is a JSON value of its own.
     if isinstance(value, dict) and set(value) == {"base64"}:
         return base64.b64decode(value["base64"], validate=True)
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

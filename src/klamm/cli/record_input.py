@@ -11,9 +11,9 @@ import click
 from klamm.cli.record_format import from_shown
 
 Draft = dict[str, Any]
-"""key, value, partition, timestamp, headers: what `Producer.send` takes; and where it was read, for a complaint."""
+"""key, value, partition, timestamp, headers: what `Producer.send` takes; and `where` it was read, for errors."""
 FIELDS: Final = frozenset({"topic", "partition", "offset", "timestamp", "key", "value", "headers"})
-"""What a record has in `consume -o jsonl`; where it was read, by topic and offset, is not where it is written."""
+"""The fields of a record in `consume -o jsonl`; its topic and offset are ignored when it is written elsewhere."""
 
 
 def from_json(line: bytes, where: str) -> Draft:
@@ -25,6 +25,7 @@ def from_json(line: bytes, where: str) -> Draft:
     try:
         given = json.loads(line)
         if not isinstance(given, dict) or not (
+            # Objects that share no field with a record are values: plain JSON lines are the usual input.
             "value" in given or "key" in given or (given and given.keys() <= FIELDS)
         ):
             return {"value": line}
@@ -56,8 +57,10 @@ def _unknown_field(given: dict[str, Any]) -> str:
 
 def _whole_number(given: dict[str, Any], name: str) -> int | None:
     value = given.get(name)
+    # -1 is what a broker returns for a record without a timestamp; the producer sets its own then.
     if value is None or (name == "timestamp" and value == -1):
         return None
+    # bool is a subclass of int, and true would become partition 1.
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         unit = " of milliseconds since 1970" if name == "timestamp" else ""
         raise ValueError(f"{name} is {value!r}; write a number{unit}")

@@ -1,4 +1,4 @@
-"""How `consume` and `tail` write records: as they come, in the form asked for, each flushed so that a pipe sees it."""
+"""Output of `consume` and `tail`: records as they arrive, each flushed, so that a pipe gets it at once."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from klamm.client.types import Record
 
 LINES: Final = "lines"
-"""The form of a terminal when none is asked for: one line each, no columns."""
+"""The default at a terminal: one line each, no columns."""
 _COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 _HEADS: Final = ("TOPIC", "PARTITION", "OFFSET", "TIME", "KEY", "VALUE")
 _TO_THE_RIGHT: Final = frozenset({1, 2})
 _MEASURED: Final = 50
-"""From so many records a table takes the widths of its columns."""
+"""The widths of a table's columns are taken from this many records."""
 
 
 def write_records(records: Iterable[Record], form: str, decode: str, *, eager: bool) -> None:
-    """Write records; `eager` lets none wait for others to come."""
+    """Write records; with `eager` none is held back until more arrive."""
     if form == "json":
         _write_json(record_row(record, decode) for record in records)
     elif form == "csv":
@@ -50,6 +50,7 @@ def write_formatted(records: Iterable[Record], template: str) -> None:
     """Write records as kcat's `-f` says; ValueError names a letter it does not know."""
     made = compile_format(template)
     for record in records:
+        # Bytes, not text: -f may write binary values as they are.
         sys.stdout.buffer.write(made(record))
         sys.stdout.buffer.flush()
 
@@ -70,7 +71,9 @@ def _write_json(rows: Iterator[dict[str, Any]]) -> None:
             text = textwrap.indent(json.dumps(row, indent=2, ensure_ascii=False), "  ")
             click.echo(("[\n" if empty else ",\n") + text, nl=False)
             empty = False
+    # The list is closed even on Ctrl-C: half a JSON document cannot be parsed.
     except KeyboardInterrupt:
+        # First, since closing the list writes too.
         leave_full_pipe()
         click.echo("[]" if empty else "\n]")
         raise
@@ -90,6 +93,7 @@ def _cells(record: Record, decode: str) -> list[str]:
 
 def _write_table(rows: Iterator[list[str]], *, eager: bool) -> None:
     """Columns as wide as the first records need; a longer cell later on pushes the rest of its line."""
+    # A command that follows cannot wait for 50 records to measure.
     first = list(itertools.islice(rows, 1 if eager else _MEASURED))
     if not first:
         return

@@ -12,16 +12,19 @@ from klamm.cli.node_runner import LEVELS, serve, set_log_level, stop_at_eof
 @click.argument("file", metavar="FILE.properties")
 @click.option("--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting that wins over the file.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Lines to log.")
-@click.option("--until-eof", is_flag=True, help="Stop when standard input ends, as it does when the starter is gone.")
+@click.option(
+    "--until-eof", is_flag=True, help="Stop when standard input ends, as it does when the parent process ends."
+)
 @refuses
 def server(file: str, overrides: tuple[str, ...], log_level: str, *, until_eof: bool) -> None:
     """Run a node from a server.properties written for Kafka 4.
 
-    The file may hold any setting Kafka knows; those without meaning here are named once in the log. The data folder of
-    a node that is its cluster's only controller is formatted at the first start.
+    The file may contain any of Kafka's settings; those without meaning here are listed once in the log. The data folder
+    of a node that is its cluster's only controller is formatted at the first start.
     """
     from klamm.server.boot.config import load_config
 
+    # Before the file is read: settings without meaning are logged while it is parsed.
     set_log_level(log_level)
     if until_eof:
         stop_at_eof()

@@ -1,7 +1,7 @@
 """Settings as people write them: `retention=7d`, `cleanup=compact`, `segment.bytes=64MiB`. Pure.
 
-A short name stands for the one setting of Kafka it can mean; units are turned into the milliseconds or bytes that the
-broker wants, and back for a person to read.
+A short name stands for the one setting of Kafka it can mean; units are turned into the milliseconds or bytes of
+the wire, and back for display.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SHORT = {
     "delete.retention": "delete.retention.ms",
 }
 _BOTH = ("retention", "local.retention", "segment", "log.retention", "log.local.retention")
-"""Kept by time or by size: the unit says which."""
+"""Limited by time or by size: the unit decides which setting is meant."""
 
 
 def parse_setting(text: str) -> tuple[str, str]:
@@ -42,19 +42,20 @@ def parse_settings(texts: Iterable[str]) -> dict[str, str]:
 
 
 def setting_name(written: str) -> str:
-    """Kafka's name for a setting to take away; one of both kinds means the time."""
+    """Kafka's name for a setting to unset; an ambiguous one means the time."""
     return f"{written}.ms" if written in _BOTH else _SHORT.get(written, written)
 
 
 def true_name(kind: str, name: str, known: Iterable[str]) -> str:
-    """The setting that is meant of those there are; KlammError offers the nearest when there is none.
+    """The setting that is meant among `known`; KlammError suggests the nearest when there is none.
 
-    A topic's name for what all topics begin with is a broker's setting of another name.
+    The broker's default of a topic setting has another name (retention.ms is log.retention.ms there).
     """
     from klamm.model.errors import ErrorCode, KlammError
     from klamm.model.topic_configs import TOPIC_SYNONYMS
 
     names = set(known)
+    # Settings of one listener carry its name, so brokers do not list them.
     if name in names or (kind == "broker" and name.startswith("listener.name.")):
         return name
     if kind == "broker" and name in TOPIC_SYNONYMS:
@@ -72,6 +73,7 @@ def to_broker(name: str, value: str) -> str:
         if name.endswith(".bytes"):
             return str(parse_size_bytes(value))
     except ValueError as error:
+        # -2 and the like have meanings of their own in some settings; the broker validates them.
         if value.lstrip("-").isdecimal():
             return value
         raise click.UsageError(f"{name}: {error}") from None
@@ -90,9 +92,11 @@ def to_person(name: str, value: str | None) -> str | None:
 
 
 def _by_unit(written: str, value: str) -> tuple[str, str]:
+    # A bare number has no unit: 7 could be milliseconds or bytes, and a wrong guess deletes data.
     if value.isdecimal() or value == "-1":
         raise click.UsageError(f"{written}={value}: write a unit ({written}=7d, {written}=10GiB), or {written}.ms=...")
     try:
+        # Time first: in retention=5m the unit is minutes.
         return f"{written}.ms", str(parse_duration_ms(value))
     except ValueError:
         pass

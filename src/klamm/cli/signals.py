@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: commands clean up and leave; what a person sees of a record is seen whole, and counted."""
+"""Ctrl-C and SIGTERM: commands clean up and exit; a record is printed whole, and then counted as read."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def _stop(number: int) -> NoReturn:
 
 def end_on_sigterm() -> None:
     """Let SIGTERM be raised where the process is, as Ctrl-C is, unless it has another handler."""
+    # A program that embeds the command line, or nohup, may have set a handler that must stay.
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _stop_on_signal)
 
@@ -33,15 +34,16 @@ def leave_full_pipe() -> None:
     """Once it is time to end, do not wait for a reader that does not read: not here, nor when Python flushes."""
     with contextlib.suppress(OSError, ValueError):  # no file at all, as in a test
         output = sys.stdout.fileno()
+        # Not writable means full: a flush at exit would block for as long as the reader sleeps.
         if not select.select([], [output], [], 0)[1]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), output)
 
 
 class WholeRecords:
-    """Both signals wait until `obey` is called, between two records: what was written and what not is then known.
+    """Defers both signals until `obey` is called between two records, where it is certain what was written.
 
-    A second signal does not wait, nor does the first for longer than a moment. In a thread that gets no signals this
-    does nothing.
+    A second signal is not deferred, and the first for GRACE_S at most. Outside of the main thread, which alone gets
+    signals, this does nothing.
     """
 
     def __init__(self) -> None:
@@ -51,12 +53,14 @@ class WholeRecords:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in (*_NUMBERS, signal.SIGALRM):
+                # `nohup` and shells ignore SIGINT for background jobs; that must stay so.
                 if number == signal.SIGALRM or signal.getsignal(number) not in (signal.SIG_IGN, None):
                     self._before[number] = signal.signal(number, self._take)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._before:
+            # The alarm must not fire after the handlers are restored: its default ends the process.
             signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]  # as it was given
@@ -70,6 +74,7 @@ class WholeRecords:
     def _take(self, number: int, _frame: object) -> None:
         if self._asked is None and number != signal.SIGALRM:
             self._asked = number
+            # A write to a full pipe never reaches `obey`; the alarm interrupts it.
             signal.setitimer(signal.ITIMER_REAL, GRACE_S)
             return
         _stop(self._asked or number)

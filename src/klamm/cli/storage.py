@@ -1,4 +1,4 @@
-"""`klamm storage`: ids and data folders by hand, with the flags of kafka-storage."""
+"""`klamm storage`: cluster ids and data folders, with the flags of kafka-storage."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def random_uuid() -> None:
 )
 @click.option("-S", "--add-scram", multiple=True, metavar="CREDENTIAL", help="Not supported yet: a first password.")
 @click.option("--dry-run", is_flag=True, help="Show the difference and change nothing.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask. Formatting takes nothing away and never does.")
+@click.option("-y", "--yes", is_flag=True, help="Accepted; formatting removes nothing and never prompts.")
 @refuses
 def format_(
     *,
@@ -73,17 +73,19 @@ def format_(
     if initial_controllers is not None and (standalone or no_initial_controllers):
         raise click.UsageError("--initial-controllers excludes --standalone and --no-initial-controllers")
     if add_scram:
-        raise CommandRefusal("--add-scram stores a password, which Klamm does not ask for yet; leave it out")
+        raise CommandRefusal("--add-scram stores a password, and Klamm does not support SASL yet; leave it out")
     if release_version not in (None, "4.3", METADATA_VERSION):
         raise CommandRefusal(
             f"--release-version {release_version} cannot be written; leave it out or write {METADATA_VERSION}"
         )
+    # These flags choose a dynamic quorum (KIP-853), which is kraft.version 1; without them the voters are static.
     dynamic = standalone or no_initial_controllers or initial_controllers is not None
     _check_features(features, kraft_version=int(dynamic))
     config = load_config(file)
     voters = None
     if standalone and not config.is_controller:
         raise CommandRefusal(f"--standalone needs a controller; write process.roles=broker,controller in {file}")
+    # Static voters from the configuration and dynamic ones from the log would disagree; Kafka refuses this too.
     if dynamic and config.value("controller.quorum.voters"):
         flag = "--standalone" if standalone else "--initial-controllers" if initial_controllers else "-N"
         raise CommandRefusal(f"{flag} and controller.quorum.voters exclude each other; leave one of them out")
@@ -132,6 +134,7 @@ def info(*, file: str, output: str) -> None:
     present = [path for path in folders if os.path.isdir(path)]
     problems = [f"{path} does not exist" for path in folders if path not in present]
     identities = read_identities(config)
+    # A folder that does not exist is reported once, not as unformatted too.
     problems += [f"{path} is not formatted" for path in present if identities[path] is None]
     rows = [
         {
@@ -148,6 +151,7 @@ def info(*, file: str, output: str) -> None:
     else:
         show(rows, output)
     if problems:
+        # Kafka's tool exits 1 on problems as well, and scripts test for it.
         raise SystemExit(1)
 
 

@@ -37,6 +37,7 @@ def check(*, folders: tuple[str, ...], output: str, workers: int | None) -> None
     from klamm.storage.offline_check import check_folders
 
     started = time.monotonic()
+    # The folder of a local cluster stands for the data folders of its nodes.
     paths = [path for folder in folders for path in node_data_folders(os.path.abspath(folder))]
     for path in paths:
         if is_held(path):
@@ -49,6 +50,7 @@ def check(*, folders: tuple[str, ...], output: str, workers: int | None) -> None
 
 
 def _summary(findings: Findings, seconds: float) -> str:
+    # Never divided by 0: an empty folder takes less than the resolution of the clock.
     rate = findings.size_bytes / 1e6 / max(seconds, 0.001)
     looked = (
         f"{counted(findings.partitions, 'partition')}, {counted(findings.segments, 'segment')}, "
@@ -78,9 +80,11 @@ def _print(findings: Findings, output: str, seconds: float) -> None:
             click.echo(f"note: {note}")
         click.echo(_summary(findings, seconds))
 
+    # CSV has one shape of rows: sizes and notes are left out.
     if output == "csv":
         show(problems, output)
     elif output == "jsonl":
+        # Every line names its kind, so that a reader can select one with jq.
         show([{"problem": problem} for problem in problems], output)
         show([{"note": note} for note in findings.notes], output)
         show([{"checked": sizes, "problems": len(problems)}], output)
@@ -89,7 +93,7 @@ def _print(findings: Findings, output: str, seconds: float) -> None:
 
 
 class Bar:
-    """A progress bar on standard error, where that is a terminal."""
+    """A progress bar on standard error at a terminal."""
 
     def __enter__(self) -> Self:
         self._progress = None

@@ -1,4 +1,4 @@
-"""`klamm storage dump`: what is in a file of a data folder."""
+"""`klamm storage dump`: print a file of a data folder."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from klamm.storage.dump import Row
 
 Line = tuple[str, str | None]
-"""A row's kind and how it is printed, if it is."""
+"""The kind of a row and its printed form; None is not printed."""
 _SAMPLE = 100
 """Rows that are read before the first is printed, to know how wide columns are."""
 _ASIDE = ("record", "damage", "state")
-"""What is printed as a line of its own below the table."""
+"""Kinds that are printed as lines of their own, not as rows of the table."""
 
 
 @click.command()
@@ -42,6 +42,7 @@ def dump(*, file: str, output: str, records: bool, limit: int | None) -> None:
     rows: Iterable[Row] = islice(dump_file(file, records=records, metadata=_decode_metadata), limit)
     damaged = False
     for kind, line in _FORMS[output](rows):
+        # Counted also when the form leaves the line out: the exit code must not depend on -o.
         damaged = damaged or kind == "damage"
         if line is not None:
             click.echo(line)
@@ -57,6 +58,7 @@ def _decode_metadata(key: bytes | None, value: bytes | None) -> dict[str, Any]:
     try:
         record, version = decode_versioned_record(value or b"")
     except RemoteProtocolError as error:
+        # A record of a newer Kafka: its bytes are still worth showing.
         return {**decode_plain(key, value), "unread": str(error)}
     return {"type": type(record).__name__, "version": version, "data": plain(record)}
 
@@ -71,6 +73,7 @@ def _json_list(rows: Iterable[Row]) -> Iterator[Line]:
     before = None
     yield "begin", "["
     for kind, line in _json_lines(rows):
+        # One row behind: whether a comma follows is known with the next row.
         yield kind, None if before is None else f"  {before},"
         before = line
     yield "end", "]" if before is None else f"  {before}\n]"

@@ -1,4 +1,4 @@
-"""`klamm storage repair`: mend data folders, after showing how."""
+"""`klamm storage repair`: repair data folders, after printing the plan."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from klamm.cli.storage_check import Bar, counted
 @click.option("--yes", is_flag=True, help="Show the plan and carry it out.")
 @refuses
 def repair(*, folders: tuple[str, ...], dry_run: bool, yes: bool) -> None:
-    """Mend what `klamm storage check` finds.
+    """Repair what `klamm storage check` finds.
 
     Torn tails are cut, indexes rebuilt from their logs, damaged snapshots and checkpoints written anew or left to the
     next start. Segments that follow damage are set aside under another name; nothing unknown is touched. A folder that
@@ -25,9 +25,11 @@ def repair(*, folders: tuple[str, ...], dry_run: bool, yes: bool) -> None:
     from klamm.storage.offline_check import check_folders
     from klamm.storage.offline_repair import hold, make_plan
 
+    # Neither or both: cutting a log is not a default, and it is not prompted for.
     if dry_run == yes:
         raise click.UsageError("write --dry-run to see what would be done, or --yes to do it")
     paths = [os.path.abspath(folder) for folder in folders]
+    # Locked from before the check to the end of the repair: a node that starts in between would write into it.
     held = hold(paths)
     try:
         with Bar() as bar:
@@ -47,6 +49,7 @@ def repair(*, folders: tuple[str, ...], dry_run: bool, yes: bool) -> None:
             raise SystemExit(1)
         for step in plan.steps:
             step.run()
+        # Checked again: a repair may uncover damage that the first check could not reach.
         with Bar() as bar:
             left = check_folders(paths, on_progress=bar.show).problems
         for problem in left:

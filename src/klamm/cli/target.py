@@ -1,4 +1,4 @@
-"""Which cluster a command speaks to: `-b`, `--ctx`, the environment, the context in use, or this machine."""
+"""The cluster of a command: from `-b`, `--ctx`, the environment, the context in use, or this machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEFAULT_TIMEOUT_S: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A cluster, how to get in, and whether changes there need a second thought."""
+    """A cluster, its client settings, and whether its changes need a confirmation by name."""
 
     bootstrap: str
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -32,10 +32,10 @@ class Target:
     protected: bool = False
     timeout_s: float = DEFAULT_TIMEOUT_S
     impatient: bool = False
-    """Whether `timeout_s` was asked for: it then bounds a producer's and a consumer's waits too."""
+    """Whether --timeout was given: it then bounds the waits of producers and consumers too."""
 
     def cluster(self) -> BlockingCluster:
-        """A connection for a few questions; the first one in a context learns which cluster it is."""
+        """A connection for admin requests; the first one of a context stores the cluster id."""
         from klamm.client.blocking_cluster import BlockingCluster
 
         connected = BlockingCluster(self.bootstrap, self.timeout_s, self._taken_by("admin"))
@@ -44,11 +44,12 @@ class Target:
         return connected
 
     def guarded(self) -> Target:
-        """This target with the mark of the protected context that is the same cluster, whatever address it has."""
+        """This target, protected if any protected context is the same cluster under another address."""
+        # No request unless it matters: most people have no protected context.
         if not self.bootstrap or not kept.load().has_protected():
             return self
         with self.cluster() as cluster:
-            if self.context is not None:  # it may have been made anew since it was last asked
+            if self.context is not None:  # the cluster may have been created anew under the same address
                 kept.learn(self.context, self.bootstrap, cluster, again=True)
             name = None if self.protected else kept.guardian(cluster)
         return self if name is None else dataclasses.replace(self, context=name, protected=True)
@@ -56,6 +57,7 @@ class Target:
     def client(self, role: str, **more: object) -> dict[str, Any]:
         """Settings for a "producer" or "consumer", by Kafka's names (dots as underscores in `more`)."""
         named = {name.replace("_", "."): value for name, value in more.items() if value is not None}
+        # Later ones win: what the user wrote with -X is the last word.
         return {"bootstrap.servers": self.bootstrap, **self._waits(role), **named, **self._taken_by(role)}
 
     def _waits(self, role: str) -> dict[str, str]:
@@ -80,16 +82,18 @@ class Target:
 def resolve(
     bootstrap: str | None, context: str | None, pairs: tuple[str, ...], timeout_s: float | None, file: str | None = None
 ) -> Target:
-    """The target of what was written: the command line wins over the environment, that over the context in use."""
+    """The target: the command line wins over the environment, that over the context in use."""
     contexts = kept.load()
     settings = {**_from_file(file), **parse_pairs(pairs)}
     if bootstrap is None and context is None:
+        # An empty variable counts as unset, as `KLAMM_BOOTSTRAP= klamm ...` is written to clear it.
         bootstrap = os.environ.get("KLAMM_BOOTSTRAP") or None
         context = None if bootstrap else os.environ.get("KLAMM_CONTEXT") or contexts.current
     if bootstrap is not None and context is not None:
         raise click.UsageError("-b and --ctx exclude each other; write one of them")
     if context is not None:
         named_context = contexts.get(context)
+        # Settings of the command line win over those of the context.
         address, settings, is_protected = (
             named_context.bootstrap,
             {**named_context.settings, **settings},
@@ -97,7 +101,8 @@ def resolve(
         )
     else:
         address = bootstrap or DEFAULT_BOOTSTRAP
-        context = contexts.is_protected(address)
+        # An address of a protected context is protected too.
+        context = contexts.find_protected(address)
         is_protected = context is not None
     parse_addresses(address)
     wait_s = DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
@@ -109,6 +114,7 @@ def parse_addresses(bootstrap: str) -> list[tuple[str, int]]:
     addresses = []
     for address in bootstrap.split(","):
         host, _, port = address.strip().rpartition(":")
+        # isdecimal accepts digits of other scripts, which int() would take as well.
         if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65_536:
             raise click.UsageError(f"{address.strip()!r} is no address; write HOST:PORT")
         addresses.append((host.strip("[]"), int(port)))
@@ -144,6 +150,7 @@ def cluster_options(command: F) -> F:
         target = resolve(*(kwargs.pop(name) for name in written))
         return command(*args, target=target, **kwargs)
 
+    # click lists options in the reverse order of their decorators.
     for option in reversed(_OPTIONS):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value]
@@ -159,7 +166,7 @@ def _timeout(_: click.Context, __: click.Parameter, value: str | None) -> float 
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
     if wait_ms <= 0:
-        raise click.BadParameter(f"{value!r} leaves no time for an answer; write a longer one, such as 5s")
+        raise click.BadParameter(f"{value!r} leaves no time for a response; write a longer one, such as 5s")
     return wait_ms / 1000
 
 
@@ -167,6 +174,7 @@ def complete_context(_: click.Context, __: click.Parameter, incomplete: str) -> 
     """Names of contexts that begin so."""
     try:
         return sorted(name for name in kept.load().contexts if name.startswith(incomplete))
+    # A broken contexts file must not break the Tab key; the command itself reports it.
     except CommandRefusal:
         return []
 
@@ -185,6 +193,6 @@ _OPTIONS = (
     click.option("-X", "client_settings", multiple=True, metavar="KEY=VALUE", help="A client setting by Kafka's name."),
     click.option("--command-config", "settings_file", metavar="FILE", help="Client settings from a properties file."),
     click.option(
-        "--timeout", "timeout_s", metavar="TIME", callback=_timeout, help="Longest wait for an answer.  [default: 15s]"
+        "--timeout", "timeout_s", metavar="TIME", callback=_timeout, help="Longest wait for a response.  [default: 15s]"
     ),
 )

@@ -31,8 +31,8 @@ def topic() -> None:
 
 @topic.command("ls")
 @click.argument("pattern", required=False, metavar="[PATTERN]", shell_complete=complete_topic)
-@click.option("--internal", is_flag=True, help="Those the cluster keeps for itself too.")
-@click.option("--sizes", is_flag=True, help="Add records and bytes, which takes more questions.")
+@click.option("--internal", is_flag=True, help="Internal topics too.")
+@click.option("--sizes", is_flag=True, help="Add records and bytes, which takes more requests.")
 @click.option(
     "--rate",
     "rate_s",
@@ -68,11 +68,13 @@ def ls(
             if (internal or not topic.internal) and (pattern is None or fnmatch.fnmatchcase(topic.name, pattern))
         ]
 
-    def ask(cluster: BlockingCluster) -> list[dict[str, Any]]:
+    def query(cluster: BlockingCluster) -> list[dict[str, Any]]:
         topics = choose(cluster)
+        # A rate needs two measurements; --watch makes the second with its next round.
         if rates is not None and rate_s is not None and not rates.has_begun:
             _measure(cluster, topics, rates)
             time.sleep(rate_s)
+            # Topics may have been created or deleted during the pause.
             topics = choose(cluster)
         measured = _measure(cluster, topics, rates) if sizes or rates is not None else {}
         return [
@@ -95,11 +97,11 @@ def ls(
         *(("records_per_s",) if rates else ()),
     )
     empty = "no topics; `klamm topic create NAME` makes one"
-    watch(target, pause_s, ask, functools.partial(show, output=output, empty=empty, columns=columns))
+    watch(target, pause_s, query, functools.partial(show, output=output, empty=empty, columns=columns))
 
 
 class TopicRates:
-    """Records a second of each topic, from how far its ends have moved since they were last looked at."""
+    """Records a second of each topic, from the growth of its end offsets between two measurements."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -107,22 +109,23 @@ class TopicRates:
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything was looked at before."""
+        """Whether there is a measurement to compare with."""
         return bool(self._before)
 
     def add(self, topic: str, end: int) -> float | None:
-        """The rate since the last look; None at the first."""
+        """The rate since the last measurement; None at the first."""
         now = self._clock()
         before = self._before.get(topic)
         self._before[topic] = now, end
         if before is None or now <= before[0]:
             return None
+        # A topic that was deleted and created again starts at 0.
         return round(max(end - before[1], 0) / (now - before[0]), 1)
 
 
-def _problem(each: TopicDescription) -> str | None:
-    leaderless = sum(p.leader < 0 for p in each.partitions)
-    behind = sum(len(p.isr) < len(p.replicas) for p in each.partitions)
+def _problem(topic: TopicDescription) -> str | None:
+    leaderless = sum(p.leader < 0 for p in topic.partitions)
+    behind = sum(len(p.isr) < len(p.replicas) for p in topic.partitions)
     if leaderless:
         return f"{leaderless} without leader"
     return f"{behind} under-replicated" if behind else None
@@ -139,10 +142,12 @@ def _measure(
     sizes: dict[str, dict[str, Any]] = {description.name: {"offsets": 0, "size_bytes": 0} for description in topics}
     if rates is not None:
         for topic in topics:
+            # Markers of transactions count as records here: an end offset does not distinguish them.
             end = sum(last.get((topic.name, p.partition), 0) for p in topic.partitions)
             sizes[topic.name]["records_per_s"] = rates.add(topic.name, end)
     for place in places:
         if place in first and place in last:
+            # Offsets, not records: compaction and markers leave gaps.
             sizes[place[0]]["offsets"] += last[place] - first[place]
     for _, log_dir in describe_log_dirs(cluster):
         for partition, replica in log_dir.replicas.items():
@@ -181,6 +186,7 @@ def show_(*, name: str, everything: bool, target: Target, output: str) -> None:
             "isr": list(p.isr),
             "first": first.get((name, p.partition)),
             "next": last.get((name, p.partition)),
+            # The size on the leader; followers differ by their own retention and compaction.
             "size_bytes": sizes.get((p.leader, p.partition)),
         }
         for p in description.partitions
@@ -217,6 +223,7 @@ def _partition_sizes(cluster: BlockingCluster, name: str) -> dict[tuple[int, int
         (broker_id, partition.partition): replica.size
         for broker_id, log_dir in describe_log_dirs(cluster)
         for partition, replica in log_dir.replicas.items()
+        # A future replica is the copy of a move between log dirs; it would count twice.
         if partition.topic == name and not replica.is_future
     }
 
@@ -236,7 +243,7 @@ _setting_option = click.option(
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
 @click.option("-p", "--partitions", type=click.IntRange(1), help="How many; the cluster's default otherwise.")
 @click.option("-r", "--replicas", type=click.IntRange(1), help="Copies of each; the cluster's default otherwise.")
-@click.option("--if-not-exists", is_flag=True, help="Be content when it is there already.")
+@click.option("--if-not-exists", is_flag=True, help="Succeed when it exists already.")
 @_setting_option
 @consent_options
 @cluster_options
@@ -276,6 +283,8 @@ def create(
     with target.cluster() as cluster:
         plan, wanted = ConfirmationPlan(), []
         for name in dict.fromkeys(names):
+            # The broker fills in its defaults, so the plan shows the real counts; nothing is created when one of
+            # several fails.
             shape = make(cluster, name, validate_only=True)
             if shape is None:
                 continue
@@ -286,6 +295,7 @@ def create(
             return
         for name in wanted:
             shape = make(cluster, name, validate_only=False)
+            # None: with --if-not-exists another client created it since the plan.
             if shape is not None:
                 click.echo(f"Created {name} with {counted(shape[0], 'partition')}, {counted(shape[1], 'replica')}.")
 
@@ -322,6 +332,7 @@ def alter(
         if more:
             add_partitions(cluster, name, partitions or 0, validate_only=True)
             plan.changes("partitions", now, partitions)
+            # The default partitioner hashes modulo the partition count, so the order per key breaks at this point.
             click.echo("Note: keys will be sent to other partitions than before.", err=True)
         if not consent.to(plan, target):
             return
@@ -334,7 +345,7 @@ def alter(
 
 @topic.command("delete")
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topic)
-@click.option("--if-exists", is_flag=True, help="Be content when it is not there.")
+@click.option("--if-exists", is_flag=True, help="Succeed when it does not exist.")
 @consent_options
 @cluster_options
 @refuses
@@ -347,6 +358,7 @@ def delete(*, names: tuple[str, ...], if_exists: bool, consent: Consent, target:
         known = {description.name: description for description in list_topics(cluster)}
         missing = [name for name in names if name not in known]
         if missing and not if_exists:
+            # All or nothing: with a misspelt name in the list none is deleted.
             refusal = missing_topic(cluster, missing[0])
             raise broker_refusal(refusal.code, error_detail(refusal))
         wanted = [name for name in dict.fromkeys(names) if name in known]
@@ -373,7 +385,7 @@ def delete(*, names: tuple[str, ...], if_exists: bool, consent: Consent, target:
 @cluster_options
 @refuses
 def trim(*, name: str, before: str, partitions: tuple[int, ...], consent: Consent, target: Target) -> None:
-    """Forget the records before an offset or a time."""
+    """Delete the records before an offset or a time."""
     from klamm.cli.queries.offsets import (
         EARLIEST,
         InvalidPosition,

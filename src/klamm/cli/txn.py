@@ -1,4 +1,4 @@
-"""`klamm txn`: the transactions of a cluster, and how to end one that hangs."""
+"""`klamm txn`: the transactions of a cluster, and ending hanging ones."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def abort(
 ) -> None:
     """Abort the open transaction of an id and fence its producer, or end one that hangs in a partition.
 
-    With an id the coordinator aborts it, as if a new producer had come. A transaction no coordinator knows of is named
-    by topic, partition and the offset at which it began; its marker is written there by hand.
+    With an id the coordinator aborts it, as for a new producer with that id. A transaction that no coordinator has is
+    named by topic, partition and the offset at which it began; an abort marker is written to the partition.
     """
     with target.cluster() as cluster:
         if transactional_id is not None and topic is None:
@@ -104,6 +104,7 @@ def abort(
                 f"open transaction of {transactional_id} in {', '.join(before['partitions']) or 'no partition'}"
             )
             if consent.to(plan, target):
+                # InitProducerId stores its timeout with the id; the one of the producer is kept.
                 _abort_by_id(cluster, transactional_id, before["timeout_ms"])
         elif transactional_id is None and topic is not None and partition is not None and start_offset is not None:
             producer = _open_producer(cluster, topic, partition, start_offset)
@@ -145,6 +146,7 @@ def _describe(cluster: BlockingCluster, transactional_id: str) -> dict[str, Any]
 
 def _open_transaction(cluster: BlockingCluster, transactional_id: str) -> dict[str, Any]:
     before = _describe(cluster, transactional_id)
+    # PrepareCommit and PrepareAbort are decided: their markers are on the way and nothing can stop them.
     if before["state"] != "Ongoing":
         raise CommandRefusal(f"{transactional_id} has no open transaction: it is {before['state']}")
     return before

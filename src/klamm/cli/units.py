@@ -20,6 +20,7 @@ _DURATIONS: Final = {
 _SIZES: Final = {
     "": 1,
     "b": 1,
+    # k, m, g alone are binary, as in dd and the JVM; kb and mb are decimal (SI), kib and mib binary (IEC).
     **{f"{letter}{rest}": 1024**power for power, letter in enumerate("kmgtp", 1) for rest in ("", "ib")},
     **{f"{letter}b": 1000**power for power, letter in enumerate("kmgtp", 1)},
 }
@@ -37,6 +38,7 @@ def parse_duration_ms(text: str) -> int:
     total, position = 0.0, 0
     for match in _AMOUNT.finditer(words):
         unit = _DURATIONS.get(match[2])
+        # Amounts must follow each other without gaps: 1d12h, not 1d and 12h.
         if match.start() != position or unit is None:
             break
         total += float(match[1]) * unit
@@ -66,11 +68,13 @@ def parse_time_ms(text: str, now_ms: int) -> int:
         return now_ms
     if words.isdecimal():
         number = int(words)
+        # 10^11 ms is 1973 and 10^11 s is the year 5138, so no plausible time is ambiguous.
         return number if number >= 10**11 else number * 1000
     try:
         return parse_iso_ms(words)
     except ValueError:
         try:
+            # `2h`, `-2h` and `2h ago` mean the same: times before now.
             return now_ms - parse_duration_ms(words.removesuffix("ago").rstrip(" -").lstrip("-"))
         except ValueError:
             raise ValueError(
@@ -82,12 +86,14 @@ def parse_iso_ms(text: str) -> int:
     """A moment in ISO's form, in local time where it names no zone; ValueError for anything else."""
     moment = dt.datetime.fromisoformat(text)
     if moment.tzinfo is None:
+        # Python takes a time without a zone as local time here.
         moment = moment.astimezone()
     return int(moment.timestamp() * 1000)
 
 
 def format_duration(ms: float) -> str:
     """`7d`, `2h30m`, `1.5s`, `12ms`; -1 and Kafka's largest numbers are `forever`."""
+    # Kafka has -1 or Long.MAX_VALUE for no limit.
     if ms < 0 or ms >= 2**62:
         return "forever"
     if ms < 1000:
@@ -100,11 +106,13 @@ def format_duration(ms: float) -> str:
         count, rest = divmod(rest, _DURATIONS[name])
         if count:
             parts.append(f"{count}{name}")
+    # Two units are precise enough for people; the exact number is in the other output formats.
     return "".join(parts[:2])
 
 
 def format_size(size_bytes: float) -> str:
     """`512 B`, `1.2 GiB`; -1 and Kafka's largest numbers are `unlimited`."""
+    # Kafka has -1 or Long.MAX_VALUE for no limit.
     if size_bytes < 0 or size_bytes >= 2**62:
         return "unlimited"
     amount = float(size_bytes)

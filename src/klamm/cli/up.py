@@ -1,4 +1,4 @@
-"""`klamm up`: a node that needs no file."""
+"""`klamm up`: a node without a configuration file."""
 
 from __future__ import annotations
 
@@ -55,19 +55,21 @@ def up(
 
     if ephemeral and data is not None:
         raise click.UsageError("--ephemeral and --data exclude each other; write one of them")
+    # --quiet wins over --log-level, in whatever order they are written.
     level = "error" if quiet else log_level
     set_log_level(level)
     with _folder(data, nodes, ephemeral=ephemeral) as folder:
         if nodes > 1:
             from klamm.cli.up_cluster import run_cluster
 
+            # Before anything is written: a refused command leaves nothing behind.
             if not allow_insecure_bind:
                 refuse_exposure([Listener("PLAINTEXT", host, port)])
             refuse_foreign_cluster_folder(folder)
             run_cluster(folder, nodes, host=host, port=port, overrides=overrides, log_level=level)
             if not ephemeral and not quiet:
                 again = f"klamm up --nodes {nodes}"
-                tell_where_data_is([folder], again if data is None else f"{again} --data {data}")
+                print_data_folders([folder], again if data is None else f"{again} --data {data}")
             return
         properties = embedded_properties(folder, port=port, host=host)
         config = parse_config(properties, overrides, source="the built-in settings")
@@ -77,17 +79,17 @@ def up(
             refuse_foreign_folder(path)
         serve(config, other_port=_OTHER_PORT)
         if not ephemeral and not quiet:
-            tell_where_data_is(config.log_dirs, "klamm up" if data is None else f"klamm up --data {data}")
+            print_data_folders(config.log_dirs, "klamm up" if data is None else f"klamm up --data {data}")
 
 
-def tell_where_data_is(folders: Sequence[str], again: str) -> None:
-    """A last line for a person; a script that runs a node sees none."""
+def print_data_folders(folders: Sequence[str], again: str) -> None:
+    """Print where the data is, at a terminal only."""
     if sys.stderr.isatty():
         click.echo(f"Klamm has stopped. The data is in {', '.join(folders)}; `{again}` goes on with it.", err=True)
 
 
 def refuse_foreign_folder(path: str) -> None:
-    """Keep a node out of a folder that holds something else: a cluster's, one of its nodes', or other files."""
+    """Refuse a folder that holds a cluster, a node of one, or other files."""
     from klamm.server.boot.local_cluster import cluster_size, read_membership
 
     if not os.path.isdir(path):
@@ -97,11 +99,13 @@ def refuse_foreign_folder(path: str) -> None:
             f"{path} holds a cluster of {size} nodes; start it with `klamm up --nodes {size} --data {path}`,"
             f" {_ANOTHER_FOLDER}"
         )
+    # Started alone, the node would wait for a quorum that never forms.
     if (member := read_membership(path)) is not None:
         raise CommandRefusal(
             f"{path} belongs to node {member.node_id} of a cluster of {member.size}; start all of them with"
             f" `klamm up --nodes {member.size} --data {member.cluster_folder}`, {_ANOTHER_FOLDER}"
         )
+    # Formatting would mix log directories with files of the user, and `rm -r` of the data would delete both.
     if not _is_formatted(path) and _has_other_files(path):
         raise CommandRefusal(
             f"{path} holds other files and no node's data; choose an empty folder or one that does not exist"
@@ -154,4 +158,5 @@ def _folder(data: str | None, nodes: int, *, ephemeral: bool) -> Iterator[str]:
     try:
         yield folder
     finally:
+        # Errors are ignored: a node that is killed may still write while its folder is removed.
         shutil.rmtree(folder, ignore_errors=True)

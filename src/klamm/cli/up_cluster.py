@@ -1,4 +1,4 @@
-"""`klamm up --nodes 3`: real processes under one supervisor, one log per node, one Ctrl-C for all."""
+"""`klamm up --nodes 3`: a process per node under one supervisor, one log per node, one Ctrl-C for all."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Supervisor:
         self._ready: dict[int, asyncio.Event] = {node.node_id: asyncio.Event() for node in nodes}
 
     async def run(self) -> None:
-        """Serve until told to stop."""
+        """Run the nodes until a signal arrives."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._interrupt)
@@ -48,6 +48,7 @@ class Supervisor:
         finally:
             self._stopping.set()
             self._signal_all(signal.SIGTERM)
+            # A controlled shutdown moves leaders first, which takes long with many partitions.
             await asyncio.wait(watchers, timeout=STOP_S)
             self._signal_all(signal.SIGKILL)
             results = await asyncio.gather(*watchers, return_exceptions=True)
@@ -58,6 +59,7 @@ class Supervisor:
     def _interrupt(self) -> None:
         self._interrupts += 1
         self._stopping.set()
+        # A second Ctrl-C means now.
         if self._interrupts > 1:
             self._signal_all(signal.SIGKILL)
 
@@ -68,6 +70,7 @@ class Supervisor:
         stop.cancel()
         if not all_ready.done():
             all_ready.cancel()
+            # The error of the watcher is raised by run(), which knows the reason.
             if self._stopping.is_set() or any(watcher.done() for watcher in watchers):
                 return
             missing = [node for node in self._nodes if not self._ready[node.node_id].is_set()]
@@ -86,15 +89,18 @@ class Supervisor:
             await ready.wait()
 
     async def _keep(self, node: LocalNode) -> None:
-        """One node's life: started, and started again with growing pauses when it dies by itself."""
+        """Run one node, and restart it with growing pauses when it exits by itself."""
         pause = RESTART_MIN_S
         served = False
         while not self._stopping.is_set():
             code = await self._run_once(node)
             if self._stopping.is_set():
                 return
+            # A node that never served has a mistake in its settings; restarting it would fail for ever.
             if not served and not self._ready[node.node_id].is_set():
-                raise CommandRefusal(f"node {node.node_id} ended with {code} before it served: {_last_words(node.log)}")
+                raise CommandRefusal(
+                    f"node {node.node_id} ended with {code} before it served: {_last_log_line(node.log)}"
+                )
             served = True
             click.echo(f"node {node.node_id} ended with {code}; starting it again (log {node.log})", err=True)
             with contextlib.suppress(TimeoutError):
@@ -115,15 +121,19 @@ class Supervisor:
         with open(node.log, "ab") as log:  # noqa: ASYNC230 - a supervisor serves nothing else meanwhile
             process = await asyncio.create_subprocess_exec(
                 *command,
+                # The pipe closes when the supervisor dies, even by SIGKILL, and --until-eof ends the node.
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
+                # Ctrl-C goes to the process group of the terminal; the supervisor alone decides when nodes stop.
                 start_new_session=True,
             )
         self._processes[node.node_id] = process
         assert process.stdout is not None
         if self._stopping.is_set():
+            # The signal arrived while the process was created: _signal_all did not have it yet.
             process.terminate()
+        # Read to the end, also after the ready line: a full pipe would block the node.
         async for line in process.stdout:
             if line.startswith(b"Klamm is ready"):
                 self._ready[node.node_id].set()
@@ -136,22 +146,23 @@ class Supervisor:
                     process.send_signal(number)
 
 
-def _last_words(path: str) -> str:
-    """The last line of a log, which says why a node left."""
+def _last_log_line(path: str) -> str:
+    """The last line of a log, usually the reason for the exit."""
     with open(path, "rb") as file:
         file.seek(max(os.path.getsize(path) - LOG_TAIL_BYTES, 0))
         lines = file.read().decode(errors="replace").strip().splitlines()
-    return f"{lines[-1]} (log {path})" if lines else f"it said nothing (log {path})"
+    return f"{lines[-1]} (log {path})" if lines else f"its log is empty (log {path})"
 
 
 def _refuse_taken_ports(nodes: Sequence[LocalNode]) -> None:
-    """Say before anything is written or started that a port is not free; a node finds out too, in its own log."""
+    """Refuse before anything is written or started; a node that finds its port taken reports it only in its log."""
     from klamm.cli.port_owner import find_holder
 
     for node in nodes:
         for port in (node.port, node.controller_port):
             family = socket.AF_INET6 if ":" in node.host else socket.AF_INET
             with socket.socket(family) as probe:
+                # Connections in TIME_WAIT of the last run do not make a port taken.
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:
                     probe.bind((node.host, port))
@@ -166,7 +177,7 @@ def _refuse_taken_ports(nodes: Sequence[LocalNode]) -> None:
 
 
 def run_cluster(folder: str, nodes: int, *, host: str, port: int, overrides: Sequence[str], log_level: str) -> None:
-    """Start a cluster in `folder` and wait until it is told to stop."""
+    """Start a cluster in `folder` and run it until a signal arrives."""
     from klamm.server.boot.local_cluster import plan_cluster, prepare_cluster
 
     settings = {}

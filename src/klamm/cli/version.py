@@ -20,6 +20,7 @@ def version(*, output: str) -> None:
         "klamm": klamm.__version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
+        # The first thing to look at when throughput is low.
         "kernels": "compiled" if kernels_compiled() else "interpreted",
         "speaks": "Apache Kafka 4.3",
     }

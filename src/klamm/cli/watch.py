@@ -1,4 +1,4 @@
-"""`--watch`: the same list again and again, until Ctrl-C; a cluster that does not answer is waited for."""
+"""`--watch`: the same list repeatedly until Ctrl-C, through outages of the cluster."""
 
 from __future__ import annotations
 
@@ -45,16 +45,18 @@ watch_option: Callable[[Any], Any] = click.option(
 
 
 def watch(
-    target: Target, pause_s: float | None, ask: Callable[[BlockingCluster], T], show: Callable[[T], None]
+    target: Target, pause_s: float | None, query: Callable[[BlockingCluster], T], show: Callable[[T], None]
 ) -> None:
-    """Ask and show once, or with a pause again and again. What is asked for first must be there."""
+    """Query and show once, or repeatedly with a pause. The first query must succeed."""
     from klamm.cli.outage import Outage
 
     with target.cluster() as cluster:
-        answer = ask(cluster)
+        # Outside of the loop: a wrong address or a missing topic must fail, not be waited for.
+        answer = query(cluster)
         outage = Outage(None, note)
         try:
             while True:
+                # Only a terminal is cleared; in a pipe the lists follow each other.
                 if pause_s is not None and sys.stdout.isatty():
                     click.clear()
                 show(answer)
@@ -62,23 +64,25 @@ def watch(
                 if pause_s is None:
                     return
                 time.sleep(pause_s)
-                answer = _ask_patiently(cluster, ask, outage)
+                answer = _query_patiently(cluster, query, outage)
+        # Ctrl-C is how --watch ends, so it is a success.
         except KeyboardInterrupt:
             if pause_s is None:
                 raise
 
 
-def _ask_patiently(cluster: BlockingCluster, ask: Callable[[BlockingCluster], T], outage: Outage) -> T:
+def _query_patiently(cluster: BlockingCluster, query: Callable[[BlockingCluster], T], outage: Outage) -> T:
     from klamm.cli.outage import passes
     from klamm.client.blocking_cluster import ClusterUnreachable
     from klamm.model.errors import KlammError
 
     while True:
         try:
-            answer = ask(cluster)
+            answer = query(cluster)
         except (ClusterUnreachable, KlammError) as error:
             if not passes(error):
                 raise
+            # No partitions: the outage is that of the cluster, and ends with the next answer.
             outage.go_on((), error)
             continue
         outage.end()

@@ -1,7 +1,7 @@
 """Kafka's own command names: `klamm kafka-topics --create ...` takes Kafka's flags and prints what Kafka prints.
 
-One file per script. Each has `main(args) -> int`, the exit code; flags are declared with `options`, and the sentences a
-person or a script may be waiting for are those of Apache Kafka 4.3. Help is written by ourselves.
+One file per script. Each has `main(args) -> int`, the exit code; flags are declared with `options`, and the sentences
+that scripts may parse are those of Apache Kafka 4.3. The help texts are our own.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class Script(click.Command):
     """A command whose arguments are left to the script's own parser: Kafka's rules are not click's."""
 
     def __init__(self, name: str, module: str) -> None:
+        # Hidden: the help of `klamm` lists them in one sentence of its own.
         super().__init__(name, callback=self._run, hidden=True, add_help_option=False)
         self._module = module
 

@@ -30,15 +30,15 @@ FLAGS: Final = Flags(
     Flag("user-principal", "A user, as User:name.", "principal"),
     Flag("resource-pattern-type", "literal, prefixed, match or any.  [default: literal]", "type"),
     Flag("operation", "What the rules are about.  [default: All]", "operation"),
-    Flag("allow-principal", "Who may, as User:name.", "principal"),
-    Flag("deny-principal", "Who may not, as User:name.", "principal"),
-    Flag("allow-host", "From where who may.  [default: *]", "host"),
-    Flag("deny-host", "From where who may not.  [default: *]", "host"),
-    Flag("principal", "With --list: only the rules of this one.", "principal"),
+    Flag("allow-principal", "A principal that is allowed, as User:name.", "principal"),
+    Flag("deny-principal", "A principal that is denied, as User:name.", "principal"),
+    Flag("allow-host", "A host of the allowed principals.  [default: *]", "host"),
+    Flag("deny-host", "A host of the denied principals.  [default: *]", "host"),
+    Flag("principal", "With --list: only the rules of this principal.", "principal"),
     Flag("producer", "Rules a producer of --topic needs."),
     Flag("consumer", "Rules a consumer of --topic in --group needs."),
     Flag("idempotent", "With --producer: an idempotent one."),
-    Flag("force", "Do not ask before rules are removed."),
+    Flag("force", "Do not prompt before rules are removed."),
 )
 _ACTIONS: Final = ("list", "add", "remove")
 _NAMED: Final = {
@@ -72,7 +72,7 @@ _SUPPORTED: Final = {
     AclResourceType.DELEGATION_TOKEN: (AclOperation.DESCRIBE,),
     AclResourceType.USER: (AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS),
 }
-"""What can be done to each, besides all of it."""
+"""The operations of each resource type, besides ALL."""
 _CLUSTER: Final = Resource(AclResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL)
 _NO_RESOURCE: Final = (
     "You must provide at least one resource: --topic <topic> or --cluster or --group <group> or --delegation-token"
@@ -97,6 +97,7 @@ def main(args: list[str]) -> int:
                 _remove(cluster, parsed)
     except Usage as usage:
         raise ToolFailed(f"{usage}\n{FLAGS.usage()}") from None
+    # On standard output, as in Kafka's tool, which catches everything there and prints it.
     except KlammError as error:
         raise ToolFailed(f"Error while executing ACL command: {java_error(error)}", out=True) from None
     return 0
@@ -134,7 +135,7 @@ def _add(cluster: BlockingCluster, parsed: Parsed) -> None:
     wanted = _wanted(parsed)
     if not all(wanted.values()):
         raise Usage(_NO_PRINCIPAL)
-    list_rules(cluster, wanted)  # where rules cannot be read none can be added, and Kafka's tool says so by that
+    list_rules(cluster, wanted)  # Kafka's tool lists first too, and fails here without an authorizer
     for resource, rules in wanted.items():
         add_rules(cluster, resource, rules)
         print(f"Adding ACLs for resource `{_shown(resource)}`: \n {_lines(rules)}\n")
@@ -155,6 +156,7 @@ def _remove(cluster: BlockingCluster, parsed: Parsed) -> None:
 def _agreed(question: str) -> bool:
     print(question)
     try:
+        # Anything but y, and the end of input, is no: as in the JVM tool.
         return input().strip().lower() == "y"
     except EOFError:
         return False
@@ -184,6 +186,7 @@ def _needed(parsed: Parsed, resource_type: AclResourceType) -> list[AclOperation
     """What a producer, a consumer or both do with a resource."""
     operations: list[AclOperation] = []
     if parsed.has("producer") and resource_type == AclResourceType.TOPIC:
+        # CREATE, since a producer may create the topic it writes to (auto.create.topics.enable).
         operations += [AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.CREATE]
     if parsed.has("producer") and resource_type == AclResourceType.TRANSACTIONAL_ID:
         operations += [AclOperation.WRITE, AclOperation.DESCRIBE]
@@ -197,6 +200,7 @@ def _needed(parsed: Parsed, resource_type: AclResourceType) -> list[AclOperation
 def _rules(parsed: Parsed, operations: Sequence[AclOperation]) -> list[AclRule]:
     rules = []
     for word, permission in (("allow", AclPermission.ALLOW), ("deny", AclPermission.DENY)):
+        # A rule without a host applies everywhere.
         hosts = [host.strip() for host in parsed.all(f"{word}-host")] or ["*"]
         for principal in map(_principal, parsed.all(f"{word}-principal")):
             rules += [AclRule(principal, host, operation, permission) for operation in operations for host in hosts]
@@ -206,6 +210,7 @@ def _rules(parsed: Parsed, operations: Sequence[AclOperation]) -> list[AclRule]:
 def _resources(parsed: Parsed) -> list[Resource]:
     pattern = _pattern(parsed)
     resources = [Resource(kind, name.strip(), pattern) for flag, kind in _NAMED.items() for name in parsed.all(flag)]
+    # The cluster has one fixed name, kafka-cluster; prefixes and matches of it mean nothing.
     if pattern == PatternType.LITERAL and (parsed.has("cluster") or parsed.has("idempotent")):
         resources.append(_CLUSTER)
     return resources
@@ -222,6 +227,7 @@ def _pattern(parsed: Parsed) -> PatternType:
 def _operation(text: str, kind: AclResourceType) -> AclOperation:
     """`Read`, `DescribeConfigs` or `DESCRIBE_CONFIGS`; Usage for one that is not done to such a resource."""
     name = text.strip()
+    # Kafka accepts both spellings: DescribeConfigs and DESCRIBE_CONFIGS.
     if not name.isupper():
         name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper()
     supported = (AclOperation.ALL, *_SUPPORTED[kind])

@@ -1,4 +1,4 @@
-"""kafka-broker-api-versions: which versions of each API every broker speaks, and which a client of 4.3 would use."""
+"""kafka-broker-api-versions: the versions of each API that brokers serve, and which a client of 4.3 would use."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def main(args: list[str]) -> int:
 
     with connect(parsed) as cluster:
         for broker in describe_cluster(cluster).brokers:
+            # A fenced broker may not answer, and Metadata, which the JVM tool uses, does not list it.
             if broker.fenced:
                 continue
             versions = describe_api_versions(cluster, broker.id)
@@ -36,6 +37,7 @@ def _listed(spoken: Mapping[int, tuple[int, int]]) -> str:
     known = _client_apis()
     lines = []
     for key in sorted({*known, *spoken}):
+        # A broker may be newer than this client and serve APIs without a name here.
         name, (_, latest) = known.get(key, ("UNKNOWN", (0, -1)))
         if key not in spoken:
             lines.append(f"{name}({key}): UNSUPPORTED")
@@ -49,7 +51,7 @@ def _listed(spoken: Mapping[int, tuple[int, int]]) -> str:
 
 
 def _client_apis() -> dict[int, tuple[str, tuple[int, int]]]:
-    """What a client may ask a broker: key to name and versions."""
+    """The APIs of a client, key to name and versions."""
     from klamm.protocol.apis import BY_NAME
 
     apis = {api.key: (api.name, api.versions) for api in BY_NAME.values() if api.key in _CLIENT_KEYS}
@@ -57,5 +59,5 @@ def _client_apis() -> dict[int, tuple[str, tuple[int, int]]]:
 
 
 _BETWEEN_NODES: Final = frozenset({*range(4, 8), *range(52, 55), 56, 58, 59, 62, 63, 67, 70, 73, 82})
-"""APIs that only brokers and controllers ask each other."""
+"""APIs between brokers and controllers."""
 _CLIENT_KEYS: Final = frozenset(range(93)) - _BETWEEN_NODES

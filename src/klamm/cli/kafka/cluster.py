@@ -1,4 +1,4 @@
-"""kafka-cluster: the cluster's id, its endpoints, and forgetting a broker that is gone for good."""
+"""kafka-cluster: the cluster's id, its endpoints, and unregistering a broker that is gone for good."""
 
 from __future__ import annotations
 
@@ -72,5 +72,6 @@ def _list_endpoints(cluster: BlockingCluster, parsed: Parsed) -> None:
         state = "fenced" if node.fenced else "unfenced"
         rows.append((str(node.id), node.host, str(node.port), node.rack or "null", state, kind))
     for node_id, host, port, rack, state, endpoint in rows:
+        # Controllers cannot be fenced, so their table has no STATE column.
         shown = "" if cluster.has_controllers else f"{state:<10} "
         print(f"{node_id:<10} {host:<{width}} {port:<10} {rack:<10} {shown}{endpoint:<15}")

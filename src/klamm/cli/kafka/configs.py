@@ -61,6 +61,7 @@ _SHORT: Final = {
     "client": "clients",
     "ip": "ips",
 }
+# Commas inside of brackets belong to a value: 'k=[a,b]'.
 _PAIR = re.compile(r",(?=[^\]]*(?:\[|$))")
 Entity = tuple[str, str | None]
 """A type and a name; None stands for what all share, "*" for each there is."""
@@ -153,6 +154,7 @@ def _entities(parsed: Parsed) -> list[Entity]:
     for index, kind in enumerate(types):
         if index < len(names):
             entities.append((kind, names[index] or None))
+        # Types without a name, in order: --entity-default stands for all that are left.
         elif parsed.has("entity-default"):
             entities.append((kind, None))
         else:
@@ -178,6 +180,7 @@ def _additions(parsed: Parsed) -> dict[str, str]:
             key, equals, value = pair.partition("=")
             if not equals:
                 raise ToolFailed('Invalid entity config: all configs to be added must be in the format "key=val".')
+            # Brackets only group a list; they are not part of the value.
             additions[key.strip()] = value.strip().removeprefix("[").removesuffix("]")
     return additions
 
@@ -192,6 +195,7 @@ def _alter(cluster: BlockingCluster, kind: str, name: str | None, parsed: Parsed
 
     operations: list[configs.ConfigOperation] = [(AlterOp.SET, k, v) for k, v in _additions(parsed).items()]
     operations += [(AlterOp.DELETE, key, None) for key in _deletions(parsed)]
+    # Kafka's tool checks the names of loggers itself, with this sentence.
     if kind == "broker-loggers":
         known = {entry.name for entry in configs.describe(cluster, KINDS[kind], str(name))}
         strange = [key for _, key, _ in operations if key not in known]
@@ -234,6 +238,7 @@ def _dynamic(kind: str, name: str | None, setting: ConfigEntry) -> bool:
         "client-metrics": "DYNAMIC_CLIENT_METRICS_CONFIG",
         "groups": "DYNAMIC_GROUP_CONFIG",
     }[kind]
+    # Dynamic means set at this very level: a topic also shows what brokers set, as a synonym.
     return setting.source.name == own
 
 
@@ -264,5 +269,6 @@ def _names(cluster: BlockingCluster, kind: str) -> list[str | None]:
     if kind == "groups":
         from klamm.cli.queries.groups import list_groups
 
+        # A group without configs of its own is not a config resource, but it can be described.
         listed += [group.group_id for group in list_groups(cluster) if group.group_id not in listed]
     return sorted(listed, key=str)

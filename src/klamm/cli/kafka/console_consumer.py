@@ -25,7 +25,7 @@ FLAGS: Final = Flags(
     Flag("group", "Read as a member of this group.", "group"),
     Flag("isolation-level", "read_committed or read_uncommitted.", "level"),
     Flag("skip-message-on-error", "Go on when a record cannot be printed."),
-    Flag("enable-systest-events", "Say so when a signal ended it and all is closed."),
+    Flag("enable-systest-events", "Print a line when a signal ended it and all is closed."),
     COMMAND_CONFIG,
     Flag("consumer.config", "As --command-config, the old way.", "file"),
     Flag("command-property", "A consumer setting.", "name=value"),
@@ -65,24 +65,28 @@ def main(args: list[str]) -> int:
         if parsed.has(old):
             print(f"Option --{old} is deprecated and will be removed in a future version. Use --{new} instead.")
     for name in unknown_deserializers(_properties(parsed)):
+        # Not fatal in Kafka's tool either: it prints the bytes as they are.
         print(f"ERROR Unable to instantiate a deserializer from {name}", file=sys.stderr)
     signals = Signals()
     _print_all(parsed, ConsoleSource(parsed, config, signals), formatter)
     if signals.caught() and parsed.has("enable-systest-events"):
         print("shutdown_complete")
+    # The JVM exits so after a signal, also after a clean shutdown.
     return 128 + signals.caught() if signals.caught() else 0
 
 
 def _print_all(parsed: Parsed, source: ConsoleSource, formatter: Formatter) -> None:
-    """Print what comes. As in Kafka, what ends the reading is told and is no failure; a record that is none is."""
+    """Print records. As in Kafka's tool, an error of the cluster ends it with 0; an unprintable record is a failure."""
     limit = parsed.integer("max-messages")
     limit = -1 if limit is None else limit
     count = 0
     out = sys.stdout.buffer
+    # What print() buffered must come before what is written to the byte stream below it.
     sys.stdout.flush()
     failed: Unprintable | None = None
     records = source.records()
     try:
+        # A limit of -1, or none, never equals the count.
         while count != limit:
             record = next(records, None)
             if record is None:
@@ -98,19 +102,20 @@ def _print_all(parsed: Parsed, source: ConsoleSource, formatter: Formatter) -> N
             out.flush()
     except BrokenPipeError:
         print("Unable to write to standard out, closing consumer.", file=sys.stderr)
-        _forget_output()
+        _discard_output()
     except KlammError as error:
         if not source.reached:
             raise
         print(f"ERROR Error processing message, terminating consumer process: {java_error(error)}", file=sys.stderr)
     finally:
+        # Ends the generator now, which gives back unprinted records and leaves the group, before the total is printed.
         records.close()
     print(f"Processed a total of {count} messages", file=sys.stderr)
     if failed is not None:
         raise ToolFailed(f"ERROR Unknown error when running consumer: {failed}")
 
 
-def _forget_output() -> None:
+def _discard_output() -> None:
     """Discard what is left in the buffer: the reader of the pipe is gone, which was reported."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
@@ -135,13 +140,14 @@ def _check(parsed: Parsed) -> None:
         )
     if not (parsed.text("topic") or parsed.has("include")):
         raise Usage("Topic collection to subscribe to cannot contain null or empty topic", flags=False)
+    # Only for their errors: a flag that is no number fails before anything is connected.
     parsed.integer("partition")
     parsed.integer("max-messages")
     parsed.integer("timeout-ms", bits=64)
 
 
 def _properties(parsed: Parsed) -> dict[str, str]:
-    """What the formatter was told: in a file, by flags of its own, and by properties, which win."""
+    """The properties of the formatter: from a file, from flags, and from --formatter-property, which win."""
     properties: dict[str, str] = {}
     if parsed.has("formatter-config"):
         from klamm.cli.client_settings import read_properties

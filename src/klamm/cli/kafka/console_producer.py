@@ -88,6 +88,7 @@ def main(args: list[str]) -> int:
         if error is not None:
             print(f"Error when sending message to topic {parsed.text('topic')}: {error}", file=sys.stderr)
             failures.append(str(error))
+            # Bounded: a broker that is gone fails every record of a large file.
             del failures[100:]
 
     with Producer({"bootstrap.timeout.ms": 0, **_producer_settings(parsed)}) as producer:
@@ -97,6 +98,7 @@ def main(args: list[str]) -> int:
                 producer.flush()
             del delivery
         producer.flush()
+    # Kafka's tool exits 0 even when records failed; it has printed each failure.
     return 0
 
 
@@ -111,14 +113,17 @@ def _reader_file(parsed: Parsed) -> dict[str, str]:
 def _producer_settings(parsed: Parsed) -> dict[str, Any]:
     configured: dict[str, Any] = {
         "client.id": "console-producer",
+        # Kafka's tool lingers for a second; at a terminal that would delay every line.
         "linger.ms": "1000" if not sys.stdin.isatty() else "0",
     }
     configured.update({name: parsed.text(flag) for flag, name in _SETTINGS.items() if parsed.has(flag)})
     if parsed.has("compression-codec"):
+        # The flag without a value means gzip.
         configured["compression.type"] = parsed.text("compression-codec") or "gzip"
     configured.update(settings(parsed, "producer", "producer.config", pairs=("producer-property", "command-property")))
     configured["bootstrap.servers"] = parsed.text("bootstrap-server") or parsed.text("broker-list")
     if configured.get("acks") in ("0", "1"):
+        # Idempotence needs acks=all; Java turns it off by itself unless it was set.
         configured.setdefault("enable.idempotence", "false")
     return configured
 
@@ -131,6 +136,7 @@ def read_drafts(lines: Any, reader: dict[str, str], *, prompt: bool = False) -> 
     headers_delimiter = reader.get("headers.delimiter", "\t").encode()
     headers_separator = reader.get("headers.separator", ",").encode()
     pair_separator = reader.get("headers.key.separator", ":").encode()
+    # Python's split refuses an empty separator, which Java would take as every position.
     if not (headers_separator and pair_separator):
         raise ToolFailed("headers.separator and headers.key.separator must not be empty")
     lenient = reader.get("ignore.error", "false").strip().lower() == "true"
@@ -158,6 +164,7 @@ def read_drafts(lines: Any, reader: dict[str, str], *, prompt: bool = False) -> 
                 f"Header keys should not be equal to the null marker '{marker}' as they can't be null,"
                 f" on line number {number}"
             )
+        # With ignore.error a pair without a separator is a header without a value.
         return text, value if separated and value != null else None
 
     number = 0

@@ -1,4 +1,4 @@
-"""Where kafka-console-consumer's records come from: a group's share of topics, or partitions by name.
+"""The records of kafka-console-consumer: from partitions that a group assigns, or from named partitions.
 
 Positions are committed as Java's console consumer commits them (with enable.auto.commit): of every partition held, read
 from or not, every few seconds and at the end, when what was fetched and not printed is given back first.
@@ -51,7 +51,7 @@ class Signals:
         self._restore()
 
     def caught(self) -> int:
-        """The signal that came; 0 while none did."""
+        """The number of the signal that arrived; 0 while there was none."""
         return self._caught
 
     def _catch(self, number: int, _: FrameType | None) -> None:
@@ -81,6 +81,7 @@ def consumer_settings(parsed: Parsed) -> dict[str, Any]:
             "The group ids provided in different places (directly using '--group', via '--consumer-property', or via"
             f" '--consumer.config') do not match. Detected group ids: {names}"
         )
+    # A group assigns the partitions itself.
     if given and parsed.has("partition"):
         raise Usage("Options group and partition cannot be specified together.")
     reset = own.get("auto.offset.reset")
@@ -100,14 +101,16 @@ def consumer_settings(parsed: Parsed) -> dict[str, Any]:
     if given:
         configured["group.id"] = given[0]
     elif parsed.has("include"):
+        # A pattern is a subscription, which needs a group; Kafka's tool draws a random name as well.
         configured["group.id"] = f"console-consumer-{time.time_ns() % 100_000}"
     if not given:
+        # A group of a random name would leave its offsets behind in the cluster.
         configured.setdefault("enable.auto.commit", "false")
     return configured
 
 
 class ConsoleSource:
-    """Records as they come, until the time is over or a signal came."""
+    """Records as they arrive, until the timeout or a signal."""
 
     def __init__(self, parsed: Parsed, config: dict[str, Any], signals: Signals) -> None:
         self._parsed = parsed
@@ -137,13 +140,14 @@ class ConsoleSource:
         if not _NAME.fullmatch(topic) or topic in (".", ".."):
             raise KlammError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Invalid topics: [{topic}]")
         if "group.id" not in self._config:
-            return self._take_places(consumer, topic)
+            return self._assign_partitions(consumer, topic)
         consumer.subscribe([topic])
         return True
 
     def _polled(self, consumer: Consumer) -> Iterator[Record]:
         last = time.monotonic()
         while not self._signals.caught() and not self._over(last):
+            # Short polls: signals are noticed between them.
             wait_s = _POLL_S if self._idle_s is None else min(_POLL_S, self._idle_s)
             records = consumer.poll(wait_s)
             handed = 0
@@ -157,6 +161,8 @@ class ConsoleSource:
                 back: dict[tuple[str, int], int] = {}
                 for record in records[handed:]:
                     back.setdefault((record.topic, record.partition), record.offset)
+                # The position of the consumer is behind all fetched records; auto commit must not skip those not
+                # printed.
                 for place, offset in back.items():
                     consumer.seek(place, offset)
             if records:
@@ -165,8 +171,8 @@ class ConsoleSource:
     def _over(self, since: float) -> bool:
         return self._idle_s is not None and time.monotonic() - since >= self._idle_s
 
-    def _take_places(self, consumer: Consumer, topic: str) -> bool:
-        """Hand the consumer its partitions; without a group to decide, all of them. False when the time is over."""
+    def _assign_partitions(self, consumer: Consumer, topic: str) -> bool:
+        """Assign partitions to the consumer; without a group, all of the topic. False when the timeout has passed."""
         from klamm.client.blocking_cluster import BlockingCluster
 
         wanted = self._parsed.integer("partition")
@@ -188,7 +194,7 @@ class ConsoleSource:
         return True
 
     def _partitions(self, cluster: BlockingCluster, topic: str) -> list[int]:
-        """The topic's partitions; like Kafka's consumer it lets the broker make a topic that is not there."""
+        """The topic's partitions; as Kafka's consumer does, it lets the broker create a missing topic."""
         create = str(self._config.get("allow.auto.create.topics", "true")).lower() == "true"
         began = time.monotonic()
         while not self._signals.caught() and not self._over(began):
@@ -197,6 +203,7 @@ class ConsoleSource:
             if not metadata.error_code and metadata.partitions:
                 return sorted(metadata.partitions)
             code = ErrorCode(metadata.error_code)
+            # LEADER_NOT_AVAILABLE and UNKNOWN_TOPIC_OR_PARTITION pass while the topic is being created.
             if code and not code.retriable:
                 raise KlammError(code, f"{topic}: {code.text}")
             time.sleep(0.1)

@@ -23,7 +23,7 @@ FLAGS: Final = Flags(
     Flag("describe", "Show a group's offsets, members or state."),
     Flag("delete", "Delete groups."),
     Flag("reset-offsets", "Move the offsets of groups without members."),
-    Flag("delete-offsets", "Forget the offsets of topics."),
+    Flag("delete-offsets", "Delete the offsets of topics."),
     Flag("validate-regex", "Check a regular expression for subscribing.", "pattern"),
     Flag("group", "The group; may be written several times.", "group"),
     Flag("all-groups", "Every group."),
@@ -64,7 +64,7 @@ _NO_EXECUTE = (
 
 
 def main(args: list[str]) -> int:
-    """Run kafka-consumer-groups. As Kafka's, it ends with 0 when the cluster refuses, having said so."""
+    """Run kafka-consumer-groups. As Kafka's tool, it exits 0 when the cluster refuses, and prints the error."""
     parsed = read_flags(FLAGS, args)
     if parsed is None:
         return 0
@@ -95,7 +95,7 @@ def main(args: list[str]) -> int:
 
 
 def _numbers(parsed: Parsed) -> None:
-    """Usage for what should be a number and is none; Kafka reads them late, and ends with 0."""
+    """Usage for flags that should be numbers; Kafka reads them after it has connected, and exits 0."""
     for name in ("timeout", "to-offset", "shift-by"):
         parsed.integer(name, bits=64)
 
@@ -155,12 +155,14 @@ def _list(cluster: BlockingCluster, parsed: Parsed) -> None:
     groups = [
         group
         for group in list_groups(cluster, states, types)
+        # Connect and other protocols have groups too; an empty type is a simple consumer that only commits.
         if group.protocol_type in ("", "consumer") and group.type.lower() in ("classic", "consumer")
     ]
     if not parsed.has("state") and not parsed.has("type"):
         for group in groups:
             print(group.group_id)
         return
+    # Widths as Java formats them; scripts cut these columns.
     width = max([15, *(len(group.group_id) for group in groups)]) + 10
     heads = ["GROUP"] + (["TYPE"] if parsed.has("type") else []) + (["STATE"] if parsed.has("state") else [])
     cells = [
@@ -174,7 +176,7 @@ def _list(cluster: BlockingCluster, parsed: Parsed) -> None:
 
 
 def _words(parsed: Parsed, name: str, known: Sequence[str]) -> list[str]:
-    """What was listed, as Kafka writes it; in any case, as long as it is known."""
+    """The listed words in Kafka's spelling; any case is accepted."""
     text = parsed.text(name)
     if not text:
         return []
@@ -236,12 +238,14 @@ def _reset(cluster: BlockingCluster, parsed: Parsed) -> None:
     moved: dict[str, dict[tuple[str, int], int]] = {}
     for name in _names(cluster, parsed):
         goals = new_offsets(cluster, parsed, name)
+        # The group is active; that was printed, and the next group is tried.
         if goals is None:
             continue
         if parsed.has("execute"):
             commit_offsets(cluster, name, goals)
         moved[name] = goals
     if parsed.has("export"):
+        # The CSV has the group only when there are several, as --from-file reads both forms.
         several = len(moved) > 1
         for name, goals in moved.items():
             for (topic, partition), offset in sorted(goals.items()):
@@ -264,6 +268,7 @@ def _delete_offsets(cluster: BlockingCluster, parsed: Parsed) -> None:
     places = partitions(cluster, parsed.all("topic"), missing_ok=True)
     code, results = delete_offsets(cluster, name, places)
     if code:
+        # On standard output, as all errors of this tool.
         print(f"\nError: {_REASONS.get(code, error_text(code))}".replace("GROUP", name))
         return
     if any(results.values()):

@@ -1,4 +1,4 @@
-"""kafka-consumer-perf-test: how fast a group of one reads."""
+"""kafka-consumer-perf-test: read throughput of a group of one."""
 
 from __future__ import annotations
 
@@ -69,6 +69,7 @@ def main(args: list[str]) -> int:
 def _settings(parsed: Parsed) -> dict[str, Any]:
     return {
         "client.id": "perf-consumer-client",
+        # A new group every time, or a second run would find nothing left to read.
         "group.id": parsed.text("group") or f"perf-consumer-{time.time_ns() % 100_000}",
         "auto.offset.reset": "latest" if parsed.has("from-latest") else "earliest",
         "max.partition.fetch.bytes": parsed.text("fetch-size", "1048576"),
@@ -96,6 +97,7 @@ def _measure(parsed: Parsed) -> None:
         window = (0, 0)
         while count < wanted and time.time() - last < patience_s:
             records = consumer.poll(0.1)
+            # The first assignment ends the rebalance time, which the throughput of fetching leaves out.
             if joined is None and consumer.assignment():
                 joined = time.time()
             if not records:
@@ -131,14 +133,17 @@ def _measure(parsed: Parsed) -> None:
 
 def _moment(seconds: float) -> str:
     text = dt.datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S:%f")
+    # Microseconds cut to milliseconds, after a colon: the format of Java's SimpleDateFormat in the JVM tool.
     return text[:-3]
 
 
 def _line(
     one: str, other: str, size: int, count: int, step_size: int, step_count: int, elapsed_s: float, rebalance_s: float
 ) -> str:
+    # A run shorter than a millisecond must not divide by 0.
     elapsed = max(elapsed_s, 0.001)
     fetch = max(elapsed - rebalance_s, 0.001)
+    # The tool says MB and means MiB.
     megabytes = step_size / 1048576
     return (
         f"{one}, {other}, {size / 1048576:.4f}, {megabytes / elapsed:.4f}, {count}, {step_count / elapsed:.4f},"

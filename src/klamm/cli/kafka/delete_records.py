@@ -1,4 +1,4 @@
-"""kafka-delete-records: forget the head of partitions."""
+"""kafka-delete-records: delete the head of partitions."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ def main(args: list[str]) -> int:
         for place, offset in goals.items():
             name = f"partition: {place[0]}-{place[1]}"
             try:
+                # One by one: an error of one partition must not hide the results of the others.
                 low = delete_records(cluster, {place: offset})[place]
                 lines.append(f"{name}\tlow_watermark: {low}")
             except KlammError as error:

@@ -48,6 +48,7 @@ def main(args: list[str]) -> int:
         print(f"Dumping {path}")
         dump = _KINDS.get(os.path.splitext(path)[1])
         if dump is None:
+            # The JVM tool goes on with the next file too.
             print(f"Ignoring unknown file {path}", file=sys.stderr)
             continue
         try:
@@ -68,13 +69,14 @@ def _base(path: str) -> int:
 
 
 def _quiet(path: str, parsed: Parsed) -> bool:
-    """Whether entries are not wanted; a sanity check says that it was passed."""
+    """Whether entries are not printed; a sanity check prints that it passed."""
     if parsed.has("index-sanity-check"):
         print(f"{path} passed sanity check.")
     return parsed.has("index-sanity-check") or parsed.has("verify-index-only")
 
 
 def _index(path: str, parsed: Parsed) -> None:
+    # Indexes of the active segment are written when it rolls, so an empty one is normal.
     if os.path.getsize(path) < _INDEX.size:
         print(f"{path} is empty.")
     elif not _quiet(path, parsed):
@@ -82,7 +84,7 @@ def _index(path: str, parsed: Parsed) -> None:
         for number, entry in enumerate(_entries(path, _INDEX.size)):
             offset, position = _INDEX.unpack(entry)
             if offset == 0 and number:
-                break  # room that was set aside and never used
+                break  # preallocated space that was never used
             print(f"offset: {base + offset} position: {position}")
 
 
@@ -108,16 +110,19 @@ def _txn_index(path: str, _: Parsed) -> None:
 def _producers(path: str, _: Parsed) -> None:
     with open(path, "rb") as file:
         data = file.read()
+    # The header is a version (2 bytes), a CRC (4) and the number of entries.
     count = int.from_bytes(data[6:10], "big")
     for number in range(min(count, (len(data) - 10) // _PRODUCER.size)):
         producer, epoch, sequence, offset, delta, moment, coordinator, begun = _PRODUCER.unpack_from(
             data, 10 + number * _PRODUCER.size
         )
+        # Java's toString of an Optional is part of the output.
         current = "OptionalLong.empty" if begun < 0 else f"OptionalLong[{begun}]"
         line = (
             f"producerId: {producer} producerEpoch: {epoch} coordinatorEpoch: {coordinator}"
             f" currentTxnFirstOffset: {current} lastTimestamp: {moment}"
         )
+        # A producer of which only control batches are left has no sequence numbers.
         if offset >= 0:
             first = sequence - delta
             line += f" firstSequence: {first} lastSequence: {sequence} lastOffset: {offset} offsetDelta: {delta}"

@@ -71,10 +71,12 @@ def _batches(path: str, limit: int | None) -> Iterator[tuple[int, BatchView]]:
             file.seek(position)
             head = file.read(12)
             length = int.from_bytes(head[8:12], "big") + 12
+            # 61 bytes is the header of a batch of magic 2: less is no batch.
             if length < 61 or position + length > size:
                 break
             yield position, BatchView(head + file.read(length - 12))
             position += length
+        # With --max-bytes the cut is intended.
         if position < size and limit is None:
             print(f"Found {size - position} invalid bytes at the end of {os.path.basename(path)}")
 
@@ -85,6 +87,7 @@ def _flag(value: bool) -> str:
 
 def _batch_line(batch: BatchView, position: int) -> str:
     kind = "LogAppendTime" if batch.is_log_append_time else "CreateTime"
+    # With a delete horizon (KIP-534) the base timestamp of the batch holds it.
     horizon = f"OptionalLong[{batch.base_timestamp}]" if batch.has_delete_horizon else "OptionalLong.empty"
     return (
         f"baseOffset: {batch.base_offset} lastOffset: {batch.last_offset} count: {batch.record_count}"
@@ -109,6 +112,7 @@ def _record_line(batch: BatchView, record: DecodedRecord, decode: Decode | None,
 
 def _facts(batch: BatchView, record: DecodedRecord) -> list[str]:
     kind = "LogAppendTime" if batch.is_log_append_time else "CreateTime"
+    # -1 is a batch of a producer without idempotence.
     sequence = -1 if batch.base_sequence < 0 else batch.base_sequence + record.offset - batch.base_offset
     names = ",".join(name for name, _ in record.headers)
     facts = [
@@ -193,6 +197,7 @@ def _coordinator_record(
     except (RemoteProtocolError, ValueError) as error:
         return f"Error at offset {record.offset}, skipping. {error}", None
     data = as_json(said, version)
+    # Other protocols (connect) put bytes of their own format there.
     if getattr(said, "protocol_type", None) == "consumer":
         for shown, member in zip(data["members"], said.members, strict=True):
             _open_member(shown, member)

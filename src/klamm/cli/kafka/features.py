@@ -21,7 +21,7 @@ FLAGS: Final = Flags(
     Flag("metadata", "The level of metadata.version, as 4.3 or 4.3-IV0.", "version"),
     Flag("release-version", "The levels that a release of Kafka has.", "version"),
     Flag("unsafe", "With downgrade and disable: even where metadata is lost by it."),
-    Flag("dry-run", "Only say whether it could be done."),
+    Flag("dry-run", "Only check whether it could be done."),
 )
 COMMANDS: Final = ("describe", "upgrade", "downgrade", "disable", "version-mapping", "feature-dependencies")
 _DONE: Final = {"upgrade": "upgraded", "downgrade": "downgraded", "disable": "disabled"}
@@ -110,10 +110,12 @@ def _change(cluster: BlockingCluster, command: str, parsed: Parsed) -> int:
     levels = _wanted(command, parsed)
     kind = UpgradeType.UPGRADE
     if command != "upgrade":
+        # disable is a downgrade to 0.
         kind = UpgradeType.UNSAFE_DOWNGRADE if parsed.has("unsafe") else UpgradeType.SAFE_DOWNGRADE
     dry_run = parsed.has("dry-run")
     results = update_features(cluster, levels, kind, validate_only=dry_run)
     failed = 0
+    # In the order of names, as Kafka's tool prints them.
     for name, (code, said) in sorted(results.items()):
         to = "" if command == "disable" else f" to {levels[name]}"
         if code:
@@ -133,6 +135,7 @@ def _wanted(command: str, parsed: Parsed) -> Mapping[str, int]:
     if command == "disable":
         levels = dict.fromkeys(features, 0)
     elif parsed.has("release-version"):
+        # A release is a complete set of levels.
         if features or parsed.has("metadata"):
             raise ToolFailed("Can not specify `release-version` with other feature flags.")
         return release_levels(parsed.text("release-version"))
@@ -155,6 +158,7 @@ def _parse_level(text: str) -> tuple[str, int]:
     if not equals:
         raise ToolFailed(f"Can't parse feature=level string {text}: equals sign not found.")
     digits = level.strip()
+    # Levels are 16-bit numbers on the wire.
     if not digits.removeprefix("-").isdecimal() or not -_LEVEL_MAX - 1 <= int(digits) <= _LEVEL_MAX:
         raise ToolFailed(f"Can't parse feature=level string {text}: unable to parse {digits} as a short.")
     return name.strip(), int(digits)

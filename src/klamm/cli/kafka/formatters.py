@@ -120,6 +120,7 @@ def default_formatter(properties: Mapping[str, str]) -> Formatter:
     )
 
     def shown(data: bytes | None, by: Deserializer | None) -> bytes:
+        # As in Kafka, null.literal goes through the deserializer too, which may fail on its length.
         raw = null if data is None else bytes(data)
         made = raw if by is None else by(raw)
         return made if isinstance(made, bytes) else made.encode()
@@ -134,6 +135,7 @@ def default_formatter(properties: Mapping[str, str]) -> Formatter:
         if with_offset:
             cells.append(f"Offset:{record.offset}".encode())
         if with_delivery:
+            # Delivery counts belong to share consumers (KIP-932).
             cells.append(b"Delivery:NOT_PRESENT")
         if with_epoch:
             cells.append(f"Epoch:{record.leader_epoch if record.leader_epoch >= 0 else 'NOT_PRESENT'}".encode())
@@ -160,6 +162,7 @@ def _coordinator_formatter(
         if record.key is None or len(record.key) < 2:
             return b""
         kind = int.from_bytes(record.key[:2], "big")
+        # Formatters of one record type skip the others silently.
         if kind not in keys or kind not in allowed:
             return b""
         try:
@@ -217,6 +220,7 @@ _BY_NAME: Final[dict[str, Callable[[Mapping[str, str]], Formatter]]] = {
 
 def find_formatter(name: str, properties: Mapping[str, str]) -> Formatter:
     """The formatter of a class; Usage, with the name alone as Kafka's sentence is, for one that is not known."""
+    # Java loads any class by this name; here only those of Kafka exist.
     make = _BY_NAME.get(name.removeprefix(_FORMATTERS)) if name.startswith(_FORMATTERS) else None
     if make is None:
         raise Usage(f"{name}: no such formatter; there are {_FORMATTERS}{{{','.join(_BY_NAME)}}}")

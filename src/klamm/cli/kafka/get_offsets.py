@@ -28,7 +28,7 @@ FLAGS: Final = Flags(
     Flag("partitions", "Partitions of these topics: 0,1,2", "numbers"),
     Flag("topic-partitions", "Topics and partitions: t:0,t:2-4,u", "patterns"),
     Flag("time", "latest (-1), earliest (-2), max-timestamp (-3), ... or milliseconds since 1970.", "time"),
-    Flag("exclude-internal-topics", "Leave out the topics the cluster keeps for itself."),
+    Flag("exclude-internal-topics", "Leave out internal topics."),
 )
 _PATTERN = re.compile(r"([^:,]*)(?::(?:([0-9]*)|(?:([0-9]*)-([0-9]*))))?")
 
@@ -56,6 +56,7 @@ def main(args: list[str]) -> int:
             raise _failed("Could not match any topic-partitions with the specified filters")
         offsets = list_offsets(cluster, places, moment)
     for topic, partition in places:
+        # -1 is a time after the last record; the JVM tool leaves such partitions out too.
         if offsets.get((topic, partition), -1) >= 0:
             print(f"{topic}:{partition}:{offsets[topic, partition]}")
     return 0
@@ -100,6 +101,7 @@ def _numbers(text: str | None) -> set[int] | None:
 def _regex(text: str) -> re.Pattern[str]:
     """A topic's pattern; commas part several."""
     try:
+        # Kafka's include lists take commas for alternatives.
         return re.compile(text.replace(",", "|"))
     except re.error:
         raise _failed(f"{text} is an invalid regex.") from None
@@ -113,9 +115,11 @@ def _pattern(text: str) -> tuple[re.Pattern[str], int, int]:
     wrong = next((number for number in (one, low, high) if number and java_integer(number) is None), None)
     if wrong is not None:
         raise _failed(f'For input string: "{wrong}"')
+    # Partition numbers are 32-bit; an open range ends there.
     first, end = 0, 1 << 31
     if one:
         first, end = int(one), int(one) + 1
+    # The upper bound is exclusive, as in the JVM tool: t:2-4 is 2 and 3.
     elif low or high:
         first, end = int(low or 0), int(high) if high else 1 << 31
     return _regex(name or ".*"), first, end

@@ -1,4 +1,4 @@
-"""Where kafka-consumer-groups --reset-offsets goes: its eight ways of saying so."""
+"""The new offsets of kafka-consumer-groups --reset-offsets, in its eight scenarios."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DURATION = re.compile(r"(-)?P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\
 
 
 def new_offsets(cluster: BlockingCluster, parsed: Parsed, name: str) -> dict[Place, int] | None:
-    """The new offset of each partition in scope; None when the group's state forbids it, which was said."""
+    """The new offset of each partition in scope; None, after an error was printed, when the group is active."""
     from klamm.cli.queries.groups import committed_offsets, find_group
 
     group = find_group(cluster, name)
@@ -36,6 +36,7 @@ def new_offsets(cluster: BlockingCluster, parsed: Parsed, name: str) -> dict[Pla
         goals = _from_file(parsed.text("from-file"), name)
         _check_exist(cluster, list(goals))
         return _bounded(cluster, goals)
+    # All topics of the group, not of the cluster.
     places = sorted(committed) if parsed.has("all-topics") else partitions(cluster, parsed.all("topic"))
     _check_exist(cluster, places)
     first, last = list_offsets(cluster, places, EARLIEST), list_offsets(cluster, places, LATEST)
@@ -44,6 +45,7 @@ def new_offsets(cluster: BlockingCluster, parsed: Parsed, name: str) -> dict[Pla
     if parsed.has("to-latest"):
         return last
     if parsed.has("to-current"):
+        # A committed offset may have been deleted by retention since.
         return {place: min(max(committed.get(place, last[place]), first[place]), last[place]) for place in places}
     if parsed.has("to-offset"):
         goal = parsed.integer("to-offset", bits=64) or 0
@@ -100,6 +102,7 @@ def partitions(cluster: BlockingCluster, texts: list[str], *, missing_ok: bool =
         except KlammError as error:
             if not missing_ok or error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
+            # A topic that does not exist is reported in the table, as partition "Not Provided".
             places.append((name, -1))
     return sorted(set(places))
 
@@ -107,23 +110,26 @@ def partitions(cluster: BlockingCluster, texts: list[str], *, missing_ok: bool =
 def _from_file(path: str, group: str) -> dict[Place, int]:
     goals: dict[Place, int] = {}
     with open(path, encoding="utf-8", newline="") as file:
-        for turn, row in enumerate(csv.reader(file), 1):
+        for number, row in enumerate(csv.reader(file), 1):
             if not row:
                 continue
+            # --export writes the group first when it exports several.
             if len(row) == 4:
                 owner, *rest = row
                 if owner != group:
                     continue
             else:
                 rest = row
-            goals.update([_goal(rest, path, turn)])
+            goals.update([_goal(rest, path, number)])
     return goals
 
 
-def _goal(row: list[str], path: str, turn: int) -> tuple[Place, int]:
+def _goal(row: list[str], path: str, number: int) -> tuple[Place, int]:
     numbers = [java_integer(cell, bits) for cell, bits in zip(row[1:], (32, 64), strict=False)]
     if len(row) != 3 or len(numbers) != 2 or numbers[0] is None or numbers[1] is None:
-        raise Usage(f"line {turn} of {path} is not topic,partition,offset or group,topic,partition,offset", flags=False)
+        raise Usage(
+            f"line {number} of {path} is not topic,partition,offset or group,topic,partition,offset", flags=False
+        )
     return (row[0], numbers[0]), numbers[1]
 
 
@@ -133,6 +139,7 @@ def _datetime(text: str) -> int:
         moment = dt.datetime.fromisoformat(text)
     except ValueError:
         raise Usage(f"Error parsing timestamp {text}: write YYYY-MM-DDTHH:mm:SS.sss", flags=False) from None
+    # Kafka takes a time without a zone as UTC, unlike `klamm group seek`, which takes it as local.
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=dt.UTC)
     return int(moment.timestamp() * 1000)
@@ -140,6 +147,7 @@ def _datetime(text: str) -> int:
 
 def _before(text: str) -> int:
     match = _DURATION.fullmatch(text)
+    # The pattern has only optional parts, but P and PT alone are no durations.
     if match is None or text.endswith(("P", "T")):
         raise Usage("Text cannot be parsed to a Duration", flags=False)
     days, hours, minutes, seconds = (float(group or 0) for group in match.groups()[1:])

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def print_state_notice(group: GroupDescription) -> None:
-    """What Kafka says on standard error about a group that has no members, or none that have settled."""
+    """Print Kafka's notice about a group without members or in a rebalance, on standard error."""
     notices = {
         "Empty": f"Consumer group '{group.group_id}' has no active members.",
         "Dead": f"Consumer group '{group.group_id}' does not exist.",
@@ -52,6 +52,7 @@ def offsets(cluster: BlockingCluster, group: GroupDescription, committed: Offset
         row += [owner.member_id, _host(owner), owner.client_id] if owner else ["-", "-", "-"]
         lines.append(row)
     for member in group.members:
+        # Members without partitions come last, with dashes.
         if not member.assignment:
             dashes = ["-"] * (6 if verbose else 5)
             lines.append([group.group_id, dashes[0], *dashes[1:], member.member_id, _host(member), member.client_id])
@@ -70,6 +71,7 @@ def offsets(cluster: BlockingCluster, group: GroupDescription, committed: Offset
     if verbose:
         heads.insert(3, "LEADER-EPOCH")
         widths.insert(3, 15)
+    # Group, topic, consumer id and host grow with their values; the other widths are fixed in the JVM tool.
     for column in (0, 1, len(heads) - 3):
         widths[column] = _width(15, [line[column] for line in lines])
     host = len(heads) - 2
@@ -99,6 +101,7 @@ def members(group: GroupDescription, *, verbose: bool) -> str:
     lines = [_member(group, member, heads) for member in group.members]
     floors = {"GROUP-INSTANCE-ID": 17, "CURRENT-ASSIGNMENT": 20, "TARGET-ASSIGNMENT": 19}
     widths = [_width(floors.get(head, 15), [line[i] for line in lines]) for i, head in enumerate(heads)]
+    # The JVM tool ends these lines with a space.
     return "\n" + "\n".join(_line(line, widths) + " " for line in (heads, *lines))
 
 

@@ -23,6 +23,7 @@ def float_text(number: float) -> str:
     if special:
         return special
     packed = struct.pack(">f", number)
+    # Nine digits identify every 32-bit float; Java prints at least two.
     for digits in range(2, 10):
         short = f"{number:.{digits}g}"
         try:
@@ -50,6 +51,7 @@ def _laid_out(number: Decimal) -> str:
     text = "".join(map(str, digits))
     magnitude = len(text) + exponent - 1
     minus = "-" if sign else ""
+    # The limits of Double.toString: 10^-3 and 10^7.
     if -3 <= magnitude < 7:
         if magnitude < 0:
             return f"{minus}0.{'0' * (-magnitude - 1)}{text}"

@@ -1,4 +1,4 @@
-"""kafka-leader-election: let the preferred, or any living, replica lead."""
+"""kafka-leader-election: elect the preferred replica, or with unclean any that is alive."""
 
 from __future__ import annotations
 
@@ -77,6 +77,7 @@ def _check(parsed: Parsed) -> None:
 
 def _places(parsed: Parsed) -> Places | None:
     if parsed.has("all-topic-partitions"):
+        # None elects all partitions that need it, on the controller.
         return None
     if parsed.has("topic"):
         return [(parsed.text("topic"), parsed.integer("partition") or 0)]

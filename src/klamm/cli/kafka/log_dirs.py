@@ -30,6 +30,7 @@ def main(args: list[str]) -> int:
 
     topics = {name for name in parsed.text("topic-list").split(",") if name}
     with connect(parsed) as cluster:
+        # Checked before the request: an unknown broker would look like an empty log dir.
         known = cluster.broker_ids
         asked = integers(parsed.text("broker-list")) if parsed.text("broker-list") else known
         missing = sorted(set(asked) - set(known))
@@ -38,6 +39,7 @@ def main(args: list[str]) -> int:
                 f"ERROR: The given brokers do not exist from --broker-list: {','.join(map(str, missing))}."
                 f" Current existent brokers: {','.join(map(str, known))}"
             )
+        # Scripts skip these two lines and parse the JSON in the third.
         print("Querying brokers for log directories information")
         held = describe_log_dirs(cluster, sorted(set(asked)))
     print(f"Received log directory information from brokers {','.join(map(str, sorted(set(asked))))}")

@@ -42,6 +42,7 @@ def as_json(message: Any, version: int) -> dict[str, Any]:
     return {
         camel(field.name): _value(getattr(message, field.name), field.type, version)
         for field in declaration(type(message)).fields
+        # As the generated JSON converters of Kafka: tagged fields only when they differ from their default.
         if field.lives_in(version) and not _silent(field, getattr(message, field.name))
     }
 
@@ -53,6 +54,7 @@ def _silent(field: WireField, value: Any) -> bool:
 def _value(value: Any, kind: Any, version: int) -> Any:
     if value is None:
         return None
+    # By the declared type: a UUID and plain bytes are both bytes in Python.
     if kind is uuid:
         return uuid_to_str(value)
     if isinstance(kind, Array):

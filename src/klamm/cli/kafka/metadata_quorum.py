@@ -1,4 +1,4 @@
-"""kafka-metadata-quorum: who leads the quorum and how far its members have come."""
+"""kafka-metadata-quorum: the leader of the quorum, its voters and observers, and their lag."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ FLAGS: Final = Flags(
     COMMAND_CONFIG,
     Flag("status", "With describe: the quorum as a whole."),
     Flag("replication", "With describe: every member."),
-    Flag("human-readable", "With --replication: times as people read them.", letter="hr"),
+    Flag("human-readable", "With --replication: times relative to now.", letter="hr"),
     Flag("controller-id", "With remove-controller: the controller.", "number", letter="i"),
     Flag("controller-directory-id", "With remove-controller: its directory.", "id", letter="d"),
-    Flag("dry-run", "Only say what would be done."),
+    Flag("dry-run", "Only print what would be done."),
 )
 _USAGE = (
     "usage: kafka-metadata-quorum [-h] [--command-config COMMAND_CONFIG] (--bootstrap-server BOOTSTRAP_SERVER |"
@@ -83,14 +83,14 @@ def _replication(quorum: QuorumDescription, *, human: bool) -> str:
             return "-1"
         return f"{max(now - moment, 0)} ms ago" if human else str(moment)
 
-    def row(each: QuorumReplica, status: str) -> list[str]:
+    def row(replica: QuorumReplica, status: str) -> list[str]:
         return [
-            str(each.replica_id),
-            uuid_to_str(each.directory_id),
-            str(each.log_end_offset),
-            str(leader.log_end_offset - each.log_end_offset),
-            when(each.last_fetch_timestamp),
-            when(each.last_caught_up_timestamp),
+            str(replica.replica_id),
+            uuid_to_str(replica.directory_id),
+            str(replica.log_end_offset),
+            str(leader.log_end_offset - replica.log_end_offset),
+            when(replica.last_fetch_timestamp),
+            when(replica.last_caught_up_timestamp),
             status,
         ]
 
@@ -106,6 +106,7 @@ def _status(quorum: QuorumDescription, cluster_id: str | None) -> str:
     followers = [voter for voter in quorum.voters if voter.replica_id != quorum.leader_id]
     behind = min(followers, key=attrgetter("log_end_offset"), default=leader)
     lag_time: object = 0
+    # A follower at the end has no lag, whatever its last fetch was.
     if behind is not leader and behind.log_end_offset != leader.log_end_offset:
         caught_up = behind.last_caught_up_timestamp
         newest = leader.last_caught_up_timestamp
@@ -115,6 +116,7 @@ def _status(quorum: QuorumDescription, cluster_id: str | None) -> str:
         entries: list[dict[str, Any]] = []
         for node in nodes:
             entry: dict[str, Any] = {"id": node.replica_id}
+            # Static voters have no directory id; it is all zeros.
             if any(node.directory_id):
                 entry["directoryId"] = uuid_to_str(node.directory_id)
             addresses = [f"{name}://{host}:{port}" for name, host, port in quorum.nodes.get(node.replica_id, ())]
@@ -158,6 +160,7 @@ def _directory_id(text: str) -> bytes:
     """The id behind --controller-directory-id; ToolFailed with Kafka's sentence for what is none."""
     complaint = "Failed to parse --controller-directory-id: "
     try:
+        # Kafka writes UUIDs in URL-safe base64 without padding.
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except ValueError:
         raise ToolFailed(f"{complaint}{text} is no base64") from None
@@ -185,7 +188,9 @@ def _add(parsed: Parsed) -> int:
         raise ToolFailed(f"Unable to read meta.properties from {config.metadata_log_dir}")
     directory = identity.directory_id
     listeners = [
-        (listener.name, listener.host or "localhost", listener.port) for listener in config.controller_listeners
+        # An empty host binds all addresses, which cannot be advertised to the other voters.
+        (listener.name, listener.host or "localhost", listener.port)
+        for listener in config.controller_listeners
     ]
     where = ", ".join(f"{name}://{host}:{port}" for name, host, port in listeners)
     sentence = f"controller {config.node_id} with directory id {uuid_to_str(directory)} and endpoints: {where}"

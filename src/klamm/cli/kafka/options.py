@@ -85,6 +85,7 @@ def java_integer(text: str, bits: int = 32) -> int | None:
     if _INTEGER.fullmatch(text) is None:
         return None
     number = int(text)
+    # Integer.parseInt and Long.parseLong refuse what does not fit.
     return number if -(1 << bits - 1) <= number < 1 << bits - 1 else None
 
 
@@ -106,9 +107,11 @@ class Flags:
         queue = list(args)
         while queue:
             word = queue.pop(0)
+            # A negative number is an argument, not a flag: --shift-by -10.
             if not word.startswith("-") or word == "-" or word.lstrip("-")[:1].isdigit():
                 parsed.rest.append(word)
                 continue
+            # joptsimple takes one dash or two.
             name, equals, value = word.lstrip("-").partition("=")
             name = self._letters.get(name, name)
             flag = self.flags.get(name)

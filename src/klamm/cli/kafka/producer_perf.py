@@ -21,6 +21,7 @@ class Stats:
     def __init__(self, records: int, report_ms: int = REPORT_MS) -> None:
         self._lock = threading.Lock()
         self._began = time.monotonic()
+        # The JVM tool keeps as many latencies: percentiles of long runs are sampled, memory is bounded.
         self._every = max(records // SAMPLES_MAX, 1)
         self._latencies: list[float] = []
         self._report_s = report_ms / 1000
@@ -35,6 +36,7 @@ class Stats:
 
     def add(self, latency_ms: float, size: int) -> None:
         """One acknowledged record."""
+        # Deliveries are reported by the thread of the producer, and read by this one.
         with self._lock:
             if self.count % self._every == 0:
                 self._latencies.append(latency_ms)
@@ -126,6 +128,7 @@ def main(args: list[str]) -> int:
     try:
         asked = _parser().parse_args(args)
     except SystemExit as left:
+        # argparse exits with 2 on a wrong command line; argparse4j of the JVM tool with 1.
         return 1 if left.code else 0
     for old, new, used in (
         ("--producer-props", "--command-property", asked.producer_props),
@@ -172,6 +175,7 @@ def _payloads(asked: argparse.Namespace) -> list[bytes]:
         return payloads
     if asked.payload_monotonic:
         return []
+    # A fixed seed, as in the JVM tool: runs are comparable, and codecs compress the same bytes.
     chance = random.Random(0)  # noqa: S311 - letters to fill records with
     return [bytes(chance.choices(range(65, 91), k=max(asked.record_size, 0)))]
 
@@ -193,6 +197,7 @@ def _measure(asked: argparse.Namespace) -> None:
         open_since: float | None = None
         for number in range(asked.num_records + asked.warmup_records):
             if number == asked.warmup_records and number:
+                # Acknowledgements of warm-up records must not be counted in the measurement.
                 producer.flush()
                 stats = Stats(asked.num_records, asked.reporting_interval)
             if transactional and open_since is None:
@@ -232,5 +237,6 @@ def _pace(throughput: float, sent: int, began: float) -> None:
     if throughput <= 0:
         return
     ahead = sent / throughput - (time.monotonic() - began)
+    # Shorter pauses are not worth a system call.
     if ahead > 0.002:
         time.sleep(ahead)

@@ -25,8 +25,7 @@ def run(
     """Show or change the quotas of one combination of entities."""
     if any(name.startswith("SCRAM-") for name in (*additions, *deletions)):
         raise ToolFailed(
-            "Klamm does not let users in by SCRAM password yet: there is none to set or take away, and clients need"
-            " none to get in"
+            "Klamm does not support SASL/SCRAM yet: there are no credentials to change, and clients need none"
         )
     if describe:
         _describe(cluster, entities)

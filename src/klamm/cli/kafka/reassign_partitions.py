@@ -21,8 +21,8 @@ FLAGS: Final = Flags(
     COMMAND_CONFIG,
     Flag("generate", "Propose where partitions could lie."),
     Flag("execute", "Start to move partitions."),
-    Flag("verify", "Tell how far a move is."),
-    Flag("cancel", "Take a move back."),
+    Flag("verify", "Show the state of a move."),
+    Flag("cancel", "Cancel a move."),
     Flag("list", "List partitions that are moving."),
     Flag("reassignment-json-file", "The plan to execute, verify or cancel.", "file"),
     Flag("topics-to-move-json-file", "The topics to generate a plan for.", "file"),
@@ -35,7 +35,8 @@ FLAGS: Final = Flags(
     Flag("preserve-throttles", "Leave throttles as they are."),
     Flag("disallow-replication-factor-change", "Refuse a plan that changes how many replicas there are."),
 )
-Plan = dict[tuple[str, int], list[int]]
+Assignment = dict[tuple[str, int], list[int]]
+"""The replicas of each partition."""
 _SENTENCE = "Command must include exactly one action: --generate, --execute, --verify, --cancel, --list"
 _RATES = (
     "leader.replication.throttled.rate",
@@ -66,6 +67,7 @@ def main(args: list[str]) -> int:
             raise Usage("Please specify --bootstrap-server")
         if parsed.has("bootstrap-server") and parsed.has("bootstrap-controller"):
             raise Usage("Please don't specify both --bootstrap-server and --bootstrap-controller")
+        # Only these two need nothing but the controller; the others describe topics and log dirs.
         if parsed.has("bootstrap-controller") and action not in ("list", "cancel"):
             raise Usage(f'Option "[bootstrap-controller]" can\'t be used with action "[{action}]"')
         needs = {"generate": ("topics-to-move-json-file", "broker-list"), "list": ()}
@@ -96,8 +98,8 @@ def _read(path: str, key: str) -> list[dict[str, Any]]:
         raise ToolFailed(f"Error: {error}") from None
 
 
-def _plan(parsed: Parsed) -> Plan:
-    plan: Plan = {}
+def _plan(parsed: Parsed) -> Assignment:
+    plan: Assignment = {}
     for entry in _read(parsed.text("reassignment-json-file"), "partitions"):
         try:
             place = str(entry["topic"]), int(entry["partition"])
@@ -139,7 +141,7 @@ def _folders(cluster: BlockingCluster) -> dict[tuple[int, str, int], str]:
     }
 
 
-def _json(plan: Plan, folders: dict[tuple[int, str, int], str] | None) -> str:
+def _json(plan: Assignment, folders: dict[tuple[int, str, int], str] | None) -> str:
     partitions = [
         {
             "topic": topic,
@@ -165,13 +167,14 @@ def _generate(cluster: BlockingCluster, parsed: Parsed) -> None:
     if len(set(wanted)) != len(wanted):
         raise ToolFailed(f"Error: Broker list contains duplicate entries: {parsed.text('broker-list')}")
     brokers = sorted(set(wanted) & alive) or sorted(wanted)
-    proposed: Plan = {}
-    for turn, (place, replicas) in enumerate(sorted(current.items())):
+    proposed: Assignment = {}
+    for number, (place, replicas) in enumerate(sorted(current.items())):
         if len(replicas) > len(brokers):
             raise ToolFailed(
                 f"Error: replication factor: {len(replicas)} larger than available brokers: {len(brokers)}"
             )
-        proposed[place] = [brokers[(turn + step) % len(brokers)] for step in range(len(replicas))]
+        # Round robin from another broker each time, so that leaders spread too; racks are not considered.
+        proposed[place] = [brokers[(number + step) % len(brokers)] for step in range(len(replicas))]
     print(f"Current partition replica assignment\n{_json(current, _folders(cluster))}\n")
     print(f"Proposed partition reassignment configuration\n{_json(proposed, None)}")
 
@@ -192,6 +195,7 @@ def _execute(cluster: BlockingCluster, parsed: Parsed) -> None:
     if strange:
         raise ToolFailed(f"Error: Unknown broker id {strange[0]}")
     before = {place: current[place] for place in plan}
+    # Printed before anything changes: it is the only copy of the old assignment.
     print(f"Current partition replica assignment\n\n{_json(before, _folders(cluster))}\n")
     print("Save this to use as the --reassignment-json-file option during rollback")
     throttle = parsed.integer("throttle", -1, bits=64)
@@ -211,7 +215,7 @@ def _execute(cluster: BlockingCluster, parsed: Parsed) -> None:
     print(f"Successfully started partition reassignment{plural} for {names}")
 
 
-def _throttle(cluster: BlockingCluster, plan: Plan, current: Plan, rate: int) -> None:
+def _throttle(cluster: BlockingCluster, plan: Assignment, current: Assignment, rate: int) -> None:
     from klamm.cli.queries import configs
     from klamm.client.admin.config_types import AlterOp
 
@@ -220,6 +224,7 @@ def _throttle(cluster: BlockingCluster, plan: Plan, current: Plan, rate: int) ->
         operations: list[configs.ConfigOperation] = [(AlterOp.SET, name, str(rate)) for name in _RATES[:2]]
         configs.alter(cluster, configs.BROKER, str(broker), operations)
     for topic in sorted({name for name, _ in plan}):
+        # Any current replica may lead meanwhile; only new replicas are throttled as followers (KIP-73).
         leaders = [f"{i}:{b}" for (name, i) in sorted(plan) if name == topic for b in current[name, i]]
         followers = [
             f"{i}:{b}"
@@ -234,7 +239,7 @@ def _throttle(cluster: BlockingCluster, plan: Plan, current: Plan, rate: int) ->
         configs.alter(cluster, configs.TOPIC, topic, lists)
 
 
-def _clear(cluster: BlockingCluster, plan: Plan) -> None:
+def _clear(cluster: BlockingCluster, plan: Assignment) -> None:
     from klamm.cli.queries import configs
     from klamm.client.admin.config_types import AlterOp
 
@@ -268,6 +273,7 @@ def _verify(cluster: BlockingCluster, parsed: Parsed) -> None:
                 f" {','.join(map(str, replicas))}."
             )
     print()
+    # Throttles are removed by --verify, once nothing moves any more: the documented way to end a reassignment.
     if not moves and not parsed.has("preserve-throttles"):
         _clear(cluster, plan)
 
@@ -289,6 +295,7 @@ def _cancel(cluster: BlockingCluster, parsed: Parsed) -> None:
         print(f"Successfully cancelled partition reassignment{plural} for: {names}")
     else:
         print("None of the specified partition reassignments are active.")
+    # Kafka's tool prints this without a line end, and moves between log dirs are not cancelled here.
     print("None of the specified partition moves are active.", end="")
     if not parsed.has("preserve-throttles"):
         _clear(cluster, plan)

@@ -1,4 +1,4 @@
-"""How a script of Kafka runs here: its help and version, its way of failing, its connection to the cluster."""
+"""What the scripts share: help and version, error messages and exit codes, the connection to the cluster."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from klamm.client.blocking_cluster import BlockingCluster
 
 TIMEOUT_S: Final = 60.0
+"""default.api.timeout.ms of Java's admin client."""
 _HTTP: Final = int.from_bytes(b"HTTP", "big")
 _TLS: Final = frozenset({0x1503, 0x1603})
 """An alert, or a handshake, of TLS."""
@@ -44,7 +45,7 @@ class ToolFailed(Exception):
 
 
 def run(main: Callable[[list[str]], int], args: list[str]) -> int:
-    """Run a script; whatever it cannot do ends with its sentence and 1, never with a traceback."""
+    """Run a script; every expected error ends with a sentence and 1, never with a traceback."""
     try:
         return main(args)
     except ToolFailed as failed:
@@ -67,7 +68,9 @@ def run(main: Callable[[list[str]], int], args: list[str]) -> int:
         print(f"Error: a file or argument is not UTF-8: {error.reason}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
+        # 128 + SIGINT, as the JVM exits.
         return 130
+    # Before OSError, which it is: `klamm.cli.main` ends it without an error.
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -78,7 +81,7 @@ def run(main: Callable[[list[str]], int], args: list[str]) -> int:
 
 
 def peer_words(said: str) -> str | None:
-    """What a peer that does not speak Kafka's protocol speaks, as far as the first four bytes of its answer tell."""
+    """The protocol of a peer that is no broker, judged by the first four bytes of its response."""
     size = _SIZE.search(said)
     if size is None:
         return None
@@ -91,7 +94,8 @@ def peer_words(said: str) -> str | None:
 
 
 def read_flags(flags: Flags, args: list[str], *, empty_is_help: bool = False) -> Parsed | None:
-    """What was written; None when help or the version was asked for and printed."""
+    """The parsed flags; None when help or the version was printed."""
+    # Some JVM tools print their help and exit 1 without arguments.
     if not args and empty_is_help:
         print(flags.usage(), file=sys.stderr)
         raise SystemExit(1)
@@ -106,7 +110,7 @@ def read_flags(flags: Flags, args: list[str], *, empty_is_help: bool = False) ->
 
 
 def checked(flags: Flags, check: Callable[[], None]) -> None:
-    """Run a check of the command line; its complaint is followed by the flags there are."""
+    """Run a check of the command line; its error is followed by the list of flags."""
     try:
         check()
     except Usage as usage:
@@ -114,7 +118,7 @@ def checked(flags: Flags, check: Callable[[], None]) -> None:
 
 
 def settings(parsed: Parsed, role: str, *files: str, pairs: tuple[str, ...] = ()) -> dict[str, str]:
-    """What a client of that role takes of `--command-config FILE` and `--command-property key=value`."""
+    """The settings of `--command-config FILE` and `--command-property key=value` that a client of that role has."""
     from klamm.cli.client_settings import from_java, read_properties
 
     properties: dict[str, str] = {}
@@ -122,12 +126,13 @@ def settings(parsed: Parsed, role: str, *files: str, pairs: tuple[str, ...] = ()
         file = parsed.get(name) if parsed.has(name) else None
         if file:
             properties.update(read_properties(file))
+    # Properties on the command line win over the file.
     properties.update(parsed.pairs(*pairs))
     return from_java(role, properties)
 
 
 def connect(parsed: Parsed, *files: str, pairs: tuple[str, ...] = ()) -> BlockingCluster:
-    """The cluster a script speaks to: where its flags say, with the settings of --command-config and of `pairs`."""
+    """The cluster of a script's address flags, with the settings of --command-config and of `pairs`."""
     from klamm.client.blocking_cluster import BlockingCluster
 
     own = settings(parsed, "admin", *files, pairs=pairs)
@@ -140,7 +145,7 @@ def connect(parsed: Parsed, *files: str, pairs: tuple[str, ...] = ()) -> Blockin
 
 
 def integers(text: str, before: str = "") -> list[int]:
-    """Numbers parted by commas; ToolFailed with Java's sentence (and what stands before it) for what is none."""
+    """Comma-separated numbers; ToolFailed with Java's message, after `before`, for anything else."""
     numbers = []
     for word in text.split(","):
         number = java_integer(word)
@@ -152,6 +157,7 @@ def integers(text: str, before: str = "") -> list[int]:
 
 def java_name(code: ErrorCode) -> str:
     """The name of Kafka's exception for an error code."""
+    # Most of Kafka's exceptions are the name of the error in camel case; the others are in the table.
     plain = _JAVA_NAMES.get(code.name) or "".join(word.capitalize() for word in code.name.split("_"))
     return f"org.apache.kafka.common.errors.{plain}Exception"
 
@@ -168,6 +174,7 @@ def error_text(code: ErrorCode, said: str | None = None) -> str:
 
 def columns(heads: list[str], rows: list[list[str]]) -> str:
     """Columns parted by tabs, as wide as they need be: the way of kafka-transactions and kafka-metadata-quorum."""
+    # Every cell is padded and followed by a tab, also the last: the output of ToolsUtils.prettyPrintTable.
     widths = [max(len(head), *(len(row[i]) for row in rows)) if rows else len(head) for i, head in enumerate(heads)]
     return "\n".join(
         "".join(f"{cell:<{width}}\t" for cell, width in zip(row, widths, strict=True)) for row in (heads, *rows)

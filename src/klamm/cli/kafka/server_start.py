@@ -23,6 +23,7 @@ def main(args: list[str]) -> int:
             overrides.append(next(rest, ""))
         elif word.startswith("--override="):
             overrides.append(word.removeprefix("--override="))
+        # An option of kafka-run-class.sh (the name of the process); it has a value and no meaning here.
         elif word == "-name":
             next(rest, None)
         else:
@@ -43,10 +44,11 @@ def main(args: list[str]) -> int:
 
 
 def _daemon(words: list[str]) -> int:
-    """As the script does: go on in the background, with the output in a file."""
+    """As the script does: run in the background, with the output in a file."""
     import os
     import subprocess
 
+    # The variables and the file name of kafka-run-class.sh.
     folder = os.environ.get("LOG_DIR", ".")
     os.makedirs(folder, exist_ok=True)
     command = [sys.executable, "-m", "klamm", "kafka-server-start", *words]

@@ -44,10 +44,10 @@ FLAGS: Final = Flags(
     Flag("under-min-isr-partitions", "Describe only partitions with fewer in sync than min.insync.replicas."),
     Flag("at-min-isr-partitions", "Describe only partitions with exactly min.insync.replicas in sync."),
     Flag("topics-with-overrides", "Describe only topics that have settings of their own."),
-    Flag("if-exists", "Be content when the topic is not there."),
-    Flag("if-not-exists", "Be content when the topic is there already."),
-    Flag("exclude-internal", "Leave out the topics the cluster keeps for itself."),
-    Flag("partition-size-limit-per-response", "Partitions one answer holds at most.", "number"),
+    Flag("if-exists", "Succeed when the topic does not exist."),
+    Flag("if-not-exists", "Succeed when the topic exists already."),
+    Flag("exclude-internal", "Leave out internal topics."),
+    Flag("partition-size-limit-per-response", "Most partitions in one response.", "number"),
 )
 _REPORTS = (
     "under-replicated-partitions",
@@ -102,6 +102,7 @@ def _create(cluster: BlockingCluster, parsed: Parsed) -> None:
     configs = _configs(parsed)
     if partitions is not None and partitions < 1:
         raise _failed("The partitions must be greater than 0")
+    # The replication factor is a 16-bit number on the wire.
     if factor is not None and not 1 <= factor <= 32767:
         raise _failed("The replication factor must be between 1 and 32767 inclusive")
     try:
@@ -131,6 +132,7 @@ def _configs(parsed: Parsed) -> dict[str, str]:
             raise _failed(
                 'requirement failed: Invalid topic config: all configs to be added must be in the format "key=val".'
             )
+        # Kafka's tool validates names itself, with a sentence of its own.
         if name.strip() not in known:
             raise _failed(f"Unknown topic config name: {name.strip()}")
         values[name.strip()] = value.strip()
@@ -167,6 +169,7 @@ def _matching(cluster: BlockingCluster, parsed: Parsed) -> list[TopicDescription
     if pattern is None:
         return topics
     try:
+        # Quotes and spaces are removed and commas are alternatives, as in Kafka's IncludeList.
         wanted = re.compile(pattern.strip().strip("\"'").replace(",", "|").replace(" ", ""))
     except re.error:
         raise _failed(f"{pattern} is an invalid regex.") from None
@@ -191,6 +194,7 @@ def _alter(cluster: BlockingCluster, parsed: Parsed) -> None:
     count = parsed.integer("partitions") or 0
     given = _assignment(parsed)
     for topic in topics:
+        # --replica-assignment lists all partitions; only those of the new ones are sent.
         new = None if given is None else [given[i] for i in range(len(topic.partitions), len(given))]
         add_partitions(cluster, topic.name, count, new)
 
@@ -212,6 +216,7 @@ def _describe(cluster: BlockingCluster, parsed: Parsed) -> None:
 
     wanted = parsed.get("topic-id")
     if wanted is not None:
+        # By id the flags --topic and --exclude-internal do not apply.
         listed = [topic for topic in _matching(cluster, Parsed()) if uuid_to_str(topic.topic_id) == wanted]
         if not listed and not parsed.has("if-exists"):
             raise _failed(f"TopicId '{wanted}' does not exist as expected")
@@ -254,6 +259,7 @@ def _print_topic(
 
 
 def _factor(partition: PartitionDescription, move: Reassignment | None) -> int:
+    # During a reassignment the replica list has the new brokers too.
     return len(move.replicas) - len(move.adding) if move else len(partition.replicas)
 
 
@@ -267,6 +273,7 @@ def _reported(
     if name == "under-replicated-partitions":
         return _factor(partition, move) > len(partition.isr)
     if name == "unavailable-partitions":
+        # Kafka compares with the live brokers of the cluster, so a fenced leader counts as unavailable.
         return partition.leader not in alive
     if name == "under-min-isr-partitions":
         return partition.leader < 0 or len(partition.isr) < min_isr
@@ -293,6 +300,7 @@ def _reassignments(cluster: BlockingCluster) -> Mapping[TopicPartition, Reassign
     try:
         return list_reassignments(cluster)
     except KlammError as error:
+        # As Kafka's tool: reassignments are left out where they cannot be listed.
         if error.code in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
             return {}
         raise

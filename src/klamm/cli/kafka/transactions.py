@@ -23,7 +23,7 @@ FLAGS: Final = Flags(
     Flag("transactionalId", "forceTerminateTransaction: the id.", "id"),
     Flag("topic", "describe-producers, find-hanging, abort: the topic.", "topic"),
     Flag("partition", "describe-producers, find-hanging, abort: the partition.", "number"),
-    Flag("broker-id", "describe-producers, find-hanging: the broker to ask.", "number"),
+    Flag("broker-id", "describe-producers, find-hanging: the broker.", "number"),
     Flag("max-transaction-timeout", "find-hanging: minutes after which one hangs.", "minutes"),
     Flag("start-offset", "abort: where the transaction began.", "offset"),
     Flag("producer-id", "abort: the producer.", "number"),
@@ -145,6 +145,7 @@ def _find_hanging(cluster: BlockingCluster, parsed: Parsed) -> None:
         raise ToolFailed(
             "The `find-hanging` command requires either --topic or --broker-id to limit the scope of the search"
         )
+    # 15 minutes is the default of transaction.max.timeout.ms: a coordinator has aborted every younger one it has.
     limit_ms = (parsed.integer("max-transaction-timeout", HANGING_MINUTES) or HANGING_MINUTES) * 60_000
     now = int(time.time() * 1000)
     known = open_partitions(cluster)
@@ -161,6 +162,7 @@ def _find_hanging(cluster: BlockingCluster, parsed: Parsed) -> None:
                 open_ms = now - producer.last_timestamp
                 if producer.transaction_start_offset is None or open_ms <= limit_ms:
                     continue
+                # A coordinator that has the transaction open will end it; only orphans hang.
                 if (topic.name, p.partition) in known.get(producer.producer_id, set()):
                     continue
                 rows.append(
@@ -207,6 +209,7 @@ def _abort(cluster: BlockingCluster, parsed: Parsed) -> None:
             raise ToolFailed(
                 "The transaction to abort must be identified either with --start-offset or with --producer-id"
             )
+        # Brokers before 3.0 cannot describe producers, so all three ids are written by hand then.
         _needs(parsed, "producer-epoch", "coordinator-epoch")
         producer, epoch = parsed.integer("producer-id", bits=64) or 0, parsed.integer("producer-epoch", bits=16) or 0
         coordinator_epoch = parsed.integer("coordinator-epoch") or 0
