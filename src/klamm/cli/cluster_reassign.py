@@ -160,7 +160,7 @@ def elect(*, topics: tuple[str, ...], unclean: bool, target: Target, consent: Co
         (topic_name, index), (code, said) = next(iter(refused.items()))
         raise CommandRefusal(
             f"{topic_name}-{index}: {code.name}: {said or code.text};"
-            " `klamm cluster show` tells which brokers are alive"
+            " `klamm cluster show` lists the brokers that are alive"
         )
 
 

@@ -30,12 +30,12 @@ NEXT: Final = {
     "INVALID_REGULAR_EXPRESSION": "quote the expression, and escape what shall stand for itself",
     "MESSAGE_TOO_LARGE": "raise max.message.bytes: `klamm topic alter TOPIC -c max.message.bytes=10MiB`",
     "NOT_ENOUGH_REPLICAS": "`klamm topic show TOPIC` shows which replicas are in sync",
-    "LEADER_NOT_AVAILABLE": "`klamm cluster show` tells which brokers are alive",
-    "COORDINATOR_NOT_AVAILABLE": "`klamm cluster show` tells which brokers are alive",
-    "BROKER_NOT_AVAILABLE": "`klamm cluster show` tells which brokers are alive",
+    "LEADER_NOT_AVAILABLE": "`klamm cluster show` lists the brokers that are alive",
+    "COORDINATOR_NOT_AVAILABLE": "`klamm cluster show` lists the brokers that are alive",
+    "BROKER_NOT_AVAILABLE": "`klamm cluster show` lists the brokers that are alive",
     "REQUEST_TIMED_OUT": "`klamm doctor` looks for the reason",
     "NETWORK_EXCEPTION": "`klamm doctor` looks for the reason",
-    "UNSUPPORTED_VERSION": "`klamm doctor` shows what the broker speaks",
+    "UNSUPPORTED_VERSION": "`klamm doctor` shows which APIs the broker serves",
     "TOPIC_AUTHORIZATION_FAILED": "ask for an ACL on the topic, or use another context: `klamm ctx ls`",
     "GROUP_AUTHORIZATION_FAILED": "ask for an ACL on the group, or use another context: `klamm ctx ls`",
     "CLUSTER_AUTHORIZATION_FAILED": "ask for an ACL on the cluster, or use another context: `klamm ctx ls`",
@@ -44,7 +44,7 @@ NEXT: Final = {
     "PRODUCER_FENCED": "another producer has taken over its transactional id; `klamm txn show ID` shows it",
     "TOPIC_DELETION_DISABLED": "delete.topic.enable=true on the brokers allows it",
 }
-"""The next thing to try, by the broker's name for the error."""
+"""What to try next, by the name of the error."""
 
 
 _HEADROOM_BYTES: Final = 1 << 16

@@ -1,4 +1,4 @@
-"""The group of a noun's verbs, which also answers to what other tools call the same thing."""
+"""The group of a noun's verbs, with aliases from other tools."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ALIASES: Final = {
     "set": "alter",
     "reset": "seek",
 }
-"""What people type by habit, and the verb it means here."""
+"""Verbs of other tools, and the verb here."""
 
 
 class Noun(click.Group):
-    """Verbs by their name or a name of habit; one that is none is answered with the nearest."""
+    """Finds verbs by name or alias; an unknown one is an error that suggests the nearest."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The verb called so here, or called so elsewhere."""
+        """The verb of that name or alias."""
         # An own verb wins over an alias: `ctx add` and `config set` are verbs of their nouns.
         return super().get_command(ctx, cmd_name) or super().get_command(ctx, ALIASES.get(cmd_name, cmd_name))
 

@@ -1,6 +1,6 @@
 """Confirmation of changes: show the difference first, prompt where it matters, honour `--yes`.
 
-A plan is a list of lines, each what goes (`-`), comes (`+`) or changes (`~`). `--dry-run` prints it and leaves.
+A plan is a list of lines: what is removed (`-`), added (`+`) or changed (`~`). `--dry-run` prints it and exits.
 Otherwise a destructive change is confirmed at a prompt and needs `--yes` in a script; in a protected context every
 change is confirmed with the context's name, typed or as `--confirm NAME`.
 """

@@ -99,7 +99,7 @@ def consume(
     view = _View(look, target, follow=follow)
     if group is not None:
         if start or since or until or last or end is not None:
-            raise click.UsageError("a group goes on where it was; move it with `klamm group seek`")
+            raise click.UsageError("a group continues from its committed offsets; move them with `klamm group seek`")
         if look["partitions"]:
             raise click.UsageError("a group shares out the partitions itself; leave -p out")
         view.show(_as_member(topics, group, target, view), count, eager=True)

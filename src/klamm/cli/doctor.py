@@ -106,7 +106,7 @@ class Doctor:
             name = target.context
             self.add("round trip", "left out", f"{name} is protected: --confirm {name} lets it write there")
         elif self.is_wrong("advertised addresses"):
-            self.add("round trip", "left out", "a client goes to the advertised addresses, and one is wrong")
+            self.add("round trip", "left out", "clients connect to the advertised addresses, and one is wrong")
         else:
             self._guarded("old topics", self._sweep)
             self._guarded("round trip", self._round_trip)
@@ -199,7 +199,7 @@ class Doctor:
 
         assert self.cluster is not None
         about = describe_cluster(self.cluster)
-        asked = {f"{host}:{port}" for host, port in parse_addresses(self.target.bootstrap)}
+        given = {f"{host}:{port}" for host, port in parse_addresses(self.target.bootstrap)}
         for broker in about.brokers:
             # A fenced broker is not advertised to clients, so an unreachable address is no error yet.
             if broker.fenced:
@@ -217,7 +217,7 @@ class Doctor:
                 )
             # The usual mistake of a broker in a container: it advertises localhost, which works only on its own
             # machine.
-            elif address not in asked and broker.host in ("localhost", "127.0.0.1") and not _local(asked):
+            elif address not in given and broker.host in ("localhost", "127.0.0.1") and not _local(given):
                 self.add(
                     "advertised addresses",
                     "wrong",

@@ -29,7 +29,7 @@ TERMINATED: Final = 143
 
 MEANINGS: Final = {
     OK: "done",
-    REFUSED: "refused, or something is wrong; one sentence on standard error says what",
+    REFUSED: "refused, or something is wrong; standard error has one sentence about it",
     USAGE: "the command line cannot be understood",
     NOT_FOUND: "no such topic, group, transactional id or context",
     DENIED: "not allowed: authentication or authorization failed",

@@ -123,13 +123,13 @@ class _Member:
                     for record in records:
                         try:
                             yield record
-                        except GeneratorExit:  # enough was read; any other error says that this one was not taken
+                        except GeneratorExit:  # enough was read; any other error means that this record was not written
                             read[record.topic_partition] = OffsetAndMetadata(record.offset + 1)
                             raise
                         read[record.topic_partition] = OffsetAndMetadata(record.offset + 1)
                         # A signal ends the command between two records, never inside a written line.
-                        whole.obey()
-                    whole.obey()
+                        whole.raise_pending()
+                    whole.raise_pending()
                     if time.monotonic() - committed > COMMIT_S:
                         self._commit_if_possible()
                         committed = time.monotonic()

@@ -24,7 +24,7 @@ class SeekTarget:
 
 
 def parse_target(text: str) -> SeekTarget:
-    """Parse a seek target; ValueError says how to write one."""
+    """Parse a seek target; ValueError shows how to write one."""
     if text in ("earliest", "latest"):
         return SeekTarget(timestamp=EARLIEST if text == "earliest" else LATEST)
     # A sign means a step from the committed offset, never a negative offset.
@@ -36,7 +36,7 @@ def parse_target(text: str) -> SeekTarget:
         moment = dt.datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(
-            f"{text!r} is no place: write earliest, latest, an offset, +N, -N or a time such as 2026-05-01T12:00:00Z"
+            f"{text!r} is no position: write earliest, latest, an offset, +N, -N or a time such as 2026-05-01T12:00:00Z"
         ) from None
     # A time without a zone is in the zone of the person who typed it, not in UTC.
     if moment.tzinfo is None:
@@ -45,7 +45,7 @@ def parse_target(text: str) -> SeekTarget:
 
 
 def parse_topic(text: str) -> tuple[str, list[int] | None]:
-    """Parse TOPIC or TOPIC:0,1; ValueError says how to write one."""
+    """Parse TOPIC or TOPIC:0,1; ValueError shows how to write one."""
     name, colon, listed = text.partition(":")
     if not colon:
         return name, None

@@ -1,8 +1,8 @@
 """The way in: `klamm`, its nouns, and Kafka's own command names.
 
-Commands are imported when they are asked for, so that neither help nor `klamm topic ls` waits for a broker it will not
-start. Kafka's names (`kafka-topics`, also written `kafka-topics.sh` or `./kafka-topics.sh`) take Kafka's flags and
-print what Kafka prints; see `klamm.cli.kafka`. Exit codes: `klamm.cli.exit_codes`.
+Commands are imported when they run, so that neither help nor `klamm topic ls` waits for the import of a broker. Kafka's
+names (`kafka-topics`, also written `kafka-topics.sh` or `./kafka-topics.sh`) take Kafka's flags and print what Kafka
+prints; see `klamm.cli.kafka`. Exit codes: `klamm.cli.exit_codes`.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def yaml_lines(value: Any, indent: int = 0) -> list[str]:
 def table_lines(rows: Sequence[Row], width: int | None = None) -> list[str]:
     """Columns as wide as they need to be, numbers to the right, heads in capitals.
 
-    Where the terminal is too narrow (`width` in tests), the last column goes on below itself.
+    Where the terminal is too narrow (`width` in tests), the last column is wrapped.
     """
     if not rows:
         return []

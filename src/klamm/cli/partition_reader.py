@@ -36,7 +36,7 @@ PATIENCE_S: Final = 10.0
 
 @dataclass(slots=True)
 class Span:
-    """What is left to read of a partition; `end` None goes on for ever."""
+    """What is left to read of a partition; without an `end` it is followed."""
 
     next: int
     end: int | None = None

@@ -174,7 +174,7 @@ def plan(*, file: str, pairs: tuple[str, ...], home: str, output: str) -> None:
     help="Where Spark runs: spark://, yarn, k8s://, ...  [default: local[*], in this process]",
 )
 @click.option(
-    "--rebuild", multiple=True, metavar="QUERY", help="Forget this query's state and read from the beginning."
+    "--rebuild", multiple=True, metavar="QUERY", help="Discard this query's state and read from the beginning."
 )
 @click.option("--progress/--no-progress", default=None, help="A line per batch.  [default: on a terminal]")
 @click.option("--log-batches", is_flag=True, help="A line of the log per batch, with all its numbers.")

@@ -97,7 +97,7 @@ def produce(
         return
     plan = ConfirmationPlan()
     plan.adds(f"records in {topic}")
-    # Adding records is not destructive, so this asks only in a protected context.
+    # Adding records is not destructive, so this prompts only in a protected context.
     consent.to(plan, target)
     # Looked up before the first record, which creates the topic.
     is_new = not quiet and not partitions.count()

@@ -27,7 +27,7 @@ def _bytes(value: Any) -> bytes:
 
 
 def _size(value: Any) -> bytes:
-    # kcat prints -1 for null, which tells it from an empty key or value.
+    # kcat prints -1 for null, as distinct from an empty key or value.
     return b"-1" if value is None else str(len(value)).encode()
 
 
@@ -93,7 +93,7 @@ def unescape(text: str) -> bytes:
 
 
 def compile_format(text: str) -> Callable[[RecordLike], bytes]:
-    """A function from a record to the bytes to write; ValueError names a letter it does not know."""
+    """A function from a record to the bytes to write; ValueError for an unknown letter."""
     pieces = _pieces(text, percent=True)
 
     def format_record(record: RecordLike) -> bytes:

@@ -47,7 +47,7 @@ def write_records(records: Iterable[Record], form: str, decode: str, *, eager: b
 
 
 def write_formatted(records: Iterable[Record], template: str) -> None:
-    """Write records as kcat's `-f` says; ValueError names a letter it does not know."""
+    """Write records in the format of kcat's `-f`; ValueError for an unknown letter."""
     made = compile_format(template)
     for record in records:
         # Bytes, not text: -f may write binary values as they are.

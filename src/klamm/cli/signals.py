@@ -40,14 +40,14 @@ def leave_full_pipe() -> None:
 
 
 class WholeRecords:
-    """Defers both signals until `obey` is called between two records, where it is certain what was written.
+    """Defers both signals until `raise_pending` is called between two records, where it is certain what was written.
 
     A second signal is not deferred, and the first for GRACE_S at most. Outside of the main thread, which alone gets
     signals, this does nothing.
     """
 
     def __init__(self) -> None:
-        self._asked: int | None = None
+        self._pending: int | None = None
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> Self:
@@ -65,19 +65,19 @@ class WholeRecords:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]  # as it was given
 
-    def obey(self) -> None:
+    def raise_pending(self) -> None:
         """End here if a signal has arrived."""
-        if self._asked is not None:
+        if self._pending is not None:
             signal.setitimer(signal.ITIMER_REAL, 0)
-            _stop(self._asked)
+            _stop(self._pending)
 
     def _take(self, number: int, _frame: object) -> None:
-        if self._asked is None and number != signal.SIGALRM:
-            self._asked = number
-            # A write to a full pipe never reaches `obey`; the alarm interrupts it.
+        if self._pending is None and number != signal.SIGALRM:
+            self._pending = number
+            # A write to a full pipe never reaches `raise_pending`; the alarm interrupts it.
             signal.setitimer(signal.ITIMER_REAL, GRACE_S)
             return
-        _stop(self._asked or number)
+        _stop(self._pending or number)
 
 
 def _stop_on_signal(number: int, _frame: object) -> None:

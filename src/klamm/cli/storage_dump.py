@@ -32,7 +32,7 @@ def dump(*, file: str, output: str, records: bool, limit: int | None) -> None:
     """Print what a file of a data folder holds.
 
     FILE is a segment, an index, a producer or metadata snapshot, a checkpoint, meta.properties, partition.metadata or
-    quorum-state; its name tells which. With --records, the records of __consumer_offsets, __transaction_state and the
+    quorum-state, recognised by its name. With --records, the records of __consumer_offsets, __transaction_state and the
     metadata log are decoded. Ends with exit code 1 when the file is damaged.
     """
     from itertools import islice

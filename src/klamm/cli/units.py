@@ -29,7 +29,7 @@ FOREVER: Final = ("forever", "unlimited", "-1")
 
 
 def parse_duration_ms(text: str) -> int:
-    """`90s`, `2h`, `1d12h`, `500ms`; a bare number is milliseconds. ValueError says how to write one."""
+    """`90s`, `2h`, `1d12h`, `500ms`; a bare number is milliseconds. ValueError shows how to write one."""
     words = text.strip().lower()
     if words in FOREVER:
         return -1
@@ -49,7 +49,7 @@ def parse_duration_ms(text: str) -> int:
 
 
 def parse_size_bytes(text: str) -> int:
-    """`10MiB`, `1.2 GiB`, `64k`, `5MB` (decimal); a bare number is bytes. ValueError says how to write one."""
+    """`10MiB`, `1.2 GiB`, `64k`, `5MB` (decimal); a bare number is bytes. ValueError shows how to write one."""
     words = text.strip().lower()
     if words in FOREVER:
         return -1

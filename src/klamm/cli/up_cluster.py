@@ -70,7 +70,7 @@ class Supervisor:
         stop.cancel()
         if not all_ready.done():
             all_ready.cancel()
-            # The error of the watcher is raised by run(), which knows the reason.
+            # run() raises the error of the watcher, which has the reason.
             if self._stopping.is_set() or any(watcher.done() for watcher in watchers):
                 return
             missing = [node for node in self._nodes if not self._ready[node.node_id].is_set()]

@@ -21,7 +21,7 @@ R = TypeVar("R")
 def _blocking(
     method: Callable[Concatenate[AsyncAdmin, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Admin, P], R]:
-    """The same method, waited for."""
+    """The same method, which blocks until its result is there."""
 
     def call(self: Admin, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._run(method(self._inner, *args, **kwargs))
@@ -31,7 +31,7 @@ def _blocking(
 
 
 class Admin(BlockingClient):
-    """Everything an operator asks of a cluster.
+    """Admin requests to a cluster, blocking.
 
     with Admin(bootstrap_servers="localhost:9092") as admin:
         admin.create_topic("orders", num_partitions=6)

@@ -57,7 +57,7 @@ class BlockingConnection:
     ) -> None:
         self.address = f"{host}:{port}"
         self.broken = False
-        """Whether a response is outstanding: what arrives next would belong to an older request."""
+        """Whether a response is outstanding: the next bytes would belong to an older request."""
         self._client_id = client_id
         try:
             self._socket = socket.create_connection((host, port), timeout=timeout_s)
@@ -77,7 +77,7 @@ class BlockingConnection:
             raise ClusterUnreachable(f"{self.address} and this client do not agree on TLS: {reason}") from error
 
     def ask(self, request: Any, version: int | None = None) -> Any:
-        """The response to a request; UnsupportedVersionError when this broker does not speak its API."""
+        """The response to a request; UnsupportedVersionError when this broker does not serve its API."""
         api = BY_NAME[type(request).__name__.removesuffix("Request")]
         return self._exchange(api, self._version(api) if version is None else version, request)
 
@@ -91,6 +91,7 @@ class BlockingConnection:
 
     def _version(self, api: Api) -> int:
         if not self._versions:
+            # Version 0: every broker answers it, and only the ranges are needed.
             answer = self._exchange(BY_NAME["ApiVersions"], 0, ApiVersionsRequest())
             self._versions = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
         first, last = self._versions.get(api.key, (0, -1))
@@ -116,13 +117,14 @@ class BlockingConnection:
             raise ClusterUnreachable(f"{self.address} does not answer: {error.strerror or error}") from error
         correlation_id, start = decode_response_header(frame, api.key, version)
         if correlation_id != self._correlation_id:
-            raise RemoteProtocolError(f"{self.address} answers another question")
+            raise RemoteProtocolError(f"{self.address} answers another request")
         self.broken = False
         return decode(api.response, version, frame, start)[0]
 
     def _exactly(self, size: int) -> bytes:
         data = bytearray()
         while len(data) < size:
+            # In pieces: a length that a peer declares must not allocate memory before bytes arrive.
             more = self._socket.recv(min(size - len(data), 1 << 20))
             if not more:
                 raise ClusterUnreachable(f"{self.address} closed the connection")
@@ -138,6 +140,7 @@ def _options(bootstrap: str, timeout_s: float, settings: Mapping[str, Any]) -> d
     from klamm.client.client_settings import admin_settings  # noqa: PLC0415 - most commands have no settings to read
 
     known = admin_settings({**settings, "bootstrap.servers": bootstrap}, {})
+    # --timeout applies unless the setting was written: its default is longer than a person waits.
     wait_s = known.seconds("request.timeout.ms") if "request.timeout.ms" in known.given else timeout_s
     options: dict[str, Any] = {"timeout_s": wait_s, "client_id": known.text("client.id")}
     from klamm.client.tls import tls_context  # noqa: PLC0415
@@ -156,7 +159,7 @@ class BlockingCluster:
     """Whether the nodes are controllers, reached through their own listeners."""
 
     def __init__(self, bootstrap: str, timeout_s: float = 10.0, settings: Mapping[str, Any] | None = None) -> None:
-        """`settings` are those of an admin by Kafka's names: how long to wait, how to get in, what to be called."""
+        """`settings` are those of an admin by Kafka's names: timeouts, TLS, client.id."""
         self._options = _options(bootstrap, timeout_s, settings) if settings else {"timeout_s": timeout_s}
         self._connections: dict[tuple[str, int], BlockingConnection] = {}
         self._addresses = [address.strip() for address in bootstrap.split(",")]
@@ -202,6 +205,7 @@ class BlockingCluster:
         """The connection used before; when it is broken, the first address that answers, discovered or configured."""
         if self._first.broken:
             known = [f"{host}:{port}" for host, port in self._brokers.values()]
+            # Configured addresses first: discovered ones may belong to a cluster that was replaced.
             self._first = self._reach([*self._addresses, *known])
         return self._first
 

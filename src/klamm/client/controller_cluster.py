@@ -44,7 +44,7 @@ class ControllerCluster(BlockingCluster):
         if broker_id not in self.broker_ids:
             raise KlammError(
                 ErrorCode.BROKER_NOT_AVAILABLE,
-                f"there is no controller {broker_id}; a broker is asked through --bootstrap-server",
+                f"there is no controller {broker_id}; brokers are reached through --bootstrap-server",
             )
         return super().broker(broker_id)
 
@@ -54,6 +54,7 @@ class ControllerCluster(BlockingCluster):
 
     def ask(self, request: object) -> object:
         """The response of the active controller."""
+        # Looked up for every request: the active controller may change between two.
         active = self._overview().controller_id
         try:
             return self.broker(active).ask(request) if active >= 0 else self._first.ask(request)
@@ -73,10 +74,10 @@ class _ActiveController:
         self._cluster = cluster
 
     def version_of(self, name: str) -> int:
-        """The newest version of an API that this client speaks."""
+        """The newest version of an API that this client has."""
         return BY_NAME[name].versions[1]
 
     async def request(self, request: Any, version: int | None = None) -> Any:
         """The response of the active controller."""
-        del version  # negotiated with the controller that is asked
+        del version  # negotiated with the controller that is active when the request is sent
         return self._cluster.ask(request)

@@ -41,7 +41,7 @@ FLAGS: Final = Flags(
     Flag("client-defaults", "As --entity-type clients --entity-default."),
     Flag("ip", "As --entity-type ips --entity-name.", "address"),
     Flag("ip-defaults", "As --entity-type ips --entity-default."),
-    Flag("force", "Do not ask."),
+    Flag("force", "Accepted; there are no prompts."),
 )
 KINDS: Final = {
     "topics": ResourceType.TOPIC,
@@ -124,7 +124,7 @@ def _check(parsed: Parsed) -> None:
 
 
 def _check_names(entities: list[Entity], *, describe: bool) -> None:
-    """Refuse kinds that do not go together, names that cannot be, and what Kafka wants a name for."""
+    """Refuse kinds that exclude each other, invalid names, and a missing name where Kafka requires one."""
     kinds = [kind for kind, _ in entities]
     twice = sorted({kind for kind in kinds if kinds.count(kind) > 1})
     if twice:

@@ -143,7 +143,7 @@ def _line(
     # A run shorter than a millisecond must not divide by 0.
     elapsed = max(elapsed_s, 0.001)
     fetch = max(elapsed - rebalance_s, 0.001)
-    # The tool says MB and means MiB.
+    # The columns are called MB and contain MiB, as in the JVM tool.
     megabytes = step_size / 1048576
     return (
         f"{one}, {other}, {size / 1048576:.4f}, {megabytes / elapsed:.4f}, {count}, {step_count / elapsed:.4f},"

@@ -25,7 +25,7 @@ _SERIALIZATION: Final = "org.apache.kafka.common.serialization."
 
 
 class Unprintable(Exception):
-    """A record is not what the formatter or a deserializer was told it is."""
+    """A record does not have the form that the formatter or a deserializer requires."""
 
 
 # Deserializers
@@ -94,7 +94,7 @@ def deserializer(name: str) -> Deserializer | None:
 
 
 def unknown_deserializers(properties: Mapping[str, str]) -> list[str]:
-    """Classes that were asked for and are not known: Kafka complains of them and prints bytes as they are."""
+    """Requested classes that do not exist here: Kafka prints an error for each, and the bytes as they are."""
     names = (properties.get(f"{part}.deserializer") for part in ("key", "value", "headers"))
     return [name for name in names if name is not None and deserializer(name) is None]
 
@@ -103,7 +103,7 @@ def unknown_deserializers(properties: Mapping[str, str]) -> list[str]:
 
 
 def default_formatter(properties: Mapping[str, str]) -> Formatter:
-    """The columns asked for, in Kafka's order; without any, nothing at all."""
+    """The requested columns in Kafka's order; without any, nothing at all."""
 
     def on(name: str, *, default: bool = False) -> bool:
         return properties.get(name, str(default)).strip().lower() == "true"

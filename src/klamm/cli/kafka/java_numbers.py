@@ -1,4 +1,4 @@
-"""Floating-point numbers as Java prints them: the fewest digits that tell them from their neighbours. Pure."""
+"""Floating-point numbers as Java prints them: the fewest digits that identify them. Pure."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ def main(args: list[str]) -> int:
     with connect(parsed) as cluster:
         # Checked before the request: an unknown broker would look like an empty log dir.
         known = cluster.broker_ids
-        asked = integers(parsed.text("broker-list")) if parsed.text("broker-list") else known
-        missing = sorted(set(asked) - set(known))
+        wanted = integers(parsed.text("broker-list")) if parsed.text("broker-list") else known
+        missing = sorted(set(wanted) - set(known))
         if missing:
             raise ToolFailed(
                 f"ERROR: The given brokers do not exist from --broker-list: {','.join(map(str, missing))}."
@@ -41,8 +41,8 @@ def main(args: list[str]) -> int:
             )
         # Scripts skip these two lines and parse the JSON in the third.
         print("Querying brokers for log directories information")
-        held = describe_log_dirs(cluster, sorted(set(asked)))
-    print(f"Received log directory information from brokers {','.join(map(str, sorted(set(asked))))}")
+        held = describe_log_dirs(cluster, sorted(set(wanted)))
+    print(f"Received log directory information from brokers {','.join(map(str, sorted(set(wanted))))}")
     brokers = [
         {
             "broker": broker,
@@ -65,7 +65,7 @@ def main(args: list[str]) -> int:
                 if broker_id == broker
             ],
         }
-        for broker in sorted(set(asked))
+        for broker in sorted(set(wanted))
     ]
     print(json.dumps({"brokers": brokers, "version": 1}, separators=(",", ":")))
     return 0

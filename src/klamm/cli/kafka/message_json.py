@@ -38,7 +38,7 @@ def compact(value: Any) -> str:
 
 
 def as_json(message: Any, version: int) -> dict[str, Any]:
-    """The fields a message of this version has; a tagged one only when it says something."""
+    """The fields a message of this version has; a tagged one only when it is not its default."""
     return {
         camel(field.name): _value(getattr(message, field.name), field.type, version)
         for field in declaration(type(message)).fields

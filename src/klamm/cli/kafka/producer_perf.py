@@ -1,4 +1,4 @@
-"""kafka-producer-perf-test: records as fast as they go, or as fast as asked, and how long each took."""
+"""kafka-producer-perf-test: write throughput, unlimited or at a given rate, and latencies."""
 
 from __future__ import annotations
 
@@ -126,97 +126,97 @@ def main(args: list[str]) -> int:
         _parser().print_help(sys.stderr)
         return 0
     try:
-        asked = _parser().parse_args(args)
+        options = _parser().parse_args(args)
     except SystemExit as left:
         # argparse exits with 2 on a wrong command line; argparse4j of the JVM tool with 1.
         return 1 if left.code else 0
     for old, new, used in (
-        ("--producer-props", "--command-property", asked.producer_props),
-        ("--producer.config", "--command-config", asked.producer_config),
+        ("--producer-props", "--command-property", options.producer_props),
+        ("--producer.config", "--command-config", options.producer_config),
     ):
         if used:
             print(f"Option {old} has been deprecated and will be removed in a future version. Use {new} instead.")
-    _measure(asked)
+    _measure(options)
     return 0
 
 
-def _settings(asked: argparse.Namespace) -> dict[str, Any]:
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
     from klamm.cli.client_settings import PRODUCER, from_java, read_properties
 
     written: dict[str, str] = {}
-    for file in (asked.producer_config, asked.command_config):
+    for file in (options.producer_config, options.command_config):
         if file:
             written.update(read_properties(file))
-    for pair in (*asked.producer_props, *asked.command_property):
+    for pair in (*options.producer_props, *options.command_property):
         name, equals, value = pair.partition("=")
         if not equals:
             raise ToolFailed(f"Invalid property: {pair}")
         written[name] = value
     settings: dict[str, Any] = {"client.id": "perf-producer-client", **from_java(PRODUCER, written)}
-    if asked.bootstrap_server:
-        settings["bootstrap.servers"] = asked.bootstrap_server
+    if options.bootstrap_server:
+        settings["bootstrap.servers"] = options.bootstrap_server
     if "bootstrap.servers" not in settings:
         raise ToolFailed("At least one of --bootstrap-server, --command-property or --command-config must name brokers")
-    if asked.transactional_id or asked.transaction_duration_ms:
-        settings["transactional.id"] = asked.transactional_id or f"performance-producer-{time.time_ns()}"
+    if options.transactional_id or options.transaction_duration_ms:
+        settings["transactional.id"] = options.transactional_id or f"performance-producer-{time.time_ns()}"
     if settings.get("acks") in ("0", "1"):
         settings.setdefault("enable.idempotence", "false")
     return settings
 
 
-def _payloads(asked: argparse.Namespace) -> list[bytes]:
-    if asked.payload_file:
+def _payloads(options: argparse.Namespace) -> list[bytes]:
+    if options.payload_file:
         from klamm.cli.record_format import unescape
 
-        with open(asked.payload_file, "rb") as file:
-            payloads = [payload for payload in file.read().split(unescape(asked.payload_delimiter)) if payload]
+        with open(options.payload_file, "rb") as file:
+            payloads = [payload for payload in file.read().split(unescape(options.payload_delimiter)) if payload]
         if not payloads:
-            raise ToolFailed(f"File does not exist or empty file provided: {asked.payload_file}")
+            raise ToolFailed(f"File does not exist or empty file provided: {options.payload_file}")
         return payloads
-    if asked.payload_monotonic:
+    if options.payload_monotonic:
         return []
     # A fixed seed, as in the JVM tool: runs are comparable, and codecs compress the same bytes.
     chance = random.Random(0)  # noqa: S311 - letters to fill records with
-    return [bytes(chance.choices(range(65, 91), k=max(asked.record_size, 0)))]
+    return [bytes(chance.choices(range(65, 91), k=max(options.record_size, 0)))]
 
 
-def _measure(asked: argparse.Namespace) -> None:
+def _measure(options: argparse.Namespace) -> None:
     from klamm.client import Producer
 
-    settings = _settings(asked)
-    payloads = _payloads(asked)
+    settings = _settings(options)
+    payloads = _payloads(options)
     chance = random.Random(0)  # noqa: S311 - picks records of a file
-    stats = Stats(asked.num_records, asked.reporting_interval)
+    stats = Stats(options.num_records, options.reporting_interval)
     transactional = "transactional.id" in settings
     started_ms = int(time.time() * 1000)
-    duration_s = (asked.transaction_duration_ms or 3000) / 1000
+    duration_s = (options.transaction_duration_ms or 3000) / 1000
     with Producer({"bootstrap.timeout.ms": 0, **settings}) as producer:
         if transactional:
             producer.init_transactions()
         began = time.monotonic()
         open_since: float | None = None
-        for number in range(asked.num_records + asked.warmup_records):
-            if number == asked.warmup_records and number:
+        for number in range(options.num_records + options.warmup_records):
+            if number == options.warmup_records and number:
                 # Acknowledgements of warm-up records must not be counted in the measurement.
                 producer.flush()
-                stats = Stats(asked.num_records, asked.reporting_interval)
+                stats = Stats(options.num_records, options.reporting_interval)
             if transactional and open_since is None:
                 producer.begin_transaction()
                 open_since = time.monotonic()
             value = chance.choice(payloads) if payloads else str(number).encode()
-            _send(producer, asked.topic, value, stats)
+            _send(producer, options.topic, value, stats)
             if open_since is not None and time.monotonic() - open_since >= duration_s:
                 producer.commit_transaction()
                 open_since = None
-            _pace(asked.throughput, number + 1, began)
+            _pace(options.throughput, number + 1, began)
         if open_since is not None:
             producer.commit_transaction()
         producer.flush()
         print(stats.line())
-    if asked.print_metrics:
+    if options.print_metrics:
         from klamm.cli.kafka.perf_metrics import table
 
-        print(table(settings["client.id"], started_ms, stats.measured(), asked.topic))
+        print(table(settings["client.id"], started_ms, stats.measured(), options.topic))
 
 
 def _send(producer: Any, topic: str, value: bytes, stats: Stats) -> None:

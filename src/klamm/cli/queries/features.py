@@ -20,7 +20,7 @@ METADATA_VERSIONS: Final = (
     "3.7-IV2", "3.7-IV3", "3.7-IV4", "3.8-IV0", "3.9-IV0", "4.0-IV0", "4.0-IV1", "4.0-IV2", "4.0-IV3", "4.1-IV0",
     "4.1-IV1", "4.2-IV0", "4.2-IV1", "4.3-IV0", "4.4-IV0",
 )  # fmt: skip
-"""The names of metadata.version from 7 on, as Kafka 4.3 knows them."""
+"""The names of metadata.version from 7 on, as Kafka 4.3 has them."""
 LATEST_PRODUCTION: Final = "4.3-IV0"
 LEVELS: Final[Mapping[str, tuple[int, ...]]] = {
     "kraft.version": (21,),
@@ -47,7 +47,7 @@ class Feature:
 
 
 class UnknownRelease(ValueError):
-    """A release or metadata.version that Kafka does not have; says which there are."""
+    """A release or metadata.version that Kafka does not have; the message lists those there are."""
 
 
 def describe_features(cluster: BlockingCluster) -> tuple[list[Feature], int]:

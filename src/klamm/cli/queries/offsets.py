@@ -1,4 +1,4 @@
-"""Places in topics: offsets by time or by number, and forgetting what lies before one."""
+"""Positions in partitions: offsets by time or by number, and deleting records before one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LAST = ("latest", "end")
 
 
 class InvalidPosition(ValueError):
-    """What was written names no place in a partition; says how to write one."""
+    """The text is no position in a partition; the message shows how to write one."""
 
 
 def check_position(text: str) -> None:
@@ -34,7 +34,7 @@ def check_position(text: str) -> None:
         parse_time_ms(words, 0)
     except ValueError:
         raise InvalidPosition(
-            f"{text!r} is no place; write earliest, latest, an offset, -N (from the end)"
+            f"{text!r} is no position; write earliest, latest, an offset, -N (from the end)"
             " or a time such as 2h or 2026-05-01T12:00:00Z"
         ) from None
 

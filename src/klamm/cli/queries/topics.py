@@ -36,7 +36,7 @@ def find_topics(cluster: BlockingCluster, names: Sequence[str]) -> list[TopicDes
 def describe_topics(
     cluster: BlockingCluster, names: Sequence[str], response_partition_limit: int | None = None
 ) -> list[TopicDescription]:
-    """As `find_topics`, with the eligible leader replicas where the broker tells them."""
+    """As `find_topics`, with the eligible leader replicas where the broker reports them."""
     limit = PARTITION_LIMIT if response_partition_limit is None else response_partition_limit
     try:
         topics = cluster.run(TopicsAdmin(cluster).describe_topics(names, response_partition_limit=limit))

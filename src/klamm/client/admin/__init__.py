@@ -1,4 +1,4 @@
-"""Administration: one class per family of requests, all of them together in `async_admin`; values in `types`.
+"""Admin requests: one class per family, all of them together in `async_admin`; values in `types`.
 
 Every method returns plain values and raises KafkaError. A method that acts on several items raises the error itself
 when a single one was requested, and SomeFailed, which holds failures and results, when there were more. What takes

@@ -1,4 +1,4 @@
-"""Access rules, quotas and SCRAM credentials: who may do what, how much of it, and how they prove who they are."""
+"""ACLs, client quotas and SCRAM credentials."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _EXACT, _DEFAULT, _ANY = 0, 1, 2
 
 
 class AccessAdmin(AdminBase):
-    """Questions and orders about access."""
+    """Requests about ACLs, quotas and SCRAM credentials."""
 
     async def describe_acls(self, filter: AclFilter | None = None) -> list[AclBinding]:
         """The rules that match, all of them without a filter."""
-        answer = await self._ask(DescribeAclsRequest(**_matching(filter or AclFilter())))
+        answer = await self._send(DescribeAclsRequest(**_matching(filter or AclFilter())))
         return sorted(
             _binding(resource.resource_type, resource.resource_name, resource.pattern_type, acl)
             for resource in answer.resources
@@ -65,7 +65,7 @@ class AccessAdmin(AdminBase):
             for rule, result in zip(wanted, answer.results, strict=True):
                 outcomes.add(rule, result.error_code, result.error_message)
 
-        await self._settle(request, read)
+        await self._send_for_items(request, read)
 
     async def delete_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
         """Remove every rule that matches one of the filters; returns those removed."""
@@ -81,7 +81,7 @@ class AccessAdmin(AdminBase):
                     removed = _binding(acl.resource_type, acl.resource_name, acl.pattern_type, acl)
                     outcomes.add(removed, acl.error_code, acl.error_message, [removed])
 
-        removals = await self._settle(request, read)
+        removals = await self._send_for_items(request, read)
         return sorted({binding for removed in removals.values() for binding in removed})
 
     async def describe_client_quotas(
@@ -96,7 +96,7 @@ class AccessAdmin(AdminBase):
             )
             for kind, name in (match or {}).items()
         ]
-        answer = await self._ask(DescribeClientQuotasRequest(components=components, strict=strict))
+        answer = await self._send(DescribeClientQuotasRequest(components=components, strict=strict))
         return {
             tuple(sorted((part.entity_type, part.entity_name) for part in entry.entity)): {
                 value.key: value.value for value in entry.values
@@ -126,16 +126,16 @@ class AccessAdmin(AdminBase):
                 entity = tuple((part.entity_type, part.entity_name) for part in entry.entity)
                 outcomes.add(entity, entry.error_code, entry.error_message)
 
-        await self._settle(request, read)
+        await self._send_for_items(request, read)
 
     async def describe_user_scram_credentials(
         self, users: Sequence[str] | None = None
     ) -> dict[str, list[ScramCredential]]:
-        """Which mechanisms users have, the smaller first; users without any are left out when all are asked for."""
+        """The mechanisms of users, the smaller first; without names, only users that have any."""
         names = (
             None if users is None else [UserName(name=text) for text in texts(users, "describe_user_scram_credentials")]
         )
-        answer = await self._ask(DescribeUserScramCredentialsRequest(users=names))
+        answer = await self._send(DescribeUserScramCredentialsRequest(users=names))
         credentials: dict[str, list[ScramCredential]] = {}
         for result in answer.results:
             if result.error_code != ErrorCode.RESOURCE_NOT_FOUND:
@@ -174,7 +174,7 @@ class AccessAdmin(AdminBase):
             for result in answer.results:
                 outcomes.add(result.user, result.error_code, result.error_message)
 
-        await self._settle(request, read)
+        await self._send_for_items(request, read)
 
 
 def _users(given: Any) -> list[tuple[str, ScramMechanism]]:
@@ -193,7 +193,7 @@ def _limit(name: str, value: float | None) -> float:
 
 
 def _matching(filter: AclFilter) -> dict[str, Any]:
-    """A filter in the words of the wire, which describing and deleting share."""
+    """A filter as fields of DescribeAcls and DeleteAcls, which have the same names."""
     return {
         "resource_type_filter": filter.resource_type,
         "resource_name_filter": filter.resource_name,

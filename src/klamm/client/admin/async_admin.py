@@ -37,7 +37,7 @@ class AsyncAdmin(
     TransactionsAdmin,
     ClusterAdmin,
 ):
-    """Everything an operator asks of a cluster.
+    """Admin requests to a cluster.
 
     async with AsyncAdmin(bootstrap_servers="localhost:9092") as admin:
         await admin.create_topic("orders", num_partitions=6)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _UNKNOWN_TOPIC_S = 1.5
-"""How long a topic may be unknown: brokers learn of a new one a moment after its creation."""
+"""How long a topic may be unknown: brokers apply its creation a moment after the controller."""
 
 _PASSING = frozenset(
     {
@@ -36,11 +36,11 @@ _PASSING = frozenset(
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
-"""Refusals of single things that are worth asking again."""
+"""Errors of single items that a retry may resolve."""
 
 
 class AdminBase:
-    """The part of an admin that every family of requests shares."""
+    """What the families of admin requests share."""
 
     def __init__(self, cluster: AdminTransport, timeout_s: float = 30.0, request_timeout_ms: int = 30_000) -> None:
         self._transport: AdminTransport = cluster
@@ -52,30 +52,29 @@ class AdminBase:
         """The connections to the cluster."""
         return self._transport
 
-    # Asking
-
     async def request(self, request: Any, *, broker: int | None = None, version: int | None = None) -> Any:
-        """Any message of `klamm.protocol`, to one broker or to some; the answer as it came, error codes and all."""
+        """Send any message of `klamm.protocol` to one broker, or to any; its error codes are not checked."""
         cluster = self.cluster
         connection = await (cluster.any_connection() if broker is None else cluster.connection(broker, ADMIN))
         return await connection.request(request, version)
 
     async def _retrying(self, attempt: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
-        """Again and again while it fails with what may pass."""
+        """Repeat `attempt` while it fails with a retriable error."""
         cluster = self.cluster
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         began = time.monotonic()
 
         def failed(error: KafkaError) -> None:
             waited_s = time.monotonic() - began
+            # Retriable in Kafka, but a misspelt topic should not take the whole timeout to fail.
             if isinstance(error, UnknownTopicOrPartitionError) and waited_s > _UNKNOWN_TOPIC_S:
                 raise error
             cluster.request_update()
 
         return await cluster.retrying(attempt, limit_s, failed)
 
-    async def _ask(self, request: Any, *, broker: int | None = None, version: int | None = None) -> Any:
-        """One answer, connections that break tried again; an `error_code` of the whole answer is raised."""
+    async def _send(self, request: Any, *, broker: int | None = None, version: int | None = None) -> Any:
+        """The response to a request; broken connections are retried, its top-level `error_code` is raised."""
 
         async def once() -> Any:
             answer = await self.request(request, broker=broker, version=version)
@@ -84,7 +83,7 @@ class AdminBase:
 
         return await self._retrying(once)
 
-    async def _settle(
+    async def _send_for_items(
         self,
         request: Any,
         read: Callable[[Any, Outcomes], None],
@@ -101,13 +100,13 @@ class AdminBase:
 
         return (await self._retrying(once, timeout_s)).settled()
 
-    async def _settle_by_leader(
+    async def _send_to_leaders(
         self,
         places: Iterable[TopicPartition],
         request: Callable[[dict[str, list[int]]], Any],
         read: Callable[[Any, Outcomes], None],
     ) -> dict[Any, Any]:
-        """The same for partitions, each leader asked about its own: `request` makes the question of them by topic."""
+        """The outcome of each partition, from its leader; `request` builds the request from partitions by topic."""
         wanted = list(places)
 
         async def once() -> Outcomes:
@@ -118,16 +117,17 @@ class AdminBase:
 
         return (await self._retrying(once)).settled()
 
-    async def _ask_coordinator(
+    async def _send_to_coordinator(
         self, kind: int, key: str, request: Any, check: Callable[[Any], None], version: int | None = None
     ) -> Any:
-        """Ask the coordinator of `key`; `check` raises the errors of the response; a moved coordinator is followed."""
+        """The response of the coordinator of `key`, wherever it moves; `check` raises the errors of the response."""
 
         async def once() -> Any:
             coordinator = await self.cluster.find_coordinator(kind, key)
             connection = await self.cluster.connect(coordinator.host, coordinator.port, ADMIN)
             used = None
             if version is not None:
+                # Capped, not fixed: an older coordinator may not have that version.
                 used = min(version, connection.version_of(type(request).__name__.removesuffix("Request")))
             answer = await connection.request(request, used)
             check(answer)
@@ -135,15 +135,16 @@ class AdminBase:
 
         return await self._retrying(once)
 
-    async def _ask_group(
+    async def _send_to_group_coordinator(
         self, group_id: str, request: Any, check: Callable[[Any], None], version: int | None = None
     ) -> Any:
-        return await self._ask_coordinator(GROUP_COORDINATOR, group_id, request, check, version)
+        return await self._send_to_coordinator(GROUP_COORDINATOR, group_id, request, check, version)
 
     async def _by_leader(self, places: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
-        """Partitions by who leads them; unknown ones are refused."""
+        """Partitions by leader; an unknown partition is an error."""
         wanted = list(places)
         cluster = self.cluster
+        # On every attempt: the error that caused the retry may be a stale leader.
         await cluster.refresh({partition.topic for partition in wanted})
         by_leader: dict[int, list[TopicPartition]] = {}
         for partition in wanted:
@@ -165,12 +166,13 @@ class AdminBase:
         await self._retrying(self.cluster.refresh)
         return sorted(self.cluster.table.brokers)
 
-    async def _ask_brokers(self, brokers: Iterable[int], request: Any) -> dict[int, Any]:
+    async def _send_to_brokers(self, brokers: Iterable[int], request: Any) -> dict[int, Any]:
         """Send a request to several brokers at once."""
         ids = list(brokers)
         answers: dict[int, Any] = {}
-        work = [self._ask(request, broker=broker_id) for broker_id in ids]
+        work = [self._send(request, broker=broker_id) for broker_id in ids]
         for broker_id, answer in zip(ids, await self.cluster.gather(work), strict=True):
+            # All or nothing: a list that lacks one broker would be silently incomplete.
             if isinstance(answer, BaseException):
                 raise answer
             answers[broker_id] = answer
@@ -178,7 +180,7 @@ class AdminBase:
 
 
 def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partitions under their topics, as the wire has them."""
+    """Partitions by topic, as requests list them."""
     indexes: dict[str, list[int]] = {}
     for topic, partition in places:
         indexes.setdefault(topic, []).append(partition)
@@ -186,14 +188,14 @@ def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 class Outcomes:
-    """Collects what became of each of several things."""
+    """Collects the outcome of each item of a request."""
 
     def __init__(self) -> None:
         self.results: dict[Any, Any] = {}
         self.failures: dict[Any, KafkaError] = {}
 
     def add(self, key: Any, code: int, message: str | None = None, result: Any = None) -> None:
-        """One outcome; a refusal that will pass is raised at once, to be tried again."""
+        """Add one outcome; an error of _PASSING is raised at once, so that the whole request is retried."""
         if not code:
             self.results[key] = result
             return
@@ -205,6 +207,6 @@ class Outcomes:
         self.failures[key] = error
 
     def settled(self) -> dict[Any, Any]:
-        """The results, unless something failed."""
+        """The results; raises if an item failed."""
         settle(self.failures, self.results)
         return self.results

@@ -31,7 +31,7 @@ _API_VERSIONS = ApiVersionsRequest(client_software_name="klamm", client_software
 
 
 class ClusterAdmin(AdminBase):
-    """Questions and orders about the cluster."""
+    """Requests about the cluster."""
 
     async def describe_cluster(
         self,
@@ -47,7 +47,8 @@ class ClusterAdmin(AdminBase):
             endpoint_type=endpoint_type,
         )
         try:
-            answer = await self._ask(request)
+            answer = await self._send(request)
+        # DescribeCluster is KIP-700, Kafka 2.8; Metadata has the same facts without fenced brokers.
         except UnsupportedVersionError:
             await self._retrying(self.cluster.refresh)
             table = self.cluster.table
@@ -68,7 +69,7 @@ class ClusterAdmin(AdminBase):
         )
 
     async def describe_quorum(self) -> QuorumDescription:
-        """The controller quorum: who leads, who votes, how far each has come."""
+        """The controller quorum: its leader, voters and observers, and their log end offsets."""
         request = DescribeQuorumRequest(
             topics=[TopicData(topic_name=_METADATA_TOPIC, partitions=[PartitionData(partition_index=0)])]
         )
@@ -105,7 +106,7 @@ class ClusterAdmin(AdminBase):
         for listener in several(listeners, tuple, "listeners of add_raft_voter", example):
             if [type(part) for part in listener] != [str, str, int]:
                 raise TypeError(f"listeners of add_raft_voter are like {example}; {listener!r} is not")
-        await self._ask(
+        await self._send(
             AddRaftVoterRequest(
                 cluster_id=cluster_id or self.cluster.table.cluster_id,
                 timeout_ms=self._request_timeout_ms,
@@ -117,7 +118,7 @@ class ClusterAdmin(AdminBase):
 
     async def remove_raft_voter(self, voter_id: int, directory_id: bytes, *, cluster_id: str | None = None) -> None:
         """Take a controller's vote away. Fails if the cluster's id is not `cluster_id`."""
-        await self._ask(
+        await self._send(
             RemoveRaftVoterRequest(
                 cluster_id=cluster_id or self.cluster.table.cluster_id,
                 voter_id=voter_id,
@@ -126,12 +127,12 @@ class ClusterAdmin(AdminBase):
         )
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Take a broker out of the cluster for good."""
-        await self._ask(UnregisterBrokerRequest(broker_id=broker_id))
+        """Remove the registration of a broker."""
+        await self._send(UnregisterBrokerRequest(broker_id=broker_id))
 
     async def describe_features(self) -> FeatureDescription:
         """The levels the cluster runs at."""
-        answer = await self._ask(_API_VERSIONS)
+        answer = await self._send(_API_VERSIONS)
         return FeatureDescription(
             {feature.name: feature.max_version_level for feature in answer.finalized_features},
             {feature.name: (feature.min_version, feature.max_version) for feature in answer.supported_features},
@@ -140,7 +141,7 @@ class ClusterAdmin(AdminBase):
 
     async def describe_api_versions(self, broker: int | None = None) -> dict[int, tuple[int, int]]:
         """The lowest and highest version of each API that a broker serves, by API key."""
-        answer = await self._ask(_API_VERSIONS, broker=broker)
+        answer = await self._send(_API_VERSIONS, broker=broker)
         return {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
     async def update_features(
@@ -170,7 +171,7 @@ class ClusterAdmin(AdminBase):
             for result in answer.results:  # empty from version 2 on: all levels change, or none
                 outcomes.add(result.feature, result.error_code, result.error_message)
 
-        await self._settle(request, read)
+        await self._send_for_items(request, read)
 
 
 def _replica(state: ReplicaState) -> QuorumReplica:

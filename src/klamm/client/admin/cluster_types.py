@@ -30,7 +30,7 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """Who is in the cluster."""
+    """The brokers of the cluster."""
 
     cluster_id: str
     controller_id: int
@@ -40,7 +40,7 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class QuorumReplica:
-    """How far one node of the quorum has come."""
+    """The replication state of one node of the quorum."""
 
     replica_id: int
     directory_id: bytes
@@ -64,7 +64,7 @@ class QuorumDescription:
 
 @dataclass(frozen=True, slots=True)
 class FeatureDescription:
-    """The levels the cluster runs at, and those the asked broker could run at."""
+    """The finalized levels of the cluster, and the levels that the broker supports."""
 
     finalized: Mapping[str, int]
     supported: Mapping[str, tuple[int, int]]
@@ -72,7 +72,7 @@ class FeatureDescription:
 
 
 class UpgradeType(Enum):
-    """How bold a change of level may be."""
+    """Which changes of a level are allowed; an unsafe downgrade may lose metadata."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2

@@ -26,7 +26,7 @@ class ConfigEntry:
 
 
 class AlterOp(IntEnum):
-    """What to do with a setting."""
+    """The operation on a setting."""
 
     SET = 0
     DELETE = 1

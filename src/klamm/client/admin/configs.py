@@ -31,7 +31,7 @@ _CHANGES = '{ConfigResource.topic("orders"): {"retention.ms": 60000}}'
 
 
 class ConfigsAdmin(AdminBase):
-    """Questions and orders about settings."""
+    """Requests about configs."""
 
     async def describe_configs(
         self,
@@ -41,7 +41,7 @@ class ConfigsAdmin(AdminBase):
         synonyms: bool = False,
         documentation: bool = False,
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        """Every setting of the resources, or those of some names; a broker is asked about itself."""
+        """All settings of the resources, or those in `keys`; a broker's come from that broker."""
         groups: dict[int | None, list[ConfigResource]] = {}
         for resource in _resources(resources, "describe_configs"):
             groups.setdefault(_owner(resource), []).append(resource)
@@ -76,7 +76,7 @@ class ConfigsAdmin(AdminBase):
     async def alter_configs(
         self, changes: Mapping[ConfigResource, Mapping[str, Change]], *, validate_only: bool = False
     ) -> None:
-        """Change single settings and leave the rest: a value sets, None deletes, (AlterOp, value) does as it says."""
+        """Change single settings and leave the rest: a value sets, None deletes, (AlterOp, value) is any operation."""
         if not isinstance(changes, Mapping):
             raise TypeError(f"alter_configs takes {_CHANGES}, not {changes!r}")
         groups: dict[int | None, dict[ConfigResource, list[AlterableConfig]]] = {}
@@ -108,7 +108,7 @@ class ConfigsAdmin(AdminBase):
     async def list_config_resources(self, types: Iterable[ResourceType] = ()) -> list[ConfigResource]:
         """The resources that have settings of their own."""
         wanted = several(types, int, "list_config_resources", "ResourceType.TOPIC")
-        answer = await self._ask(ListConfigResourcesRequest(resource_types=[int(kind) for kind in wanted]))
+        answer = await self._send(ListConfigResourcesRequest(resource_types=[int(kind) for kind in wanted]))
         return sorted(
             ConfigResource(ResourceType(resource.resource_type), resource.resource_name)
             for resource in answer.config_resources
@@ -129,7 +129,7 @@ def _resources(given: Any, what: str) -> list[ConfigResource]:
 
 
 def _owner(resource: ConfigResource) -> int | None:
-    """A broker's own settings are its own to tell and to change."""
+    """The broker that must handle the request: its static configs are known to itself alone; None for any."""
     of_broker = resource[0] in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
     return int(resource[1]) if of_broker and resource[1] else None
 

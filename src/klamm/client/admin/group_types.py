@@ -13,7 +13,7 @@ class GroupListing:
 
     group_id: str
     type: str
-    """classic, consumer, share ...; empty when the broker does not say."""
+    """classic, consumer, share ...; empty when the broker does not report it."""
     protocol_type: str
     state: str
     coordinator: int
@@ -33,7 +33,7 @@ class MemberDescription:
     target_assignment: tuple[TopicPartition, ...] | None = None
     subscription: tuple[str, ...] = ()
     upgraded: bool | None = None
-    """Whether it speaks the consumer protocol in a group that is being upgraded; None where the broker does not say."""
+    """Whether it uses the consumer protocol in a group that is being upgraded; None where unknown."""
 
 
 @dataclass(frozen=True, slots=True)

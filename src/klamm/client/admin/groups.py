@@ -1,4 +1,4 @@
-"""Groups: who is in them, how far they have read, where they shall go on."""
+"""Groups: their members, their committed offsets, and changing both."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ from klamm.protocol.messages.offset_fetch import (
 
 _OFFSET_COMMIT_BY_NAME = 9
 _OFFSET_FETCH_BY_NAME = 9
-"""The newest versions that name topics instead of giving their ids: what an admin is told."""
+"""The newest versions that name topics; later ones have topic ids, and an admin is given names."""
 
 
 class GroupsAdmin(AdminBase):
-    """Questions and orders about groups."""
+    """Requests about groups."""
 
     async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
         """All groups of all coordinators, by name, those of some states or types only when given."""
         request = ListGroupsRequest(
             states_filter=texts(states, "list_groups, states"), types_filter=texts(types, "list_groups, types")
         )
-        answers = await self._ask_brokers(await self._broker_ids(), request)
+        answers = await self._send_to_brokers(await self._broker_ids(), request)
         groups = [
             GroupListing(group.group_id, group.group_type, group.protocol_type, group.group_state, broker)
             for broker, answer in answers.items()
@@ -76,8 +76,8 @@ class GroupsAdmin(AdminBase):
         wanted = texts(group_ids, "describe_groups")
         return await self._for_each(wanted, functools.partial(self._describe, authorized=authorized_operations))
 
-    async def _for_each(self, wanted: list[str], ask: Any) -> dict[str, Any]:
-        answers = await self.cluster.gather(map(ask, wanted))
+    async def _for_each(self, wanted: list[str], act: Any) -> dict[str, Any]:
+        answers = await self.cluster.gather(map(act, wanted))
         failures: dict[Any, KafkaError] = {}
         results: dict[str, Any] = {}
         for name, answer in zip(wanted, answers, strict=True):
@@ -108,8 +108,9 @@ class GroupsAdmin(AdminBase):
                 pass
             classic = DescribeGroupsRequest(groups=[name], include_authorized_operations=authorized)
             old = (await connection.request(classic)).groups[0]
-            # Either response may be the one that says in words that there is no such group.
+            # The message about a missing group is in either response, depending on the version of the broker.
             raise_for(old.error_code, missing or old.error_message or name)
+            # Before version 6 DescribeGroups reports a missing group as Dead, without an error (KIP-1043).
             if old.group_state == "Dead":
                 raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, missing or f"there is no group {name}")
             return _described_classic(old, node)
@@ -124,7 +125,7 @@ class GroupsAdmin(AdminBase):
             def check(answer: Any) -> None:
                 raise_for(answer.results[0].error_code, name)
 
-            await self._ask_group(name, DeleteGroupsRequest(groups_names=[name]), check)
+            await self._send_to_group_coordinator(name, DeleteGroupsRequest(groups_names=[name]), check)
 
         await self._for_each(wanted, delete)
 
@@ -136,16 +137,17 @@ class GroupsAdmin(AdminBase):
         require_stable: bool = False,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """What a group has committed, everywhere or for some partitions; those without an offset are left out."""
-        asked = None if partitions is None else by_topic(places(partitions, "list_group_offsets"))
+        by_name = None if partitions is None else by_topic(places(partitions, "list_group_offsets"))
         topics = (
             None
-            if asked is None
-            else [OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in asked.items()]
+            if by_name is None
+            else [OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in by_name.items()]
         )
+        # Versions before 8 have the topics of one group at the top level; the codec leaves out what a version lacks.
         old_topics = (
             None
-            if asked is None
-            else [OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in asked.items()]
+            if by_name is None
+            else [OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in by_name.items()]
         )
         request = OffsetFetchRequest(
             group_id=group_id,
@@ -161,7 +163,7 @@ class GroupsAdmin(AdminBase):
                 for partition in topic.partitions:
                     raise_for(partition.error_code, f"{topic.name}-{partition.partition_index}")
 
-        answer = await self._ask_group(group_id, request, check, _OFFSET_FETCH_BY_NAME)
+        answer = await self._send_to_group_coordinator(group_id, request, check, _OFFSET_FETCH_BY_NAME)
         group = answer.groups[0] if answer.groups else answer
         return {
             TopicPartition(topic.name, partition.partition_index): OffsetAndMetadata(
@@ -175,7 +177,7 @@ class GroupsAdmin(AdminBase):
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
     ) -> None:
-        """Set where a group without members goes on; GroupNotEmptyError when it has any."""
+        """Commit offsets for a group without members; GroupNotEmptyError when it has any."""
         wanted = {
             where: position if isinstance(position, OffsetAndMetadata) else OffsetAndMetadata(position)
             for where, position in by_place(offsets, "alter_group_offsets").items()
@@ -201,19 +203,21 @@ class GroupsAdmin(AdminBase):
         outcomes = Outcomes()
 
         def check(answer: Any) -> None:
+            # The request may be retried, and only the last response counts.
             outcomes.results.clear()
             outcomes.failures.clear()
             for topic in answer.topics:
                 for partition in topic.partitions:
+                    # A commit without a member id is refused so while the group has members.
                     if partition.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
                         raise GroupNotEmptyError(ErrorCode.NON_EMPTY_GROUP, f"{group_id} has members; stop them first")
                     outcomes.add(TopicPartition(topic.name, partition.partition_index), partition.error_code)
 
-        await self._ask_group(group_id, request, check, _OFFSET_COMMIT_BY_NAME)
+        await self._send_to_group_coordinator(group_id, request, check, _OFFSET_COMMIT_BY_NAME)
         outcomes.settled()
 
     async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forget a group's offsets of partitions it is not subscribed to."""
+        """Delete a group's offsets of partitions it is not subscribed to."""
         request = OffsetDeleteRequest(
             group_id=group_id,
             topics=[
@@ -231,7 +235,7 @@ class GroupsAdmin(AdminBase):
                 for partition in topic.partitions:
                     outcomes.add(TopicPartition(topic.name, partition.partition_index), partition.error_code)
 
-        await self._ask_group(group_id, request, check)
+        await self._send_to_group_coordinator(group_id, request, check)
         outcomes.settled()
 
     async def remove_members(
@@ -260,7 +264,9 @@ class GroupsAdmin(AdminBase):
                 outcomes.add(member.group_instance_id or member.member_id, member.error_code)
 
         if members:
-            await self._ask_group(group_id, LeaveGroupRequest(group_id=group_id, members=members), check)
+            await self._send_to_group_coordinator(
+                group_id, LeaveGroupRequest(group_id=group_id, members=members), check
+            )
         outcomes.settled()
 
 
@@ -279,6 +285,7 @@ def _described_new(group: Any, node: Node) -> GroupDescription:
             member.member_id,
             member.instance_id,
             member.client_id,
+            # Brokers write the host as Java prints an InetAddress, with a slash.
             member.client_host.lstrip("/"),
             places(member.assignment),
             member.rack_id,

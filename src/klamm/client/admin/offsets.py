@@ -41,7 +41,7 @@ class OffsetsAdmin(AdminBase):
                     where = TopicPartition(topic.name, partition.partition_index)
                     outcomes.add(where, partition.error_code, None, partition.low_watermark)
 
-        return await self._settle_by_leader(places, request, read)
+        return await self._send_to_leaders(places, request, read)
 
     async def list_offsets(
         self, specs: Mapping[TopicPartition, int], *, isolation: str = "read_uncommitted"
@@ -58,7 +58,7 @@ class OffsetsAdmin(AdminBase):
                 outcomes.add(where, code, None, position)
 
         request = functools.partial(_list_offsets_request, places, isolation, self._request_timeout_ms)
-        return await self._settle_by_leader(places, request, read)
+        return await self._send_to_leaders(places, request, read)
 
     async def list_available_offsets(
         self, specs: Mapping[TopicPartition, int], *, isolation: str = "read_uncommitted"
@@ -71,6 +71,7 @@ class OffsetsAdmin(AdminBase):
         by_leader: dict[int, list[TopicPartition]] = {}
         for where in places:
             by_leader.setdefault(self.cluster.table.leader(where), []).append(where)
+        # No leader: left out, not an error.
         by_leader.pop(-1, None)
         offsets: dict[TopicPartition, OffsetAndTimestamp] = {}
         for leader, mine in by_leader.items():

@@ -8,7 +8,7 @@ from klamm.client.types import TopicPartition
 
 
 class ElectionType(IntEnum):
-    """Whom to elect."""
+    """Which replica becomes the leader."""
 
     PREFERRED = 0
     UNCLEAN = 1
@@ -16,7 +16,7 @@ class ElectionType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """A move under way."""
+    """A reassignment in progress."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Replicas: who leads, where they live, where they are moving."""
+"""Replicas: leader elections, log dirs, reassignments."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from klamm.protocol.messages.list_partition_reassignments import (
 
 
 class ReplicasAdmin(AdminBase):
-    """Questions and orders about replicas."""
+    """Requests about replicas."""
 
     async def elect_leaders(
         self,
@@ -55,6 +55,7 @@ class ReplicasAdmin(AdminBase):
             raise_for(answer.error_code)
             for topic in answer.replica_election_results:
                 for partition in topic.partition_result:
+                    # Not a failure: the requested state holds already.
                     not_needed = partition.error_code == ErrorCode.ELECTION_NOT_NEEDED
                     outcomes.add(
                         TopicPartition(topic.topic, partition.partition_id),
@@ -63,12 +64,12 @@ class ReplicasAdmin(AdminBase):
                         not not_needed,
                     )
 
-        return await self._settle(request, read)
+        return await self._send_for_items(request, read)
 
     async def alter_partition_reassignments(
         self, moves: Mapping[TopicPartition, Sequence[int] | None], *, allow_replication_factor_change: bool = True
     ) -> None:
-        """Begin to move partitions to these replicas, preferred leader first; None takes a move back."""
+        """Start to move partitions to these replicas, preferred leader first; None cancels a reassignment."""
         wanted = by_place(moves, "alter_partition_reassignments")
         topics = []
         for topic, indexes in by_topic(wanted).items():
@@ -95,7 +96,7 @@ class ReplicasAdmin(AdminBase):
                         partition.error_message,
                     )
 
-        await self._settle(request, read)
+        await self._send_for_items(request, read)
 
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
@@ -110,7 +111,7 @@ class ReplicasAdmin(AdminBase):
             ]
         )
         request = ListPartitionReassignmentsRequest(timeout_ms=self._request_timeout_ms, topics=wanted)
-        answer = await self._ask(request)
+        answer = await self._send(request)
         return {
             TopicPartition(topic.name, partition.partition_index): Reassignment(
                 tuple(partition.replicas), tuple(partition.adding_replicas), tuple(partition.removing_replicas)
@@ -123,7 +124,7 @@ class ReplicasAdmin(AdminBase):
         self, brokers: Iterable[int] | None = None, topics: Iterable[str] | None = None
     ) -> dict[int, list[LogDirDescription]]:
         """The log dirs of brokers (all without) and the replicas in them."""
-        asked = None if brokers is None else several(brokers, int, "describe_log_dirs, brokers")
+        chosen = None if brokers is None else several(brokers, int, "describe_log_dirs, brokers")
         wanted = None
         if topics is not None:
             names = texts(topics, "describe_log_dirs, topics")
@@ -134,8 +135,8 @@ class ReplicasAdmin(AdminBase):
                 if name in self.cluster.table.topics
             ]
         request = DescribeLogDirsRequest(topics=wanted)
-        ids = await self._broker_ids() if asked is None else asked
-        answers = await self._ask_brokers(ids, request)
+        ids = await self._broker_ids() if chosen is None else chosen
+        answers = await self._send_to_brokers(ids, request)
         return {
             broker: [
                 LogDirDescription(
@@ -176,7 +177,7 @@ class ReplicasAdmin(AdminBase):
                     for path, places in paths.items()
                 ]
             )
-            answer = await self._ask(request, broker=broker)
+            answer = await self._send(request, broker=broker)
             for topic in answer.results:
                 for partition in topic.partitions:
                     outcomes.add(

@@ -56,6 +56,7 @@ class TopicChangesAdmin(AdminBase):
         wanted = [
             CreatableTopic(
                 name=topic.name,
+                # An assignment fixes both counts, and brokers refuse a request with both.
                 num_partitions=-1 if topic.replica_assignment else topic.num_partitions,
                 replication_factor=-1 if topic.replica_assignment else topic.replication_factor,
                 assignments=[
@@ -85,7 +86,7 @@ class TopicChangesAdmin(AdminBase):
                 )
                 outcomes.add(topic.name, topic.error_code, topic.error_message, made)
 
-        return await self._settle(request, read, timeout_s=limit_s)
+        return await self._send_for_items(request, read, timeout_s=limit_s)
 
     async def delete_topics(self, names: Iterable[str], *, timeout_s: float | None = None) -> None:
         """Remove topics and their records."""
@@ -101,7 +102,7 @@ class TopicChangesAdmin(AdminBase):
             for response in answer.responses:
                 outcomes.add(response.name, response.error_code, response.error_message)
 
-        await self._settle(request, read, timeout_s=limit_s)
+        await self._send_for_items(request, read, timeout_s=limit_s)
 
     async def create_partitions(
         self, counts: Mapping[str, int | NewPartitions], *, validate_only: bool = False
@@ -130,4 +131,4 @@ class TopicChangesAdmin(AdminBase):
             for result in answer.results:
                 outcomes.add(result.name, result.error_code, result.error_message)
 
-        await self._settle(request, read)
+        await self._send_for_items(request, read)

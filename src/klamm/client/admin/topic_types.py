@@ -50,7 +50,7 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:
-    """What the broker made; counts are -1 where it does not say."""
+    """A created topic; counts are -1 where the broker does not report them."""
 
     name: str
     topic_id: bytes

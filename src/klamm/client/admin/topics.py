@@ -19,11 +19,11 @@ PARTITION_LIMIT = 2000
 
 
 class TopicsAdmin(AdminBase):
-    """Questions and orders about topics."""
+    """Requests about topics."""
 
     async def list_topics(self, *, internal: bool = False) -> list[TopicListing]:
-        """Every topic, by name; those the brokers keep for themselves only when asked for."""
-        answer = await self._ask(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+        """All topics by name; internal ones only with `internal`."""
+        answer = await self._send(MetadataRequest(topics=None, allow_auto_topic_creation=False))
         topics = [
             TopicListing(topic.name, topic.topic_id, topic.is_internal)
             for topic in answer.topics
@@ -40,7 +40,7 @@ class TopicsAdmin(AdminBase):
     ) -> dict[str, TopicDescription]:
         """Topics and their partitions, all of them without names; an unknown one is UnknownTopicOrPartitionError.
 
-        Brokers describe at most `response_partition_limit` partitions in a response; the rest is asked for again.
+        Brokers describe at most `response_partition_limit` partitions in a response; the rest needs more requests.
         """
         wanted = None if names is None else texts(names, "describe_topics")
         if wanted == []:
@@ -65,7 +65,7 @@ class TopicsAdmin(AdminBase):
                 response_partition_limit=limit,
                 cursor=cursor,
             )
-            answer = await self._ask(request)
+            answer = await self._send(request)
             for topic in answer.topics:
                 parts = tuple(
                     PartitionDescription(
@@ -102,7 +102,7 @@ class TopicsAdmin(AdminBase):
         """As `describe_topics`, in one response that every broker version gives; eligible leader replicas are None."""
         wanted = None if names is None else texts(names, "describe_topics_by_metadata")
         topics = None if wanted is None else [MetadataRequestTopic(name=name) for name in wanted]
-        answer = await self._ask(
+        answer = await self._send(
             MetadataRequest(
                 topics=topics,
                 allow_auto_topic_creation=False,

@@ -30,7 +30,7 @@ class TransactionListing:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """What a transactional id is doing; `start_time_ms` is None outside of a transaction."""
+    """The state of a transactional id; `start_time_ms` is None before its first transaction."""
 
     transactional_id: str
     coordinator: int
@@ -44,7 +44,7 @@ class TransactionDescription:
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """A producer as a partition remembers it; `transaction_start_offset` is None outside of a transaction."""
+    """The state a partition keeps of a producer; `transaction_start_offset` is None outside of a transaction."""
 
     producer_id: int
     producer_epoch: int

@@ -1,4 +1,4 @@
-"""Transactions as an operator sees them: which are open, since when, and how to end one that hangs."""
+"""Transactions: listing and describing them, producers of partitions, aborting hanging ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from klamm.protocol.messages.write_txn_markers import (
 
 
 class TransactionsAdmin(AdminBase):
-    """Questions and orders about transactions."""
+    """Requests about transactions."""
 
     async def list_transactions(
         self,
@@ -41,7 +41,7 @@ class TransactionsAdmin(AdminBase):
             duration_filter=duration_ms,
             transactional_id_pattern=pattern,
         )
-        answers = await self._ask_brokers(await self._broker_ids(), request)
+        answers = await self._send_to_brokers(await self._broker_ids(), request)
         transactions = [
             TransactionListing(state.transactional_id, state.producer_id, state.transaction_state, broker)
             for broker, answer in answers.items()
@@ -50,7 +50,7 @@ class TransactionsAdmin(AdminBase):
         return sorted(transactions, key=attrgetter("transactional_id"))
 
     async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
-        """What transactional ids are doing."""
+        """The state of transactional ids."""
         outcomes = Outcomes()
         for name in texts(transactional_ids, "describe_transactions"):
 
@@ -59,6 +59,7 @@ class TransactionsAdmin(AdminBase):
                 connection = await self.cluster.connect(broker.host, broker.port, ADMIN)
                 answer = await connection.request(DescribeTransactionsRequest(transactional_ids=[name]))
                 state = answer.transaction_states[0]
+                # Raises only errors that pass, so that the attempt is retried; the others are collected below.
                 Outcomes().add(name, state.error_code)
                 return broker.node_id, state
 
@@ -107,8 +108,8 @@ class TransactionsAdmin(AdminBase):
 
         wanted = places(partitions, "describe_producers")
         if broker is None:
-            return await self._settle_by_leader(wanted, request, read)
-        return await self._settle(request(by_topic(wanted)), read, broker=broker)
+            return await self._send_to_leaders(wanted, request, read)
+        return await self._send_for_items(request(by_topic(wanted)), read, broker=broker)
 
     async def abort_transaction(
         self, partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
@@ -141,8 +142,11 @@ class TransactionsAdmin(AdminBase):
         """
         identities = {}
         for name in texts(transactional_ids, "fence_producers"):
+            # Without a producer id and epoch the coordinator takes the request as a new producer and bumps the epoch.
             request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=transaction_timeout_ms)
-            answer = await self._ask_coordinator(TRANSACTION_COORDINATOR, name, request, _check_error_code, version=5)
+            answer = await self._send_to_coordinator(
+                TRANSACTION_COORDINATOR, name, request, _check_error_code, version=5
+            )
             identities[name] = (answer.producer_id, answer.producer_epoch)
         return identities
 
