@@ -175,7 +175,7 @@ def test_a_group_can_be_given_offsets_before_it_exists(run, topic):
 def test_what_cannot_be_done_is_said_in_a_sentence(run, group, topic):
     assert "no group nobody" in run("show", "nobody", code=3)
     assert "no group nobody" in run("delete", "nobody", code=3)
-    assert "is no place" in run("seek", group, "--to", "somewhere", code=2)
+    assert "is no position" in run("seek", group, "--to", "somewhere", code=2)
     assert "write TOPIC:0,1,2" in run("seek", group, "--to", "1", "--topic", "t:x", code=2)
     assert "no topic ghost" in run("seek", group, "--to", "1", "--topic", "ghost", code=3)
     assert "3 partitions" in run("seek", group, "--to", "1", "--topic", f"{topic}:7", code=3)

@@ -10,6 +10,8 @@ from harness import unique
 from klamm.cli import exit_codes
 from klamm.cli.main import cli
 
+DAY_MS = 86_400_000
+
 
 @pytest.fixture(autouse=True)
 def no_contexts(monkeypatch, tmp_path):
@@ -50,7 +52,7 @@ def test_a_topic_from_creation_to_deletion(run):
     }  # fmt: skip
     assert "__" not in "".join(listed)
     shown = rows(run("topic", "show", name))[0]
-    assert shown["settings"]["retention.ms"] == "604800000"
+    assert shown["settings"]["retention.ms"] == str(7 * DAY_MS)
     assert [partition["leader"] for partition in shown["partitions"]] == [1, 1, 1]
     plan = run("topic", "alter", name, "-p", "4", "-c", "cleanup=compact", "--unset", "retention", "--dry-run")
     assert plan.stdout.splitlines() == [
@@ -132,7 +134,9 @@ def test_short_names_mean_the_settings_of_what_they_are_set_for(run):
     ]  # fmt: skip
     run("config", "set", "broker", "default", "log.retention=3d")
     found = {row["setting"]: row["value"] for row in rows(run("config", "ls", "broker", "default"))}
-    assert {name: value for name, value in found.items() if "retention" in name} == {"log.retention.ms": "259200000"}
+    assert {name: value for name, value in found.items() if "retention" in name} == {
+        "log.retention.ms": str(3 * DAY_MS)
+    }
     run("config", "unset", "broker", "default", "log.retention")
     assert "retention" not in run("config", "ls", "broker", "default").stdout
 

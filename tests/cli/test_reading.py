@@ -14,6 +14,10 @@ from harness import KLAMM, batch, unique
 from harness.members import wait_until
 
 PATIENCE_S = 60
+CHAT_RECORDS = 10
+OPEN_RECORDS = 3
+LARGE_RECORDS = 2000
+"""Of a kilobyte each: many times what a pipe holds."""
 
 
 @pytest.fixture
@@ -50,9 +54,9 @@ def run(start):
 
 @pytest.fixture
 def chat(klamm, wire):
-    """A topic of one partition with ten records."""
+    """A topic of one partition with CHAT_RECORDS records."""
     name = wire.create_topic()
-    write(klamm, name, range(10))
+    write(klamm, name, range(CHAT_RECORDS))
     return name
 
 
@@ -78,11 +82,11 @@ def committed(klamm, group, topic):
 
 @pytest.fixture
 def open_transaction(klamm, chat):
-    """Three records of a transaction that nobody ends, behind the ten of `chat`."""
+    """OPEN_RECORDS records of an open transaction, behind those of `chat`."""
     producer = Producer({"bootstrap.servers": klamm.bootstrap, "transactional.id": unique("tx"), "log_level": 0})
     producer.init_transactions(20)
     producer.begin_transaction()
-    for i in range(3):
+    for i in range(OPEN_RECORDS):
         producer.produce(chat, f"open {i}", partition=0)
     producer.flush(20)
     yield producer
@@ -101,23 +105,23 @@ def test_an_open_transaction_is_the_end(run, chat, open_transaction, place):
     assert values(out)[-2:] == ["8", "9"]
     if "--until" not in place:
         assert "open transaction keeps back" in err
-    assert len(values(run("consume", chat)[1])) == 13
+    assert len(values(run("consume", chat)[1])) == CHAT_RECORDS + OPEN_RECORDS
 
 
 def test_an_open_transaction_is_the_end_of_a_tail_and_a_group_too(run, chat, open_transaction):
     assert values(run("tail", chat, "--no-follow", "-n", "2", "--read-committed")[1]) == ["8", "9"]
-    assert len(values(run("consume", chat, "-g", unique("g"), "--read-committed")[1])) == 10
+    assert len(values(run("consume", chat, "-g", unique("g"), "--read-committed")[1])) == CHAT_RECORDS
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_a_member_that_follows_commits_and_leaves(klamm, start, run, chat, number):
     group = unique("g")
     process = start("consume", chat, "-g", group, "--follow", "-f", "%v\\n")
-    seen = [process.stdout.readline() for _ in range(10)]
+    seen = [process.stdout.readline() for _ in range(CHAT_RECORDS)]
     process.send_signal(number)
     assert (process.stdout.read(), process.stderr.read(), process.wait(PATIENCE_S)) == ("", "", 0)
-    assert seen == [f"{i}\n" for i in range(10)]
-    assert committed(klamm, group, chat) == 10
+    assert seen == [f"{i}\n" for i in range(CHAT_RECORDS)]
+    assert committed(klamm, group, chat) == CHAT_RECORDS
     code, out, _ = run("group", "show", group, "-o", "json")
     assert (code, json.loads(out)["state"], json.loads(out)["members"]) == (0, "Empty", [])
 
@@ -134,7 +138,7 @@ def test_following_ends_well_whenever_it_is_told_to(start, chat, number):
     while '"value": "9"' not in begun:
         begun += process.stdout.readline()
     process.send_signal(number)
-    assert len(json.loads(begun + process.stdout.read())) == 10
+    assert len(json.loads(begun + process.stdout.read())) == CHAT_RECORDS
     assert process.wait(PATIENCE_S) == 0
 
 
@@ -160,18 +164,19 @@ def test_a_member_waits_for_a_dead_one(klamm, start, run, chat):
     dead.wait()
     code, out, err = run("consume", chat, "-g", group, *short)
     assert code == 0
-    assert values(out) == [str(i) for i in range(10)]
+    assert values(out) == [str(i) for i in range(CHAT_RECORDS)]
     assert f"waiting for the group {group} to give partitions" in err
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_member_ends_at_the_end_and_goes_on_there(klamm, run, chat, protocol):
     group, modern = unique("g"), ["-X", f"group.protocol={protocol}"]
-    assert values(run("consume", chat, "-g", group, *modern)[1]) == [str(i) for i in range(10)]
+    assert values(run("consume", chat, "-g", group, *modern)[1]) == [str(i) for i in range(CHAT_RECORDS)]
     assert run("consume", chat, "-g", group, *modern)[1] == ""
-    write(klamm, chat, ["x", "y"])
-    assert values(run("consume", chat, "-g", group, *modern)[1]) == ["x", "y"]
-    assert committed(klamm, group, chat) == 12
+    more = ["x", "y"]
+    write(klamm, chat, more)
+    assert values(run("consume", chat, "-g", group, *modern)[1]) == more
+    assert committed(klamm, group, chat) == CHAT_RECORDS + len(more)
 
 
 def test_a_member_that_found_nothing_keeps_its_place(run, wire):
@@ -192,7 +197,7 @@ def test_a_member_wants_a_topic_and_all_its_partitions(run, chat):
 @pytest.mark.parametrize("form", [["-o", "jsonl"], ["-o", "csv"], ["-o", "json"], ["-f", "%v\\n"]], ids=" ".join)
 def test_a_reader_that_has_seen_enough(klamm, start, wire, form):
     name = wire.create_topic()
-    write(klamm, name, ["x" * 1000] * 2000, **{"batch.num.messages": 100})
+    write(klamm, name, ["x" * 1000] * LARGE_RECORDS, **{"batch.num.messages": 100})
     process = start("consume", name, *form)
     assert process.stdout.readline()
     process.stdout.close()  # as head -1 does, long before two megabytes fit into the pipe
@@ -250,19 +255,19 @@ def shares(klamm, group):
 
 def test_what_a_member_could_not_write_is_not_committed(klamm, start, wire):
     name, group = wire.create_topic(), unique("g")
-    write(klamm, name, ["x" * 1000] * 2000, **{"batch.num.messages": 100})
+    write(klamm, name, ["x" * 1000] * LARGE_RECORDS, **{"batch.num.messages": 100})
     process = start("consume", name, "-g", group, "-f", "%v\\n")
     assert process.stdout.readline()
     process.stdout.close()
     assert process.wait(PATIENCE_S) == 0
-    assert 0 < committed(klamm, group, name) < 2000
+    assert 0 < committed(klamm, group, name) < LARGE_RECORDS
 
 
 def test_a_place_beyond_the_end_is_told(run, chat):
     code, out, err = run("consume", chat, "-p", "0", "--from", "99")
     assert (code, out) == (0, "")
-    assert err == f"klamm: there is no offset 99 yet: {chat}-0 ends at 10\n"
-    assert run("consume", chat, "-p", "0", "--from", "10") == (0, "", "")
+    assert err == f"klamm: there is no offset 99 yet: {chat}-0 ends at {CHAT_RECORDS}\n"
+    assert run("consume", chat, "-p", "0", "--from", str(CHAT_RECORDS)) == (0, "", "")
 
 
 @pytest.mark.parametrize("place", ["bogus", "1.5", ""])
@@ -279,9 +284,11 @@ def test_records_that_cannot_be_judged_are_counted(run, chat):
     assert code == 2
     code, out, err = run("consume", chat, "--where", "len(key) + number(value) / 0 > 1")
     assert (code, out) == (0, "")
-    assert err.startswith("klamm: --where could not judge 10 records, which did not pass: number(value) / 0 cannot")
+    assert err.startswith(
+        f"klamm: --where could not judge {CHAT_RECORDS} records, which did not pass: number(value) / 0 cannot"
+    )
     assert run("consume", chat, "--where", '"a"*999999999 == key')[0] == 2
-    assert len(values(run("consume", chat, "--where", "key == null")[1])) == 10
+    assert len(values(run("consume", chat, "--where", "key == null")[1])) == CHAT_RECORDS
 
 
 def test_forms_that_exclude_each_other(run, chat):

@@ -15,8 +15,9 @@ import pytest
 import klamm
 from harness.wire import unique
 from klamm.client import Admin, AsyncConsumer, AsyncProducer, Consumer, NewTopic, Producer, TopicPartition
-from klamm.client.admin.types import AlterOp, ConfigResource, ConfigSource, ElectionType, OffsetSpec
+from klamm.client.admin.types import AlterOp, ConfigResource, ConfigSource, ElectionType, EndpointType, OffsetSpec
 from klamm.client.errors import (
+    ErrorCode,
     GroupNotEmptyError,
     GroupNotFoundError,
     InvalidTransactionStateError,
@@ -29,6 +30,8 @@ from klamm.client.errors import (
 )
 
 PATIENCE_S = 60.0
+PRODUCE_KEY = 0
+FENCED_TIMEOUT_MS = 5000
 Story = Callable[[str], None]
 
 
@@ -452,6 +455,12 @@ def an_admin_sees_the_cluster(bootstrap: str) -> None:
         quorum = admin.describe_quorum()
         assert quorum.leader_id in {voter.replica_id for voter in quorum.voters}
         assert admin.describe_features().finalized["metadata.version"] > 0
+        for broker_id in (None, cluster.brokers[0].id):
+            lowest, highest = admin.describe_api_versions(broker_id)[PRODUCE_KEY]
+            assert 0 <= lowest < highest
+        with pytest.raises(KafkaError) as refused:
+            admin.describe_cluster(endpoint_type=EndpointType.CONTROLLER)
+        assert refused.value.code is ErrorCode.MISMATCHED_ENDPOINT_TYPE
         broker = ConfigResource.broker(cluster.brokers[0].id)
         assert "log.retention.hours" in admin.describe_configs([broker])[broker]
         with Producer(bootstrap_servers=bootstrap, transactional_id=transactional_id) as producer:
@@ -464,7 +473,10 @@ def an_admin_sees_the_cluster(bootstrap: str) -> None:
             (state,) = admin.describe_producers([where])[where]
             assert state.producer_id == described.producer_id
             assert state.transaction_start_offset == 0
-            admin.fence_producers([transactional_id])
+            leader = admin.describe_topics([name])[name].partitions[0].leader
+            assert admin.describe_producers([where], broker=leader) == {where: [state]}
+            admin.fence_producers([transactional_id], transaction_timeout_ms=FENCED_TIMEOUT_MS)
+            assert admin.describe_transactions([transactional_id])[transactional_id].timeout_ms == FENCED_TIMEOUT_MS
             with pytest.raises(ProducerFencedError):
                 producer.commit_transaction()
 

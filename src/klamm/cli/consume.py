@@ -62,7 +62,7 @@ def _formatting(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command(epilog=_LETTERS)
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topic)
-@click.option("--from", "start", metavar="PLACE", help="earliest, latest, an offset, -N from the end, or a time.")
+@click.option("--from", "start", metavar="POSITION", help="earliest, latest, an offset, -N from the end, or a time.")
 @click.option("--since", metavar="TIME", help="From this time on: 2h, 2026-05-01T12:00:00Z.")
 @click.option("--until", metavar="TIME", help="Up to this time.")
 @click.option("--to", "end", metavar="OFFSET", type=click.IntRange(0), help="Up to this offset, which is not read.")

@@ -119,7 +119,7 @@ def show_(*, name: str, target: Target, output: str) -> None:
     "--to",
     "place",
     required=True,
-    metavar="PLACE",
+    metavar="POSITION",
     help="earliest, latest, an offset, +N or -N from where it is, or a time: 2h ago, 2026-05-01T12:00:00Z.",
 )
 @click.option(

@@ -16,14 +16,14 @@ from klamm.cli.units import counted
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.argument("name", metavar="SINK")
 @click.option(
-    "--from", "start", required=True, metavar="PLACE", help="earliest, a time (2h, 2026-05-01T12:00Z) or an offset."
+    "--from", "start", required=True, metavar="POSITION", help="earliest, a time (2h, 2026-05-01T12:00Z) or an offset."
 )
 @click.option(
     "--to",
     "end",
     default="latest",
     show_default=True,
-    metavar="PLACE",
+    metavar="POSITION",
     help="latest, a time or an offset; it is not read itself.",
 )
 @click.option("--replace", is_flag=True, help="Replace the partitions the rows fall into, instead of adding rows.")

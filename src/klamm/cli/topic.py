@@ -379,7 +379,7 @@ def delete(*, names: tuple[str, ...], if_exists: bool, consent: Consent, target:
 
 @topic.command("trim")
 @click.argument("name", metavar="TOPIC", shell_complete=complete_topic)
-@click.option("--before", required=True, metavar="PLACE", help="An offset, `latest`, or a time such as 2h.")
+@click.option("--before", required=True, metavar="POSITION", help="An offset, `latest`, or a time such as 2h.")
 @click.option("-p", "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one.")
 @consent_options
 @cluster_options
