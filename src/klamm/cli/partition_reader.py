@@ -102,8 +102,8 @@ class PartitionReader:
         leaderless = [place for place in wanted if place not in self._leaders]
         if leaderless:
             topic, partition = leaderless[0]
-            error = KlammError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader")
-            self._outage.go_on(leaderless, error)
+            missing = KlammError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader")
+            self._outage.go_on(leaderless, missing)
         return leaders
 
     def _find_leaders(self, places: Sequence[Place]) -> None:

@@ -41,8 +41,8 @@ def fetch_partitions(
 ) -> list[FetchedPartition]:
     """Records from these offsets on, of committed transactions only if `committed`; waits `wait_ms` for the first."""
     topics: dict[str, FetchTopic] = {}
-    for (topic, partition), offset in offsets.items():
-        wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=PARTITION_BYTES_MAX)
+    for (topic, index), offset in offsets.items():
+        wanted = FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=PARTITION_BYTES_MAX)
         topics.setdefault(topic, FetchTopic(topic=topic)).partitions.append(wanted)
     request = FetchRequest(
         max_wait_ms=wait_ms,
