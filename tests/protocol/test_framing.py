@@ -56,10 +56,10 @@ def run(bodies: list[bytes], chunks: list[int], pauses: list[int]) -> BorrowedFr
     borrowed: list[tuple[memoryview, bytes]] = []
     turn = 0
     while stream:
-        room = buffer.room()
-        assert len(room) > 0, "a read into nothing"
-        count = min(len(room), piece(chunks, turn), len(stream))
-        room[:count] = stream[:count]
+        space = buffer.free_space()
+        assert len(space) > 0, "a read into nothing"
+        count = min(len(space), piece(chunks, turn), len(stream))
+        space[:count] = stream[:count]
         stream = stream[count:]
         buffer.add(count)
         borrowed.clear()
@@ -79,11 +79,11 @@ def run(bodies: list[bytes], chunks: list[int], pauses: list[int]) -> BorrowedFr
             if not paused or not buffer.pending:
                 break  # a pause at the end of the last frame: the next step is a read, no frame is searched for in vain
         assert all(view == copy for view, copy in borrowed), "a borrowed frame was overwritten"
-        assert not buffer.complaint
+        assert not buffer.problem
         assert buffer.pending + 4 * len(frames) + sum(map(len, frames)) + len(stream) == sum(4 + len(b) for b in bodies)
     assert frames == bodies
     assert buffer.pending == 0
-    assert len(buffer.room()) > 0
+    assert len(buffer.free_space()) > 0
     return buffer
 
 
@@ -107,10 +107,10 @@ def test_reading_on_beside_frames_that_were_not_taken_is_safe(sizes, chunks, kee
     frames = []
     turn = 0
     while stream:
-        room = buffer.room()
-        count = min(len(room), piece(chunks, turn), len(stream))
+        space = buffer.free_space()
+        count = min(len(space), piece(chunks, turn), len(stream))
         assert count > 0
-        room[:count] = stream[:count]
+        space[:count] = stream[:count]
         stream = stream[count:]
         buffer.add(count)
         keep = keeps[turn % len(keeps)]
@@ -124,14 +124,14 @@ def test_reading_on_beside_frames_that_were_not_taken_is_safe(sizes, chunks, kee
 @given(chunks=CHUNKS, declared=st.integers(1 << 20, (1 << 24)))
 def test_memory_follows_the_bytes_that_came(chunks, declared):
     buffer = BorrowedFrames(8, 1 << 24)
-    buffer.room()[:4] = struct.pack(">i", declared)
+    buffer.free_space()[:4] = struct.pack(">i", declared)
     buffer.add(4)
     came = 4
     for chunk in chunks:
         assert buffer.take_frames() == []
         assert buffer.lacking == 4 + declared - came
-        room = buffer.room()
-        count = min(len(room), chunk, buffer.lacking)
+        space = buffer.free_space()
+        count = min(len(space), chunk, buffer.lacking)
         assert count > 0
         buffer.add(count)
         came += count
@@ -143,39 +143,39 @@ def test_memory_follows_the_bytes_that_came(chunks, declared):
 @pytest.mark.parametrize("size", [-1, 0, 7, 1001, 2**31 - 1])
 def test_a_size_that_cannot_be_is_refused(size):
     buffer = BorrowedFrames(8, 1000)
-    buffer.room()[:4] = struct.pack(">i", size)
+    buffer.free_space()[:4] = struct.pack(">i", size)
     buffer.add(4)
     assert buffer.take_frames() == []
-    assert str(size) in buffer.complaint
-    assert len(buffer.room()) > 0
+    assert str(size) in buffer.problem
+    assert len(buffer.free_space()) > 0
 
 
 def test_frames_before_a_size_that_cannot_be_are_whole():
     buffer = BorrowedFrames(8, 1000)
     data = frame_of(b"good one") + frame_of(b"good two") + struct.pack(">i", -5)
-    buffer.room()[: len(data)] = data
+    buffer.free_space()[: len(data)] = data
     buffer.add(len(data))
     frames = buffer.take_frames()
     assert [bytes(buffer.view[start:end]) for start, end in frames] == [b"good one", b"good two"]
-    assert "-5" in buffer.complaint
+    assert "-5" in buffer.problem
     buffer.put_back(frames[0][1])
-    assert not buffer.complaint
+    assert not buffer.problem
     assert [bytes(buffer.view[start:end]) for start, end in buffer.take_frames()] == [b"good two"]
-    assert "-5" in buffer.complaint
+    assert "-5" in buffer.problem
 
 
 def test_a_large_frame_is_read_to_its_end_and_no_further():
     size = 500_000
     buffer = run([bytes(size)] * 3, [1 << 20], [1])
     capacity = len(buffer.view)
-    assert len(buffer.room()) == PREFIX_BYTES + size < capacity
+    assert len(buffer.free_space()) == PREFIX_BYTES + size < capacity
 
 
 def test_a_grown_buffer_is_given_back_when_it_is_empty():
     buffer = run([bytes(500_000)], [1 << 20], [1])
     buffer.shrink(BUFFER_BUSY_BYTES)
-    assert len(buffer.view) == len(buffer.room()) == BUFFER_BYTES
-    buffer.room()[:3] = b"\0\0\0"
+    assert len(buffer.view) == len(buffer.free_space()) == BUFFER_BYTES
+    buffer.free_space()[:3] = b"\0\0\0"
     buffer.add(3)
     held = len(buffer.view)
     buffer.shrink(0)
@@ -185,9 +185,9 @@ def test_a_grown_buffer_is_given_back_when_it_is_empty():
 def feed(frames, data, step):
     received = []
     while data:
-        room = frames.room()
-        count = min(len(room), step, len(data))
-        room[:count] = data[:count]
+        space = frames.free_space()
+        count = min(len(space), step, len(data))
+        space[:count] = data[:count]
         received += frames.receive(count)
         data = data[count:]
     return received
@@ -221,13 +221,13 @@ def test_owned_frames_that_are_let_go_are_cut_from_any_stream(sizes, step, seed)
     frames = OwnedFrames(4, 1 << 20, BufferPool(6))
     received = []
     while stream:
-        room = frames.room()
-        assert len(room)
-        count = min(len(room), step, len(stream))
-        room[:count] = stream[:count]
+        space = frames.free_space()
+        assert len(space)
+        count = min(len(space), step, len(stream))
+        space[:count] = stream[:count]
         received += map(bytes, frames.receive(count))
         stream = stream[count:]
-        del room
+        del space
     assert received == bodies
 
 
@@ -245,7 +245,7 @@ def test_a_large_frame_is_not_overwritten_while_it_is_kept():
 def test_no_memory_is_given_for_a_size_that_was_only_announced():
     frames = OwnedFrames(4, 512 << 20)
     feed(frames, struct.pack(">i", 400 << 20) + b"x" * 1000, 1004)
-    assert len(frames.room()) <= 1 << 20
+    assert len(frames.free_space()) <= 1 << 20
     with pytest.raises(RemoteProtocolError):
         feed(OwnedFrames(4, 1000), struct.pack(">i", 1001), 4)
 

@@ -140,7 +140,7 @@ def test_rows_without_buffers_are_refused_and_bytes_without_room_wait(form):
         columns[index].append(0)
         assert form.fill_columns(data, 1, 0, 0, None, 0, 0, 1, 1, columns, 0, 0) == (1, len(data), 1)
         assert columns == full
-    assert form.fill_columns(data, 1, 0, 0, None, 0, 0, 1, 0, full) == (0, 0, 0), "no room for its header"
+    assert form.fill_columns(data, 1, 0, 0, None, 0, 0, 1, 0, full) == (0, 0, 0), "its header does not fit"
     for row, header, columns in ((1, 0, 15), (-1, 0, 15), (0, 2, 15), (0, -1, 15), (0, 0, 14)):
         with pytest.raises(ValueError, match="fit"):
             form.fill_columns(data, 1, 0, 0, None, row, header, 1, 1, full[:columns])
@@ -162,11 +162,11 @@ def test_memory_may_come_from_elsewhere():
     rows = [(1, b"key", b"value", [("h", b"x")]), (2, None, b"", []), (3, b"longer key", None, [])]
     given = []
 
-    def room(size):
+    def allocate(size):
         given.append(bytearray(b"\xff" * (size + 100)))
         return given[-1]
 
-    table = arrow.to_arrow(decode_columns(build_batch(rows), room=room), "t", 0)
+    table = arrow.to_arrow(decode_columns(build_batch(rows), allocate=allocate), "t", 0)
     table.validate(full=True)
     assert len(given) == 2, "one for values, one for keys"
     assert table.column("key").to_pylist() == [b"key", None, b"longer key"]

@@ -1,4 +1,4 @@
-"""Which form of the kernels runs, how to choose it, and what the room offers."""
+"""Which form of the kernels runs, how to choose it, and the package's public names."""
 
 import os
 import subprocess

@@ -32,8 +32,8 @@ def test_the_functions_of_both_forms_take_the_same():
 def test_integers_are_written_as_they_are_read(size):
     read = {2: primitives.read_int16, 4: primitives.read_int32, 8: primitives.read_int64}
     for value in (0, 1, -1, (1 << 8 * size - 1) - 1, -(1 << 8 * size - 1)):
-        room = bytearray(size + 2)
-        assert primitives.write_int(room, 1, value, size) == size + 1
-        assert size not in read or read[size](room, 1) == value
-        assert int.from_bytes(room[1:-1], "big", signed=True) == value
-        assert room[0] == room[-1] == 0
+        buffer = bytearray(size + 2)
+        assert primitives.write_int(buffer, 1, value, size) == size + 1
+        assert size not in read or read[size](buffer, 1) == value
+        assert int.from_bytes(buffer[1:-1], "big", signed=True) == value
+        assert buffer[0] == buffer[-1] == 0

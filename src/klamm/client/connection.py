@@ -352,9 +352,9 @@ class Connection:
         for _ in range(_READS_PER_TURN):
             if sock is None or self.closed is not None:
                 return
-            room = self.frames.room()
+            space = self.frames.free_space()
             try:
-                count = sock.recv_into(room)
+                count = sock.recv_into(space)
             except (BlockingIOError, InterruptedError):
                 break
             except OSError as error:
@@ -365,12 +365,12 @@ class Connection:
                 return
             if not self._received_any:
                 self._received_any = True
-                if room[:2] == _TLS_ALERT:
+                if space[:2] == _TLS_ALERT:
                     self.fail(RemoteProtocolError("the listener expects TLS: set security.protocol=SSL"))
                     return
             self.feed(count)
             # A short read emptied the socket: another recv would only return EAGAIN.
-            if count < len(room):
+            if count < len(space):
                 break
         if sock is not None and self.closed is None:
             self._set_low_watermark(sock, self._awaited_bytes)
@@ -460,7 +460,7 @@ class _TlsProtocol(asyncio.BufferedProtocol):
         self._connection.transport = transport
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
-        return self._connection.frames.room()
+        return self._connection.frames.free_space()
 
     def buffer_updated(self, nbytes: int) -> None:
         self._connection.feed(nbytes)

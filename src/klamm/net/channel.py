@@ -150,7 +150,7 @@ class Channel:
         received = self._received
         # One read a turn, also when more has come: other connections have their share of the turn.
         try:
-            count = self._sock.recv_into(received.room())
+            count = self._sock.recv_into(received.free_space())
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -167,7 +167,7 @@ class Channel:
         received = self._received
         handle = self._server.handler.handle
         frames = received.take_frames()
-        view = received.view  # `room` may replace the buffer, but not before the next read
+        view = received.view  # `free_space` may replace the buffer, but not before the next read
         self._handled_turn = self._turn.number
         for start, end in frames:
             handle(self, view, start, end)
@@ -179,8 +179,8 @@ class Channel:
                 self.pause_reading()
                 return
         # After the whole frames before it: their requests are sound, and their replies are queued.
-        if received.complaint:
-            self.close(received.complaint)
+        if received.problem:
+            self.close(received.problem)
         # A large frame on its way: one wake-up when all of it is there instead of one per segment.
         elif received.lacking >= LARGE_BYTES or self._low_water:
             self._set_low_water()
@@ -437,7 +437,7 @@ class Channel:
     def _on_drained(self) -> None:
         """Discard what the peer still sends, until it ends the connection too."""
         try:
-            received = self._sock.recv_into(self._received.room())
+            received = self._sock.recv_into(self._received.free_space())
         except (BlockingIOError, InterruptedError):
             return
         except OSError:

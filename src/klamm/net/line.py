@@ -54,7 +54,7 @@ class Line(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the frame on its way decides
         """asyncio's: where the next bytes go."""
-        return self._received.room()
+        return self._received.free_space()
 
     def buffer_updated(self, nbytes: int) -> None:
         """asyncio's: so many bytes have come."""
@@ -66,8 +66,8 @@ class Line(asyncio.BufferedProtocol):
             # Frames of a connection that was given up must not be applied: their requests are repeated elsewhere.
             if self.closed:
                 return
-        if received.complaint:
-            self.close(received.complaint)
+        if received.problem:
+            self.close(received.problem)
         else:
             self._set_low_water()
 

@@ -78,7 +78,7 @@ class _Link(asyncio.BufferedProtocol):
         self._transport = transport  # type: ignore[assignment]
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
-        return self._frames.room()
+        return self._frames.free_space()
 
     def buffer_updated(self, nbytes: int) -> None:
         self._handle_frames(self._frames.receive, nbytes)

@@ -2,9 +2,9 @@
 
 Brokers, peers and clients receive through one of two buffers. `BorrowedFrames` hands out positions in its own memory,
 for an owner that is done with a frame before it reads again; `OwnedFrames` hands out memory that may be kept. Both are
-pure: the owner reads into `room` and says how many bytes came. Both promise that `room` is never empty, since a read
-into nothing looks like the end of the connection; that frames come out as they went in, however the stream was cut; and
-that memory grows with the bytes that really came, never with a size that a peer declared.
+pure: the owner reads into `free_space` and reports how many bytes came. Both promise that it is never empty, since a
+read into nothing looks like the end of the connection; that frames come out as they went in, however the stream was
+cut; and that memory grows with the bytes that really came, never with a size that a peer declared.
 """
 
 import struct
@@ -48,16 +48,16 @@ def describe_size(size: int, size_min: int, size_max: int) -> str:
 
 
 class BorrowedFrames:
-    """Frames that lie in `view` unchanged until the next `room`; another buffer takes its place when it grows.
+    """Frames that lie in `view` unchanged until the next `free_space`; another buffer takes its place when it grows.
 
-        frames.add(sock.recv_into(frames.room()))
+        frames.add(sock.recv_into(frames.free_space()))
         for start, end in frames.take_frames():
             handle(frames.view, start, end)
 
     An owner that stops in the middle puts the rest back (`put_back`) and takes it later.
     """
 
-    __slots__ = ("_end", "_frame_max", "_frame_min", "_large", "_start", "_stop", "complaint", "lacking", "view")
+    __slots__ = ("_end", "_frame_max", "_frame_min", "_large", "_start", "_stop", "lacking", "problem", "view")
 
     def __init__(self, frame_bytes_min: int, frame_bytes_max: int) -> None:
         self._frame_min = frame_bytes_min
@@ -69,7 +69,7 @@ class BorrowedFrames:
         self._large = 0  # bytes of the large frame that is on its way, or was the last to come
         self.lacking = 0
         """Bytes still to come of a frame whose size is known; 0 when none is on its way."""
-        self.complaint = ""
+        self.problem = ""
         """Why the bytes that follow are no frame."""
 
     @property
@@ -79,23 +79,23 @@ class BorrowedFrames:
 
     @property
     def low_water(self) -> int:
-        """Bytes worth waiting for, no more than there will be room for; 0 for any."""
+        """Bytes worth waiting for, no more than will fit; 0 for any."""
         if self.lacking < LARGE_BYTES:
             return 0
         pending, capacity = self._end - self._start, len(self.view)
-        room = (2 * capacity if 2 * pending > capacity else capacity) - pending
+        free = (2 * capacity if 2 * pending > capacity else capacity) - pending
         # The kernel must not wait for more than fits the buffer, or it would never wake the reader.
-        size = min(self.lacking, room, LOW_WATER_BYTES_MAX)
+        size = min(self.lacking, free, LOW_WATER_BYTES_MAX)
         return size if size >= LARGE_BYTES else 0
 
     def add(self, count: int) -> None:
-        """So many bytes were put into the room."""
+        """Take `count` bytes that were put into the free space."""
         self._end += count
 
     def take_frames(self) -> list[tuple[int, int]]:
         """Where in `view` every whole frame begins and ends, without its size.
 
-        A size that no frame can have ends the stream: `complaint` says so, and nothing more can be taken.
+        A size that no frame can have ends the stream: `problem` has the reason, and nothing more can be taken.
         """
         view, start, end = self.view, self._start, self._end
         frames: list[tuple[int, int]] = []
@@ -104,7 +104,7 @@ class BorrowedFrames:
         while end - start >= 4:
             size: int = _SIZE.unpack_from(view, start)[0]
             if size < self._frame_min or size > self._frame_max:
-                self.complaint = describe_size(size, self._frame_min, self._frame_max)
+                self.problem = describe_size(size, self._frame_min, self._frame_max)
                 break
             stop = start + 4 + size
             if stop > end:
@@ -119,12 +119,12 @@ class BorrowedFrames:
         """Of the frames last taken, those behind the one that ends at `end` were not handled."""
         self._start = end
         self.lacking = 0
-        self.complaint = ""
+        self.problem = ""
 
-    def room(self) -> memoryview:
+    def free_space(self) -> memoryview:
         """Where the next bytes go, never empty; frames handed out before stop being valid.
 
-        Ask for it when every frame was taken: those that were not are kept, and cost a larger buffer.
+        Call it when every frame was taken: those that were not are kept, and cost a larger buffer.
         """
         capacity = len(self.view)
         if self._start == self._end:
@@ -137,10 +137,10 @@ class BorrowedFrames:
                 self._stop = len(self.view)
             self._start = self._end = 0
             return self.view[: self._stop]
-        return self._room_behind(capacity)
+        return self._space_behind_frame(capacity)
 
-    def _room_behind(self, capacity: int) -> memoryview:
-        """Room behind the beginning of a frame."""
+    def _space_behind_frame(self, capacity: int) -> memoryview:
+        """The space behind the beginning of a frame."""
         present = self._end - self._start
         needed = PREFIX_BYTES
         if present >= PREFIX_BYTES:
@@ -187,7 +187,7 @@ class FrameBufferPool(Protocol):
 class OwnedFrames:
     """Frames that may be kept: a small one is copied, a large one is handed over with the memory it was received into.
 
-        count = sock.recv_into(frames.room())
+        count = sock.recv_into(frames.free_space())
         for frame in frames.receive(count):
             handle(frame)
 
@@ -224,7 +224,7 @@ class OwnedFrames:
         """Bytes still to come of a large frame, 0 when none is on its way."""
         return 0 if self._large is None else self._large_size - self._large_end
 
-    def room(self) -> memoryview:
+    def free_space(self) -> memoryview:
         """Where the next bytes go, never empty."""
         if self._large is None:
             return self._small_view[self._end :]
@@ -234,7 +234,7 @@ class OwnedFrames:
         return self._large_view[self._large_end : self._large_size]
 
     def receive(self, count: int) -> list[memoryview]:
-        """Take `count` bytes that were put into the room; the frames that are whole now, without their size."""
+        """Take `count` bytes that were put into the free space; the frames that are whole now, without their size."""
         if self._large is not None:
             return self._receive_large(count)
         self._end += count
@@ -261,12 +261,12 @@ class OwnedFrames:
         return frames
 
     def feed(self, data: bytes | memoryview) -> list[memoryview]:
-        """The same for bytes that lie elsewhere: copy them into the room, as often as it takes."""
+        """The same for bytes that lie elsewhere: copy them into the free space, as often as it takes."""
         rest, frames = memoryview(data), []
         while rest:
-            room = self.room()
-            count = min(len(room), len(rest))
-            room[:count] = rest[:count]
+            space = self.free_space()
+            count = min(len(space), len(rest))
+            space[:count] = rest[:count]
             frames += self.receive(count)
             rest = rest[count:]
         return frames

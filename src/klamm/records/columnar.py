@@ -1,6 +1,6 @@
 """Batches to columns, for readers of tables: no Python object is made per record.
 
-`decode_columns` gives values room for all bytes there are, keys and headers when the first one shows, and fills the
+`decode_columns` allocates values for all bytes there are, keys and headers when the first one shows, and fills the
 buffers in one pass, batch by batch, while the processor's cache still has what the checksum has read. The buffers have
 Arrow's shape (validity bits, 32-bit offsets, data), so `records.arrow` only wraps them.
 """
@@ -18,8 +18,8 @@ _INT32_MAX = 0x7FFFFFFF
 _RECORD_BYTES_MIN = 7
 """Size, attributes, timestamp, offset, two lengths, number of headers: a byte each."""
 Section = tuple[BatchView, memoryview | bytes | bytearray]
-Room = Callable[[int], bytearray]
-"""Where the bytes of keys and values go: at least so many, of any value."""
+Allocate = Callable[[int], bytearray]
+"""Returns memory for keys and values: at least so many bytes, of any value."""
 
 
 class BinaryColumn:
@@ -45,21 +45,21 @@ class BinaryColumn:
             return offsets[rows]
 
     def more_rows(self, rows: int) -> None:
-        """Have room for so many rows."""
+        """Make the buffers large enough for so many rows."""
         self.validity += bytes(max((rows + 7) // 8 - len(self.validity), 0))
         self.offsets += bytes(max(4 * (rows + 1) - len(self.offsets), 0))
 
-    def more_data(self, rows: int, size: int, room: Room, at_once: int = 0) -> bool:
-        """Have room for `size` bytes more behind the first `rows` rows; False when there was room already.
+    def more_data(self, rows: int, size: int, allocate: Allocate, at_once: int = 0) -> bool:
+        """Make the data large enough for `size` bytes more behind the first `rows` rows; False when it was already.
 
-        New room is for `at_once` bytes in all, if that is more.
+        New memory has `at_once` bytes in all, if that is more.
         """
         used = self.used(rows)
         if used + size > _INT32_MAX:
             raise KlammError(ErrorCode.MESSAGE_TOO_LARGE, f"{used + size} bytes do not fit one column of 2 GB")
         if used + size <= len(self.data):
             return False
-        grown = room(max(used + size, min(at_once, _INT32_MAX)))
+        grown = allocate(max(used + size, min(at_once, _INT32_MAX)))
         grown[:used] = memoryview(self.data)[:used]
         self.data = grown
         return True
@@ -102,12 +102,12 @@ def decode_columns(
     *,
     limit: int = DECOMPRESSED_BYTES_MAX,
     check_crc: bool = True,
-    room: Room | None = None,
+    allocate: Allocate | None = None,
 ) -> RecordColumns:
     """The data records of a buffer of batches, or of chosen batches (without those of aborted transactions, say).
 
-    Control batches are left out. All batches together unpack to at most `limit` bytes. `room` may give memory that was
-    used before. Other threads run while long batches are decoded.
+    Control batches are left out. All batches together unpack to at most `limit` bytes. `allocate` may return used
+    memory. Other threads run while long batches are decoded.
     """
     if isinstance(batches, bytes | bytearray | memoryview):
         batches = iter_batches(batches, allow_incomplete_tail=True)
@@ -136,28 +136,28 @@ def decode_columns(
         timestamps=bytearray(8 * rows),
         timestamp_types=bytearray(),
         keys=BinaryColumn(rows),
-        values=BinaryColumn(rows, (room or blank)(min(size, _INT32_MAX))),
+        values=BinaryColumn(rows, (allocate or blank)(min(size, _INT32_MAX))),
         header_offsets=bytearray(4 * (rows + 1)),
         header_names=BinaryColumn(0),
         header_values=BinaryColumn(0),
     )
-    _Filling(columns, size, room or blank).fill(sections, check_crc=check_crc)
+    _Filling(columns, size, allocate or blank).fill(sections, check_crc=check_crc)
     # Borrowed memory keeps its size for the next use; own memory is cut to its content.
-    if room is None:
+    if allocate is None:
         for column in (columns.keys, columns.values):
             del column.data[column.used(rows) :]
     return columns
 
 
 class _Filling:
-    """Columns being filled: where they are, and more room for those that turn out to need it."""
+    """Columns being filled: their positions, and more memory for those that turn out to need it."""
 
-    __slots__ = ("_columns", "_header", "_room", "_row", "_size")
+    __slots__ = ("_allocate", "_columns", "_header", "_row", "_size")
 
-    def __init__(self, columns: RecordColumns, size: int, room: Room) -> None:
+    def __init__(self, columns: RecordColumns, size: int, allocate: Allocate) -> None:
         self._columns = columns
         self._size = size
-        self._room = room
+        self._allocate = allocate
         self._row = self._header = 0
 
     def fill(self, sections: Iterable[Section], *, check_crc: bool) -> None:
@@ -186,17 +186,17 @@ class _Filling:
                 )
                 if record == count:
                     break
-                self._make_room(section[position:], self._row + record, count - record)
+                self._enlarge(section[position:], self._row + record, count - record)
                 buffers = columns.buffers()
             columns.timestamp_types += (1 if stamped else 0).to_bytes(4, "little") * count
             self._row += count
 
-    def _make_room(self, rest: memoryview | bytes | bytearray, row: int, count: int) -> None:
+    def _enlarge(self, rest: memoryview | bytes | bytearray, row: int, count: int) -> None:
         """Measure the rest of a batch, whose records begin at `row`, and enlarge the columns it does not fit."""
         columns, header = self._columns, self._header
         keys, values, headers, names, header_values = measure_records(rest, count)
-        made = columns.keys.more_data(row, keys, self._room, self._size)
-        made = columns.values.more_data(row, values, self._room, self._size) or made
+        made = columns.keys.more_data(row, keys, self._allocate, self._size)
+        made = columns.values.more_data(row, values, self._allocate, self._size) or made
         if header + headers > columns.headers:
             columns.headers = header + headers
             columns.header_names.more_rows(columns.headers)

@@ -149,7 +149,7 @@ def _gunzip(data: Buffer, limit: int, piece_bytes: int) -> Iterator[bytes]:
     inflate = _inflate()
     view = memoryview(data)
     position, end = 0, len(view)
-    room, members = limit, 0
+    allowed, members = limit, 0
     while position < end or not members:
         members += 1
         if members > _GZIP_MEMBERS_MAX:
@@ -162,14 +162,14 @@ def _gunzip(data: Buffer, limit: int, piece_bytes: int) -> Iterator[bytes]:
                 position += len(rest)
             try:
                 # One byte more than allowed distinguishes a batch at the limit from one beyond it.
-                piece = member.decompress(rest, min(room + 1, piece_bytes))
+                piece = member.decompress(rest, min(allowed + 1, piece_bytes))
             except inflate.error as error:
                 raise CorruptBatch(f"gzip: {error}") from None
             rest = member.unconsumed_tail
             if not piece and not rest and not member.eof and position == end:
                 raise CorruptBatch("gzip: the data end in the middle")
-            room -= len(piece)
-            if room < 0:
+            allowed -= len(piece)
+            if allowed < 0:
                 raise _too_large(limit)
             if piece:
                 yield piece
@@ -212,7 +212,7 @@ def _unsnappy(data: Buffer, limit: int, piece_bytes: int) -> Iterator[bytes]:  #
         # librdkafka and others write one raw block without the framing of the Java client.
         yield _unsnappy_block(view, limit, limit)
         return
-    room = limit
+    allowed = limit
     position, end = len(_XERIAL_HEADER), len(view)
     if position > end:
         raise CorruptBatch("snappy: the data end in the middle of the header")
@@ -223,20 +223,20 @@ def _unsnappy(data: Buffer, limit: int, piece_bytes: int) -> Iterator[bytes]:  #
         position += 4
         if not 0 < size <= end - position:
             raise CorruptBatch(f"snappy: a block of {size} bytes where {end - position} are left")
-        piece = _unsnappy_block(view[position : position + size], room, limit)
+        piece = _unsnappy_block(view[position : position + size], allowed, limit)
         yield piece
-        room -= len(piece)
+        allowed -= len(piece)
         position += size
 
 
-def _unsnappy_block(block: memoryview, room: int, limit: int) -> bytes:
+def _unsnappy_block(block: memoryview, allowed: int, limit: int) -> bytes:
     import cramjam  # noqa: PLC0415
 
     try:
         declared = cramjam.snappy.decompress_raw_len(block)
         if declared > _SNAPPY_RATIO_MAX * len(block):
             raise CorruptBatch(f"snappy: {len(block)} bytes cannot unpack to {declared}")
-        if declared > room:
+        if declared > allowed:
             raise _too_large(limit)
         return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as error:
@@ -275,7 +275,7 @@ def _unlz4(data: Buffer, limit: int, piece_bytes: int) -> Iterator[bytes]:
     import lz4.frame  # noqa: PLC0415
 
     view = memoryview(data)
-    room = limit
+    allowed = limit
     position, end = 0, len(view)
     step = min(max(_STEP_BYTES, 4 * end), piece_bytes)
     context = lz4.frame.create_decompression_context()
@@ -284,12 +284,12 @@ def _unlz4(data: Buffer, limit: int, piece_bytes: int) -> Iterator[bytes]:
         try:
             # The library allocates `max_length` at once: begin small and double, so that a bomb allocates little.
             piece, consumed, frame_ended = lz4.frame.decompress_chunk(
-                context, view[position:], max_length=min(step, room + 1)
+                context, view[position:], max_length=min(step, allowed + 1)
             )
         except RuntimeError as error:
             raise CorruptBatch(f"lz4: {error}") from None
-        room -= len(piece)
-        if room < 0:
+        allowed -= len(piece)
+        if allowed < 0:
             raise _too_large(limit)
         if piece:
             yield piece
@@ -340,7 +340,7 @@ def _unzstd(data: Buffer, limit: int, piece_bytes: int) -> Iterator[bytes]:
     import zstandard  # noqa: PLC0415
 
     view = memoryview(data)
-    room = limit
+    allowed = limit
     try:
         decompressor = _zstd_decompressors.pop()
     except IndexError:
@@ -348,13 +348,13 @@ def _unzstd(data: Buffer, limit: int, piece_bytes: int) -> Iterator[bytes]:
     for frame in zstd_frames.walk(view):
         body = view[frame.start : frame.end]
         try:
-            if frame.output_bytes_max <= min(room, max(piece_bytes, _ZSTD_WHOLE_BYTES_MAX)):
+            if frame.output_bytes_max <= min(allowed, max(piece_bytes, _ZSTD_WHOLE_BYTES_MAX)):
                 piece = decompressor.decompress(body, max_output_size=frame.output_bytes_max or 1)
-                room -= len(piece)
+                allowed -= len(piece)
                 yield piece
             else:
-                for piece in _unzstd_slowly(body, room, limit, piece_bytes):
-                    room -= len(piece)
+                for piece in _unzstd_slowly(body, allowed, limit, piece_bytes):
+                    allowed -= len(piece)
                     yield piece
         except zstandard.ZstdError as error:
             raise CorruptBatch(f"zstd: {error}") from None
@@ -362,16 +362,16 @@ def _unzstd(data: Buffer, limit: int, piece_bytes: int) -> Iterator[bytes]:
         _zstd_decompressors.append(decompressor)
 
 
-def _unzstd_slowly(frame: memoryview, room: int, limit: int, piece_bytes: int) -> Iterator[bytes]:
-    """A frame that may unpack to more than there is room for: grow with what really comes out."""
+def _unzstd_slowly(frame: memoryview, allowed: int, limit: int, piece_bytes: int) -> Iterator[bytes]:
+    """A frame that may unpack to more than the limit leaves: grow with what really comes out."""
     import zstandard  # noqa: PLC0415
 
-    window = max(zstd_frames.WINDOW_BYTES_MIN, min(1 << max(room, 1).bit_length(), zstd_frames.WINDOW_BYTES_MAX))
+    window = max(zstd_frames.WINDOW_BYTES_MIN, min(1 << max(allowed, 1).bit_length(), zstd_frames.WINDOW_BYTES_MAX))
     reader = zstandard.ZstdDecompressor(max_window_size=window).stream_reader(frame)
     step = min(_STEP_BYTES, piece_bytes)
-    while piece := reader.read(min(step, room + 1)):
-        room -= len(piece)
-        if room < 0:
+    while piece := reader.read(min(step, allowed + 1)):
+        allowed -= len(piece)
+        if allowed < 0:
             raise _too_large(limit)
         yield piece
         step = min(step * 2, piece_bytes)

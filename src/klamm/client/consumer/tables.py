@@ -21,7 +21,7 @@ from klamm.client.core.buffer_pool import BufferPool
 from klamm.model.errors import CorruptBatch, KlammError
 from klamm.records.arrow import to_arrow_of
 from klamm.records.batch import BatchView
-from klamm.records.columnar import Room, decode_columns
+from klamm.records.columnar import Allocate, decode_columns
 from klamm.records.kernels.memory import blank
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class Tables:
             self._thread = ThreadPoolExecutor(1, "klamm-tables")
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._with_pooled_buffers, work)
 
-    def _with_pooled_buffers(self, work: Callable[[Room], pa.RecordBatch]) -> pa.RecordBatch:
+    def _with_pooled_buffers(self, work: Callable[[Allocate], pa.RecordBatch]) -> pa.RecordBatch:
         """Decode into buffers of freed tables; in any thread."""
         used: list[bytearray] = []
 
@@ -171,10 +171,12 @@ class Tables:
 
 
 def _arrow(
-    takes: list[BorrowedBatches], position: int | None, room: Room | None, *, check_crcs: bool
+    takes: list[BorrowedBatches], position: int | None, allocate: Allocate | None, *, check_crcs: bool
 ) -> pa.RecordBatch:
     """The rows of all partitions; of a single one, those from its position on."""
-    columns = decode_columns((batch for take in takes for batch in take.batches), check_crc=check_crcs, room=room)
+    columns = decode_columns(
+        (batch for take in takes for batch in take.batches), check_crc=check_crcs, allocate=allocate
+    )
     places = [(take.state.where.topic, take.state.where.partition, take.rows) for take in takes]
     return to_arrow_of(columns, places, from_offset=position if len(takes) == 1 else None)
 
