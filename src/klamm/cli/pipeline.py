@@ -265,6 +265,7 @@ def show_(*, name: str, home: str, output: str) -> None:
         {
             "query": query,
             **{head: progress.get(head) for head in heads},
+            "late_rows": progress.get("late_rows", 0),
             "bad_records": sum((progress.get("bad_records") or {}).values()),
             "restarts": progress.get("restarts", 0),
             "failures": progress.get("failures", 0),

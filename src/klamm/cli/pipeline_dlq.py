@@ -38,7 +38,7 @@ def ls(*, file: str, pairs: tuple[str, ...], target: Target, output: str) -> Non
         there = {listing.name for listing in admin.list_topics()}
     rows = [
         DeadLetters(compiled, name, target.client("consumer")).counts()
-        for name, topic in compiled.dead_letters.items()
+        for name, topic in {**compiled.refused_rows, **compiled.dead_letters}.items()
         if topic in there
     ]
     show(rows, output, "no dead letters")
@@ -100,6 +100,8 @@ def redrive(
     if not consent.to(plan, target):
         return
     click.echo(f"Sent {letters.redrive(limit)}.")
+    if letters.lost:
+        click.echo(f"{letters.lost} were cut, and their records are no longer in {letters.name}'s topic.", err=True)
 
 
 def _text(data: bytes | None) -> str | None:

@@ -42,11 +42,16 @@ class Position:
     offsets: Offsets
     ids: Mapping[str, str] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the form that Spark's offset log keeps."""
+    def by_topic(self) -> dict[str, Any]:
+        """Return the offsets by topic and partition, as the options startingOffsets and endingOffsets take them."""
         encoded: dict[str, Any] = {}
         for partition in sorted(self.offsets):
             encoded.setdefault(partition.topic, {})[str(partition.partition)] = self.offsets[partition]
+        return encoded
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form that Spark's offset log keeps."""
+        encoded = self.by_topic()
         # Sorted, so that equal positions are equal text: Spark compares offsets as JSON strings.
         encoded[_IDS] = {name: self.ids[name] for name in sorted(self.ids)}
         return encoded

@@ -119,8 +119,12 @@ def make_writer(
     message: str | None = None,
     framing: str = "prefix",
     alone: str | None = None,
+    keeps_errors: bool = False,
 ) -> Any:
-    """Return `to_registry` over a struct as a function to register; a schema that is no record gets column `alone`."""
+    """Return `to_registry` over a struct as a function to register; a schema that is no record gets column `alone`.
+
+    With `keeps_errors` it returns a struct of value and error, so that a row that does not fit can go elsewhere.
+    """
     _check_choice("framing", framing, FRAMINGS)
     registry_settings = parse_settings(registry)
     schema = shared_registry(registry_settings).latest(subject)
@@ -131,8 +135,9 @@ def make_writer(
     is_single = not pa.types.is_struct(compile_schema(shared_registry(registry_settings), schema, message).arrow)
     if is_single and alone is None:
         raise ConfigError(f"the schema of {subject} is not a record, and there are several columns")
-    encode = _ColumnEncoder(registry_settings, schema, message, framing == "prefix", alone if is_single else None)
-    return _function(encode, "binary")
+    column = alone if is_single else None
+    encode = _ColumnEncoder(registry_settings, schema, message, framing == "prefix", column, keeps_errors)
+    return _function(encode, "struct<value: binary, error: string>" if keeps_errors else "binary")
 
 
 def to_registry(
@@ -348,8 +353,9 @@ class _ColumnEncoder:
         message: str | None,
         prefixed: bool,
         alone: str | None = None,
+        keeps_errors: bool = False,
     ) -> None:
-        self._given = (registry_settings, schema, message, prefixed, alone)
+        self._given = (registry_settings, schema, message, prefixed, alone, keeps_errors)
         self._ready: tuple[SchemaCodec, bytes] | None = None
 
     def __getstate__(self) -> Any:
@@ -362,7 +368,7 @@ class _ColumnEncoder:
     def __call__(self, values: pa.Array) -> pa.Array:
         import pyarrow as pa  # noqa: PLC0415
 
-        registry_settings, schema, message, prefixed, alone = self._given
+        registry_settings, schema, message, prefixed, alone, keeps_errors = self._given
         if self._ready is None:
             codec = compile_schema(shared_registry(registry_settings), schema, message)
             first = prefix(schema.id or 0) + (codec.path or b"") if prefixed else b""
@@ -372,7 +378,17 @@ class _ColumnEncoder:
             values = values.field(alone)
         unpack = _map_unpacker(values.type)
         rows = values.to_pylist() if unpack is None else map(unpack, values.to_pylist())
-        return pa.array([None if row is None else first + codec.encode(row) for row in rows], pa.binary())
+        if not keeps_errors:
+            return pa.array([None if row is None else first + codec.encode(row) for row in rows], pa.binary())
+        encoded = [_encode_or_error(codec, first, row) for row in rows]
+        return pa.array(encoded, pa.struct([("value", pa.binary()), ("error", pa.string())]))
+
+
+def _encode_or_error(codec: SchemaCodec, first: bytes, row: Any) -> dict[str, Any]:
+    try:
+        return {"value": None if row is None else first + codec.encode(row), "error": None}
+    except BadRecord as problem:
+        return {"value": None, "error": str(problem)}
 
 
 def _map_unpacker(arrow: Any) -> Callable[[Any], Any] | None:

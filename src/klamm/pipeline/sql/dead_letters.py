@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from klamm.client import Consumer, Producer
 from klamm.client.config import CONSUMER_CONFIGS, PRODUCER_CONFIGS
 from klamm.client.types import OffsetAndMetadata, Record, TopicPartition
 from klamm.model.errors import ConfigError
+from klamm.pipeline.sql.core.dead_letter_expressions import CUT
 from klamm.pipeline.sql.core.graph import Pipeline
 from klamm.pipeline.sql.core.problems import suggest
 from klamm.pipeline.sql.core.statements import SOURCE
@@ -38,6 +39,8 @@ class DeadLetterRecord:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+    cut: bool = False
+    """Whether it has only the beginning of the record, which was larger than the dead-letter topic takes."""
 
 
 def parse_dead_letter(record: Record) -> DeadLetterRecord | None:
@@ -54,6 +57,7 @@ def parse_dead_letter(record: Record) -> DeadLetterRecord | None:
             record.key,
             record.value,
             tuple((name, value) for name, value in record.headers if not name.startswith(_PREFIX)),
+            CUT in headers,
         )
     except (KeyError, ValueError):
         return None
@@ -63,16 +67,18 @@ class DeadLetters:
     """The dead letters of one stream or table."""
 
     def __init__(self, pipeline: Pipeline, name: str, client: Mapping[str, Any]) -> None:
-        topics = pipeline.dead_letters
+        topics = {**pipeline.refused_rows, **pipeline.dead_letters}
         spellings = {stream.lower(): stream for stream in topics}
         if name.lower() not in spellings:
             raise ConfigError(f"{name} has no dead letters{suggest(name, topics)}")
         self.name = spellings[name.lower()]
         self._of_files = pipeline.node(self.name).kind == SOURCE
+        self._of_rows = self.name in pipeline.refused_rows
         self.topic = topics[self.name]
         self.group = f"klamm-dead-letters-{self.topic}"
         bootstrap = pipeline.settings.get("bootstrap")
         self._client = {**client, **({"bootstrap.servers": bootstrap} if bootstrap else {})}
+        self.lost = 0
 
     def _consumer(self) -> Consumer:
         settings = {name: value for name, value in self._client.items() if name in CONSUMER_CONFIGS}
@@ -80,16 +86,20 @@ class DeadLetters:
         return Consumer(settings)
 
     def counts(self) -> dict[str, Any]:
-        """Return how many there are, and how many were not sent again, in offsets: transaction markers count."""
+        """Return how many there are, and how many were not sent again.
+
+        They are read and counted: offsets also count transaction markers, and the topic may be shared.
+        """
+        total = waiting = 0
         with self._consumer() as consumer:
             partitions = [TopicPartition(self.topic, index) for index in consumer.partitions_for(self.topic)]
-            first, last = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
             sent = consumer.committed(partitions)
-        waiting = 0
-        for partition in partitions:
-            committed = sent.get(partition)
-            waiting += last[partition] - max(first[partition], committed.offset if committed else 0)
-        total = sum(last[partition] - first[partition] for partition in partitions)
+            for record in self._records(consumer, again=True):
+                letter = parse_dead_letter(record)
+                if letter is not None and letter.stream == self.name:
+                    committed = sent.get(TopicPartition(record.topic, record.partition))
+                    total += 1
+                    waiting += committed is None or record.offset >= committed.offset
         return {"stream": self.name, "topic": self.topic, "records": total, "waiting": waiting}
 
     def read(self, limit: int, *, again: bool = False) -> list[DeadLetterRecord]:
@@ -105,7 +115,16 @@ class DeadLetters:
         return letters
 
     def redrive(self, limit: int | None = None) -> int:
-        """Send dead letters, unchanged, to the topics they came from; return how many."""
+        """Send dead letters, unchanged, to the topics they came from; return how many.
+
+        Of a letter that was cut the record is read where it came from; `lost` counts those that are gone by now.
+        """
+        self.lost = 0
+        if self._of_rows:
+            raise ConfigError(
+                f"{self.name} could not write these rows with the registry's schema: change the schema or the SELECT,"
+                f" and send their source records again"
+            )
         if self._of_files:
             raise ConfigError(f"{self.name} reads files: put the rows, corrected, into a new file")
         settings = {name: value for name, value in self._client.items() if name in PRODUCER_CONFIGS}
@@ -133,6 +152,9 @@ class DeadLetters:
         with producer.transaction():
             for record in records:
                 letter = parse_dead_letter(record)
+                if letter is not None and letter.stream == self.name and letter.cut:
+                    letter = self._read_original(letter)
+                    self.lost += letter is None
                 if letter is not None and letter.stream == self.name:
                     producer.send(letter.topic, letter.value, key=letter.key, headers=list(letter.headers))
                     count += 1
@@ -140,6 +162,27 @@ class DeadLetters:
                 offsets[TopicPartition(record.topic, record.partition)] = OffsetAndMetadata(record.offset + 1)
             producer.send_offsets_to_transaction(offsets, self.group)
         return count
+
+    def _read_original(self, letter: DeadLetterRecord) -> DeadLetterRecord | None:
+        """Return a letter with the bytes of its record; None when retention or compaction has removed that."""
+        partition = TopicPartition(letter.topic, letter.partition)
+        settings = {name: value for name, value in self._client.items() if name in CONSUMER_CONFIGS}
+        settings |= {"auto.offset.reset": "earliest", "enable.auto.commit": "false"}
+        with Consumer({name: value for name, value in settings.items() if name != "group.id"}) as consumer:
+            if letter.offset < consumer.beginning_offsets([partition])[partition]:
+                return None
+            consumer.assign([partition])
+            consumer.seek(partition, letter.offset)
+            deadline = time.monotonic() + _IDLE_TIMEOUT_S
+            while time.monotonic() < deadline:
+                for record in consumer.poll(0.5, 1):
+                    # After compaction the next record is returned instead.
+                    if record.offset != letter.offset:
+                        return None
+                    return replace(letter, key=record.key, value=record.value, headers=tuple(record.headers))
+                if consumer.position(partition) > letter.offset:
+                    return None
+        raise TimeoutError(f"no record of {partition} for {_IDLE_TIMEOUT_S:.0f} s")
 
     def _records(self, consumer: Consumer, *, again: bool) -> Iterator[Record]:
         """Yield the topic's records up to its current end, from where the last redrive ended."""

@@ -10,8 +10,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-import re
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -19,19 +18,26 @@ from typing import TYPE_CHECKING, Any, Final
 from klamm.model.errors import ConfigError
 from klamm.pipeline.core.lake_tables import partition_names
 from klamm.pipeline.executor_package import ship_module
-from klamm.pipeline.sql.core import row_expressions
+from klamm.pipeline.sql.core import late_rows, row_expressions
 from klamm.pipeline.sql.core.column_types import quote_name
+from klamm.pipeline.sql.core.dead_letter_expressions import (
+    FILE_ORIGIN,
+    RECORD_ORIGIN,
+    letter_expressions,
+    routed_expressions,
+)
 from klamm.pipeline.sql.core.graph import DEAD_LETTERS, GraphNode, Pipeline
 from klamm.pipeline.sql.core.identity import QueryIdentity
 from klamm.pipeline.sql.core.problems import SqlError, SqlProblem, SqlSource
 from klamm.pipeline.sql.core.query_totals import BAD
-from klamm.pipeline.sql.core.secrets import expand
 from klamm.pipeline.sql.core.statement_options import name_list
 from klamm.pipeline.sql.core.statements import SINK, SOURCE, TABLE, VIEW, Column
 from klamm.pipeline.sql.core.temporal_joins import FROM, UNTIL, rewrite_select, versions_view
+from klamm.pipeline.sql.file_source import file_rows
 from klamm.pipeline.sql.jdbc import Database, JdbcWriter
 from klamm.pipeline.sql.registry_functions import RegistryFunctions
-from klamm.pipeline.sql.spark_jvm import check_append_stream
+from klamm.pipeline.sql.spark_errors import error_position
+from klamm.pipeline.sql.spark_jvm import check_append_stream, clone_session
 from klamm.pipeline.sql.topics import TopicConnector
 
 if TYPE_CHECKING:
@@ -130,6 +136,53 @@ class Engine:
         node = self._pipeline.node(name)
         return self._sql(node) if node.kind == SINK else self._encode(node, self._sql(node))
 
+    def find_late_rows(
+        self,
+        node: GraphNode,
+        starts: Sequence[Mapping[str, Any]],
+        ends: Sequence[Mapping[str, Any]],
+        watermark_ms: int,
+    ) -> DataFrame | None:
+        """Return the rows that a query has left out of a batch between two positions; None when it has no watermark."""
+        streams = [self._pipeline.node(name) for name in node.streams]
+        timed = [stream for stream in streams if stream.option("timestamp") and stream.option("watermark")]
+        if not timed or not watermark_ms:
+            return None
+        session = clone_session(self._spark)
+        for stream in streams:
+            end = next((position for position in ends if stream.topic in position), None)
+            if end is None:
+                return None
+            start = next((position for position in starts if stream.topic in position), {})
+            self._past_rows(stream, self._topics.between(session, start, end))
+        self._refresh(node, session)
+        select = late_rows.rows_select(node.create.select) if node.create.select is not None else None
+        if select is None:
+            select = late_rows.own_time_select(timed[0].name, timed[0].option("timestamp") or "")
+        rows = session.sql(select)
+        if late_rows.ROW in rows.columns:
+            # A row of a hopping window comes once for each window: it is late when the last of them has ended.
+            columns = [quote_name(name) for name in rows.columns if name not in (late_rows.ROW, late_rows.END)]
+            newest = _expression(f"max_by(struct({', '.join(columns)}), {late_rows.END}) AS newest")
+            ended = _expression(f"max({late_rows.END}) AS {late_rows.END}")
+            rows = rows.groupBy(late_rows.ROW).agg(newest, ended).select("newest.*", late_rows.END)
+        return rows.where(f"{late_rows.END} <= timestamp_millis({watermark_ms})")
+
+    def _past_rows(self, stream: GraphNode, records: DataFrame) -> None:
+        """Register good records of a stream, read as a batch, under the stream's name in their session."""
+        columns = self._columns[stream.name]
+        good = self._add_errors(records, stream, columns).where(f"{row_expressions.ERROR} IS NULL")
+        row = f"concat(topic, '-', partition, '-', offset) AS {late_rows.ROW}"
+        good.selectExpr(*row_expressions.column_expressions(stream, columns), row).createOrReplaceTempView(
+            quote_name(stream.name)
+        )
+
+    def write_late(self, node: GraphNode, records: DataFrame, batch: int) -> None:
+        """Write late rows to the query's late_topic under the batch's number; nothing without one."""
+        topic = self._pipeline.late_topics.get(node.name)
+        if topic is not None:
+            self._topics.write(records, topic, node, f"{self._app(node)}.late", batch)
+
     def _refresh(self, reader: GraphNode, session: SparkSession | None = None) -> None:
         """Create the frames of the tables that a query reads again: a frame is fixed when it is created."""
         read_names = set(reader.inputs)
@@ -203,33 +256,12 @@ class Engine:
         stream = self._spark.readStream
         if node.connector == "rate":
             return stream.format("rate").option("rowsPerSecond", node.option("rows_per_second") or "1").load()
-        checked = self._file_rows(node)
+        checked = file_rows(self._spark, node)
         policy = self._pipeline.source_policy(node)
         good = checked.where(
             row_expressions.good_row_or_raise(node) if policy == "fail" else f"{row_expressions.ERROR} IS NULL"
         )
         return good.selectExpr(*(quote_name(column.name) for column in node.create.columns))
-
-    def _file_rows(self, node: GraphNode) -> DataFrame:
-        """Return rows of files with their errors; `_broken` is the text of a row that does not parse."""
-        kind, columns = (node.option("file_format") or "json").lower(), node.create.columns
-        reader = self._spark.readStream.format(kind)
-        for name, value in node.create.options.items():
-            if name.startswith("option."):
-                reader = reader.option(name.removeprefix("option."), expand(value.text, os.environ, name))
-        is_text = kind in ("json", "csv")
-        if is_text:
-            # A row that does not parse becomes a row with its text, and the other rows of the file survive.
-            reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", row_expressions.BROKEN)
-        broken = f", {row_expressions.BROKEN} STRING" if is_text else ""
-        frame = reader.schema(row_expressions.ddl(columns) + broken).load(node.option("path"))
-        rows = frame.selectExpr(
-            "*",
-            "_metadata.file_path AS _file",
-            "_metadata.file_modification_time AS _written",
-            *(() if is_text else (f"cast(NULL AS STRING) AS {row_expressions.BROKEN}",)),
-        )
-        return rows.selectExpr("*", f"{row_expressions.row_error(node, kind)} AS {row_expressions.ERROR}")
 
     def _sql(self, node: GraphNode, session: SparkSession | None = None) -> DataFrame:
         """Return the frame of a SELECT; SqlError shows where in the file Spark found an error."""
@@ -305,8 +337,11 @@ class Engine:
         in_passes = bool(node.streams and node.tables) and not self._pipeline.looks_up(node)
         return Query(name, node, checkpoint, self._pipeline.source, begin, in_passes)
 
-    def _encode(self, node: GraphNode, frame: DataFrame) -> DataFrame:
-        """Return rows as records of key and value; rows of a table without a key are dropped."""
+    def _encode(self, node: GraphNode, frame: DataFrame, *, routed: bool = False) -> DataFrame:
+        """Return rows as records of key and value; rows of a table without a key are dropped.
+
+        `routed` sends rows that do not fit the registry's schema to the dead-letter topic, by a column topic.
+        """
         types = {column.name.lower(): column.type for column in columns_of(frame.schema)}
         missing = [name for name in node.key if name.lower() not in types]
         if missing:
@@ -322,10 +357,23 @@ class Engine:
         except ValueError:
             message = f"format {node.format} has one column beside its key, not {', '.join(frame.columns)}"
             raise SqlError(self._pipeline.source, [SqlProblem(node.create.offset, message)]) from None
-        records = frame.selectExpr(
-            f"{row_expressions.key_expression(node, binary)} AS key", f"{value} AS value", *self._constant_headers(node)
-        )
+        key = f"{row_expressions.key_expression(node, binary)} AS key"
+        if routed and node.name in self._pipeline.refused_rows:
+            records = self._route(node, frame, key)
+        else:
+            records = frame.selectExpr(key, f"{value} AS value", *self._constant_headers(node))
         return records.where("key IS NOT NULL") if node.kind == TABLE else records
+
+    def _route(self, node: GraphNode, frame: DataFrame, key: str) -> DataFrame:
+        row = row_expressions.json_object(frame.columns)
+        encoded = row_expressions.value_expression(node, frame.columns, checked=True)
+        headers = self._encodings.headers(node)
+        constant = row_expressions.headers_expression(headers) if headers else ""
+        letters = self._pipeline.refused_rows[node.name]
+        records = frame.selectExpr(key, f"{encoded} AS _encoded", f"{row} AS _json")
+        return records.selectExpr(
+            "key", *routed_expressions(self._identity.name, node, letters, "_encoded", "_json", constant)
+        )
 
     def _constant_headers(self, node: GraphNode) -> list[str]:
         headers = self._encodings.headers(node)
@@ -342,10 +390,10 @@ class Engine:
         return JdbcWriter(Database(self._spark, node), self._batch_writer(node))
 
     def _append_writer(self, node: GraphNode) -> Any:
-        return self._topics.append(self._encode(node, self._sql(node)), node.topic, node)
+        return self._topics.append(self._encode(node, self._sql(node), routed=True), node.topic, node)
 
     def _upsert_writer(self, node: GraphNode) -> Any:
-        records = self._encode(node, self._sql(node))
+        records = self._encode(node, self._sql(node), routed=True)
 
         def save(batch: DataFrame, number: int) -> None:
             self._topics.write(batch, node.topic, node, self._app(node), number)
@@ -376,7 +424,7 @@ class Engine:
         """Return a function that writes a batch of rows under its number."""
 
         def save(batch: DataFrame, number: int) -> None:
-            self._topics.write(self._encode(node, batch), node.topic, node, self._app(node), number)
+            self._topics.write(self._encode(node, batch, routed=True), node.topic, node, self._app(node), number)
 
         return save
 
@@ -415,25 +463,32 @@ class Engine:
 
     def _bad_rows(self, node: GraphNode) -> Query:
         """Return the query that writes bad rows of files to the dead-letter topic."""
-        bad = _count_bad_records(self._file_rows(node), "dead_letter", node).where(
+        bad = _count_bad_records(file_rows(self._spark, node), "dead_letter", node).where(
             f"{row_expressions.ERROR} IS NOT NULL"
         )
-        headers = row_expressions.bad_row_headers(self._identity.name, node)
-        letters = bad.selectExpr(
-            "cast(NULL AS BINARY) AS key", f"{row_expressions.bad_row(node)} AS value", f"{headers} AS headers"
+        rows = bad.selectExpr(
+            "cast(NULL AS BINARY) AS key",
+            f"{row_expressions.bad_row(node)} AS value",
+            "cast(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers",
+            "_file",
+            "_written",
+            row_expressions.ERROR,
         )
-        topic = self._pipeline.dead_letters[node.name]
-        return self._make_query(f"{node.name}{DEAD_LETTERS}", node, partial(self._topics.append, letters, topic, node))
+        return self._letter_query(node, rows, FILE_ORIGIN)
 
     def _dead_letters(self, node: GraphNode) -> Query:
         # A query of its own, as a streaming query has one sink: the topic is read and decoded once more.
         raw = self._stream(node)
         checked = _count_bad_records(self._add_errors(raw, node, node.create.columns), "dead_letter", node)
         bad = checked.where(f"{row_expressions.ERROR} IS NOT NULL")
-        headers = row_expressions.dead_letter_headers(self._identity.name, node)
-        letters = bad.selectExpr("key", "value", f"{headers} AS headers")
+        return self._letter_query(node, bad, RECORD_ORIGIN)
+
+    def _letter_query(self, node: GraphNode, bad: DataFrame, origin: Mapping[str, str]) -> Query:
         topic = self._pipeline.dead_letters[node.name]
-        return self._make_query(f"{node.name}{DEAD_LETTERS}", node, partial(self._topics.append, letters, topic, node))
+        bytes_max = self._topics.message_bytes_max(topic)
+        letters = bad.selectExpr(*letter_expressions(self._identity.name, node, bytes_max, origin))
+        writer = partial(self._topics.append, letters, topic, node, bytes_max)
+        return self._make_query(f"{node.name}{DEAD_LETTERS}", node, writer)
 
 
 def _count_bad_records(checked: DataFrame, policy: str, node: GraphNode) -> DataFrame:
@@ -496,22 +551,3 @@ def spark_type(kind: Any) -> str:
     if name == "map":
         return f"MAP<{spark_type(kind.keyType)}, {spark_type(kind.valueType)}>"
     return str(kind.simpleString()).upper()
-
-
-def error_position(error: Any, text: str) -> tuple[int, str]:
-    """Return where in a SELECT Spark found an error, and its message without the query plan."""
-    # Spark 4 has a structured message and context; older errors only text.
-    message = str(error.getMessage() if hasattr(error, "getMessage") else error) or str(error)
-    contexts = error.getQueryContext() if hasattr(error, "getQueryContext") else []
-    offset = 0
-    for context in contexts or []:
-        start = context.startIndex()
-        if 0 <= start < len(text):
-            offset = start
-            break
-    else:
-        position = re.search(r"\(line (\d+), pos (\d+)\)", str(error))
-        if position is not None:
-            lines = text.split("\n")
-            offset = sum(len(line) + 1 for line in lines[: int(position[1]) - 1]) + int(position[2])
-    return min(offset, max(len(text) - 1, 0)), message.split("SQLSTATE")[0].split(";\n")[0].strip().rstrip(".;")

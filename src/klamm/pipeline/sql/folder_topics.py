@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +96,17 @@ class FolderTopics:
         """Return the topic's files as a batch."""
         return spark.read.schema(_DDL).parquet(self._folder(name))
 
-    def append(self, frame: DataFrame, topic: str, node: GraphNode) -> Any:
+    def between(self, spark: SparkSession, start: Mapping[str, Any], end: Mapping[str, Any]) -> DataFrame:
+        """Return the records between two positions; a topic has one partition."""
+        (topic,) = (name for name in end if name in os.listdir(self.root))
+        first, last = int((start.get(topic) or {}).get("0", 0)), int(end[topic]["0"])
+        return self.whole(spark, topic).where(f"offset >= {first} AND offset < {last}")
+
+    def message_bytes_max(self, topic: str) -> int:  # noqa: ARG002
+        """Return the default of a topic."""
+        return 1_048_588
+
+    def append(self, frame: DataFrame, topic: str, node: GraphNode, bytes_max: int | None = None) -> Any:  # noqa: ARG002
         """Return a writer that collects rows in the driver: tests are small."""
 
         def save(rows: DataFrame, batch: int) -> None:

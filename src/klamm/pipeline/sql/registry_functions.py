@@ -5,6 +5,7 @@ Schemas are looked up and decoded in Python; SQL sees a function from bytes to a
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +93,8 @@ class RegistryFunctions:
         registry_schemas.register(self._pipeline, node, part, arrow)
         registry, subject = registry_schemas.registry_of(self._pipeline, node), registry_schemas.subject_of(node, part)
         message, framing = registry_schemas.message_of(node, part), (node.option("framing") or "prefix").lower()
-        function = make_writer(
+        make = functools.partial(
+            make_writer,
             registry,
             subject=subject,
             message=message,
@@ -100,8 +102,10 @@ class RegistryFunctions:
             alone=registry_schemas.lone_column(node, names, part),
         )
         self._register(
-            row_expressions.value_writer(node) if part == VALUE else row_expressions.key_writer(node), function
+            row_expressions.value_writer(node) if part == VALUE else row_expressions.key_writer(node), make()
         )
+        if part == VALUE and node.name in self._pipeline.refused_rows:
+            self._register(row_expressions.checked_value_writer(node), make(keeps_errors=True))
         if framing == "header":
             header = schema_header(registry, subject=subject, message=message, part=part)
             self._headers.setdefault(node.name, []).append(header)

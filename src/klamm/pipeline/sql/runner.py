@@ -27,6 +27,7 @@ from klamm.pipeline.sql.core.query_totals import QueryTotals
 from klamm.pipeline.sql.core.statement_options import duration_ms
 from klamm.pipeline.sql.engine import Engine, Query
 from klamm.pipeline.sql.jdbc import driver_jars
+from klamm.pipeline.sql.late_rows import LateRowsWatch
 from klamm.pipeline.sql.object_store_identity import RemoteIdentity, is_remote
 from klamm.pipeline.sql.registry_schemas import resolve
 from klamm.pipeline.sql.status import DEFAULT_HOME, Home, committed_offsets, error_line, error_summary
@@ -155,6 +156,8 @@ def run_pipeline(
                     report(f"metrics on http://{listening[0]}:{listening[1]}/metrics")
                 if not once:
                     runner.lags = stack.enter_context(LagWatch(topics.watcher, runner.positions))
+                runner.late_rows = LateRowsWatch(engine)
+                stack.enter_context(runner.late_rows.running())
                 stack.enter_context(_signals(runner.stop))
                 runner.run(once=once)
         finally:
@@ -220,6 +223,7 @@ class Runner:
         log_batches: bool = False,
     ) -> None:
         self.lags: LagWatch | None = None
+        self.late_rows: LateRowsWatch | None = None
         self._log_batches = log_batches
         self._status: dict[str, Any] = {}
         self._first_pause_s = first_pause_s
@@ -362,6 +366,9 @@ class Runner:
         batches = tally.take(handle.lastProgress, functools.partial(getattr, handle, "recentProgress"), _now_ms())
         if tally.done_batch > done_before:
             running.failures = 0
+        for facts in batches:
+            if facts.get("late_dropped") and self.late_rows is not None:
+                self.late_rows.add(running.query, facts["batch"], tally.add_late)
         if self._log_batches:
             for facts in batches:
                 fields = " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)

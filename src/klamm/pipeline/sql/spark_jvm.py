@@ -33,6 +33,14 @@ def activate_session(spark: SparkSession) -> None:
     session_class.setActiveSession(_JAVA_SESSION(spark))
 
 
+def clone_session(spark: SparkSession) -> SparkSession:
+    """Return a session with the views, functions and settings of another, in which views can be replaced."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - pyspark is an extra
+
+    # newSession() would have no functions of the pipeline: a streaming query gets its session in this way, too.
+    return SparkSession(spark.sparkContext, _JAVA_SESSION(spark).cloneSession())
+
+
 def check_append_stream(spark: SparkSession, frame: DataFrame) -> None:
     """Raise AnalysisException when Spark would not run a frame as a stream in append mode."""
     jvm = _JVM(spark)

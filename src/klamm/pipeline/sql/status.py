@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from klamm.model.errors import ConfigError
+from klamm.pipeline.sql.checkpoint_files import last_batch, planned_batch
 from klamm.pipeline.sql.core.identity import QueryIdentity
 from klamm.pipeline.sql.core.problems import suggest
 from klamm.pipeline.sql.core.query_progress import read_offsets
@@ -32,13 +33,8 @@ _ERROR_CHARS_MAX: Final = 2000
 
 def committed_offsets(checkpoint: str) -> dict[tuple[str, int], int]:
     """Return how far a query had read by its checkpoint; empty when that is not readable from this machine."""
-    try:
-        batch = max(int(name) for name in os.listdir(os.path.join(checkpoint, "commits")) if name.isdecimal())
-        with open(os.path.join(checkpoint, "offsets", str(batch)), encoding="utf-8") as file:
-            lines = file.read().splitlines()[2:]  # the first two are the version and the batch's metadata
-    except (OSError, ValueError):
-        return {}
-    return read_offsets({"sources": [{"endOffset": line} for line in lines]})
+    planned = planned_batch(checkpoint, last_batch(checkpoint, "commits"))
+    return {} if planned is None else read_offsets({"sources": [{"endOffset": end} for end in planned.ends]})
 
 
 class Home:

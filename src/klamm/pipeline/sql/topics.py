@@ -5,14 +5,18 @@ Rows are those of `format("klamm")`: key, value, topic, partition, offset, times
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from klamm.client import Admin, Consumer
+from klamm.client.admin.types import ConfigResource
 from klamm.client.config import ADMIN_CONFIGS, CONSUMER_CONFIGS, PRODUCER_CONFIGS
 from klamm.client.errors import TopicAlreadyExistsError
+from klamm.pipeline.core.connector_options import EARLIEST
 from klamm.pipeline.core.lake_tables import FILES, FORMATS, LakeTable
+from klamm.pipeline.core.offsets import Position
 from klamm.pipeline.lake.sinks import open_sink
 from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
 from klamm.pipeline.sql.core.problems import SqlError, SqlProblem
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+_MESSAGE_BYTES = "max.message.bytes"
+_MESSAGE_BYTES_DEFAULT = 1_048_588
 
 
 def lake_table(node: GraphNode) -> LakeTable | None:
@@ -49,8 +55,17 @@ class TopicConnector(Protocol):
     def read_all(self, spark: SparkSession, name: str) -> DataFrame:
         """Return all records of a topic as a batch."""
 
-    def append(self, frame: DataFrame, topic: str, node: GraphNode) -> Any:
-        """Return a writer of a stream of key, value and optional headers; its `start` runs it."""
+    def between(self, spark: SparkSession, start: Mapping[str, Any], end: Mapping[str, Any]) -> DataFrame:
+        """Return the records between two positions of a stream as a batch; those that are gone are left out."""
+
+    def append(self, frame: DataFrame, topic: str, node: GraphNode, bytes_max: int | None = None) -> Any:
+        """Return a writer of a stream of key, value and optional headers; its `start` runs it.
+
+        `bytes_max` is the size of the largest record, where that is known.
+        """
+
+    def message_bytes_max(self, topic: str) -> int:
+        """Return the largest record batch that a topic takes, in bytes."""
 
     def write(self, frame: DataFrame, topic: str, node: GraphNode, app: str, batch: int) -> None:
         """Write a batch of key and value; a batch number that was written is not written again."""
@@ -127,7 +142,8 @@ class ClusterTopics:
             for node in pipeline.nodes:
                 if node.has_topic and node.topic not in existing:
                     created.extend(self._create(admin, node.topic, node))
-            for name in dict.fromkeys(pipeline.dead_letters.values()):
+            side_topics = (pipeline.dead_letters, pipeline.refused_rows, pipeline.late_topics)
+            for name in dict.fromkeys(name for topics in side_topics for name in topics.values()):
                 if name not in existing:
                     created.extend(self._create(admin, name, None))
         return created
@@ -167,16 +183,43 @@ class ClusterTopics:
         options = {**self._settings(CONSUMER_CONFIGS, None), "subscribe": name, "includeHeaders": "true"}
         return spark.read.format("klamm").options(**options).load()
 
-    def append(self, frame: DataFrame, topic: str, node: GraphNode) -> Any:
+    def between(self, spark: SparkSession, start: Mapping[str, Any], end: Mapping[str, Any]) -> DataFrame:
+        """Return the records between two positions, which are as Spark's offset log has them."""
+        ends = Position.from_json(end)
+        starts = Position.from_json(start).offsets
+        # A partition that the start does not have is new.
+        begin = Position({partition: starts.get(partition, EARLIEST) for partition in ends.offsets})
+        options = {
+            **self._settings(CONSUMER_CONFIGS, None),
+            "subscribe": ",".join(dict.fromkeys(partition.topic for partition in ends.offsets)),
+            "includeHeaders": "true",
+            "startingOffsets": json.dumps(begin.by_topic()),
+            "endingOffsets": json.dumps(ends.by_topic()),
+            "failOnDataLoss": "false",
+        }
+        return spark.read.format("klamm").options(**options).load()
+
+    def message_bytes_max(self, topic: str) -> int:
+        """Return max.message.bytes of a topic."""
+        resource = ConfigResource.topic(topic)
+        with self.admin() as admin:
+            configs = admin.describe_configs([resource], keys=[_MESSAGE_BYTES])[resource]
+        value = configs[_MESSAGE_BYTES].value if _MESSAGE_BYTES in configs else None
+        return int(value) if value else _MESSAGE_BYTES_DEFAULT
+
+    def append(self, frame: DataFrame, topic: str, node: GraphNode, bytes_max: int | None = None) -> Any:
         """Return a writer that appends exactly once, by the sink's commit protocol."""
-        options = {**self._settings(PRODUCER_CONFIGS, node), "topic": topic}
+        options = {**self._settings(PRODUCER_CONFIGS, node), **_target(frame, topic)}
+        # The producer's own limit, 1 MB, may be lower than the topic's.
+        if bytes_max is not None and "kafka.max.request.size" not in options:
+            options["kafka.max.request.size"] = str(max(bytes_max, _MESSAGE_BYTES_DEFAULT))
         return frame.writeStream.format("klamm").options(**options).outputMode("append")
 
     def write(self, frame: DataFrame, topic: str, node: GraphNode, app: str, batch: int) -> None:
         """Write a numbered batch; one that was written is not written again."""
         options = {
             **self._settings(PRODUCER_CONFIGS, node),
-            "topic": topic,
+            **_target(frame, topic),
             "txnAppId": app,
             "txnVersion": str(batch),
         }
@@ -200,3 +243,8 @@ class ClusterTopics:
         if path:
             writer = writer.option("path", path)
         return writer.partitionBy(*name_list(partition_by)) if partition_by else writer
+
+
+def _target(frame: DataFrame, topic: str) -> dict[str, str]:
+    """Return the option that names the topic; rows with a column topic name it themselves."""
+    return {} if "topic" in frame.columns else {"topic": topic}

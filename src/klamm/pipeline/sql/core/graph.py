@@ -19,7 +19,13 @@ from klamm.pipeline.sql.core.parser import parse
 from klamm.pipeline.sql.core.problems import SqlError, SqlProblem, SqlSource, suggest
 from klamm.pipeline.sql.core.query_sources import SelectScan, TableReference, scan_select
 from klamm.pipeline.sql.core.statement_checks import check_registry, check_source, check_temporal_joins
-from klamm.pipeline.sql.core.statement_options import REGISTRY_FORMATS, check_options, check_setting, name_list
+from klamm.pipeline.sql.core.statement_options import (
+    REGISTRY_FORMATS,
+    check_options,
+    check_setting,
+    name_list,
+    with_defaults,
+)
 from klamm.pipeline.sql.core.statements import SINK, SOURCE, STREAM, TABLE, VIEW, Create, CreateFunction, Set, Value
 from klamm.pipeline.sql.core.temporal_joins import TemporalJoin, find_temporal_joins
 
@@ -221,6 +227,29 @@ class Pipeline:
         return list(views.values())
 
     @property
+    def late_topics(self) -> dict[str, str]:
+        """The topics of rows that were late, by the name of the query that has left them out."""
+        return {node.name: topic for node in self.queries if (topic := node.option("late_topic"))}
+
+    @property
+    def refused_rows(self) -> dict[str, str]:
+        """The topics of rows that do not fit the registry's schema, by the name of what writes them.
+
+        A schema that was derived from the columns takes every row; one that the registry had may forbid a null. A table
+        of tables compares rows with its topic, so there a row that does not fit fails the query.
+        """
+        if (self.settings.get("bad_records") or "dead_letter").lower() != "dead_letter":
+            return {}
+        return {
+            node.name: self.settings.get("dead_letter_topic") or f"{node.topic}{DEAD_LETTERS}"
+            for node in self.nodes
+            if node.runs
+            and node.registered
+            and not node.recomputed
+            and (node.option("schema") or "derive").lower() == "latest"
+        }
+
+    @property
     def dead_letters(self) -> dict[str, str]:
         """The dead-letter topics, by the name of the stream, table or source."""
         # A topic that no SELECT reads is not decoded, so it has no bad records.
@@ -241,15 +270,18 @@ def compile_text(text: str, name: str = "pipeline.sql", overrides: Mapping[str, 
     statements, problems = parse(text)
     has_unparsed = bool(problems)
     settings: dict[str, str] = {}
+    set_values: dict[str, Value] = {}
     for statement in statements:
         if isinstance(statement, Set):
             problems.extend(check_setting(statement))
             settings[statement.name] = statement.value.text
+            set_values[statement.name] = statement.value
     # After the file's own SETs, so that they win; they have no position in the text.
     for setting, value in (overrides or {}).items():
         setting_problems = list(check_setting(Set(setting, Value(value, 0, 0))))
         problems.extend(SqlProblem(0, f"--set: {problem.message}") for problem in setting_problems)
         settings[setting] = value
+        set_values[setting] = Value(value, 0, 0)
     creates: dict[str, Create] = {}
     functions = [statement for statement in statements if isinstance(statement, CreateFunction)]
     for statement in statements:
@@ -259,7 +291,7 @@ def compile_text(text: str, name: str = "pipeline.sql", overrides: Mapping[str, 
             line, _ = source.position(creates[statement.name.lower()].offset)
             problems.append(SqlProblem(statement.offset, f"{statement.name} is declared already, in line {line}"))
             continue
-        creates[statement.name.lower()] = statement
+        creates[statement.name.lower()] = with_defaults(statement, set_values)
         # All problems are collected, so that a file is corrected in one go.
         problems.extend(check_options(statement))
     nodes, name_problems = _resolve(creates, has_unparsed=has_unparsed)

@@ -29,7 +29,7 @@ REMOVED: Final = "removed"
 VERSION: Final = 1
 _TUNING_OPTIONS: Final = frozenset(
     {
-        *("trigger", "max_records", "partitions", "replication", "bad_records", "dead_letter_topic"),
+        *("trigger", "max_records", "partitions", "replication", "bad_records", "dead_letter_topic", "late_topic"),
         *("batch_size", "fetch_size", "delay", "driver", "driver_jar", "user", "url", "registry"),
     }
 )
@@ -126,7 +126,10 @@ def _describe_query(pipeline: Pipeline, node: GraphNode) -> dict[str, Any]:
 
 def _describe_input(node: GraphNode) -> dict[str, Any]:
     """Return what a reader depends on of one of its inputs."""
+    parsing = [node.option(name) or "" for name in ("parsing", "timestamp_format")]
     return {
+        # Only where it is set: identities that were stored before have no such part.
+        **({"parsing": parsing} if any(parsing) else {}),
         "topic": node.topic,
         "kind": node.kind,
         "format": node.format,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from klamm.pipeline.sql.core.statements import Select
-from klamm.pipeline.sql.core.tokens import NAME, WORD, Token
+from klamm.pipeline.sql.core.tokens import NAME, WORD, Token, closing_index, nesting_depths
 
 CLAUSES: Final = frozenset(
     [
@@ -127,7 +127,7 @@ def scan_select(select: Select) -> SelectScan:
     grouped = distinct = joined = session = limited = False
     having: int | None = None
     group_names: tuple[str, ...] | None = ()
-    depths = _depths(tokens)
+    depths = nesting_depths(tokens)
     for index, token in enumerate(tokens):
         if token.matches("FROM", "JOIN"):
             joined = joined or token.matches("JOIN")
@@ -165,18 +165,6 @@ def _matches_at(tokens: Sequence[Token], index: int, *words: str) -> bool:
     return 0 <= index < len(tokens) and tokens[index].matches(*words)
 
 
-def _depths(tokens: Sequence[Token]) -> list[int]:
-    # Both parentheses have the depth of the text around them.
-    depth, depths = 0, []
-    for token in tokens:
-        if token.matches(")"):
-            depth -= 1
-        depths.append(depth)
-        if token.matches("("):
-            depth += 1
-    return depths
-
-
 def _cte_names(tokens: Sequence[Token]) -> set[str]:
     """Return the names of common table expressions: `name AS (` or `name (columns) AS (`."""
     names: set[str] = set()
@@ -185,23 +173,10 @@ def _cte_names(tokens: Sequence[Token]) -> set[str]:
             continue
         next_index = index + 1
         if _matches_at(tokens, next_index, "("):
-            next_index = _closing(tokens, next_index) + 1
+            next_index = closing_index(tokens, next_index) + 1
         if _matches_at(tokens, next_index, "AS") and _matches_at(tokens, next_index + 1, "("):
             names.add(token.value.lower())
     return names
-
-
-def _closing(tokens: Sequence[Token], start: int) -> int:
-    depth = 0
-    for index in range(start, len(tokens)):
-        if tokens[index].matches("("):
-            depth += 1
-        elif tokens[index].matches(")"):
-            depth -= 1
-            if not depth:
-                return index
-    # Unbalanced: Spark reports that.
-    return len(tokens) - 1
 
 
 def _is_function_from(tokens: Sequence[Token], from_index: int, depths: Sequence[int]) -> bool:
@@ -233,7 +208,7 @@ def _table_references(tokens: Sequence[Token], index: int) -> list[TableReferenc
             # A subquery is found by its own FROM; names in parentheses (a JOIN b) are read here.
             if not _matches_at(tokens, index + 1, "SELECT", "WITH", "VALUES", "FROM", "(", "TABLE"):
                 references.extend(_table_references(tokens, index + 1))
-            index = _closing(tokens, index) + 1
+            index = closing_index(tokens, index) + 1
         elif index < len(tokens) and tokens[index].kind in (WORD, NAME) and not tokens[index].matches("VALUES"):
             name, offset = tokens[index].value, tokens[index].start
             index += 1
@@ -241,7 +216,7 @@ def _table_references(tokens: Sequence[Token], index: int) -> list[TableReferenc
                 name = f"{name}.{tokens[index + 1].value}"
                 index += 2
             if _matches_at(tokens, index, "("):
-                index = _closing(tokens, index) + 1
+                index = closing_index(tokens, index) + 1
             else:
                 # Not a table function, which has parentheses after its name.
                 references.append(TableReference(name, offset))
@@ -258,7 +233,7 @@ def _skip_alias(tokens: Sequence[Token], index: int) -> int:
         token = tokens[index]
         if token.matches(",", ")", "|") or (token.kind == WORD and token.text.upper() in CLAUSES):
             return index
-        index = _closing(tokens, index) + 1 if token.matches("(") else index + 1
+        index = closing_index(tokens, index) + 1 if token.matches("(") else index + 1
     return index
 
 
@@ -286,4 +261,4 @@ def _group_names(tokens: Sequence[Token], index: int) -> tuple[str, ...] | None:
 
 def _has_over(tokens: Sequence[Token], index: int) -> bool:
     """Whether a call is followed by OVER: a window function needs no group."""
-    return _matches_at(tokens, _closing(tokens, index) + 1, "OVER")
+    return _matches_at(tokens, closing_index(tokens, index) + 1, "OVER")

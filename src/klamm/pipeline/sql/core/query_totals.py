@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from klamm.pipeline.sql.core.late_rows import SAMPLES_MAX, dropped_rows
 from klamm.pipeline.sql.core.query_progress import read_offsets, summarize_progress
 
 BAD: Final = "bad."
@@ -27,6 +28,9 @@ class QueryTotals:
     batch_ms: int = 0
     batch_done_ms: int | None = None
     bad: dict[str, int] = field(default_factory=dict)
+    late: int = 0
+    late_samples: list[str] = field(default_factory=list)
+    """The newest rows that were late, as JSON."""
     position: dict[tuple[str, int], int] = field(default_factory=dict)
     _newest: tuple[str, int] | None = None
 
@@ -63,7 +67,17 @@ class QueryTotals:
         bad = bad_records(progress)
         for policy, count in bad.items():
             self.bad[policy] = self.bad.get(policy, 0) + count
-        return {**self.last_summary, **({"bad_records": sum(bad.values())} if bad else {})}
+        dropped = dropped_rows(progress)
+        return {
+            **self.last_summary,
+            **({"bad_records": sum(bad.values())} if bad else {}),
+            **({"late_dropped": dropped} if dropped else {}),
+        }
+
+    def add_late(self, count: int, samples: Sequence[str]) -> None:
+        """Add the rows that a batch has left out; `samples` are some of them, newest first."""
+        self.late += count
+        self.late_samples = [*samples, *self.late_samples][:SAMPLES_MAX]
 
     @staticmethod
     def _key(progress: Mapping[str, Any]) -> tuple[str, int]:
@@ -79,6 +93,8 @@ class QueryTotals:
             "batch_ms_total": self.batch_ms,
             "batch_done_ms": self.batch_done_ms,
             "bad_records": dict(self.bad),
+            "late_rows": self.late,
+            "late_samples": list(self.late_samples),
         }
 
 

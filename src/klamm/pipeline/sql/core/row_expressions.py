@@ -11,30 +11,41 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from klamm.pipeline.sql.core.column_types import quote_name
 from klamm.pipeline.sql.core.graph import SINGLE, GraphNode
 from klamm.pipeline.sql.core.statements import TABLE, Column
+from klamm.pipeline.sql.core.value_parsing import (
+    BROKEN,
+    literal,
+    parse_errors,
+    parsed_field,
+    parsed_struct,
+    typed_errors,
+)
 
-BROKEN: Final = "_broken"
 PARSED: Final = "_row"
 KEYED: Final = "_key"
 ERROR: Final = "_error"
+_TEXT: Final = "cast(value AS STRING)"
 # By default to_json drops nulls and cuts timestamps to milliseconds.
 _WRITE_JSON: Final = (
     "map('timestampFormat', 'yyyy-MM-dd''T''HH:mm:ss.SSSSSSXXX', 'timestampNTZFormat',"
     " 'yyyy-MM-dd''T''HH:mm:ss.SSSSSS', 'ignoreNullFields', 'false')"
 ).replace("''", "\\'")
-_READ_OPTIONS: Final = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{BROKEN}')"
 _METADATA: Final = {
     "key": "key",
     "offset": "offset",
     "partition": "partition",
     "timestamp": "timestamp",
     "topic": "topic",
-    "headers": "map_from_entries(headers)",
+    # Of several headers with one key the last counts, as for Kafka's lastHeader; a map with a key twice is an error.
+    "headers": (
+        "map_from_entries(filter(headers, (header, index) -> NOT exists("
+        "slice(headers, index + 2, greatest(size(headers), 1)), later -> later.key = header.key)))"
+    ),
 }
 
 
@@ -60,15 +71,14 @@ def value_writer(node: GraphNode) -> str:
     return _function("write_value", node)
 
 
+def checked_value_writer(node: GraphNode) -> str:
+    """Return the name of the function that encodes its values and keeps the error of one that does not fit."""
+    return _function("write_checked_value", node)
+
+
 def key_writer(node: GraphNode) -> str:
     """Return the name of the function that encodes its keys."""
     return _function("write_key", node)
-
-
-def literal(text: str) -> str:
-    """Return a text as a string literal of Spark."""
-    # Spark's parser reads backslash escapes (spark.sql.parser.escapedStringLiterals is off by default).
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def ddl(columns: Iterable[Column]) -> str:
@@ -99,10 +109,7 @@ def value_struct(node: GraphNode, columns: Sequence[Column]) -> str:
         (column,) = columns_in_value
         text = "value" if column.type == "BINARY" else f"try_cast(cast(value AS STRING) AS {column.type})"
         return f"named_struct({literal(column.name)}, {text})"
-    # Both are permissive: a value that does not parse is a row with its text in `_broken`.
-    function = "from_json" if node.format == "json" else "from_csv"
-    schema = literal(f"{ddl(columns_in_value)}, {BROKEN} STRING")
-    return f"{function}(cast(value AS STRING), {schema}, {_READ_OPTIONS})"
+    return parsed_struct(node, node.format, columns_in_value, _TEXT)
 
 
 def key_struct(node: GraphNode) -> str | None:
@@ -131,18 +138,17 @@ def error_expression(node: GraphNode, columns: Sequence[Column]) -> str:
             f" THEN {literal(f'{column.name} is no {column.type}')}"
             for column in columns_in_value
         )
+        for column in columns_in_value:
+            cases.extend(typed_errors(node, column, f"{PARSED}.record.{quote_name(column.name)}"))
     elif node.format not in SINGLE:
-        name = node.format.upper()
-        message = literal(
-            f"the value is no {name} of {', '.join(f'{column.name} {column.type}' for column in columns_in_value)}"
-        )
-        cases.append(f"WHEN {PARSED} IS NULL OR {PARSED}.{BROKEN} IS NOT NULL THEN {message}")
+        cases.extend(parse_errors(node, node.format, columns_in_value, PARSED, _TEXT))
     else:
         (column,) = columns_in_value
         cases.append(
             f"WHEN value IS NOT NULL AND {PARSED}.{quote_name(column.name)} IS NULL"
             f" THEN {literal(f'the value is no {column.type}')}"
         )
+        cases.extend(typed_errors(node, column, _TEXT))
     cases.extend(
         f"WHEN {_read(node, column, columns)} IS NULL THEN {literal(f'{column.name} is null')}"
         for column in columns
@@ -168,6 +174,27 @@ def row_error(node: GraphNode, kind: str) -> str:
     cases = [f"WHEN {BROKEN} IS NOT NULL THEN {message}"]
     cases += [
         f"WHEN {quote_name(column.name)} IS NULL THEN {literal(f'{column.name} is null')}"
+        for column in node.create.columns
+        if not column.nullable
+    ]
+    return f"CASE {' '.join(cases)} END"
+
+
+def line_struct(node: GraphNode) -> str:
+    """Return the expression of a line of a file of JSON as a struct."""
+    return parsed_struct(node, "json", node.create.columns, "value")
+
+
+def line_field(node: GraphNode, column: Column) -> str:
+    """Return the expression of a column of such a line."""
+    return parsed_field(node, "json", column, PARSED)
+
+
+def line_error(node: GraphNode) -> str:
+    """Return the expression of the error of such a line, or null."""
+    cases = [*parse_errors(node, "json", node.create.columns, PARSED, "value")]
+    cases += [
+        f"WHEN {line_field(node, column)} IS NULL THEN {literal(f'{column.name} is null')}"
         for column in node.create.columns
         if not column.nullable
     ]
@@ -202,9 +229,7 @@ def _read(node: GraphNode, column: Column, columns: Sequence[Column]) -> str:
     if column.metadata is not None:
         return f"cast({_METADATA[column.metadata]} AS {column.type})"
     value_names = {value_column.name.lower() for value_column in value_columns(node, columns)}
-    from_value = f"{PARSED}.{quote_name(column.name)}" if column.name.lower() in value_names else None
-    if node.registered and from_value is not None:
-        from_value = _cast(node, column)
+    from_value = _from_value(node, column) if column.name.lower() in value_names else None
     keys = [name.lower() for name in node.key]
     if column.name.lower() not in keys:
         assert from_value is not None
@@ -213,6 +238,14 @@ def _read(node: GraphNode, column: Column, columns: Sequence[Column]) -> str:
     # A table's deletion has only a key; a stream's value is the newer truth if both differ.
     candidates = (from_key, from_value) if node.kind == TABLE else (from_value, from_key)
     return f"coalesce({', '.join(candidate for candidate in candidates if candidate)})"
+
+
+def _from_value(node: GraphNode, column: Column) -> str:
+    if node.registered:
+        return _cast(node, column)
+    if node.format in SINGLE:
+        return f"{PARSED}.{quote_name(column.name)}"
+    return parsed_field(node, node.format, column, PARSED)
 
 
 def _cast(node: GraphNode, column: Column) -> str:
@@ -259,46 +292,19 @@ def json_object(names: Iterable[str]) -> str:
     return f"to_json(struct({', '.join(map(quote_name, names))}), {_WRITE_JSON})"
 
 
-def value_expression(node: GraphNode, names: Sequence[str]) -> str:
-    """Return the expression of a record's value from these columns."""
+def value_expression(node: GraphNode, names: Sequence[str], *, checked: bool = False) -> str:
+    """Return the expression of a record's value from these columns; `checked` makes it a struct of value and error."""
     if node.format in SINGLE:
         keys = {key.lower() for key in node.key}
         (name,) = (column for column in names if column.lower() not in keys)
         text = quote_name(name) if node.format == "raw" else f"cast({quote_name(name)} AS STRING)"
     elif node.registered:
-        text = f"{value_writer(node)}(struct({', '.join(map(quote_name, names))}))"
+        writer = checked_value_writer(node) if checked else value_writer(node)
+        text = f"{writer}(struct({', '.join(map(quote_name, names))}))"
     else:
         text = json_object(names) if node.format == "json" else f"to_csv(struct({', '.join(map(quote_name, names))}))"
     delete_when = node.option("delete_when")
     return f"CASE WHEN ({delete_when}) THEN NULL ELSE {text} END" if delete_when else text
-
-
-def dead_letter_headers(pipeline: str, node: GraphNode) -> str:
-    """Return the headers of a dead letter: those of the record, then its origin and error."""
-    # concat with a null array is null: a record without headers would lose its origin.
-    empty = "cast(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>)"
-    origin = {
-        "topic": "topic",
-        "partition": "partition",
-        "offset": "offset",
-        "timestamp": "unix_millis(timestamp)",
-    }
-    return f"concat(coalesce(headers, {empty}), {_letter_headers(pipeline, node, origin)})"
-
-
-def bad_row_headers(pipeline: str, node: GraphNode) -> str:
-    """Return the headers of a dead letter of a file's row; the file takes the place of the topic."""
-    origin = {"topic": "_file", "partition": "0", "offset": "0", "timestamp": "unix_millis(_written)"}
-    return _letter_headers(pipeline, node, origin)
-
-
-def _letter_headers(pipeline: str, node: GraphNode, origin: Mapping[str, str]) -> str:
-    values = {"pipeline": literal(pipeline), "stream": literal(node.name), **origin, "error": ERROR}
-    structs = ", ".join(
-        f"named_struct('key', {literal(f'dead_letter.{name}')}, 'value', cast(cast({text} AS STRING) AS BINARY))"
-        for name, text in values.items()
-    )
-    return f"array({structs})"
 
 
 def headers_expression(headers: Sequence[tuple[str, bytes]]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from klamm.client.config import CONSUMER_CONFIGS, PRODUCER_CONFIGS
@@ -118,6 +119,12 @@ def _starting(text: str) -> str | None:
     return "write earliest, latest or JSON with an offset for each partition"
 
 
+def _timestamp_format(text: str) -> str | None:
+    if text.lower() in ("iso", "seconds", "millis", "micros") or re.search(r"[yu].*M.*d", text):
+        return None
+    return "write iso, seconds, millis, micros or a pattern such as 'yyyy-MM-dd HH:mm:ss'"
+
+
 _TOPIC_OPTIONS: Final[Mapping[str, Check]] = {
     "topic": _topic,
     "format": _one_of(*FORMATS),
@@ -133,11 +140,16 @@ _TOPIC_OPTIONS: Final[Mapping[str, Check]] = {
     "partitions": _number(1),
     "replication": _number(1),
 }
+_PARSE_OPTIONS: Final[Mapping[str, Check]] = {
+    "parsing": _one_of("strict", "lenient"),
+    "timestamp_format": _timestamp_format,
+}
 _READ_OPTIONS: Final[Mapping[str, Check]] = {
     "bad_records": _one_of(*BAD_RECORDS),
     "dead_letter_topic": _topic,
     "starting": _starting,
     "max_records": _number(1),
+    **_PARSE_OPTIONS,
 }
 _REGISTRY_WRITE_OPTIONS: Final[Mapping[str, Check]] = {
     "schema": _one_of("derive", "latest"),
@@ -146,6 +158,7 @@ _REGISTRY_WRITE_OPTIONS: Final[Mapping[str, Check]] = {
 _WRITE_OPTIONS: Final[Mapping[str, Check]] = {
     "trigger": _duration,
     "emit": _one_of("changes", "final"),
+    "late_topic": _topic,
     **_REGISTRY_WRITE_OPTIONS,
 }
 
@@ -161,6 +174,7 @@ KIND_OPTIONS: Final[Mapping[str, Mapping[str, Check]]] = {
         "table": _table,
         "partition_by": _names,
         "trigger": _duration,
+        "late_topic": _topic,
     },
     "source": {
         **{name: check for name, check in _TOPIC_OPTIONS.items() if name != "format"},
@@ -169,6 +183,7 @@ KIND_OPTIONS: Final[Mapping[str, Mapping[str, Check]]] = {
         "format": _one_of("json", "csv", "string", *REGISTRY_FORMATS),
         "bad_records": _one_of(*BAD_RECORDS),
         "dead_letter_topic": _topic,
+        **_PARSE_OPTIONS,
         "path": _text,
         "file_format": _one_of(*FILE_FORMATS),
         "rows_per_second": _number(1),
@@ -197,6 +212,7 @@ SETTINGS: Final[Mapping[str, Check]] = {
     "max_records": _number(1),
     "bad_records": _one_of(*BAD_RECORDS),
     "dead_letter_topic": _topic,
+    **_PARSE_OPTIONS,
     "partitions": _number(1),
     "replication": _number(1),
     "restarts": _number(0),
@@ -206,7 +222,7 @@ SETTINGS: Final[Mapping[str, Check]] = {
 REGISTRY_SETTINGS: Final = ("basic.auth.user.info", "bearer.auth.token", "ssl.ca.location")
 """Settings with the prefix `registry.` in SET."""
 CONNECTOR_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "files": ("path", "file_format", "bad_records", "dead_letter_topic"),
+    "files": ("path", "file_format", "bad_records", "dead_letter_topic", "parsing", "timestamp_format"),
     "rate": ("rows_per_second",),
     "jdbc": (
         *("url", "table", "query", "cursor", "delay", "starting", "batch_size", "fetch_size"),
@@ -222,6 +238,16 @@ _PREFIXES: Final = {
 }
 # Exactly-once delivery and the checkpoint depend on these.
 _RESERVED: Final = ("bootstrap.servers", "group.id", "isolation.level", "transactional.id", "auto.offset.reset")
+
+
+def with_defaults(create: Create, settings: Mapping[str, Value]) -> Create:
+    """Return a statement with the options that SET gives to all that read values."""
+    known = KIND_OPTIONS.get(option_kind(create), {})
+    defaults = {name: settings[name] for name in _PARSE_OPTIONS if name in settings and name in known}
+    # Only files parse text: a database and a clock have types.
+    if create.kind == "source" and (option := create.options.get("connector")) and option.text.lower() != "files":
+        return create
+    return replace(create, options={**defaults, **create.options}) if defaults else create
 
 
 def option_kind(create: Create) -> str:

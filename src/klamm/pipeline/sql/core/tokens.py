@@ -7,6 +7,7 @@ doubled quotes), `back-quoted` names, `--` and nested `/* */` comments.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -67,6 +68,31 @@ def tokenize(text: str) -> list[Token]:
             tokens.append(Token(kind, match[0], match[0], position, end))
         position = end
     return tokens
+
+
+def nesting_depths(tokens: Sequence[Token]) -> list[int]:
+    """Return how many parentheses each token is in; a parenthesis itself counts as outside."""
+    depth, depths = 0, []
+    for token in tokens:
+        if token.matches(")"):
+            depth -= 1
+        depths.append(depth)
+        if token.matches("("):
+            depth += 1
+    return depths
+
+
+def closing_index(tokens: Sequence[Token], start: int) -> int:
+    """Return the index of the parenthesis that closes the one at `start`; of the last token when none does."""
+    depth = 0
+    for index in range(start, len(tokens)):
+        if tokens[index].matches("("):
+            depth += 1
+        elif tokens[index].matches(")"):
+            depth -= 1
+            if not depth:
+                return index
+    return len(tokens) - 1
 
 
 def _comment_end(text: str, start: int) -> int:

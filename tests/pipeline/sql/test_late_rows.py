@@ -1,0 +1,91 @@
+"""Rows that come after the watermark: counted, shown with samples, and written to a topic, once."""
+
+import json
+
+import pytest
+
+import klamm
+from klamm.pipeline.sql import compile_text
+from klamm.pipeline.sql.core.late_rows import dropped_rows, rows_select
+from klamm.pipeline.sql.runner import home_of, run_pipeline
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.mark.parametrize(
+    ("select", "rows"),
+    [
+        (
+            "SELECT a, count(*) FROM s GROUP BY a, window(at, '1 minute')",
+            "SELECT *, window(at, '1 minute').end AS _late_end FROM s",
+        ),
+        (
+            "SELECT a, sum(b) FROM s x WHERE b > (1 + 2) GROUP BY a, window(at, '10 minutes', '5 minutes')",
+            "SELECT *, window(at, '10 minutes', '5 minutes').end AS _late_end FROM s x WHERE b > (1 + 2)",
+        ),
+        (
+            "SELECT a, count(*) FROM s GROUP BY a, session_window(s.at, '5 minutes')",
+            "SELECT *, (s.at + cast('5 minutes' AS INTERVAL)) AS _late_end FROM s",
+        ),
+        ("SELECT a FROM s JOIN t ON s.id = t.id", None),
+        ("SELECT a, count(*) FROM s GROUP BY a", None),
+        ("WITH x AS (SELECT * FROM s) SELECT a, count(*) FROM x GROUP BY a, window(at, '1 minute')", None),
+    ],
+)
+def test_the_rows_of_a_grouped_select_with_the_end_of_their_window(select, rows):
+    text = (
+        "CREATE STREAM s (id INT, a STRING, b INT, at TIMESTAMP) WITH (timestamp = 'at', watermark = '1 second');"
+        "CREATE STREAM t (id INT, at TIMESTAMP) WITH (timestamp = 'at', watermark = '1 second');"
+        f"CREATE TABLE result WITH (key = 'a') AS {select};"
+    )
+    assert rows_select(compile_text(text).node("result").create.select) == rows
+
+
+def test_what_spark_dropped_is_added_up_over_operators():
+    operators = [{"numRowsDroppedByWatermark": 2}, {"numRowsDroppedByWatermark": 1}, {}]
+    assert dropped_rows({"stateOperators": operators}) == 3
+    assert dropped_rows({}) == 0
+
+
+TEXT = """
+CREATE STREAM clicks (page STRING, n INT, at TIMESTAMP)
+  WITH (topic = '{clicks}', timestamp = 'at', watermark = '10 seconds', max_records = 1000);
+CREATE TABLE counts WITH (topic = '{counts}', key = 'page', late_topic = '{late}') AS
+  SELECT page, window(at, '1 minute').end AS until, count(*) AS n FROM clicks
+  WHERE n > 0 GROUP BY page, window(at, '1 minute');
+"""
+
+
+def test_late_rows_are_counted_sampled_and_written_once(
+    spark, patiently, klamm_broker, klamm_admin, klamm_name, tmp_path
+):
+    names = {name: klamm_name(name) for name in ("clicks", "counts", "late")}
+    klamm_admin.create_topic(names["clicks"], 1)
+    settings = {"bootstrap": klamm_broker.bootstrap, "checkpoint": str(tmp_path / "home"), "partitions": "1"}
+    pipeline = compile_text(TEXT.format(**names), "clicks.sql", settings)
+
+    def step(*rows):
+        with klamm_broker.producer() as producer:
+            for row in rows:
+                producer.send(names["clicks"], json.dumps(row).encode())
+        patiently(run_pipeline, pipeline, once=True, spark=spark)
+        return home_of(pipeline).status()["queries"]["counts"]
+
+    def click(minute, second=0, **more):
+        return {"page": "a", "n": 1, "at": f"2026-05-01T10:{minute:02d}:{second:02d}Z", **more}
+
+    assert step(click(0), click(5))["late_rows"] == 0
+    # The watermark is 10:04:50 now. 10:01 is late; 10:04:10 is before it, but its window ends at 10:05.
+    late = [click(1, second) for second in (1, 2, 3)]
+    status = step(*late, click(4, 10), click(1, 4, n=0), click(6))
+    assert status["late_rows"] == 3
+    assert [json.loads(sample)["at"][17:19] for sample in status["late_samples"]] != []
+    assert {json.loads(sample)["page"] for sample in status["late_samples"]} == {"a"}
+
+    rows = klamm.read_topic(names["late"], bootstrap=klamm_broker.bootstrap, timeout_s=60).to_pylist()
+    assert sorted(json.loads(row["value"])["at"] for row in rows) == [
+        f"2026-05-01T10:01:0{n}.000000Z" for n in (1, 2, 3)
+    ]
+    headers = {header["key"]: header["value"] for header in rows[0]["headers"]}
+    assert headers["late.query"] == b"counts"
+    assert headers["late.watermark"].startswith(b"2026-05-01 10:04:50")

@@ -1,0 +1,196 @@
+"""Values that are almost right: strictly parsed they become dead letters with a reason, and no row changes silently."""
+
+import pytest
+
+from klamm.pipeline.sql import SqlError, compile_text
+from klamm.pipeline.testing import run
+
+pytestmark = pytest.mark.timeout(600)
+
+ORDERS = """
+CREATE STREAM orders (id BIGINT, amount DECIMAL(12, 2), at TIMESTAMP) WITH (timestamp = 'at'{options});
+CREATE STREAM copies AS SELECT id, amount, at FROM orders;
+"""
+GOOD = '{"id": 1, "amount": 1.25, "at": "2026-05-01T10:00:00Z"}'
+COPY = {"id": 1, "amount": 1.25, "at": "2026-05-01T10:00:00.000000Z"}
+
+BAD = {
+    '{"id": 3}{"id": 4}': "not one JSON document",
+    '{"id": 3} {"id": 4}': "not one JSON document",
+    '{"id": 3}, {"id": 4}': "not one JSON document",
+    '{"id": 3} and more': "not one JSON document",
+    '{"id": 3}]': "not one JSON document",
+    '{"id": 3}} x': "not one JSON document",
+    '{"id": 3}, "x": 5': "not one JSON document",
+    "{'id': 3}": "single quotes",
+    '[{"id": 3}]': "no JSON of id BIGINT",
+    "null": "no JSON of id BIGINT",
+    "": "no JSON of id BIGINT",
+    " ": "no JSON of id BIGINT",
+    "3": "no JSON of id BIGINT",
+    '{"id": 3.5}': "no JSON of id BIGINT",
+    '{"amount": 1.239}': "amount has more digits than DECIMAL(12,2) holds",
+    '{"amount": "1.239"}': "amount has more digits than DECIMAL(12,2) holds",
+    '{"amount": 12345678901.0}': "no JSON of id BIGINT",
+    '{"at": 1767225600000}': "at is a number: set timestamp_format",
+    '{"at": "1767225600"}': "at is a number: set timestamp_format",
+    '{"at": "noon"}': "at is no TIMESTAMP",
+    '{"at": "10:30"}': "at is no TIMESTAMP",
+    '{"at": "2026"}': "at is a number",
+    '{"at": "2026-13-01T00:00:00Z"}': "at is no TIMESTAMP",
+    '{"at": "9999-12-31T00:00:00Z"}': "at is not between the years 1900 and 2200",
+    '{"at": "1899-12-31T23:59:59Z"}': "at is not between the years 1900 and 2200",
+}
+FINE = {
+    ' {"id": 2} \n': {"id": 2, "amount": None, "at": None},
+    '{"id": 2, "more": {"a": [1, "}"]}}': {"id": 2, "amount": None, "at": None},
+    '{"amount": 1.5}': {"id": None, "amount": 1.5, "at": None},
+    '{"amount": 1.500}': {"id": None, "amount": 1.5, "at": None},
+    '{"amount": 9999999999.99}': {"id": None, "amount": 9999999999.99, "at": None},
+    '{"amount": -1e2}': {"id": None, "amount": -100.0, "at": None},
+    '{"at": "2026-05-01"}': {"id": None, "amount": None, "at": "2026-05-01T00:00:00.000000Z"},
+    '{"at": "2026-05-01 10:00:00.5+02:00"}': {"id": None, "amount": None, "at": "2026-05-01T08:00:00.500000Z"},
+    "{}": {"id": None, "amount": None, "at": None},
+}
+
+
+def test_a_value_that_is_almost_right_is_a_dead_letter(spark):
+    out = run(ORDERS.format(options=""), {"orders": [*BAD, *FINE, GOOD]}, spark=spark)
+    letters = [(letter.value.decode(), letter.error) for letter in out.dead_letters["orders"]]
+    assert [value for value, _ in letters] == list(BAD)
+    assert [(value, error) for value, error in letters if BAD[value] not in error] == []
+    out.expect("copies", [*FINE.values(), COPY])
+
+
+def test_lenient_parsing_is_sparks_own(spark):
+    values = ['{"id": 3}{"id": 4}', "{'id': 5}", '{"amount": 1.239}', GOOD]
+    for text in (
+        ORDERS.format(options=", parsing = 'lenient'"),
+        "SET parsing = 'lenient';" + ORDERS.format(options=""),
+    ):
+        out = run(text, {"orders": values}, spark=spark)
+        assert out.dead_letters["orders"] == []
+        none = {"id": None, "amount": None, "at": None}
+        out.expect("copies", [{**none, "id": 3}, {**none, "id": 5}, {**none, "amount": 1.24}, COPY])
+
+
+@pytest.mark.parametrize(
+    ("written", "right", "wrong"),
+    [
+        ("seconds", ("1767225600", "1767225600.25"), ('"2026-01-01T00:00:00Z"', "1767225600000")),
+        (
+            "millis",
+            ("1767225600000", "1767225600250"),
+            ('"2026-01-01T00:00:00Z"', "1767225600000000", "9223372036854775807"),
+        ),
+        ("micros", ("1767225600000000", "1767225600250000"), ("1767225600000000000",)),
+        (
+            "dd.MM.yyyy HH:mm:ss.SS",
+            ('"01.01.2026 00:00:00.00"', '"01.01.2026 00:00:00.25"'),
+            ('"2026-01-01T00:00:00Z"', "5"),
+        ),
+        ("iso", ('"2026-01-01T00:00:00Z"', '"2026-01-01T00:00:00.25Z"'), ("1767225600000",)),
+    ],
+)
+def test_times_are_numbers_of_a_declared_unit_or_text_of_a_pattern(spark, written, right, wrong):
+    rows = [f'{{"id": 1, "at": {value}}}' for value in (*right, *wrong)]
+    out = run(ORDERS.format(options=f", timestamp_format = '{written}'"), {"orders": rows}, spark=spark)
+    times = ["2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:00.250000Z"]
+    out.expect("copies", [{"id": 1, "amount": None, "at": time} for time in times])
+    assert [letter.value.decode() for letter in out.dead_letters["orders"]] == rows[len(right) :]
+
+
+def test_a_time_far_ahead_does_not_move_the_watermark(spark):
+    """Epoch milliseconds taken for seconds are the year 57971; every later row would be late."""
+    text = """
+    CREATE STREAM clicks (page STRING, at TIMESTAMP) WITH (timestamp = 'at', watermark = '1 second');
+    CREATE TABLE counts WITH (key = 'page') AS
+      SELECT page, window(at, '1 minute').start AS minute, count(*) AS n
+      FROM clicks GROUP BY page, window(at, '1 minute');
+    """
+    steps = [
+        {"clicks": [{"page": "a", "at": "2026-05-01T10:00:00Z"}, {"page": "a", "at": 1777629600000}]},
+        {"clicks": [{"page": "a", "at": "2026-05-01T10:00:30Z"}]},
+    ]
+    out = run(text, steps, spark=spark)
+    out.expect("counts", [{"page": "a", "minute": "2026-05-01T10:00:00.000000Z", "n": 2}])
+
+
+def test_other_times_may_be_for_ever(spark):
+    text = """
+    CREATE STREAM rents (id BIGINT, until TIMESTAMP) WITH (topic = 'rents');
+    CREATE STREAM copies AS SELECT id, until FROM rents;
+    """
+    out = run(text, {"rents": ['{"id": 1, "until": "9999-12-31T00:00:00Z"}', '{"until": "10000-01-01"}']}, spark=spark)
+    out.expect("copies", [{"id": 1, "until": "9999-12-31T00:00:00.000000Z"}])
+    assert len(out.dead_letters["rents"]) == 1
+
+
+def test_digits_are_kept_in_nested_columns_and_csv(spark):
+    text = """
+    CREATE STREAM baskets (id BIGINT, items ARRAY<STRUCT<price: DECIMAL(6, 2)>>) WITH (topic = 'baskets');
+    CREATE STREAM lines (id BIGINT, price DECIMAL(6, 2), at TIMESTAMP) WITH (format = 'csv', topic = 'lines');
+    CREATE STREAM prices AS SELECT id, items[0].price AS price FROM baskets;
+    CREATE STREAM priced AS SELECT id, price, at FROM lines;
+    """
+    out = run(
+        text,
+        {
+            "baskets": ['{"id": 1, "items": [{"price": 2.25}]}', '{"id": 2, "items": [{"price": 2.255}]}'],
+            "lines": ["1,2.25,2026-05-01T10:00:00Z", "2,2.255,2026-05-01T10:00:00Z", "3,2,1777629600000"],
+        },
+        spark=spark,
+    )
+    out.expect("prices", [{"id": 1, "price": 2.25}])
+    out.expect("priced", [{"id": 1, "price": 2.25, "at": "2026-05-01T10:00:00.000000Z"}])
+    assert "items has more digits" in out.dead_letters["baskets"][0].error
+    assert [letter.error.split(":")[0] for letter in out.dead_letters["lines"]] == [
+        "price has more digits than DECIMAL(6,2) holds",
+        "at is a number",
+    ]
+
+
+def test_lines_of_files_are_parsed_as_values_are(spark, tmp_path):
+    from klamm.pipeline.sql.core.identity import QueryIdentity
+    from klamm.pipeline.sql.engine import Engine
+    from klamm.pipeline.sql.folder_topics import FolderTopics
+
+    (tmp_path / "in").mkdir()
+    lines = ['{"id": 1, "at": 1767225600}', '{"id": 2}{"id": 3}', "", '{"id": 4, "at": 1767225600000}']
+    (tmp_path / "in" / "a.json").write_text("\n".join(lines))
+    text = f"""
+    CREATE SOURCE rows (id BIGINT, at TIMESTAMP) WITH (
+      connector = 'files', path = '{tmp_path}/in', timestamp_format = 'seconds');
+    """
+    pipeline = compile_text(text)
+    topics = FolderTopics(str(tmp_path / "topics"))
+    identity = QueryIdentity("testing", "files", {}, {}).renewed(pipeline)
+    for query in Engine(spark.newSession(), pipeline, topics, str(tmp_path / "checkpoints"), identity).build():
+        query.start(once=True).awaitTermination()
+    assert [row["value"] for row in topics.records("rows")] == [b'{"id":1,"at":"2026-01-01T00:00:00.000000Z"}']
+    letters = topics.records("rows.dead_letters")
+    assert [row["value"].decode() for row in letters] == [lines[1], lines[3]]
+
+
+def test_of_headers_with_one_key_the_last_counts(spark):
+    from klamm.pipeline.sql.folder_topics import Raw
+
+    text = """
+    CREATE STREAM notes (body STRING, headers MAP<STRING, BINARY> METADATA FROM 'headers') WITH (topic = 'notes');
+    CREATE STREAM traced AS SELECT body, cast(headers['trace'] AS STRING) AS trace FROM notes;
+    """
+    records = [
+        Raw(None, b'{"body": "a"}', 0, [("trace", b"1"), ("other", b"x"), ("trace", b"2")]),
+        Raw(None, b'{"body": "b"}', 0, []),
+        Raw(None, b'{"body": "c"}', 0, [("trace", None)]),
+    ]
+    out = run(text, {"notes": records}, spark=spark)
+    out.expect("traced", [{"body": "a", "trace": "2"}, {"body": "b", "trace": None}, {"body": "c", "trace": None}])
+    assert out.dead_letters["notes"] == []
+
+
+def test_options_are_checked_with_the_file():
+    with pytest.raises(SqlError, match="write strict or lenient"):
+        compile_text(ORDERS.format(options=", parsing = 'loose'"))
+    with pytest.raises(SqlError, match="or a pattern such as"):
+        compile_text(ORDERS.format(options=", timestamp_format = 'unix'"))
