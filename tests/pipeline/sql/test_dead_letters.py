@@ -44,7 +44,7 @@ def test_a_letter_that_is_too_large_is_cut_and_its_record_sent_again_whole(
         (b"k" * 400_000, large, [("h", b"2" * 400_000)]),
         (b"k", b"{small", [("h", b"3")]),
     ]
-    with klamm_broker.producer({"max.request.size": 2 * LARGE}) as producer:
+    with klamm_broker.producer(**{"max.request.size": 2 * LARGE}) as producer:
         for key, value, headers in records:
             producer.send(topic, value, key=key, headers=headers).result(30)
     pipeline = pipeline_of(
@@ -76,7 +76,7 @@ def test_a_letter_that_is_too_large_is_cut_and_its_record_sent_again_whole(
 def test_the_record_of_a_cut_letter_may_be_gone(spark, patiently, pipeline_of, klamm_broker, klamm_admin, klamm_name):
     topic = klamm_name("orders")
     klamm_admin.create_topic(topic, 1, configs={"max.message.bytes": str(2 * LARGE)})
-    with klamm_broker.producer({"max.request.size": 2 * LARGE}) as producer:
+    with klamm_broker.producer(**{"max.request.size": 2 * LARGE}) as producer:
         producer.send(topic, b"{" + b"x" * LARGE).result(30)
         producer.send(topic, b"{small").result(30)
     pipeline = pipeline_of(

@@ -37,7 +37,7 @@ from klamm.pipeline.sql.file_source import file_rows
 from klamm.pipeline.sql.jdbc import Database, JdbcWriter
 from klamm.pipeline.sql.registry_functions import RegistryFunctions
 from klamm.pipeline.sql.spark_errors import error_position
-from klamm.pipeline.sql.spark_jvm import check_append_stream, clone_session
+from klamm.pipeline.sql.spark_jvm import activate_session, check_append_stream, clone_session
 from klamm.pipeline.sql.topics import TopicConnector
 
 if TYPE_CHECKING:
@@ -149,6 +149,8 @@ class Engine:
         if not timed or not watermark_ms:
             return None
         session = clone_session(self._spark)
+        # Writers look `format("klamm")` up in the active session, and this is a thread of its own.
+        activate_session(session)
         for stream in streams:
             end = next((position for position in ends if stream.topic in position), None)
             if end is None:

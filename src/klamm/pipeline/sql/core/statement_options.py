@@ -120,7 +120,7 @@ def _starting(text: str) -> str | None:
 
 
 def _timestamp_format(text: str) -> str | None:
-    if text.lower() in ("iso", "seconds", "millis", "micros") or re.search(r"[yu].*M.*d", text):
+    if text.lower() in ("iso", "seconds", "millis", "micros") or all(re.search(f"[{letters}]", text) for letters in ("yu", "ML", "d")):
         return None
     return "write iso, seconds, millis, micros or a pattern such as 'yyyy-MM-dd HH:mm:ss'"
 
