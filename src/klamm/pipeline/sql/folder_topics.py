@@ -100,7 +100,7 @@ class FolderTopics:
         """Return the records between two positions; a topic has one partition."""
         (topic,) = (name for name in end if name in os.listdir(self.root))
         first, last = int((start.get(topic) or {}).get("0", 0)), int(end[topic]["0"])
-        return self.whole(spark, topic).where(f"offset >= {first} AND offset < {last}")
+        return self.read_all(spark, topic).where(f"offset >= {first} AND offset < {last}")
 
     def message_bytes_max(self, topic: str) -> int:  # noqa: ARG002
         """Return the default of a topic."""

@@ -31,7 +31,7 @@ _PENDING_MAX: Final = 100
 class LateRows(NamedTuple):
     """The rows of one batch that were late."""
 
-    count: int
+    rows: int
     samples: list[str]
 
 

@@ -120,7 +120,8 @@ def _starting(text: str) -> str | None:
 
 
 def _timestamp_format(text: str) -> str | None:
-    if text.lower() in ("iso", "seconds", "millis", "micros") or all(re.search(f"[{letters}]", text) for letters in ("yu", "ML", "d")):
+    has_date = all(re.search(f"[{letters}]", text) for letters in ("yu", "ML", "d"))
+    if text.lower() in ("iso", "seconds", "millis", "micros") or has_date:
         return None
     return "write iso, seconds, millis, micros or a pattern such as 'yyyy-MM-dd HH:mm:ss'"
 
