@@ -47,6 +47,7 @@ class LateRowsWatch:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._pending: queue.Queue[_LateBatch | None] = queue.Queue(_PENDING_MAX)
+        self._thread = threading.Thread(target=self._run, name="late-rows", daemon=True)
 
     def add(self, query: Query, batch: int, report: Callable[[int, list[str]], None]) -> None:
         """Examine a batch that has dropped rows; `report` gets the number of rows and samples of them."""
@@ -57,14 +58,18 @@ class LateRowsWatch:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Run the thread; what is pending at the end is examined first."""
-        thread = threading.Thread(target=self._run, name="late-rows", daemon=True)
-        thread.start()
+        """Run the thread while the block runs."""
+        self._thread.start()
         try:
             yield
         finally:
+            self.finish()
+
+    def finish(self) -> None:
+        """Examine what is pending, then end the thread; a second call does nothing."""
+        if self._thread.is_alive():
             self._pending.put(None)
-            thread.join()
+            self._thread.join()
 
     def _run(self) -> None:
         while (pending := self._pending.get()) is not None:

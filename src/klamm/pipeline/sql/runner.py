@@ -262,6 +262,11 @@ class Runner:
             self._publish_status("stopped" if isinstance(error, KeyboardInterrupt) else "failed", error_summary(error))
             raise
         self._halt(after_batch=True)
+        if self.late_rows is not None:
+            # The last batches may have left rows out; the last status counts them.
+            for running in self._running:
+                self._take_progress(running)
+            self.late_rows.finish()
         self._publish_status("stopped")
 
     def _run_once(self) -> None:
