@@ -28,12 +28,12 @@ POINTS = {
         "moved": (FolderLog, "_finish", True),
     },
     "delta": {
-        "begun": (DeltaSink, "_ready", True),
+        "begun": (DeltaSink, "_ensure_table", True),
         "written": (DeltaSink, "_commit", False),
         "committed": (DeltaSink, "_commit", True),
     },
     "iceberg": {
-        "begun": (IcebergSink, "_ready", True),
+        "begun": (IcebergSink, "_ensure_table", True),
         "written": (IcebergSink, "_commit", False),
         "committed": (IcebergSink, "_commit", True),
     },
