@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from klamm.cli import exit_codes
+from klamm.cli import exit_codes, pipeline_query
 from klamm.cli.command_errors import CommandRefusal, refuses
 from klamm.cli.command_group import Noun
 from klamm.cli.output import files_output_option, output_option, show, show_one, table_lines
@@ -39,7 +39,7 @@ class _LogFormatter(logging.Formatter):
         return super().format(record)
 
 
-def _log_to_stderr() -> None:
+def log_to_stderr() -> None:
     """Show log lines of the pipeline and its clients; as libraries they do not configure logging themselves."""
     handler = logging.StreamHandler()
     line = "%(asctime)s.%(msecs)03d %(levelname)s %(package)s %(message)s"
@@ -199,7 +199,7 @@ def run(
     """Run a file's queries until they are stopped. Ctrl-C finishes the batches first."""
     from klamm.pipeline.sql.runner import run_pipeline
 
-    _log_to_stderr()
+    log_to_stderr()
     compiled = load(file, pairs, home, target)
     run_pipeline(
         compiled,
@@ -318,3 +318,5 @@ def _first_line(text: Any) -> str | None:
 pipeline.add_command(backfill)
 pipeline.add_command(compact)
 pipeline.add_command(dlq)
+pipeline.add_command(pipeline_query.query)
+pipeline.add_command(pipeline_query.serve)

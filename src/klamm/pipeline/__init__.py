@@ -12,6 +12,7 @@
     executor_package, executor_check   the copy of this package for executors, and whether it can run there
     time_travel, lake, registry        a topic as of a time; tables of a lake; records with schemas
     sql, testing, progress, metrics    pipelines as SQL; tests without a cluster; what a running query reports
+    tables                             the current rows of a pipeline's tables, by SQL and without Spark
 
 The package is a client of the cluster and the only one that imports PySpark. Spark runs the queries.
 """
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from klamm.pipeline.partition_reader import DataLoss
     from klamm.pipeline.registry.columns import dead_letters, from_registry, good_rows, registry_header, to_registry
     from klamm.pipeline.sessions import register, session
+    from klamm.pipeline.tables.live_tables import open_tables
     from klamm.pipeline.time_travel import as_of
 
 _HOMES = {
@@ -37,6 +39,7 @@ _HOMES = {
     "from_registry": "registry.columns",
     "good_rows": "registry.columns",
     "lake_sink": "lake.sinks",
+    "open_tables": "tables.live_tables",
     "register": "sessions",
     "registry_header": "registry.columns",
     "session": "sessions",
@@ -51,6 +54,7 @@ __all__ = [
     "from_registry",
     "good_rows",
     "lake_sink",
+    "open_tables",
     "register",
     "registry_header",
     "session",

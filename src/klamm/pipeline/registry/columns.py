@@ -88,6 +88,22 @@ def make_reader(
     return _function(decode, kind).asNondeterministic()
 
 
+def make_decoder(
+    registry: str | Mapping[str, str],
+    *,
+    subject: str,
+    names: Sequence[str],
+    message: str | None = None,
+    part: str = "value",
+    alone: str | None = None,
+) -> Callable[[pa.Array, pa.Array | None], pa.Array]:
+    """Return what `make_reader` registers as a plain function of Arrow arrays, for readers without Spark."""
+    registry_settings = parse_settings(registry)
+    schema = shared_registry(registry_settings).latest(subject)
+    selection = _FieldSelection(tuple(names), alone)
+    return _ColumnDecoder(registry_settings, schema, message, HEADERS[part], True, selection)
+
+
 class _FieldSelection(NamedTuple):
     """The fields of a record that a statement declares."""
 

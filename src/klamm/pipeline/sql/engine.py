@@ -91,6 +91,8 @@ class Engine:
         self._identity = identity
         self._streams: dict[str, DataFrame] = {}
         self._columns: dict[str, Sequence[Column]] = {}
+        self.output_columns: dict[str, dict[str, str]] = {}
+        """Names and types of the columns of each query that `build` has built."""
         self._encodings = RegistryFunctions(spark, pipeline)
         self._versioned = {moment.name.lower() for node in pipeline.nodes for moment in node.temporal_joins}
 
@@ -115,6 +117,7 @@ class Engine:
                 frame = self._connector(node) if node.kind == SOURCE else self._sql(node)
                 queries.append(self._query(node, frame))
                 columns = columns_of(frame.schema)
+                self.output_columns[node.name] = {column.name: column.type for column in columns}
                 if node.kind == SOURCE and node.name in self._pipeline.dead_letters:
                     queries.append(self._bad_rows(node))
             if node.has_topic and node.name in read_names:

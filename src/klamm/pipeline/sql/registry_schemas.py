@@ -85,7 +85,7 @@ def resolve(pipeline: Pipeline, *, declared: bool = False) -> Pipeline:
                     problems.extend(_compare_columns(node, arrow_type_of(pipeline, node)))
                 else:
                     resolved = replace(
-                        node, create=replace(node.create, columns=_columns(pipeline, node), resolved=True)
+                        node, create=replace(node.create, columns=columns_of_registry(pipeline, node), resolved=True)
                     )
                     problems.extend(check_columns(resolved))
             except (ConfigError, KlammError) as error:
@@ -109,7 +109,8 @@ def without_registry(pipeline: Pipeline) -> Pipeline:
     return replace(pipeline, nodes=tuple(nodes))
 
 
-def _columns(pipeline: Pipeline, node: GraphNode) -> tuple[Column, ...]:
+def columns_of_registry(pipeline: Pipeline, node: GraphNode) -> tuple[Column, ...]:
+    """Return the columns of a statement by the newest schemas of its values and keys."""
     import pyarrow as pa  # noqa: PLC0415
 
     arrow = arrow_type_of(pipeline, node)

@@ -143,6 +143,7 @@ def run_pipeline(
             queries = _build_queries(engine)
             # Only now, when all queries could be built: a file with an error must not change the stored identity.
             home.keep(identity)
+            home.keep_columns(engine.output_columns)
             if remote is not None:
                 remote.keep(identity)
             # Failures in a row, not in total: a completed batch resets the count.

@@ -1,6 +1,7 @@
 """The files in a pipeline's folder: identity, status, lock and stop request.
 
 pipeline.json   the identity                    status.json   the status, rewritten while it runs
+columns.json    the columns of its SELECTs
 stop            its presence requests a stop    lock          held by the process that runs it
 """
 
@@ -23,6 +24,7 @@ from klamm.pipeline.sql.core.query_progress import read_offsets
 DEFAULT_HOME: Final = os.path.join(".klamm", "pipelines")
 IDENTITY: Final = "pipeline.json"
 _STATUS: Final = "status.json"
+_COLUMNS: Final = "columns.json"
 _STOP: Final = "stop"
 _LOCK: Final = "lock"
 _LOCK_ATTEMPTS: Final = 20
@@ -54,6 +56,18 @@ class Home:
     def keep(self, identity: QueryIdentity) -> None:
         """Store the identity."""
         self._write(IDENTITY, identity.encode())
+
+    def columns(self) -> dict[str, dict[str, str]]:
+        """Return names and types of the columns of each query that the last run had; empty for a new folder."""
+        text = self._read(_COLUMNS)
+        try:
+            return dict(json.loads(text)) if text else {}
+        except ValueError:
+            return {}
+
+    def keep_columns(self, columns: Mapping[str, Mapping[str, str]]) -> None:
+        """Store the columns of queries: only Spark can tell them, and `pipeline.tables` reads results without it."""
+        self._write(_COLUMNS, json.dumps(columns, indent=2) + "\n")
 
     def status(self) -> dict[str, Any]:
         """Return the status; "gone" for a process that ended without writing its last one."""

@@ -1,0 +1,254 @@
+"""Queries in DuckDB that can only read, and that end: one SELECT, with limits on rows, time and memory.
+
+The database is opened without access to files, network and extensions, and its configuration is locked. A statement
+is parsed first, and only a SELECT is run, in a transaction that is read-only.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+_FETCH_ROWS: Final = 2048
+_SQL_CHARS_MAX: Final = 100_000
+"""DuckDB's parser recurses: a text of a million parentheses must not reach it."""
+
+
+class QueryError(ConfigError):
+    """Raised for a query that is refused or that fails, with what to do instead."""
+
+    http_status = 400
+
+
+class LimitExceeded(QueryError):
+    """Raised for a query that was ended because it took more time or memory than it may."""
+
+    http_status = 422
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLimits:
+    """What one query may take; `memory_bytes` is that of the whole database, tables in memory among it."""
+
+    rows: int = 10_000
+    time_s: float = 30.0
+    memory_bytes: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        if self.rows < 1 or self.time_s <= 0 or self.memory_bytes < 16 << 20:
+            raise ConfigError("limits of queries: at least one row, some time and 16 MiB of memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Rows of a query; `truncated` says that there are more than the limit."""
+
+    table: pa.Table
+    types: tuple[str, ...]
+    truncated: bool
+
+    @property
+    def columns(self) -> list[dict[str, str]]:
+        """Names and types (as DuckDB names them) of the columns."""
+        return [{"name": name, "type": kind} for name, kind in zip(self.table.column_names, self.types, strict=True)]
+
+
+def open_database(path: str | None, limits: QueryLimits) -> duckdb.DuckDBPyConnection:
+    """Open a database, in memory or in a file, that reaches nothing else; duckdb.Error for a damaged file."""
+    try:
+        import duckdb  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError:
+        raise ConfigError("duckdb is not installed: pip install 'klamm[sql]'") from None
+    config = {
+        "enable_external_access": "false",
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        "allow_community_extensions": "false",
+        "python_enable_replacements": "false",
+        "memory_limit": f"{limits.memory_bytes // 1024}KiB",
+        # Without a folder to spill to, the memory limit is a limit, and disks do not fill.
+        "temp_directory": "",
+        "checkpoint_threshold": "256MiB",
+    }
+    try:
+        connection = duckdb.connect(path or ":memory:", config=config)
+    except duckdb.IOException as error:
+        if "lock" in str(error).lower():
+            raise ConfigError(f"{path} is in use by another process") from None
+        raise
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    return connection
+
+
+def lock_database(connection: duckdb.DuckDBPyConnection) -> None:
+    """Let no statement change the configuration from now on."""
+    connection.execute("SET GLOBAL lock_configuration = true")
+
+
+def check_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
+    """Return the text of the one SELECT; QueryError when it is something else."""
+    import duckdb  # noqa: PLC0415
+
+    if len(sql) > _SQL_CHARS_MAX:
+        raise QueryError(f"a query has at most {_SQL_CHARS_MAX} characters")
+    try:
+        statements = connection.extract_statements(sql)
+    except duckdb.Error as error:
+        raise QueryError(_first_lines(error)) from None
+    if not statements:
+        raise QueryError("the query is empty: write SELECT ...")
+    if len(statements) > 1:
+        raise QueryError("write one SELECT: several statements are refused")
+    (statement,) = statements
+    if statement.type != duckdb.StatementType.SELECT:
+        kind = str(statement.type).rpartition(".")[2]
+        raise QueryError(f"only SELECT can be run here, this is {kind}")
+    return str(statement.query)
+
+
+class QueryRunner:
+    """Runs queries on one database, from any thread."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, limits: QueryLimits) -> None:
+        self._connection = connection
+        self.limits = limits
+        self._lock = threading.Lock()
+        self._idle: list[duckdb.DuckDBPyConnection] = []
+
+    def run(
+        self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = (), *, max_rows: int | None = None
+    ) -> Answer:
+        """Return the answer to a SELECT; QueryError when it is refused or fails, LimitExceeded when it was ended."""
+        cursor = self._acquire()
+        try:
+            text = check_statement(cursor, sql)
+            return self._run(cursor, text, parameters, min(max_rows or self.limits.rows, self.limits.rows))
+        finally:
+            self._release(cursor)
+
+    def _acquire(self) -> duckdb.DuckDBPyConnection:
+        with self._lock:
+            return self._idle.pop() if self._idle else self._connection.cursor()
+
+    def _release(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        with self._lock:
+            self._idle.append(cursor)
+
+    def close(self) -> None:
+        """Close the connections of queries."""
+        with self._lock:
+            for cursor in self._idle:
+                cursor.close()
+            self._idle.clear()
+
+    def _run(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        sql: str,
+        parameters: Sequence[Any] | Mapping[str, Any],
+        max_rows: int,
+    ) -> Answer:
+        import duckdb  # noqa: PLC0415
+        import pyarrow as pa  # noqa: PLC0415
+
+        deadline = _Deadline(cursor, self.limits.time_s)
+        try:
+            with deadline:
+                cursor.execute("BEGIN TRANSACTION READ ONLY")
+                return self._fetch(cursor, sql, parameters, max_rows)
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            raise self._explain(error) from None
+        finally:
+            with suppress(duckdb.Error):
+                cursor.execute("ROLLBACK")
+
+    def _explain(self, error: Exception) -> QueryError:
+        """Return what went wrong; errors while rows are fetched come as Arrow's, with DuckDB's text."""
+        text = str(error)
+        if "INTERRUPT Error" in text:
+            return LimitExceeded(
+                f"the query took longer than {self.limits.time_s:g} s: narrow it, or raise the time limit"
+            )
+        if "Out of Memory Error" in text:
+            return LimitExceeded(
+                f"the query needs more than {self.limits.memory_bytes >> 20} MiB of memory:"
+                " narrow it, or raise the memory limit"
+            )
+        return QueryError(_first_lines(error))
+
+    def _fetch(self, cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Any, max_rows: int) -> Answer:
+        import pyarrow as pa  # noqa: PLC0415
+
+        relation = cursor.sql(sql, params=parameters or None)
+        types = tuple(str(kind) for kind in relation.types)
+        reader = relation.to_arrow_reader(_FETCH_ROWS)
+        batches: list[pa.RecordBatch] = []
+        rows = size = 0
+        try:
+            # Rows are computed as they are fetched; one more than the limit shows that there are more.
+            while rows <= max_rows:
+                try:
+                    batch = reader.read_next_batch()
+                except StopIteration:
+                    break
+                rows += batch.num_rows
+                batches.append(batch)
+                # DuckDB's own limit does not count single long texts.
+                size += batch.nbytes
+                if size > self.limits.memory_bytes:
+                    raise LimitExceeded(f"the answer has more than {self.limits.memory_bytes >> 20} MiB: narrow it")
+            table = pa.Table.from_batches(batches, schema=reader.schema)
+        finally:
+            # An open result would keep the transaction from ending.
+            reader.close()
+        return Answer(table.slice(0, max_rows), types, rows > max_rows)
+
+
+def read_table_names(cursor: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
+    """Return the names that a SELECT reads and does not define itself, by DuckDB's parser."""
+    row = cursor.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
+    tree = json.loads(row[0]) if row is not None else {}
+    if tree.get("error"):
+        return []  # DESCRIBE and the like, which have no tree
+    names: dict[str, None] = {}
+    defined: set[str] = set()
+    pending: list[Any] = [tree]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, list):
+            pending.extend(part)
+        elif isinstance(part, dict):
+            if part.get("type") == "BASE_TABLE":
+                names[part["table_name"]] = None
+            defined |= {entry["key"].lower() for entry in (part.get("cte_map") or {}).get("map", ())}
+            pending.extend(part.values())
+    return [name for name in names if name.lower() not in defined]
+
+
+class _Deadline:
+    """Interrupts what a connection runs after a time."""
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, time_s: float) -> None:
+        self._timer = threading.Timer(time_s, cursor.interrupt)
+        self._timer.daemon = True
+
+    def __enter__(self) -> None:
+        self._timer.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+
+def _first_lines(error: Exception) -> str:
+    """Return an error of DuckDB without what follows: suggestions from its catalog, and a picture of the statement."""
+    return str(error).split("\n\n")[0].split("\nDid you mean")[0].strip()
