@@ -14,7 +14,7 @@ from typing import Final
 from klamm.cli.outage import Outage, passes
 from klamm.cli.queries.offsets import LATEST, Place, list_offsets
 from klamm.client.blocking_cluster import BlockingCluster, ClusterUnreachable
-from klamm.client.partition_fetch import FetchedPartition, fetch_partitions
+from klamm.client.partition_fetch import PartitionRecords, fetch_partitions
 from klamm.client.types import Record, TopicPartition
 from klamm.model.errors import ErrorCode, KlammError
 
@@ -132,7 +132,7 @@ class PartitionReader:
             self._outage.go_on(places, error)
         return records
 
-    def _take(self, fetched: FetchedPartition) -> list[Record]:
+    def _take(self, fetched: PartitionRecords) -> list[Record]:
         partition, code = fetched.partition, fetched.error
         if code in _MOVED:
             self._leaders.pop(partition, None)

@@ -26,7 +26,7 @@ _READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
-class FetchedPartition:
+class PartitionRecords:
     """The response of a leader for one partition; `next_offset` is where to read on."""
 
     partition: TopicPartition
@@ -38,7 +38,7 @@ class FetchedPartition:
 
 def fetch_partitions(
     leader: BlockingConnection, offsets: Mapping[TopicPartition, int], *, wait_ms: int, committed: bool = False
-) -> list[FetchedPartition]:
+) -> list[PartitionRecords]:
     """Records from these offsets on, of committed transactions only if `committed`; waits `wait_ms` for the first."""
     topics: dict[str, FetchTopic] = {}
     for (topic, index), offset in offsets.items():
@@ -59,10 +59,10 @@ def fetch_partitions(
     return fetched
 
 
-def _decode(partition: TopicPartition, response: Any, fetch_offset: int, *, committed: bool) -> FetchedPartition:
+def _decode(partition: TopicPartition, response: Any, fetch_offset: int, *, committed: bool) -> PartitionRecords:
     error = code_of(response.error_code)
     if error or not response.records:
-        return FetchedPartition(partition, error, response.log_start_offset, fetch_offset, [])
+        return PartitionRecords(partition, error, response.log_start_offset, fetch_offset, [])
     aborted = None
     if committed:
         aborted = [(txn.producer_id, txn.first_offset) for txn in response.aborted_transactions or ()]
@@ -75,4 +75,4 @@ def _decode(partition: TopicPartition, response: Any, fetch_offset: int, *, comm
             for row in batch.decode()
             if row.offset >= fetch_offset  # brokers return whole batches, which may begin before the fetch offset
         ]
-    return FetchedPartition(partition, error, response.log_start_offset, next_offset, records)
+    return PartitionRecords(partition, error, response.log_start_offset, next_offset, records)
