@@ -93,7 +93,7 @@ class LeaderNode:
         frame = memoryview(bytearray(header + encode(request, PRODUCE_VERSION)))
         if not self.channel.state.quick_produces:
             context = SimpleNamespace(channel=self.channel, version=PRODUCE_VERSION, frame=frame)
-            produce_quick.remember(self.services, context, request, self.replica, batch)
+            produce_quick.add_prefix(self.services, context, request, self.replica, batch)
         assert produce_quick.handle(self.manager, self.channel, frame, 0, len(frame)), "not on the quick path"
 
     def follower_fetches(self, offset: int) -> None:

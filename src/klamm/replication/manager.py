@@ -199,9 +199,11 @@ class ReplicaManager:
             # Before the replies: an answer may stage more, which needs another commit.
             replica.has_staged = False
             acknowledgements = replica.acknowledgements
-            before_end = replica.log.log_end_offset
+            log = replica.log
+            log_state = log.state  # not the log's properties: a turn commits many logs
+            before_end = log_state.log_end_offset
             try:
-                replica.log.commit()
+                log.commit()
             except StorageFailure as failure:
                 # The other logs of the turn are on other files, maybe on other disks: they go on.
                 self._on_write_failed(replica, failure)
@@ -219,12 +221,12 @@ class ReplicaManager:
             # Followers above may have the records before the sync; this log counts them after it.
             if replica.awaits_sync and self._await_sync(replica):
                 continue
-            end = replica.counted_end = replica.log.log_end_offset
+            end = replica.counted_end = log_state.log_end_offset
             if acknowledgements.until_written:
                 acknowledgements.on_written(end)
             if replica.commits_alone and not acknowledgements.until_committed:
                 # Most appends of a partition without followers: the high watermark is the log end.
-                replica.state.high_watermark = replica.log.advance_to_end()
+                replica.state.high_watermark = log.advance_to_end()
                 if replica.fetch_waiters:
                     woken.update(replica.fetch_waiters)
                 continue

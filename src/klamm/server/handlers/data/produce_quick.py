@@ -176,8 +176,9 @@ def handle(replicas: ReplicaManager, channel: Channel, view: memoryview, start: 
         # Encoded later: the reply has the log start offset at the time it is sent.
         replicas.await_commit(replica, DelayedReply(channel, entry, correlation_id, base_offset, replicas.now_ms()))
         return True
+    # The parts of the log, not its properties: each of those is a call, and this runs for every request.
     log = replica.log
-    entry.required_offset = log.next_offset
+    entry.required_offset = log.appender.next_offset
     replies = entry.replies
     # Once per turn and prefix, however many requests: they are written, and fail, together.
     if not replies:
@@ -187,7 +188,9 @@ def handle(replicas: ReplicaManager, channel: Channel, view: memoryview, start: 
         return True
     # Inline, not a method: this runs for every request, and a call costs more than the packing.
     reply = bytearray(
-        entry.pack(entry.size, correlation_id, entry.before, 0, base_offset, -1, log.log_start_offset, entry.after)
+        entry.pack(
+            entry.size, correlation_id, entry.before, 0, base_offset, -1, log.state.log_start_offset, entry.after
+        )
     )
     replies.append(reply)
     channel.reply(reply)
