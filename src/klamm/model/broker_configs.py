@@ -1,7 +1,7 @@
-"""Every broker setting Kafka 4.3 knows, joined from its families, and the names around them.
+"""All broker settings of Kafka 4.3, joined from their families, and their synonyms.
 
-A setting may be written for one listener (`listener.name.<listener>.<setting>`); `broker_key` finds what it stands for.
-Settings of earlier Kafka versions and of plugins are known by name only: accepted, without meaning.
+A setting may be set for one listener (`listener.name.<listener>.<setting>`); `broker_key` finds its definition.
+Settings of earlier Kafka versions and of plugins have no definition: they are accepted without effect.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FAMILIES: Final[dict[str, tuple[ConfigKey, ...]]] = {
     "Groups": GROUPS,
     "Share groups": SHARE,
     "Transactions": TRANSACTIONS,
-    "Measurements and quotas": OPERATIONS,
+    "Metrics and quotas": OPERATIONS,
     "Remote storage": REMOTE,
     "TLS": TLS,
     "SASL": SASL,
@@ -51,7 +51,7 @@ DYNAMIC_ONLY: Final = frozenset(
         "replica.alter.log.dirs.io.max.bytes.per.second",
     }
 )
-"""Settings that exist only while a running broker has them; no properties file may hold them."""
+"""Settings that can only be set dynamically; a properties file must not contain them."""
 
 _ROLL = ("log.roll.ms", "log.roll.hours")
 _JITTER = ("log.roll.jitter.ms", "log.roll.jitter.hours")
@@ -63,9 +63,10 @@ BROKER_SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(_RETENTION, _RETENTION),
     "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
 }
-"""Settings that mean the same in other units; of those given, the first one in the tuple wins."""
+"""Settings that mean the same in other units; of those that are set, the first one in the tuple wins."""
 
 _LISTENER: Final = re.compile(r"listener\.name\.[^.]+\.(.+)")
+# Behind a listener prefix these have the name of a SASL mechanism too: listener.name.a.plain.sasl.jaas.config.
 _PER_MECHANISM: Final = (
     "sasl.jaas.config",
     "sasl.login.callback.handler.class",
@@ -74,6 +75,7 @@ _PER_MECHANISM: Final = (
     "connections.max.reauth.ms",
 )
 _FREE_PREFIXES: Final = ("config.providers.", "rlmm.config.", "rsm.config.", "zookeeper.")
+# Settings that Kafka 4 removed or never defined (authorizers read their own): a file that has them must still start.
 _KNOWN_BY_NAME: Final = frozenset(
     {
         "allow.everyone.if.no.acl.found",
@@ -104,7 +106,7 @@ _KNOWN_BY_NAME: Final = frozenset(
 
 
 def listener_base(name: str) -> str | None:
-    """The setting a listener's own setting stands for; None when `name` has no listener prefix."""
+    """The setting behind a listener prefix; None when `name` has no such prefix."""
     match = _LISTENER.fullmatch(name)
     if match is None:
         return None
@@ -113,17 +115,17 @@ def listener_base(name: str) -> str | None:
 
 
 def broker_key(name: str) -> ConfigKey | None:
-    """The catalogue's entry for a name, with or without listener prefix; None when there is none."""
+    """The definition of a name, with or without listener prefix; None when there is none."""
     return BROKER_CONFIGS.keys.get(name) or BROKER_CONFIGS.keys.get(listener_base(name) or "")
 
 
 def known_by_name(name: str) -> bool:
-    """Whether a name belongs to a plugin or an earlier Kafka: accepted, its value never read."""
+    """Whether a name belongs to a plugin or an earlier Kafka: accepted without effect."""
     return name in _KNOWN_BY_NAME or name.startswith(_FREE_PREFIXES)
 
 
 def broker_synonyms(name: str) -> tuple[str, ...]:
-    """The names that may hold a setting's value, the most specific first."""
+    """The names under which a setting may be set, the most specific first."""
     base = listener_base(name)
     if base is not None:
         return (name, base)
@@ -131,7 +133,7 @@ def broker_synonyms(name: str) -> tuple[str, ...]:
 
 
 def validate_broker_config(name: str, value: str) -> None:
-    """Refuse an unknown broker setting or a value it cannot have."""
+    """Raise ConfigError for an unknown broker setting or an invalid value."""
     key = broker_key(name)
     if key is None:
         raise ConfigError(BROKER_CONFIGS.unknown(name))
@@ -139,7 +141,7 @@ def validate_broker_config(name: str, value: str) -> None:
 
 
 def read_broker_values(texts: Mapping[str, str]) -> dict[str, Value]:
-    """The values of broker settings; those that are a plugin's or cannot be read are left out."""
+    """The values of broker settings; those of plugins and invalid ones are left out."""
     values: dict[str, Value] = {}
     for name, text in texts.items():
         key = broker_key(name)
@@ -147,20 +149,20 @@ def read_broker_values(texts: Mapping[str, str]) -> dict[str, Value]:
             try:
                 values[name] = key.parse(text)
             except ConfigError:
-                continue  # as if it were not written: the next place or the default is in force
+                continue  # as if it were not set: the next layer or the default holds
     return values
 
 
 def validate_dynamic_broker_config(name: str, value: str | None, *, per_broker: bool) -> None:
-    """Refuse a change a running broker cannot take; `value` None asks only whether it may be changed or removed.
+    """Raise ConfigError for a change that a running broker cannot apply; `value` None checks only the name.
 
-    Cluster-wide settings may be given to one broker too; per-broker ones never to all.
+    Cluster-wide settings may be set for one broker too; per-broker ones never for all.
     """
     key = broker_key(name)
     if key is None:
         raise ConfigError(BROKER_CONFIGS.unknown(name))
     if key.update_mode is UpdateMode.READ_ONLY:
-        raise ConfigError(f"{name} cannot change while the broker runs; write it in the properties file and restart")
+        raise ConfigError(f"{name} cannot change while the broker runs; set it in the properties file and restart")
     if key.update_mode is UpdateMode.PER_BROKER and not per_broker:
         raise ConfigError(f"{name} cannot be set for all brokers at once; name the broker it is for")
     if value is not None:

@@ -1,4 +1,4 @@
-"""Time as an argument: shells carry a Clock, pure cores receive `now_ms`."""
+"""Clocks: impure code has a Clock, pure cores get `now_ms` as an argument."""
 
 import time
 from typing import Protocol
@@ -8,21 +8,21 @@ class Clock(Protocol):
     """Wall time for timestamps, monotonic time for timeouts; never mixed."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch, for timestamps that people and clients see."""
+        """Milliseconds since the epoch, for timestamps that are stored or sent."""
 
     def monotonic_ms(self) -> int:
-        """Milliseconds that only go forward, for timeouts."""
+        """Milliseconds that never go back, for timeouts."""
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The clocks of the operating system."""
 
     def now_ms(self) -> int:
         """Wall time."""
         return time.time_ns() // 1_000_000
 
     def monotonic_ms(self) -> int:
-        """Time since some start."""
+        """Time since an arbitrary start."""
         return time.monotonic_ns() // 1_000_000
 
 

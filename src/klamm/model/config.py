@@ -1,8 +1,8 @@
-"""What a setting is: its name, type, default and rules, and how its text becomes a value.
+"""Definitions of settings: name, type, default and rule, and the conversion of text into values.
 
-A `ConfigKey` is one setting of Kafka's, a `ConfigDef` a family of them (all topic settings, all broker settings).
-Text is read the way Kafka reads it, so whatever an operator wrote for Kafka means the same here. A refusal is a
-`ConfigError` whose sentence says what to write instead; an unknown name is answered with the nearest known one.
+A `ConfigKey` is one setting, a `ConfigDef` a family of them (all topic settings, all broker settings). Text is parsed
+as Kafka parses it, so that a properties file means the same here. A `ConfigError` says what to write instead; for an
+unknown name it suggests the nearest known one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Importance(Enum):
 
 
 class UpdateMode(Enum):
-    """Whether a running broker takes a new value, and whether it is set per broker or for the cluster."""
+    """Whether a running broker accepts a new value (KIP-226), and whether it is set per broker or for the cluster."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -68,9 +68,9 @@ Value = bool | int | float | str | tuple[str, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """One setting: everything needed to read, check, describe and document it.
+    """One setting: everything needed to parse, validate, describe and document it.
 
-    `served` tells whether the value changes anything in Klamm today; a setting that does not is accepted and logged.
+    `served` is whether the value has an effect in Klamm; a setting without effect is accepted and logged.
     """
 
     name: str
@@ -85,7 +85,7 @@ class ConfigKey:
 
     @property
     def sensitive(self) -> bool:
-        """Whether the value is a secret: never logged, never sent."""
+        """Whether the value is a secret, which is never logged or sent."""
         return self.type is ConfigType.PASSWORD
 
     @property
@@ -94,7 +94,7 @@ class ConfigKey:
         return None if isinstance(self.default, Required) else format_value(self.default)
 
     def parse(self, text: str | None) -> Value:
-        """The value that `text` means, or a ConfigError that says what to write."""
+        """The value of `text`; a ConfigError says what to write."""
         value = None if text is None else self._convert(_trim(text))
         if self.rule is not None:
             complaint = self.rule.complaint(value)
@@ -109,7 +109,7 @@ class ConfigKey:
             raise ConfigError(f"{self._pair(text)} is not {error}.{self._hint()}") from None
 
     def _pair(self, text: str | None) -> str:
-        """Name and value for an error text; secrets never get into one."""
+        """Name and value for an error text; a secret is hidden."""
         return f"{self.name}=<hidden>" if self.sensitive else f"{self.name}={'' if text is None else text}"
 
     def _hint(self) -> str:
@@ -117,7 +117,7 @@ class ConfigKey:
 
 
 class ConfigDef:
-    """A family of settings under one title ("topic setting"); reads, checks and suggests."""
+    """A family of settings under one title ("topic setting"): lookup, parsing, suggestions."""
 
     def __init__(self, title: str, keys: Iterable[ConfigKey]) -> None:
         self.title = title
@@ -137,7 +137,7 @@ class ConfigDef:
         return len(self.keys)
 
     def key(self, name: str) -> ConfigKey:
-        """The setting called `name`, or a ConfigError that offers the nearest name."""
+        """The setting called `name`; a ConfigError suggests the nearest name."""
         key = self.keys.get(name)
         if key is None:
             raise ConfigError(self.unknown(name))
@@ -148,18 +148,19 @@ class ConfigDef:
         return self.key(name).parse(text)
 
     def parse_all(self, texts: Mapping[str, str]) -> dict[str, Value]:
-        """The values of every setting given; those left out are not in the result."""
+        """The values of the settings in `texts`, without defaults."""
         return {name: self.parse(name, text) for name, text in texts.items()}
 
     def default(self, name: str) -> Value:
-        """The default value; None for a setting that must be given."""
+        """The default value; None for a required setting."""
         default = self.key(name).default
         return None if isinstance(default, Required) else default
 
     def nearest(self, name: str) -> str | None:
-        """The known name that was most likely meant."""
+        """The known name that is most similar."""
         import difflib  # noqa: PLC0415 - slow to import, and needed for a mistyped name only
 
+        # Environment variables and keyword arguments have underscores for dots.
         matches = difflib.get_close_matches(name.lower().replace("_", "."), self.keys, n=1, cutoff=0.6)
         return matches[0] if matches else None
 
@@ -175,7 +176,7 @@ def format_value(value: Value) -> str | None:
     """A value as Kafka writes it in DescribeConfigs: lists joined by commas, doubles as Java prints them."""
     if value is None:
         return None
-    if isinstance(value, bool):
+    if isinstance(value, bool):  # before the numbers: Python's bool is an int, and str(True) is not Kafka's text
         return "true" if value else "false"
     if isinstance(value, float):
         return _java_double(value)
@@ -193,6 +194,7 @@ def _java_double(value: float) -> str:
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         text = repr(value)
         return text if "e" not in text else f"{value:f}"
+    # The digits of repr, which are the shortest that read back as the same number, as Java's are since JDK 19.
     mantissa, _, exponent = f"{value:e}".partition("e")
     digits = repr(value).partition("e")[0].replace(".", "").replace("-", "").strip("0") or "0"
     mantissa = ("-" if value < 0 else "") + digits[0] + "." + (digits[1:] or "0")
@@ -204,8 +206,10 @@ def _trim(text: str) -> str:
     return text.strip("".join(map(chr, range(33))))
 
 
+# ASCII digits only: int() and float() of Python accept more than Java's parsers (1_000, Arabic digits, "inf").
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DOUBLE = re.compile(r"([+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)[dDfF]?")
+# Java's Double.parseDouble takes hexadecimal floats and a trailing type letter; so do Kafka's settings.
 _HEX_DOUBLE = re.compile(r"([+-]?0[xX][0-9a-fA-F]*\.?[0-9a-fA-F]*[pP][+-]?[0-9]+)[dDfF]?")
 
 
@@ -233,7 +237,7 @@ def _double(text: str) -> float:
 
 
 def _list(text: str) -> tuple[str, ...]:
-    # A value given twice counts once, as Kafka reads lists.
+    # A value that occurs twice counts once, as Kafka parses lists.
     return tuple(dict.fromkeys(re.split(r"\s*,\s*", text))) if text else ()
 
 

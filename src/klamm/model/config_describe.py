@@ -1,8 +1,8 @@
-"""Where every setting's value comes from, as DescribeConfigs reports it.
+"""The values of settings and their sources, as DescribeConfigs reports them.
 
-A value may be written in four places: on the topic, for one broker, for all brokers, in the properties file. Each
-place is a plain mapping of texts; nothing here reads a node's state. The synonyms of a setting are listed with the
-strongest place first and begin, as Kafka's do, at the setting's own name.
+A value may be set in four layers: on the topic, for one broker, for all brokers, in the properties file. Each layer is
+a mapping of texts; nothing here reads a node's state. The synonyms of a setting are listed in order of precedence and
+begin, as Kafka's do, at the setting's own name.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class DescribedConfig:
-    """One setting with its value and everything a client may ask about it."""
+    """One setting with everything that a DescribeConfigs response has about it."""
 
     name: str
     value: str | None
@@ -47,10 +47,11 @@ class DescribedConfig:
 def effective_broker(
     broker_dynamic: Mapping[str, V], cluster_dynamic: Mapping[str, V], static: Mapping[str, V]
 ) -> dict[str, V]:
-    """A broker's settings in force, as texts or as values. A dynamic one replaces all its synonyms, in any unit."""
+    """A broker's effective settings, as texts or as values. A dynamic one replaces all its synonyms, in any unit."""
     effective = with_node_id(static)
-    for layer in (cluster_dynamic, broker_dynamic):
+    for layer in (cluster_dynamic, broker_dynamic):  # the later layer overrides
         for name, setting in layer.items():
+            # Or a log.retention.ms of the file would win over a log.retention.hours that was set later.
             for synonym in BROKER_SYNONYMS.get(name, ()):
                 effective.pop(synonym, None)
             effective[name] = setting
@@ -58,7 +59,7 @@ def effective_broker(
 
 
 def with_node_id(static: Mapping[str, V]) -> dict[str, V]:
-    """A properties file's settings with node.id and broker.id, two names of one setting, both present."""
+    """The settings of a properties file with node.id and broker.id both present: they are names of one setting."""
     settings = dict(static)
     for name, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
         if name in settings:
@@ -70,14 +71,14 @@ def describe_topic(
     overrides: Texts, broker_dynamic: Texts, cluster_dynamic: Texts, static: Texts
 ) -> list[DescribedConfig]:
     """All settings of one topic, sorted by name."""
-    places = _Places(broker_dynamic, cluster_dynamic, static)
+    layers = _Layers(broker_dynamic, cluster_dynamic, static)
     inherited = topic_defaults(_values_in_force(broker_dynamic, cluster_dynamic, static))
     described = []
     for key in TOPIC_CONFIGS:
         if key.internal and key.name not in overrides:
             continue
         value = _text(key, overrides.get(key.name), inherited.get(key.name))
-        synonyms = places.synonyms(TOPIC_SYNONYMS[key.name][0]) if key.name in TOPIC_SYNONYMS else ()
+        synonyms = layers.synonyms(TOPIC_SYNONYMS[key.name][0]) if key.name in TOPIC_SYNONYMS else ()
         if key.name in overrides:
             synonyms = (ConfigSynonym(key.name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG), *synonyms)
         described.append(_described(key, key.name, value, synonyms, read_only=False))
@@ -86,20 +87,20 @@ def describe_topic(
 
 def describe_broker(broker_dynamic: Texts, cluster_dynamic: Texts, static: Texts) -> list[DescribedConfig]:
     """All settings of one broker, sorted by name."""
-    places = _Places(broker_dynamic, cluster_dynamic, static)
+    layers = _Layers(broker_dynamic, cluster_dynamic, static)
     effective = _values_in_force(broker_dynamic, cluster_dynamic, static)
     written = effective_broker(broker_dynamic, cluster_dynamic, static)
     names = {key.name for key in BROKER_CONFIGS if not key.internal and key.name not in DYNAMIC_ONLY}
-    return [_described_broker(name, effective, places.synonyms(name)) for name in sorted(names | written.keys())]
+    return [_described_broker(name, effective, layers.synonyms(name)) for name in sorted(names | written.keys())]
 
 
 def describe_cluster_default(cluster_dynamic: Texts) -> list[DescribedConfig]:
     """The settings given to all brokers at once, and only those."""
-    places = _Places({}, cluster_dynamic, {})
+    layers = _Layers({}, cluster_dynamic, {})
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     values = read_broker_values(cluster_dynamic)
     return [
-        _described_broker(name, values, tuple(s for s in places.synonyms(name) if s.source is source))
+        _described_broker(name, values, tuple(s for s in layers.synonyms(name) if s.source is source))
         for name in sorted(cluster_dynamic)
     ]
 
@@ -108,13 +109,13 @@ def describe_group(
     overrides: Texts, broker_dynamic: Texts, cluster_dynamic: Texts, static: Texts
 ) -> list[DescribedConfig]:
     """All settings of one group, sorted by name."""
-    places = _Places(broker_dynamic, cluster_dynamic, static)
+    layers = _Layers(broker_dynamic, cluster_dynamic, static)
     effective = _values_in_force(broker_dynamic, cluster_dynamic, static)
     described = []
     for key in GROUP_CONFIGS:
         broker_name = f"group.{key.name}"
         value = _text(key, overrides.get(key.name), effective.get(broker_name))
-        synonyms = places.synonyms(broker_name)
+        synonyms = layers.synonyms(broker_name)
         if not synonyms:
             synonyms = (ConfigSynonym(key.name, key.default_text, ConfigSource.DEFAULT_CONFIG),)
         if key.name in overrides:
@@ -123,8 +124,8 @@ def describe_group(
     return sorted(described, key=attrgetter("name"))
 
 
-class _Places:
-    """The places of broker values, the strongest first."""
+class _Layers:
+    """The layers of broker values, in order of precedence."""
 
     def __init__(self, broker_dynamic: Texts, cluster_dynamic: Texts, static: Texts) -> None:
         self._layers = (
@@ -134,9 +135,9 @@ class _Places:
         )
 
     def synonyms(self, name: str) -> tuple[ConfigSynonym, ...]:
-        """Every place that holds `name` or a synonym, beginning at the first that holds `name` itself.
+        """Every layer that has `name` or a synonym, beginning at the first that has `name` itself.
 
-        So a retention set only in hours leaves log.retention.ms without synonyms: Kafka's answer, kept as it is.
+        A retention that is set only in hours leaves log.retention.ms without synonyms, as in Kafka.
         """
         names = broker_synonyms(name)
         key = broker_key(name)
@@ -166,7 +167,7 @@ def _described_broker(
 ) -> DescribedConfig:
     key = broker_key(name)
     read_only = name not in BROKER_CONFIGS or BROKER_CONFIGS.keys[name].update_mode is UpdateMode.READ_ONLY
-    if key is None:  # a plugin's setting: it may be a secret, so it is treated as one
+    if key is None:  # a setting of a plugin may be a secret, so its value is not returned
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
         return DescribedConfig(name, None, source, synonyms, ConfigType.UNKNOWN, None, read_only, sensitive=True)
     return _described(key, name, _text(key, None, effective.get(name)), synonyms, read_only=read_only)
@@ -181,7 +182,7 @@ def _described(
 
 
 def _text(key: ConfigKey, written: str | None, inherited: Value) -> str | None:
-    """A value as Kafka prints it. One that cannot be read is shown as written: an operator must see what to remove."""
+    """A value as Kafka prints it; an invalid one as it was set, so that an operator sees what to remove."""
     if written is not None:
         try:
             return format_value(key.parse(written))

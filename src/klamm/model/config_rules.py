@@ -1,7 +1,7 @@
-"""What a setting's value must satisfy, and the error text for one that does not.
+"""Rules for the values of settings, with the error text for an invalid value.
 
-A rule returns a complaint ("write at least 1") or an empty text. Rules look at one value; relations between settings
-are checked by the modules that know both.
+A rule returns a complaint ("write at least 1") or an empty text. A rule checks one value; relations between settings
+are checked by the modules that use both.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ class ConfigRule:
 def at_least(low: float) -> ConfigRule:
     """A number no smaller than `low`."""
 
+    # None is a setting without default that is not set.
     def complaint(value: Any) -> str:
         return f"write at least {low}" if value is not None and value < low else ""
 
@@ -49,7 +50,7 @@ def between_or(low: int, high: int, other: int) -> ConfigRule:
 
 
 def one_of(*allowed: str, any_case: bool = False) -> ConfigRule:
-    """One of a few words."""
+    """One of the allowed words."""
     words = {word.lower() for word in allowed} if any_case else set(allowed)
 
     def complaint(value: Any) -> str:
@@ -60,13 +61,14 @@ def one_of(*allowed: str, any_case: bool = False) -> ConfigRule:
 
 
 def list_of(*allowed: str, empty: bool = True) -> ConfigRule:
-    """A list without blanks, of the allowed words when there are any."""
+    """A list without empty items, of the allowed words if there are any."""
 
     def complaint(value: Any) -> str:
         if value is None:
             return ""
         if not value and not empty:
             return "write at least one value"
+        # As Kafka since KIP-1161: a trailing comma would be an empty name.
         if "" in value:
             return "a value between two commas is missing"
         if allowed and not set(value) <= set(allowed):
@@ -79,7 +81,7 @@ def list_of(*allowed: str, empty: bool = True) -> ConfigRule:
 
 
 def not_empty() -> ConfigRule:
-    """Any text but the empty one; leaving the setting out is fine."""
+    """Any text but the empty one; the setting may be left out."""
 
     def complaint(value: Any) -> str:
         return "write a value or leave the setting out" if value == "" else ""
@@ -100,6 +102,7 @@ def throttled_replicas() -> ConfigRule:
     return ConfigRule("* or partition:broker,...", complaint)
 
 
+# An IPv6 address stands in brackets, since it contains colons.
 _VOTER = re.compile(r"[0-9]+@(\[[^\]]+\]|[^:@\s]+):[0-9]+")
 _ADDRESS = re.compile(r"(\[[^\]]+\]|[^\[\]@\s]+):[0-9]+")
 

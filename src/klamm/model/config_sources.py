@@ -1,11 +1,11 @@
-"""Where a setting's value was written, as DescribeConfigs names it."""
+"""The sources of a setting's value, as DescribeConfigs names them."""
 
 from dataclasses import dataclass
 from enum import IntEnum
 
 
 class ConfigSource(IntEnum):
-    """The place of a value; the numbers are those DescribeConfigs sends."""
+    """The source of a value; the numbers are those DescribeConfigs sends."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -20,7 +20,7 @@ class ConfigSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
-    """One place that holds a value, by the name it has there; the strongest place stands first."""
+    """A value in one source, under the name it has there."""
 
     name: str
     value: str | None
@@ -28,7 +28,7 @@ class ConfigSynonym:
 
 
 def source_of(number: int) -> ConfigSource:
-    """The place a broker names; a number of a later version is UNKNOWN."""
+    """The source with this number; UNKNOWN for a number of a later version."""
     try:
         return ConfigSource(number)
     except ValueError:

@@ -1,16 +1,16 @@
-"""Every way Klamm says no, on the wire and inside the process.
+"""Klamm's errors, on the wire and inside the process.
 
-    KlammError                  a refusal that has a Kafka error code
-    ├─ RecordRefused            a produced batch broke a rule; may name single records
-    ├─ StorageFailure           the disk failed; the log dir is no longer trustworthy
-    └─ CorruptBatch             bytes that should be a batch are not one
+    KlammError                  an error with a Kafka error code
+    ├─ RecordRefused            a produced batch breaks a rule; may name single records
+    ├─ StorageFailure           a disk operation failed; the log directory goes offline
+    └─ CorruptBatch             bytes are no valid record batch
     ProtocolError
-    ├─ LocalProtocolError       a message of our own that cannot be written
-    └─ RemoteProtocolError      the peer sent bytes that mean nothing
-       └─ ElementLimitError     more array elements than a request of its API may carry
-    ConfigError                 a setting that cannot be honoured; the sentence says what to write
+    ├─ LocalProtocolError       a message of this process cannot be encoded
+    └─ RemoteProtocolError      the peer sent bytes that cannot be decoded
+       └─ ElementLimitError     more array elements than a request of its API may have
+    ConfigError                 an invalid setting; the message says what to write
 
-Expected refusals travel as error codes in responses; an exception is how a lower room hands one up.
+Expected errors are sent as error codes in responses; an exception passes one up from a lower package.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from klamm.model.error_texts import ERROR_TEXTS
 
 
 class ErrorCode(IntEnum):
-    """Kafka's error codes; `retriable` says whether a client may try again, `text` what the code means."""
+    """Kafka's error codes; `retriable` is whether a client may retry, `text` describes the code."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -158,6 +158,7 @@ class ErrorCode(IntEnum):
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
 
+    # A table and not a value per member: an IntEnum member has one value, and codes are compared as ints everywhere.
     @property
     def retriable(self) -> bool:
         """Whether the same request may succeed later."""
@@ -165,10 +166,11 @@ class ErrorCode(IntEnum):
 
     @property
     def text(self) -> str:
-        """What the code means, in one sentence."""
+        """A description of the code, in one sentence."""
         return ERROR_TEXTS[self.name]
 
 
+# The codes whose exception in Kafka's clients extends RetriableException.
 _RETRIABLE = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
@@ -208,7 +210,7 @@ _RETRIABLE = frozenset(
 
 
 class KlammError(Exception):
-    """A refusal with the Kafka error code that is sent for it."""
+    """An error with the Kafka error code that is sent for it."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(message or code.name)
@@ -218,14 +220,14 @@ class KlammError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class InvalidRecord:
-    """One record of a refused batch, by its index in the batch, and what is wrong with it."""
+    """An invalid record of a refused batch: its index in the batch, and the reason (KIP-467)."""
 
     batch_index: int
     message: str
 
 
 class RecordRefused(KlammError):
-    """A produced batch broke a rule; nothing of it was appended."""
+    """A produced batch breaks a rule; none of its records was appended."""
 
     def __init__(self, code: ErrorCode, message: str = "", records: tuple[InvalidRecord, ...] = ()) -> None:
         super().__init__(code, message)
@@ -233,34 +235,34 @@ class RecordRefused(KlammError):
 
 
 class StorageFailure(KlammError):
-    """A write, sync or read failed; what was not acknowledged before must not be acknowledged now."""
+    """A write, sync or read failed; writes that were not acknowledged before must not be acknowledged now."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
 
 class CorruptBatch(KlammError):
-    """Bytes that should be a record batch are not one, or their checksum disagrees."""
+    """Bytes that are no record batch, or whose checksum is wrong."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
 
 
 class ProtocolError(Exception):
-    """The bytes of a message and its declaration disagree."""
+    """Bytes do not match the declaration of a message."""
 
 
 class LocalProtocolError(ProtocolError):
-    """A message of our own that cannot be written."""
+    """A message of this process cannot be encoded."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer sent bytes that are no message; the connection cannot go on."""
+    """The peer sent bytes that cannot be decoded; the connection must be closed."""
 
 
 class ElementLimitError(RemoteProtocolError):
-    """A message whose arrays have more elements than its API may carry; nothing was made of them."""
+    """A message has more array elements than its API allows; nothing was allocated for them."""
 
 
 class ConfigError(ValueError):
-    """A setting that cannot be honoured; the message says what to write instead."""
+    """An invalid setting; the message says what to write instead."""

@@ -1,4 +1,4 @@
-"""Identifiers as they travel: 16-byte uuids that print as Kafka prints them, and topic partitions."""
+"""Identifiers: 16-byte uuids with Kafka's text form, and topic partitions."""
 
 import base64
 import binascii
@@ -7,7 +7,7 @@ from typing import NamedTuple, NewType
 Uuid = NewType("Uuid", bytes)
 """A 16-byte id. Kept as bytes: it is a dictionary key on the hot path and never computed with."""
 
-ZERO_UUID = Uuid(bytes(16))
+ZERO_UUID = Uuid(bytes(16))  # "no id" in every API
 METADATA_TOPIC_ID = Uuid(bytes(15) + b"\x01")
 
 
@@ -27,7 +27,8 @@ def uuid_to_str(value: bytes) -> str:
 
 
 def uuid_from_str(text: str) -> Uuid:
-    """Read a uuid as Kafka's tools print it; ValueError says why it is none."""
+    """Parse a uuid as Kafka's tools print it; ValueError for other text."""
+    # validate=True: without it Python skips characters that are not base64, and finds an id in any text.
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except binascii.Error as error:

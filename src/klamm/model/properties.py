@@ -1,6 +1,6 @@
-"""Java's .properties text: what Kafka's configuration files and meta.properties are written in.
+"""Java's .properties format, used by Kafka's configuration files and meta.properties.
 
-`parse_properties` keeps the line of every entry, so that a complaint can point at it.
+`parse_properties` keeps the line of every entry, so that an error can name it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Property:
 
 
 def parse_properties(text: str) -> list[Property]:
-    """Every entry in order; a key written twice appears twice, and the last one counts."""
+    """Every entry in order; a key that occurs twice is returned twice, and the last one holds."""
     return [_split(line, content) for line, content in _logical_lines(text)]
 
 
 def format_properties(values: Mapping[str, str]) -> str:
-    """Text that `parse_properties` and Java read back as the same values."""
+    """Text that `parse_properties` and Java parse into the same values."""
     return "".join(f"{_escape(key, ' =:#!')}={_escape(value, '')}\n" for key, value in values.items())
 
 
@@ -46,6 +46,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             if not line or line[0] in "#!":
                 continue
             begun = number
+        # An even number of backslashes is escaped backslashes, not a continuation.
         continues = (len(line) - len(line.rstrip("\\"))) % 2 == 1
         pending += line[:-1] if continues else line
         if not continues:
@@ -58,6 +59,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 def _split(line: int, content: str) -> Property:
     end = 0
+    # The key ends at the first separator that is not escaped; blanks alone separate too ("key value").
     while end < len(content) and content[end] not in "=:" + _BLANKS:
         end += 2 if content[end] == "\\" else 1
     rest = content[end:].lstrip(_BLANKS)
@@ -87,6 +89,7 @@ def _unescape(text: str, line: int) -> str:
 
 def _escape(text: str, also: str) -> str:
     written = "".join(_WRITTEN.get(c) or ("\\" + c if c in also else _ascii(c)) for c in text)
+    # A leading blank would be taken for part of the separator.
     return "\\" + written if written.startswith(" ") else written
 
 

@@ -3,6 +3,6 @@
 from typing import Final
 
 LEADER: Final = "org.apache.kafka.common.replica.LeaderSelector"
-"""Consumers read from leaders, as without a selector."""
+"""Consumers read from the leader, as without a selector."""
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-"""Consumers are sent to the nearest replica."""
+"""Consumers read from a replica in their rack."""

@@ -1,7 +1,7 @@
-"""Every setting a topic can carry, and the broker setting each one falls back to.
+"""All topic settings, and the broker settings that are their defaults.
 
-A topic setting that is not set takes the broker's value; `TOPIC_SYNONYMS` names the broker settings
-it may come from, the first one first, and `topic_defaults` turns a broker's values into the defaults of all topics.
+A topic setting that is not set has the broker's value; `TOPIC_SYNONYMS` names the broker settings that it may come
+from, in order of precedence, and `topic_defaults` turns a broker's values into the defaults of all topics.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ MINUTE_MS: Final = 60_000
 
 CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 PACKING_CODECS: Final = ("gzip", "lz4", "snappy", "zstd")
+# Kafka always validates. The setting exists because decompression is the most expensive part of a compressed produce.
 CHECKED_CODECS: Final = "klamm.checked.codecs"
-"""A setting that Kafka does not have, of topics and of brokers alike."""
+"""A setting of topics and brokers that Kafka does not have."""
 CHECKED_CODECS_DOC: Final = (
-    "Codecs whose batches are unpacked, and their records looked at, before they are stored; Klamm's own setting."
+    "Codecs whose batches are decompressed and validated before they are stored; a setting of Klamm."
 )
 
 TOPIC_CONFIGS: Final = ConfigDef(
@@ -34,7 +35,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             "cleanup.policy",
             LIST,
             ("delete",),
-            "What happens to old records: delete them by time or size, compact them by key, both, or (empty) keep all.",
+            "What happens to old records: delete by time or size, compact by key, both, or (empty) nothing.",
             rule=list_of("compact", "delete"),
             served=True,
         ),
@@ -42,7 +43,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             "compression.gzip.level",
             INT,
             -1,
-            "Effort gzip spends when the broker itself compresses; -1 is the codec's own choice.",
+            "Level of gzip when the broker compresses; -1 is the codec's default.",
             rule=between_or(1, 9, -1),
             served=True,
         ),
@@ -50,7 +51,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             "compression.lz4.level",
             INT,
             9,
-            "Effort lz4 spends when the broker itself compresses.",
+            "Level of lz4 when the broker compresses.",
             rule=between(1, 17),
             served=True,
         ),
@@ -58,7 +59,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             "compression.type",
             STRING,
             "producer",
-            "Codec batches are stored with; producer keeps whatever the producer chose.",
+            "Codec that batches are stored with; producer keeps the producer's codec.",
             rule=one_of(*CODECS),
             served=True,
         ),
@@ -66,7 +67,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             "compression.zstd.level",
             INT,
             3,
-            "Effort zstd spends when the broker itself compresses.",
+            "Level of zstd when the broker compresses.",
             rule=between(-131072, 22),
             served=True,
         ),
@@ -74,7 +75,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             "delete.retention.ms",
             LONG,
             86_400_000,
-            "How long a tombstone stays readable in a compacted topic before it may go.",
+            "How long a tombstone is kept in a compacted topic before compaction removes it.",
             rule=at_least(0),
             served=True,
         ),
@@ -82,7 +83,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             "file.delete.delay.ms",
             LONG,
             60_000,
-            "Pause between taking a segment out of the log and removing its files.",
+            "Time between the removal of a segment from the log and the deletion of its files.",
             rule=at_least(0),
             served=True,
         ),
@@ -90,7 +91,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             "flush.messages",
             LONG,
             MAX_LONG,
-            "Records after which the log is forced to disk; 1 means before every acknowledgement.",
+            "Records after which the log is flushed to disk; 1 flushes before every acknowledgement.",
             rule=at_least(1),
             served=True,
         ),
@@ -98,15 +99,16 @@ TOPIC_CONFIGS: Final = ConfigDef(
             "flush.ms",
             LONG,
             MAX_LONG,
-            "Longest time an appended record may wait before the log is forced to disk.",
+            "Longest time before a record is flushed to disk.",
             rule=at_least(0),
             served=True,
         ),
+        # KIP-73. The rates are settings of brokers; these lists say whom they apply to.
         ConfigKey(
             "follower.replication.throttled.replicas",
             LIST,
             (),
-            "Replicas whose copying is slowed on the side that receives.",
+            "Replicas that are throttled on the follower's side.",
             rule=throttled_replicas(),
             served=True,
         ),
@@ -118,11 +120,12 @@ TOPIC_CONFIGS: Final = ConfigDef(
             rule=at_least(0),
             served=True,
         ),
+        # Hidden from DescribeConfigs unless it is set, as in Kafka.
         ConfigKey(
             "internal.segment.bytes",
             INT,
             None,
-            "A segment size without a lower limit, meant for tests.",
+            "Segment size without lower limit, for tests.",
             internal=True,
             served=True,
         ),
@@ -138,7 +141,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             "leader.replication.throttled.replicas",
             LIST,
             (),
-            "Replicas whose copying is slowed on the side that sends.",
+            "Replicas that are throttled on the leader's side.",
             rule=throttled_replicas(),
             served=True,
         ),
@@ -146,37 +149,40 @@ TOPIC_CONFIGS: Final = ConfigDef(
             "local.retention.bytes",
             LONG,
             -2,
-            "Size kept on the broker's own disk when older segments live elsewhere; -2 follows retention.bytes.",
+            "Size that is kept on local disk when older segments are in remote storage; -2 uses retention.bytes.",
             rule=at_least(-2),
         ),
         ConfigKey(
             "local.retention.ms",
             LONG,
             -2,
-            "Time kept on the broker's own disk when older segments live elsewhere; -2 follows retention.ms.",
+            "Time that segments are kept on local disk when older ones are in remote storage; -2 uses retention.ms.",
             rule=at_least(-2),
         ),
+        # KIP-354.
         ConfigKey(
             "max.compaction.lag.ms",
             LONG,
             MAX_LONG,
-            "Longest time a record may stay out of reach of compaction.",
+            "Longest time before a record becomes eligible for compaction.",
             rule=at_least(1),
             served=True,
         ),
+        # 1 MiB, and 12 bytes: the overhead of a message set in the format before batches.
         ConfigKey(
             "max.message.bytes",
             INT,
             1_048_588,
-            "Largest batch the topic accepts, measured as stored.",
+            "Largest batch the topic accepts, as stored.",
             rule=at_least(0),
             served=True,
         ),
+        # An hour since KIP-1030: one record from the future would keep its segment from retention.
         ConfigKey(
             "message.timestamp.after.max.ms",
             LONG,
             HOUR_MS,
-            "How far a producer's timestamp may lie ahead of the broker's clock.",
+            "How far a producer's timestamp may be ahead of the broker's clock.",
             rule=at_least(0),
             served=True,
         ),
@@ -184,7 +190,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             "message.timestamp.before.max.ms",
             LONG,
             MAX_LONG,
-            "How far a producer's timestamp may lie behind the broker's clock.",
+            "How far a producer's timestamp may be behind the broker's clock.",
             rule=at_least(0),
             served=True,
         ),
@@ -192,7 +198,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             "message.timestamp.type",
             STRING,
             "CreateTime",
-            "Whose clock stamps a record: the producer's (CreateTime) or the broker's at append (LogAppendTime).",
+            "Clock of record timestamps: the producer's (CreateTime) or the broker's at append (LogAppendTime).",
             rule=one_of("CreateTime", "LogAppendTime"),
             served=True,
         ),
@@ -200,7 +206,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             "min.cleanable.dirty.ratio",
             DOUBLE,
             0.5,
-            "Share of a compacted log that must be uncompacted before the cleaner picks it.",
+            "Ratio of uncompacted bytes above which a compacted log is compacted again.",
             rule=between(0, 1),
             served=True,
         ),
@@ -208,7 +214,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             "min.compaction.lag.ms",
             LONG,
             0,
-            "Time a record is safe from compaction after it was written.",
+            "Time after a write during which a record is not compacted.",
             rule=at_least(0),
             served=True,
         ),
@@ -216,7 +222,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             "min.insync.replicas",
             INT,
             1,
-            "Replicas that must be in sync before a write with acks=all is accepted.",
+            "Replicas that must be in sync for a write with acks=all to be accepted.",
             rule=at_least(1),
             served=True,
         ),
@@ -224,20 +230,21 @@ TOPIC_CONFIGS: Final = ConfigDef(
             "preallocate",
             BOOLEAN,
             False,
-            "Reserve the full size of a segment file when it is created.",
+            "Allocate the full size of a segment file when it is created.",
             served=True,
         ),
+        # KIP-950.
         ConfigKey(
             "remote.log.copy.disable",
             BOOLEAN,
             False,
-            "Stop moving segments to remote storage and let what is there expire.",
+            "Stop copying segments to remote storage and let those that are there expire.",
         ),
         ConfigKey(
             "remote.log.delete.on.disable",
             BOOLEAN,
             False,
-            "Remove a topic's remote segments when remote storage is switched off for it.",
+            "Delete a topic's remote segments when remote storage is disabled for it.",
         ),
         ConfigKey(
             "remote.storage.enable",
@@ -245,26 +252,28 @@ TOPIC_CONFIGS: Final = ConfigDef(
             False,
             "Move old segments of the topic to remote storage.",
         ),
+        # Without a rule in Kafka: every negative number means no limit.
         ConfigKey(
             "retention.bytes",
             LONG,
             -1,
-            "Size of a partition above which its oldest segments go; -1 sets no limit.",
+            "Size of a partition above which its oldest segments are deleted; -1 sets no limit.",
             served=True,
         ),
         ConfigKey(
             "retention.ms",
             LONG,
             604_800_000,
-            "Age above which a segment goes; -1 keeps it for ever.",
+            "Age above which a segment is deleted; -1 keeps all.",
             rule=at_least(-1),
             served=True,
         ),
+        # The minimum was 14 bytes before KIP-1030.
         ConfigKey(
             "segment.bytes",
             INT,
             1_073_741_824,
-            "Size at which a new segment file is begun.",
+            "Size at which a segment is rolled.",
             rule=at_least(1_048_576),
             served=True,
         ),
@@ -272,7 +281,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             "segment.index.bytes",
             INT,
             10_485_760,
-            "Largest size of an index file; a full index begins a new segment.",
+            "Largest size of an index file; a full index rolls the segment.",
             rule=at_least(4),
             served=True,
         ),
@@ -280,7 +289,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             "segment.jitter.ms",
             LONG,
             0,
-            "Random part taken off segment.ms, so that many partitions do not roll at once.",
+            "Random time subtracted from segment.ms, so that many partitions do not roll at once.",
             rule=at_least(0),
             served=True,
         ),
@@ -288,7 +297,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             "segment.ms",
             LONG,
             604_800_000,
-            "Age at which a new segment is begun even if the old one is not full.",
+            "Age at which a segment is rolled even if it is not full.",
             rule=at_least(1),
             served=True,
         ),
@@ -296,12 +305,13 @@ TOPIC_CONFIGS: Final = ConfigDef(
             "unclean.leader.election.enable",
             BOOLEAN,
             False,
-            "Let a replica that is behind become leader when no other is left, losing what it lacks.",
+            "Allow a replica outside of the ISR to become leader when no other is alive, losing records that it lacks.",
             served=True,
         ),
     ),
 )
 
+# Settings without an entry (throttled replicas, remote storage of the topic) have no default on the broker.
 TOPIC_SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
     "cleanup.policy": ("log.cleanup.policy",),
     "compression.gzip.level": ("compression.gzip.level",),
@@ -338,7 +348,7 @@ _UNIT_MS: Final = {"hours": HOUR_MS, "minutes": MINUTE_MS}
 
 
 def validate_topic_config(name: str, value: str) -> None:
-    """Refuse an unknown topic setting or a value it cannot have."""
+    """Raise ConfigError for an unknown topic setting or an invalid value."""
     TOPIC_CONFIGS.parse(name, value)
 
 
@@ -347,6 +357,7 @@ def validate_topic_configs(configs: Mapping[str, str], defaults: Mapping[str, Va
 
     `defaults` are the values topics inherit (see `topic_defaults`), for the relations between settings.
     """
+    # With the inherited values: a topic that sets only one of the two lags is compared with the broker's other.
     values = {**(defaults or {}), **TOPIC_CONFIGS.parse_all(configs)}
     shortest = _number(values, "min.compaction.lag.ms")
     longest = _number(values, "max.compaction.lag.ms")
@@ -357,14 +368,14 @@ def validate_topic_configs(configs: Mapping[str, str], defaults: Mapping[str, Va
         )
     if values.get("remote.storage.enable"):
         raise ConfigError(
-            "remote.storage.enable=true needs remote storage, which this cluster does not have; write false"
+            "remote.storage.enable=true needs remote storage, which this cluster does not have; set it to false"
         )
 
 
 def topic_defaults(broker: Mapping[str, Value]) -> dict[str, Value]:
-    """The topic settings a broker's own settings imply; what the broker leaves open is left out.
+    """The topic settings that a broker's settings imply; those that the broker does not set are left out.
 
-    Of the synonyms of a topic setting the first one given wins; hours and minutes become milliseconds.
+    Of the synonyms of a topic setting the first one that is set wins; hours and minutes become milliseconds.
     """
     defaults: dict[str, Value] = {}
     for topic_name, synonyms in TOPIC_SYNONYMS.items():

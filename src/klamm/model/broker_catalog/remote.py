@@ -1,4 +1,4 @@
-"""Settings of remote storage, which Klamm knows but does not have."""
+"""Settings of remote storage, which Klamm accepts and does not have."""
 
 from typing import Final
 
@@ -6,24 +6,26 @@ from klamm.model.config import MAX_LONG, ConfigKey, ConfigType, Importance, Upda
 from klamm.model.config_rules import at_least, between, not_empty
 
 REMOTE: Final = (
+    # KIP-405. All settings of this file are accepted and without effect.
     ConfigKey(
         "remote.log.storage.system.enable",
         ConfigType.BOOLEAN,
         False,
         "Whether segments may be moved to remote storage.",
     ),
+    # broker_configs accepts names under the default prefixes without a definition: plugins have their own.
     ConfigKey(
         "remote.log.storage.manager.impl.prefix",
         ConfigType.STRING,
         "rsm.config.",
-        "Prefix of settings handed to the remote storage plugin.",
+        "Prefix of settings that are passed to the remote storage plugin.",
         rule=not_empty(),
     ),
     ConfigKey(
         "remote.log.metadata.manager.impl.prefix",
         ConfigType.STRING,
         "rlmm.config.",
-        "Prefix of settings handed to the remote metadata plugin.",
+        "Prefix of settings that are passed to the remote metadata plugin.",
         rule=not_empty(),
     ),
     ConfigKey(
@@ -33,27 +35,31 @@ REMOTE: Final = (
         "Class of the remote storage plugin.",
         rule=not_empty(),
     ),
-    ConfigKey("remote.log.storage.manager.class.path", ConfigType.STRING, None, "Where that class is found."),
+    ConfigKey(
+        "remote.log.storage.manager.class.path", ConfigType.STRING, None, "Class path of the remote storage plugin."
+    ),
     ConfigKey(
         "remote.log.metadata.manager.class.name",
         ConfigType.STRING,
         "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
-        "Class that keeps track of remote segments.",
+        "Class of the remote metadata plugin.",
         rule=not_empty(),
     ),
-    ConfigKey("remote.log.metadata.manager.class.path", ConfigType.STRING, None, "Where that class is found."),
+    ConfigKey(
+        "remote.log.metadata.manager.class.path", ConfigType.STRING, None, "Class path of the remote metadata plugin."
+    ),
     ConfigKey(
         "remote.log.metadata.manager.listener.name",
         ConfigType.STRING,
         None,
-        "Listener the metadata plugin connects to.",
+        "Listener that the metadata plugin connects to.",
         rule=not_empty(),
     ),
     ConfigKey(
         "remote.log.metadata.custom.metadata.max.bytes",
         ConfigType.INT,
         128,
-        "Largest note a storage plugin may keep per segment.",
+        "Largest custom metadata of a storage plugin per segment.",
         rule=at_least(0),
         importance=Importance.LOW,
     ),
@@ -70,7 +76,7 @@ REMOTE: Final = (
         "remote.log.index.file.cache.ttl.ms",
         ConfigType.LONG,
         900_000,
-        "Idle time after which a fetched index is dropped; -1 for never.",
+        "Idle time after which a fetched index is evicted; -1 for never.",
         rule=at_least(-1),
         importance=Importance.LOW,
         internal=True,
@@ -79,14 +85,15 @@ REMOTE: Final = (
         "remote.log.manager.thread.pool.size",
         ConfigType.INT,
         2,
-        "Threads for the general work of remote storage.",
+        "Threads for scheduled tasks of remote storage.",
         rule=at_least(1),
     ),
+    # KIP-950 split the pool, so that copying does not delay expiry.
     ConfigKey(
         "remote.log.manager.copier.thread.pool.size",
         ConfigType.INT,
         10,
-        "Threads that copy segments away.",
+        "Threads that copy segments to remote storage.",
         rule=at_least(1),
         update_mode=UpdateMode.CLUSTER_WIDE,
     ),
@@ -94,7 +101,7 @@ REMOTE: Final = (
         "remote.log.manager.expiration.thread.pool.size",
         ConfigType.INT,
         10,
-        "Threads that remove expired remote segments.",
+        "Threads that delete expired remote segments.",
         rule=at_least(1),
         update_mode=UpdateMode.CLUSTER_WIDE,
     ),
@@ -102,7 +109,7 @@ REMOTE: Final = (
         "remote.log.manager.follower.thread.pool.size",
         ConfigType.INT,
         2,
-        "Threads that keep followers informed of remote segments.",
+        "Threads that update followers about remote segments.",
         rule=at_least(1),
         update_mode=UpdateMode.CLUSTER_WIDE,
     ),
@@ -110,7 +117,7 @@ REMOTE: Final = (
         "remote.log.manager.task.interval.ms",
         ConfigType.LONG,
         30_000,
-        "Pause between two rounds of remote storage work.",
+        "Interval between runs of remote storage tasks.",
         rule=at_least(1),
         importance=Importance.LOW,
     ),
@@ -118,7 +125,7 @@ REMOTE: Final = (
         "remote.log.manager.task.retry.backoff.ms",
         ConfigType.LONG,
         500,
-        "First pause before failed remote work is retried.",
+        "First wait before a failed remote task is retried.",
         rule=at_least(1),
         importance=Importance.LOW,
         internal=True,
@@ -127,7 +134,7 @@ REMOTE: Final = (
         "remote.log.manager.task.retry.backoff.max.ms",
         ConfigType.LONG,
         30_000,
-        "Longest pause before failed remote work is retried.",
+        "Longest wait before a failed remote task is retried.",
         rule=at_least(1),
         importance=Importance.LOW,
         internal=True,
@@ -136,7 +143,7 @@ REMOTE: Final = (
         "remote.log.manager.task.retry.jitter",
         ConfigType.DOUBLE,
         0.2,
-        "Random share of that pause.",
+        "Random part of that wait.",
         rule=between(0, 0.5),
         importance=Importance.LOW,
         internal=True,
@@ -150,13 +157,13 @@ REMOTE: Final = (
         update_mode=UpdateMode.CLUSTER_WIDE,
     ),
     ConfigKey(
-        "remote.log.reader.max.pending.tasks", ConfigType.INT, 100, "Remote reads that may wait.", rule=at_least(1)
+        "remote.log.reader.max.pending.tasks", ConfigType.INT, 100, "Remote reads that may be queued.", rule=at_least(1)
     ),
     ConfigKey(
         "log.local.retention.ms",
         ConfigType.LONG,
         -2,
-        "Time kept on the broker's own disk; -2 follows the retention time.",
+        "Time that segments are kept on local disk; -2 uses the retention time.",
         rule=at_least(-2),
         update_mode=UpdateMode.CLUSTER_WIDE,
     ),
@@ -164,15 +171,16 @@ REMOTE: Final = (
         "log.local.retention.bytes",
         ConfigType.LONG,
         -2,
-        "Size kept on the broker's own disk; -2 follows the retention size.",
+        "Size that is kept on local disk; -2 uses the retention size.",
         rule=at_least(-2),
         update_mode=UpdateMode.CLUSTER_WIDE,
     ),
+    # KIP-956, as the fetch quota below.
     ConfigKey(
         "remote.log.manager.copy.max.bytes.per.second",
         ConfigType.LONG,
         MAX_LONG,
-        "Bytes per second copied to remote storage.",
+        "Bytes per second that are copied to remote storage.",
         rule=at_least(1),
         update_mode=UpdateMode.CLUSTER_WIDE,
     ),
@@ -180,14 +188,14 @@ REMOTE: Final = (
         "remote.log.manager.copy.quota.window.num",
         ConfigType.INT,
         11,
-        "Windows the copy rate is computed from.",
+        "Windows from which the copy rate is computed.",
         rule=at_least(1),
     ),
     ConfigKey(
         "remote.log.manager.copy.quota.window.size.seconds",
         ConfigType.INT,
         1,
-        "Length of one such window.",
+        "Length of a window of the copy rate.",
         rule=at_least(1),
     ),
     ConfigKey(
@@ -202,16 +210,17 @@ REMOTE: Final = (
         "remote.log.manager.fetch.quota.window.num",
         ConfigType.INT,
         11,
-        "Windows the read rate is computed from.",
+        "Windows from which the read rate is computed.",
         rule=at_least(1),
     ),
     ConfigKey(
         "remote.log.manager.fetch.quota.window.size.seconds",
         ConfigType.INT,
         1,
-        "Length of one such window.",
+        "Length of a window of the read rate.",
         rule=at_least(1),
     ),
+    # KIP-1018.
     ConfigKey(
         "remote.fetch.max.wait.ms",
         ConfigType.INT,
@@ -220,6 +229,7 @@ REMOTE: Final = (
         rule=at_least(1),
         update_mode=UpdateMode.CLUSTER_WIDE,
     ),
+    # KIP-1075.
     ConfigKey(
         "remote.list.offsets.request.timeout.ms",
         ConfigType.LONG,

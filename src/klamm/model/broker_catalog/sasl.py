@@ -6,14 +6,15 @@ from klamm.model.config import ConfigKey, ConfigType, Importance, UpdateMode
 from klamm.model.config_rules import at_least, list_of
 
 SASL: Final = (
+    # KIP-368.
     ConfigKey(
         "connections.max.reauth.ms",
         ConfigType.LONG,
         0,
-        "Time after which a logged-in client must log in again; 0 never asks.",
+        "Time after which an authenticated client must authenticate again; 0 disables it.",
     ),
     ConfigKey(
-        "sasl.server.max.receive.size", ConfigType.INT, 524_288, "Largest message accepted while a client logs in."
+        "sasl.server.max.receive.size", ConfigType.INT, 524_288, "Largest message accepted during authentication."
     ),
     ConfigKey(
         "sasl.mechanism.inter.broker.protocol",
@@ -30,39 +31,44 @@ SASL: Final = (
         rule=list_of(),
         update_mode=UpdateMode.PER_BROKER,
     ),
+    # KIP-86.
     ConfigKey(
-        "sasl.server.callback.handler.class", ConfigType.CLASS, None, "Class that checks what a client shows to log in."
+        "sasl.server.callback.handler.class", ConfigType.CLASS, None, "Class that verifies the credentials of clients."
     ),
     ConfigKey(
         "sasl.kerberos.principal.to.local.rules",
         ConfigType.LIST,
         ("DEFAULT",),
-        "How a Kerberos name becomes a user name.",
+        "Rules that map a Kerberos principal to a user name.",
         rule=list_of(),
         update_mode=UpdateMode.PER_BROKER,
     ),
+    # A password in Kafka's definition too, since it contains credentials.
     ConfigKey(
         "sasl.jaas.config",
         ConfigType.PASSWORD,
         None,
-        "Login modules and their options.",
+        "JAAS login modules and their options.",
         update_mode=UpdateMode.PER_BROKER,
     ),
     ConfigKey(
         "sasl.client.callback.handler.class",
         ConfigType.CLASS,
         None,
-        "Class that answers questions when the broker logs in elsewhere.",
+        "Class that supplies credentials when the broker connects as a client.",
     ),
     ConfigKey("sasl.login.class", ConfigType.CLASS, None, "Class that performs the broker's own login."),
     ConfigKey(
-        "sasl.login.callback.handler.class", ConfigType.CLASS, None, "Class that supplies the broker's own login data."
+        "sasl.login.callback.handler.class",
+        ConfigType.CLASS,
+        None,
+        "Class that supplies the credentials of the broker's own login.",
     ),
     ConfigKey(
         "sasl.kerberos.service.name",
         ConfigType.STRING,
         None,
-        "Kerberos name the brokers run as.",
+        "Kerberos principal that the brokers run as.",
         update_mode=UpdateMode.PER_BROKER,
     ),
     ConfigKey(
@@ -76,14 +82,14 @@ SASL: Final = (
         "sasl.kerberos.ticket.renew.window.factor",
         ConfigType.DOUBLE,
         0.8,
-        "Share of a ticket's life after which it is renewed.",
+        "Part of a ticket's lifetime after which it is renewed.",
         update_mode=UpdateMode.PER_BROKER,
     ),
     ConfigKey(
         "sasl.kerberos.ticket.renew.jitter",
         ConfigType.DOUBLE,
         0.05,
-        "Random share added to that time.",
+        "Random part added to the renewal time of a ticket.",
         update_mode=UpdateMode.PER_BROKER,
     ),
     ConfigKey(
@@ -93,87 +99,90 @@ SASL: Final = (
         "Shortest time between two Kerberos logins.",
         update_mode=UpdateMode.PER_BROKER,
     ),
+    # The four refresh settings are KIP-255 (OAUTHBEARER); Kerberos tickets have their own above.
     ConfigKey(
         "sasl.login.refresh.window.factor",
         ConfigType.DOUBLE,
         0.8,
-        "Share of a credential's life after which it is renewed.",
+        "Part of a credential's lifetime after which it is refreshed.",
         update_mode=UpdateMode.PER_BROKER,
     ),
     ConfigKey(
         "sasl.login.refresh.window.jitter",
         ConfigType.DOUBLE,
         0.05,
-        "Random share added to that time.",
+        "Random part added to the refresh time of a credential.",
         update_mode=UpdateMode.PER_BROKER,
     ),
     ConfigKey(
         "sasl.login.refresh.min.period.seconds",
         ConfigType.SHORT,
         60,
-        "Shortest time between two renewals.",
+        "Shortest time between two refreshes.",
         update_mode=UpdateMode.PER_BROKER,
     ),
     ConfigKey(
         "sasl.login.refresh.buffer.seconds",
         ConfigType.SHORT,
         300,
-        "Time before the end of a credential by which it must be renewed.",
+        "Time before the expiry of a credential by which it must be refreshed.",
         update_mode=UpdateMode.PER_BROKER,
     ),
+    # KIP-768, as the read timeout and the two retry settings.
     ConfigKey(
         "sasl.login.connect.timeout.ms",
         ConfigType.INT,
         None,
-        "How long connecting to the identity provider may take.",
+        "Timeout for connecting to the identity provider.",
         importance=Importance.LOW,
     ),
     ConfigKey(
         "sasl.login.read.timeout.ms",
         ConfigType.INT,
         None,
-        "How long reading from the identity provider may take.",
+        "Timeout for reading from the identity provider.",
         importance=Importance.LOW,
     ),
     ConfigKey(
         "sasl.login.retry.backoff.max.ms",
         ConfigType.LONG,
         10_000,
-        "Longest pause between two login tries.",
+        "Longest wait between two login attempts.",
         importance=Importance.LOW,
     ),
     ConfigKey(
         "sasl.login.retry.backoff.ms",
         ConfigType.LONG,
         100,
-        "First pause between two login tries.",
+        "First wait between two login attempts.",
         importance=Importance.LOW,
     ),
+    # KIP-48. Must be the same on all brokers, or tokens hold on one only.
     ConfigKey(
         "delegation.token.secret.key",
         ConfigType.PASSWORD,
         None,
-        "Key delegation tokens are signed with; empty turns tokens off.",
+        "Key that delegation tokens are signed with; empty disables tokens.",
     ),
     ConfigKey(
         "delegation.token.max.lifetime.ms",
         ConfigType.LONG,
         604_800_000,
-        "Life a token has at most, however often it is renewed.",
+        "Longest lifetime of a token, renewals included.",
         rule=at_least(1),
     ),
     ConfigKey(
         "delegation.token.expiry.time.ms",
         ConfigType.LONG,
         86_400_000,
-        "Life a token has until it is renewed.",
+        "Lifetime of a token until it is renewed.",
         rule=at_least(1),
     ),
     ConfigKey(
         "delegation.token.expiry.check.interval.ms",
         ConfigType.LONG,
         3_600_000,
-        "Pause between two looks for tokens that ended.",
+        "Interval between checks for expired tokens.",
         rule=at_least(1),
         importance=Importance.LOW,
     ),
