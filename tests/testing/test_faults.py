@@ -63,7 +63,7 @@ def ask(faulty, channel, number, client_id="app"):
 
 @pytest.mark.parametrize("client_id", ["app", "", None, "broker-of-news", "broker-", "b"])
 def test_a_client_waits(faulty, client_id):
-    faulty.slowness.append(InjectedDelay(5.0, None))
+    faulty.delays.append(InjectedDelay(5.0, None))
     ask(faulty, Channel(), 1, client_id)
     assert faulty.inner.served == []
     assert [timer.delay for timer in faulty._loop.due] == [5.0]
@@ -73,13 +73,13 @@ def test_a_client_waits(faulty, client_id):
 
 @pytest.mark.parametrize(("kind", "client_id"), [("broker", "broker-2-fetcher-0"), ("controller", "app")])
 def test_a_node_does_not(faulty, kind, client_id):
-    faulty.slowness.append(InjectedDelay(5.0, None))
+    faulty.delays.append(InjectedDelay(5.0, None))
     ask(faulty, Channel(kind), 1, client_id)
     assert faulty.inner.served == [1]
 
 
 def test_one_after_the_other_on_a_connection_and_side_by_side_on_two(faulty):
-    faulty.slowness.append(InjectedDelay(5.0, METADATA))
+    faulty.delays.append(InjectedDelay(5.0, METADATA))
     one, two = Channel(), Channel()
     for number in (1, 2):
         ask(faulty, one, number)
@@ -91,7 +91,7 @@ def test_one_after_the_other_on_a_connection_and_side_by_side_on_two(faulty):
 
 
 def test_healing_serves_at_once_what_waits_in_its_order(faulty):
-    faulty.slowness.append(InjectedDelay(60.0, None))
+    faulty.delays.append(InjectedDelay(60.0, None))
     channel = Channel()
     for number in (1, 2, 3):
         ask(faulty, channel, number)
@@ -100,14 +100,14 @@ def test_healing_serves_at_once_what_waits_in_its_order(faulty):
     ask(faulty, channel, 4)
     faulty._loop.pass_time()
     assert faulty.inner.served == [1, 2, 3, 4]
-    assert (faulty._waiting, faulty._timers) == ({}, {})
+    assert (faulty._delayed, faulty._timers) == ({}, {})
 
 
 def test_whoever_leaves_is_forgotten(faulty):
-    faulty.slowness.append(InjectedDelay(60.0, None))
+    faulty.delays.append(InjectedDelay(60.0, None))
     channel = Channel()
     ask(faulty, channel, 1)
     faulty.closed(channel)
     faulty._loop.pass_time()
     assert faulty.inner.served == ["closed"]
-    assert (faulty._waiting, faulty._timers) == ({}, {})
+    assert (faulty._delayed, faulty._timers) == ({}, {})

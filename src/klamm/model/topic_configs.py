@@ -368,7 +368,7 @@ def validate_topic_configs(configs: Mapping[str, str], defaults: Mapping[str, Va
         )
     if values.get("remote.storage.enable"):
         raise ConfigError(
-            "remote.storage.enable=true needs remote storage, which this cluster does not have; set it to false"
+            "remote.storage.enable=true needs remote storage, which this cluster does not have; write false"
         )
 
 

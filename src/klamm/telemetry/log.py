@@ -1,15 +1,14 @@
-"""One line per event, with fields: what happened, to which partition or node, with which numbers.
+"""The structured log: one line per event, with fields.
 
     log = get_logger("storage", node=1)
     log.info("leader elected", epoch=7)
     2026-11-15 10:00:00.123 INFO storage leader elected node=1 epoch=7
 
-State changes are info, refusals warnings, requests debug. Lines go to standard error; standard output belongs
-to the command line. A level that is off costs one comparison.
+State changes are info, refusals warnings, requests debug. Lines go to standard error; standard output is for the
+command line. A disabled level costs one comparison.
 
-The client and the pipeline are libraries and log through the standard library's `logging`, so that the program they
-are part of decides about their records. In Klamm's own processes `capture_stdlib` writes those records as lines of this
-log.
+The client and the pipeline are libraries and log through the standard library's `logging`, which the application
+configures. In Klamm's own processes `capture_stdlib` writes those records as lines of this log.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import Any, Final, TextIO
 
 
 class Level(IntEnum):
-    """How much an event matters."""
+    """The severity of an event; the numbers are those of `logging`."""
 
     DEBUG = 10
     INFO = 20
@@ -33,11 +32,11 @@ class Level(IntEnum):
 
 
 class _Sink:
-    """Where all loggers write, and from which level on."""
+    """The level and the stream of all loggers."""
 
     def __init__(self) -> None:
         self.level: int = Level.INFO
-        self.stream: TextIO | None = None  # standard error as it is when the line is written
+        self.stream: TextIO | None = None  # None: sys.stderr at the time of the line, which tests replace
         self.now_ns = time.time_ns
 
 
@@ -45,7 +44,7 @@ _SINK: Final = _Sink()
 
 
 def configure(level: Level = Level.INFO, stream: TextIO | None = None) -> None:
-    """Choose the level and, for tests, another place to write to."""
+    """Set the level and, for tests, another stream."""
     _SINK.level = level
     _SINK.stream = stream
 
@@ -59,7 +58,7 @@ def capture_stdlib() -> None:
 
 
 class StdlibHandler(logging.Handler):
-    """Takes records of `logging`: the first name below `klamm` is the line's, an exception follows the line."""
+    """Writes records of `logging`: the package below `klamm` is the line's name, a traceback follows the line."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record."""
@@ -85,12 +84,12 @@ class Logger:
         return Logger(self._name, {**self._fields, **fields})
 
     def enabled(self, level: Level) -> bool:
-        """Whether a line of this level would be written; ask before an expensive field."""
+        """Whether a line of this level would be written; for callers that must compute an expensive field."""
         return level >= _SINK.level
 
     def debug(self, event: str, **fields: Any) -> None:
-        """A request or a step, of interest while looking for a fault."""
-        if _SINK.level <= 10:
+        """A request or a step, for debugging."""
+        if _SINK.level <= 10:  # a literal here and below: an attribute of an IntEnum would double the cost
             self._write("DEBUG", event, fields)
 
     def info(self, event: str, **fields: Any) -> None:
@@ -99,12 +98,12 @@ class Logger:
             self._write("INFO", event, fields)
 
     def warning(self, event: str, **fields: Any) -> None:
-        """A refusal, or something an operator should look at."""
+        """A refused request, or a condition that an operator should check."""
         if _SINK.level <= 30:
             self._write("WARNING", event, fields)
 
     def error(self, event: str, **fields: Any) -> None:
-        """Something is broken."""
+        """A failure."""
         if _SINK.level <= 40:
             self._write("ERROR", event, fields)
 

@@ -1,13 +1,13 @@
-"""A broker for tests: in this process or in a child, three of them as a cluster, and faults on request.
+"""Brokers for tests: in this process or in a child process, as a cluster of three, with injected faults.
 
     with klamm.testing.broker() as b:           # a whole broker, listening on a free port of 127.0.0.1
         producer = Producer(bootstrap_servers=b.bootstrap)
 
-    brokers, clusters   starting and ending them        faults, fault_names    slow, refuse; what they are called
-    plugin              pytest fixtures (entry point)   fork_server   forks the nodes of a cluster
+    brokers, clusters   start and stop                  faults, fault_names    delays and errors; parsing of their names
+    plugin              pytest fixtures (entry point)   fork_server            forks the nodes of a cluster
 
-Works from pytest, from unittest, and from a notebook whose loop is running: a broker in this process has a thread and a
-loop of its own. Names are imported when they are first used, so that the pytest plugin costs nothing until then.
+Works from pytest, unittest and notebooks with a running event loop: a broker in this process has a thread and a loop of
+its own. Names are imported when they are first used, so that the pytest plugin costs nothing until then.
 """
 
 from importlib import import_module

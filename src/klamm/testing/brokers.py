@@ -30,7 +30,7 @@ DEFAULTS: Final = {"offsets.topic.num.partitions": "4", "transaction.state.log.n
 
 
 def broker_settings(given: Mapping[str, Any] | None) -> dict[str, str]:
-    """Settings of a broker or a topic as text, as in a properties file; numbers and booleans are written so."""
+    """Settings of a broker or a topic as text, as in a properties file."""
     if not given:
         return {}
     from klamm.client.config import value_text
@@ -61,7 +61,7 @@ class Broker(ABC):
 
     @property
     def bootstrap(self) -> str:
-        """What a client is given as bootstrap.servers."""
+        """The value of bootstrap.servers for clients."""
         return f"{self.host}:{self.port}"
 
     def __enter__(self) -> Self:
@@ -76,11 +76,11 @@ class Broker(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """End as on SIGTERM: everything is written and closed."""
+        """Stop as on SIGTERM: everything is written and closed."""
 
     @abstractmethod
     def kill(self) -> None:
-        """End as on SIGKILL: connections break, nothing is tidied. `start` begins again on the same port and data."""
+        """Stop as on SIGKILL, without cleanup. `start` starts it again on the same port and data."""
 
     @property
     @abstractmethod
@@ -93,7 +93,7 @@ class Broker(ABC):
 
     @abstractmethod
     def resume(self) -> None:
-        """Go on after `pause`."""
+        """Continue after `pause`."""
 
     @abstractmethod
     def slow(self, seconds: Seconds, api: str | int | None = None) -> None:
@@ -103,15 +103,15 @@ class Broker(ABC):
     def refuse(self, error: str | int, api: str | int | None = None, times: int | None = None) -> None:
         """Answer requests with an error, `times` times, without handling them.
 
-        Names are Kafka's, in upper or lower case; numbers and ErrorCode members do as well.
+        Names are Kafka's, in upper or lower case; numbers and ErrorCode members are accepted too.
         """
 
     @abstractmethod
     def heal(self) -> None:
-        """End pause, delays and refusals."""
+        """End pause, delays and errors."""
 
     def close(self) -> None:
-        """End for good and remove the data, if it was made here."""
+        """Stop and remove the data, if the directory was created here."""
         try:
             if self.running:
                 self.stop()
@@ -123,6 +123,7 @@ class Broker(ABC):
 
     def topic(self, prefix: str = "topic", *, partitions: int = 1, config: Mapping[str, Any] | None = None) -> str:
         """Create a topic with a unique name."""
+        # Not Admin, whose thread and event loop take longer to start than this request.
         from klamm.client.blocking_cluster import BlockingCluster
         from klamm.model.errors import ErrorCode, KlammError
         from klamm.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -143,7 +144,7 @@ class Broker(ABC):
         return Producer(bootstrap_servers=self.bootstrap, **settings)
 
     def consumer(self, *topics: str, **settings: Any) -> Consumer:
-        """A blocking consumer that begins with the first record; without group_id it reads as a group of its own."""
+        """A blocking consumer that starts at the first record; without group_id it has a group of its own."""
         from klamm.client import Consumer
 
         settings.setdefault("auto_offset_reset", "earliest")
@@ -161,7 +162,7 @@ class Broker(ABC):
 
 
 class InProcessBroker(Broker):
-    """A broker in a thread of this process: the quickest to start."""
+    """A broker in a thread of this process: the fastest to start."""
 
     _node_thread: NodeThread | None = None
 
@@ -226,7 +227,7 @@ class InProcessBroker(Broker):
 
 
 class ChildBroker(ControlledBroker, Broker):
-    """A broker in a process of its own: it can really be killed, and shares no interpreter with the test."""
+    """A broker in a process of its own: it can be killed by a signal, and does not share the test's interpreter."""
 
     _process: subprocess.Popen[bytes] | None = None
     _link: ControlChannel | None = None
@@ -286,9 +287,10 @@ class ChildBroker(ControlledBroker, Broker):
 
     def stop(self) -> None:
         """End as on SIGTERM."""
-        self.resume()
+        self.resume()  # a stopped process does not handle SIGTERM
         process = self._require_running()
         assert self._link is not None
+        # Announced, so that the child leaves the data: after an unannounced SIGTERM it may be the one to remove it.
         with contextlib.suppress(ChannelClosed):
             self._link.send(do="part")
         process.send_signal(signal.SIGTERM)
@@ -298,15 +300,15 @@ class ChildBroker(ControlledBroker, Broker):
             process.kill()
             raise
         finally:
-            self._forget()
+            self._drop_process()
 
     def kill(self) -> None:
         """SIGKILL."""
         self._require_running().kill()
         self._require_running().wait()
-        self._forget()
+        self._drop_process()
 
-    def _forget(self) -> None:
+    def _drop_process(self) -> None:
         self._process = None
         self._paused = False
         if self._link is not None:
@@ -327,7 +329,7 @@ class ChildBroker(ControlledBroker, Broker):
 
 
 class OtherBroker(Broker):
-    """A cluster that runs elsewhere: clients and topics, but no method that stops or disturbs it."""
+    """A cluster that was not started by the test: clients and topics, but no method that stops or disturbs it."""
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.split(",", maxsplit=1)[0].strip().rpartition(":")
@@ -346,7 +348,7 @@ class OtherBroker(Broker):
         return False
 
     def start(self) -> Self:
-        """It runs already."""
+        """Do nothing: it is running."""
         return self
 
     def _refuse(self, *_: object, **__: object) -> None:
@@ -367,8 +369,8 @@ def broker(
 ) -> Iterator[Broker]:
     """A running broker, in this process or (`child`) in one of its own; `config` are settings by Kafka's names.
 
-    Without `data` it keeps its files in a temporary folder and removes them at the end.
+    Without `data` its files are in a temporary directory, which is removed at the end.
     """
-    made = (ChildBroker if child else InProcessBroker)(port=port, data=data, config=config)
-    with made as running:
+    created = (ChildBroker if child else InProcessBroker)(port=port, data=data, config=config)
+    with created as running:
         yield running

@@ -1,4 +1,4 @@
-"""A broker's process for a test: serves, and carries out commands of a `ControlChannel`.
+"""A broker's process for a test: serves, and runs commands of a `ControlChannel`.
 
 `ChildBroker` starts it as a program; `fork_server` forks the nodes of a cluster into the same `serve_node`.
 """
@@ -21,7 +21,7 @@ ABANDONED_S: Final = 2.0
 
 
 def main(descriptor: str, data: str, port: str, overrides: str, log_level: str, temporary: str) -> int:
-    """Serve one broker; remove a temporary folder if the test ended first and cannot."""
+    """Serve one broker; remove a temporary directory if the test's process ended first and cannot."""
     link = ControlChannel(socket.socket(fileno=int(descriptor)))
     try:
         pairs = [f"{key}={value}" for key, value in json.loads(overrides).items()]
@@ -36,18 +36,18 @@ def main(descriptor: str, data: str, port: str, overrides: str, log_level: str, 
     return code
 
 
-class _Ending:
+class _EndSignal:
     """What the main thread waits for: SIGTERM, or `begin` from another thread.
 
-    A socket and not a threading.Event: the kernel may hand a signal to any thread (to another than the main one right
-    after SIGCONT), and Python's handler runs only when the main thread wakes. A thread that waits for a lock is not
-    woken by a signal of another one; bytes from `set_wakeup_fd` wake it whichever thread was interrupted.
+    A socket and not a threading.Event: the kernel may deliver a signal to any thread (to another than the main one
+    right after SIGCONT), and Python's handler runs only when the main thread wakes. A thread that waits for a lock is
+    not woken by a signal to another thread; a byte from `set_wakeup_fd` wakes it in any case.
     """
 
     def __init__(self) -> None:
         self._wakes, self._wake = socket.socketpair()
         self._wake.setblocking(False)
-        signal.signal(signal.SIGTERM, _let_wake)
+        signal.signal(signal.SIGTERM, _ignore_signal)
         signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
 
     def begin(self) -> None:
@@ -60,13 +60,13 @@ class _Ending:
         self._wakes.recv(1)
 
 
-def _let_wake(*_: object) -> None:
-    """SIGTERM does nothing by itself: its byte in the socket is what counts."""
+def _ignore_signal(*_: object) -> None:
+    """Do nothing: the byte that SIGTERM writes to the socket ends the wait."""
 
 
 def serve_node(config: NodeConfig, link: ControlChannel, log_level: str, owner: OwnerState) -> int:
     """Serve until SIGTERM or until the owner's process ends; send the port once ready. Return the exit code."""
-    ending = _Ending()
+    ending = _EndSignal()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the test, which then ends this
     node_thread = NodeThread(config, log_level=log_level, on_end=ending.begin)
     node_thread.launch()
@@ -74,12 +74,12 @@ def serve_node(config: NodeConfig, link: ControlChannel, log_level: str, owner: 
     threading.Thread(target=_serve_commands, args=(node_thread, link, announced, ending, owner), daemon=True).start()
     ending.wait()
     node_thread.stop()
-    announced.wait()
+    announced.wait()  # the test waits for the port or an error: one of them must be sent before the process ends
     return 1 if node_thread.failure is not None else 0
 
 
 def _serve_commands(
-    node_thread: NodeThread, link: ControlChannel, announced: threading.Event, ending: _Ending, owner: OwnerState
+    node_thread: NodeThread, link: ControlChannel, announced: threading.Event, ending: _EndSignal, owner: OwnerState
 ) -> None:
     try:
         try:

@@ -1,4 +1,4 @@
-"""Three brokers for a test, each a process of its own, made and formatted in a temporary folder."""
+"""A cluster for a test: every node a process of its own, formatted in a temporary directory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from klamm.server.boot.local_cluster import LocalNode
     from klamm.testing.fault_names import Seconds
 
-READY_S: Final = 90.0
+READY_S: Final = 90.0  # far more than a start takes, for machines that run many tests at once
 STOP_S: Final = 30.0
 
 
@@ -28,7 +28,7 @@ class ClusterNode(ControlledBroker):
 
     def __init__(self, plan: LocalNode, fork_server: ForkServer, log_level: str) -> None:
         self._plan = plan
-        self._nursery = fork_server
+        self._fork_server = fork_server
         self._log_level = log_level
         self._process: tuple[int, ControlChannel] | None = None
         self._serves = False
@@ -58,7 +58,7 @@ class ClusterNode(ControlledBroker):
         if self._process is not None:
             raise RuntimeError(f"node {self.id} is running already")
         self._serves = False
-        self._process = self._nursery.start(self._plan.properties, self._plan.log, self._log_level)
+        self._process = self._fork_server.start(self._plan.properties, self._plan.log, self._log_level)
 
     def wait(self, timeout_s: float = READY_S) -> None:
         """Wait until it serves clients; raise RuntimeError with the end of its log when it cannot."""
@@ -70,7 +70,7 @@ class ClusterNode(ControlledBroker):
         except ChannelClosed:
             self.check_alive(wait=True)
         except RuntimeError as error:
-            self._forget(wait=True)
+            self._drop_process(wait=True)
             raise RuntimeError(f"node {self.id} does not serve: {error}") from None
         self._serves = True
 
@@ -82,7 +82,7 @@ class ClusterNode(ControlledBroker):
     def pause(self) -> None:
         """SIGSTOP; returns when the process has stopped."""
         os.kill(self.pid, signal.SIGSTOP)
-        self._nursery.await_stopped(self.pid)
+        self._fork_server.await_stopped(self.pid)
 
     def resume(self) -> None:
         """SIGCONT."""
@@ -91,15 +91,15 @@ class ClusterNode(ControlledBroker):
     def kill(self) -> None:
         """SIGKILL."""
         os.kill(self.pid, signal.SIGKILL)
-        self._forget(wait=True)
+        self._drop_process(wait=True)
 
     def stop(self) -> None:
-        """SIGTERM, and the end of the process."""
+        """SIGTERM, and wait for the end of the process."""
         pid, _ = self._require_running()
-        os.kill(pid, signal.SIGCONT)
+        os.kill(pid, signal.SIGCONT)  # a paused process does not handle SIGTERM
         os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + STOP_S
-        while self._forget() is None:
+        while self._drop_process() is None:
             if time.monotonic() > deadline:
                 self.kill()
                 raise TimeoutError(f"node {self.id} did not stop within {STOP_S:.0f} s:\n{self.log()}")
@@ -111,14 +111,14 @@ class ClusterNode(ControlledBroker):
         link.ask(STOP_S, **command)
 
     def log(self) -> str:
-        """What it wrote to standard error."""
+        """The end of what it wrote to standard error."""
         with contextlib.suppress(FileNotFoundError), open(self._plan.log, encoding="utf-8", errors="replace") as file:
             return file.read()[-4000:]
         return ""
 
     def check_alive(self, *, wait: bool = False) -> None:
         """Raise RuntimeError with the end of its log when the process has ended."""
-        if self._process is not None and (code := self._forget(wait=wait)) is not None:
+        if self._process is not None and (code := self._drop_process(wait=wait)) is not None:
             raise RuntimeError(f"node {self.id} ended with {code}:\n{self.log()}")
 
     def abandon(self) -> None:
@@ -127,21 +127,21 @@ class ClusterNode(ControlledBroker):
             self._process[1].close()
             self._process = None
 
-    def _forget(self, *, wait: bool = False) -> int | None:
+    def _drop_process(self, *, wait: bool = False) -> int | None:
         """Return the exit code and drop the process; None while it runs."""
         pid, _ = self._require_running()
-        code = self._nursery.ended(pid, wait=wait)
+        code = self._fork_server.ended(pid, wait=wait)
         if code is not None:
             self.abandon()
         return code
 
 
 class Cluster(Broker):
-    """Several nodes; `bootstrap` names them all, `nodes[0].kill()` is up to the test."""
+    """Several nodes; `bootstrap` has the addresses of all, `nodes[0].kill()` kills one."""
 
     def __init__(self, nodes: int = 3, *, config: Mapping[str, Any] | None = None, log_level: str = "warning") -> None:
         folder = tempfile.mkdtemp(prefix="klamm-test-")
-        fork_server = ForkServer(folder)  # first: it imports while folders are formatted here
+        fork_server = ForkServer(folder)  # first: it imports while the directories are formatted here
         try:
             from klamm.server.boot.local_cluster import plan_cluster, prepare_cluster
 
@@ -152,7 +152,7 @@ class Cluster(Broker):
             shutil.rmtree(folder, ignore_errors=True)
             raise
         super().__init__(port=plans[0].port, data=folder, config=config, log_level=log_level)
-        self._nursery = fork_server
+        self._fork_server = fork_server
         self.nodes = [ClusterNode(plan, fork_server, log_level) for plan in plans]
 
     @property
@@ -168,6 +168,7 @@ class Cluster(Broker):
     def start(self) -> Self:
         """Start every node that is not running; returns when all of them are in the cluster."""
         try:
+            # All before the first wait: a quorum needs a majority of them to serve at all.
             for node in self.nodes:
                 if not node.running:
                     node.start()
@@ -208,8 +209,8 @@ class Cluster(Broker):
             if alive >= wanted:
                 return
             time.sleep(0.02)
-        words = "\n".join(f"node {node.id}:\n{node.log()}" for node in self.nodes)
-        raise TimeoutError(f"{alive} of {wanted} brokers are alive after {timeout_s:.0f} s\n{words}")
+        logs = "\n".join(f"node {node.id}:\n{node.log()}" for node in self.nodes)
+        raise TimeoutError(f"{alive} of {wanted} brokers are alive after {timeout_s:.0f} s\n{logs}")
 
     def stop(self) -> None:
         """End every node as on SIGTERM."""
@@ -248,15 +249,15 @@ class Cluster(Broker):
                 node.refuse(error, api, times)
 
     def heal(self) -> None:
-        """End pause, delays and refusals."""
+        """End pause, delays and errors."""
         for node in self.nodes:
             if node.running:
                 node.heal()
 
     def close(self) -> None:
-        """End for good and remove the data."""
+        """Kill all nodes and remove the data."""
         try:
-            self._nursery.close()
+            self._fork_server.close()
             for node in self.nodes:
                 node.abandon()
         finally:

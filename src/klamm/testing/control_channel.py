@@ -40,7 +40,7 @@ class ControlChannel:
         """Return the next object; ChannelClosed when the other process has ended, TimeoutError after `timeout_s`."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while (end := self._read.find(b"\n")) < 0:
-            if len(self._read) > LINE_BYTES_MAX:
+            if len(self._read) > LINE_BYTES_MAX:  # not a command: something else writes to the socket
                 raise ChannelClosed(f"a line is longer than {LINE_BYTES_MAX} bytes")
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
@@ -49,7 +49,7 @@ class ControlChannel:
             try:
                 more = self._sock.recv(65536)
             except TimeoutError:
-                continue
+                continue  # the check above raises it with a text
             except OSError as error:
                 raise ChannelClosed(str(error)) from error
             if not more:
@@ -82,7 +82,7 @@ class ControlledBroker(ABC):
 
     @abstractmethod
     def _command(self, **command: Any) -> None:
-        """Send a command to the broker; return when it is carried out."""
+        """Send a command to the broker; return when it was executed."""
 
     @abstractmethod
     def resume(self) -> None:
@@ -102,13 +102,14 @@ class ControlledBroker(ABC):
         self._command(do="refuse", error=parse_error(error).name, api=name, times=parse_times(times))
 
     def heal(self) -> None:
-        """End pause, delays and refusals."""
-        self.resume()
+        """End pause, delays and errors."""
+        self.resume()  # first: a stopped process reads no command
         self._command(do="heal")
 
 
 def await_stopped(pid: int) -> None:
     """Wait until a child process is stopped by SIGSTOP, or has ended."""
+    # kill() returns before the signal is delivered. WNOWAIT leaves the exit status for the caller that reaps.
     os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
@@ -130,7 +131,7 @@ class OwnerState:
 
 
 def serve_commands(node_thread: NodeThread, link: ControlChannel, owner: OwnerState) -> None:
-    """Carry out commands until ChannelClosed: a broker without its owner must end."""
+    """Execute commands until ChannelClosed: a broker without its owner must end."""
     while True:
         command = link.receive()
         if command["do"] == "part":

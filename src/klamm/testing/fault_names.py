@@ -1,4 +1,4 @@
-"""Parse what a test passes to a fault: an error, an API, a time, a count. Pure."""
+"""Parsing of the arguments of faults: an error, an API, a time, a count. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def parse_error(error: str | int) -> ErrorCode:
         except ValueError:
             raise ValueError(f"there is no error {error}: write a name, e.g. NOT_LEADER_OR_FOLLOWER") from None
     if code is ErrorCode.NONE:
-        raise ValueError("NONE is no error: heal() takes refusals back")
+        raise ValueError("NONE is no error: heal() ends injected errors")
     return code
 
 

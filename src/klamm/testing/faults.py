@@ -1,4 +1,4 @@
-"""Faults of a running broker: delayed and refused requests, by API, in front of its router."""
+"""Faults of a running broker: delays and errors by API, injected in front of its router."""
 
 import asyncio
 import re
@@ -15,6 +15,7 @@ from klamm.server.requests.context import RequestContext
 from klamm.server.requests.replies import response_parts
 from klamm.testing.refusals import NoErrorFieldError, build_refusal
 
+_API_VERSIONS_KEY = 18
 _KEY = struct.Struct(">h")
 _CLIENT_ID = struct.Struct(">8xh")
 """The length of a request's client id, behind API key, version and correlation id."""
@@ -24,7 +25,7 @@ _NODE = re.compile(rb"broker-\d+-")
 
 @dataclass(slots=True)
 class InjectedDelay:
-    """How long requests are delayed before they are handled."""
+    """A delay of requests before they are handled."""
 
     seconds: float
     api_key: int | None
@@ -32,7 +33,7 @@ class InjectedDelay:
 
 @dataclass(slots=True)
 class InjectedError:
-    """An error that is answered `times` times; None is until healed."""
+    """An error that is returned `times` times; None is until healed."""
 
     code: ErrorCode
     api_key: int | None
@@ -42,25 +43,25 @@ class InjectedError:
 class FaultyHandler:
     """The frame handler in front of a node's router while faults are set.
 
-    Faults apply to clients only; requests between nodes are served as usual, so that a slow cluster stays a cluster. A
-    delayed request delays those behind it on its connection, so replies keep their order. Runs on the node's loop. A
-    delayed frame is copied into a writable buffer, as a connection's are.
+    Faults apply to clients only; requests between nodes are served as usual, or delays would cause elections. A delayed
+    request delays those behind it on its connection, so that responses keep their order. Runs on the node's loop. A
+    delayed frame is copied into a writable buffer, as the connection's is: offsets are written into batches in place.
     """
 
     def __init__(self, inner: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.inner = inner
         self._loop = loop
-        self.slowness: list[InjectedDelay] = []
-        self.refusals: list[InjectedError] = []
-        self._waiting: dict[Channel, deque[bytearray]] = {}
+        self.delays: list[InjectedDelay] = []
+        self.errors: list[InjectedError] = []
+        self._delayed: dict[Channel, deque[bytearray]] = {}
         self._timers: dict[Channel, asyncio.TimerHandle] = {}
 
     def heal(self) -> None:
         """End all faults; serve delayed requests at once."""
-        self.slowness.clear()
-        self.refusals.clear()
-        for channel, waiting in list(self._waiting.items()):
-            self._forget(channel)
+        self.delays.clear()
+        self.errors.clear()
+        for channel, waiting in list(self._delayed.items()):
+            self._drop_delayed(channel)
             for frame in waiting:
                 if not channel.closed:
                     self._serve(channel, memoryview(frame), 0, len(frame))
@@ -70,57 +71,58 @@ class FaultyHandler:
         if _is_from_broker(channel, view, start, end):
             self.inner.handle(channel, view, start, end)
             return
-        waiting = self._waiting.get(channel)
+        waiting = self._delayed.get(channel)
+        # Behind a delayed request of the connection, whatever the API: Kafka answers in request order.
         if waiting is not None:
             waiting.append(bytearray(view[start:end]))
             return
         delay = self._delay(_KEY.unpack_from(view, start)[0])
         if delay:
-            self._waiting[channel] = deque([bytearray(view[start:end])])
-            self._timers[channel] = self._loop.call_later(delay, self._next, channel)
+            self._delayed[channel] = deque([bytearray(view[start:end])])
+            self._timers[channel] = self._loop.call_later(delay, self._serve_delayed, channel)
             return
         self._serve(channel, view, start, end)
 
-    def _next(self, channel: Channel) -> None:
+    def _serve_delayed(self, channel: Channel) -> None:
         """Serve the oldest delayed frame; the delay of the next one starts now."""
-        waiting = self._waiting.get(channel)
+        waiting = self._delayed.get(channel)
         if not waiting or channel.closed:
-            self._forget(channel)
+            self._drop_delayed(channel)
             return
         frame = waiting.popleft()
         self._serve(channel, memoryview(frame), 0, len(frame))
         if waiting:
             delay = self._delay(_KEY.unpack_from(waiting[0])[0])
-            self._timers[channel] = self._loop.call_later(delay, self._next, channel)
+            self._timers[channel] = self._loop.call_later(delay, self._serve_delayed, channel)
         else:
-            self._forget(channel)
+            self._drop_delayed(channel)
 
-    def _forget(self, channel: Channel) -> None:
-        self._waiting.pop(channel, None)
+    def _drop_delayed(self, channel: Channel) -> None:
+        self._delayed.pop(channel, None)
         timer = self._timers.pop(channel, None)
         if timer is not None:
             timer.cancel()
 
     def closed(self, channel: Channel) -> None:
         """The connection has ended."""
-        self._forget(channel)
+        self._drop_delayed(channel)
         self.inner.closed(channel)
 
     def _delay(self, api_key: int) -> float:
-        return max((delay.seconds for delay in self.slowness if delay.api_key in (None, api_key)), default=0.0)
+        return max((delay.seconds for delay in self.delays if delay.api_key in (None, api_key)), default=0.0)
 
     def _serve(self, channel: Channel, view: memoryview, start: int, end: int) -> None:
         api_key = _KEY.unpack_from(view, start)[0]
-        rule = next((refusal for refusal in self.refusals if refusal.api_key in (None, api_key)), None)
+        rule = next((refusal for refusal in self.errors if refusal.api_key in (None, api_key)), None)
         # ApiVersions is refused only by name: without it a client cannot reach the API under test.
-        if rule is None or (rule.api_key is None and api_key == 18):
+        if rule is None or (rule.api_key is None and api_key == _API_VERSIONS_KEY):
             self.inner.handle(channel, view, start, end)
             return
         if self._refuse(channel, view[start:end], rule.code):
             if rule.times is not None:
                 rule.times -= 1
                 if rule.times <= 0:
-                    self.refusals.remove(rule)
+                    self.errors.remove(rule)
         else:
             self.inner.handle(channel, view, start, end)
 
@@ -131,6 +133,7 @@ class FaultyHandler:
         if route is None or not route.api.serves(header.api_version):
             return False
         request, _ = decode(route.api.request, header.api_version, frame, offset)
+        # A produce without response can only fail by the connection, as in Kafka.
         if getattr(request, "acks", None) == 0:
             channel.close("a request with acks=0 was refused")
             return True

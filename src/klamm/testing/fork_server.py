@@ -1,8 +1,8 @@
 """A process that imports what a node needs once and forks every node of a test's cluster.
 
 Three interpreters that each import a broker spend most of a cluster's start on imports. The fork server imports while
-the test formats folders, and a fork takes milliseconds. It has one thread and no event loop, so forking is safe. When
-the test's end of the socket closes, however the test ended, it kills its nodes and removes their folder.
+the test formats directories, and a fork takes milliseconds. It has one thread and no event loop, so forking is safe.
+When the test's end of the socket closes, however the test ended, it kills its nodes and removes their directory.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class ForkServer:
             raise
 
     def ended(self, pid: int, *, wait: bool = False) -> int | None:
-        """Return the exit code of a node, None while it runs. Its pid is not reused before this call reaps it."""
+        """Return the exit code of a node, None while it runs."""
+        # The node is a child of the fork server, not of the test: only the server can reap it. Until then the pid is
+        # not reused, so that a signal cannot reach another process.
         self._link.send(do="reap", pid=pid, wait=wait)
         code: int | None = self._answer()["code"]
         return code
@@ -85,7 +87,7 @@ def main(descriptor: str, folder: str) -> int:
     signal.signal(signal.SIGTERM, lambda *_: _ignore_sigterm(fork_server))
     _import_everything()
     gc.collect()
-    gc.freeze()  # everything imported lives as long as the nodes: keep it out of their collections and copy-on-write
+    gc.freeze()  # imported objects are permanent: the collector of a node must not touch, and so copy, their pages
     children: set[int] = set()
     with socket.socket(fileno=int(descriptor)) as control:
         link = ControlChannel(control)
@@ -107,6 +109,7 @@ def main(descriptor: str, folder: str) -> int:
         except ChannelClosed:
             pass
         finally:
+            # SIGKILL works on stopped processes too; removing the directory before they end would race with writes.
             for pid in children:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -117,7 +120,7 @@ def main(descriptor: str, folder: str) -> int:
 
 
 def _ignore_sigterm(fork_server: int) -> None:
-    """Survive SIGTERM to the process group: the closed socket ends the fork server after it has cleaned up."""
+    """Survive SIGTERM to the process group: the closed socket ends the fork server, after it has cleaned up."""
     if os.getpid() != fork_server:  # a node that has just been forked and has no handler of its own yet
         os._exit(1)
 
@@ -142,22 +145,22 @@ def _fork(command: dict[str, Any], descriptor: int, control: socket.socket) -> i
         return pid
     code = 1
     try:
-        control.close()
-        random.seed()
+        control.close()  # or the server's socket would stay open in the node, and the test's end never reach it
+        random.seed()  # forks share the generator's state: all nodes would draw the same election timeouts
         log = os.open(command["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         os.dup2(log, 2)
         os.close(log)
-        code = _live(command, ControlChannel(socket.socket(fileno=descriptor)))
+        code = _run_node(command, ControlChannel(socket.socket(fileno=descriptor)))
     except BaseException:  # noqa: BLE001 - logged as the reason why the process ends
         import traceback
 
         traceback.print_exc()
     finally:
         sys.stderr.flush()
-        os._exit(code)
+        os._exit(code)  # not sys.exit: exit handlers and buffers are those of the fork server
 
 
-def _live(command: dict[str, Any], link: ControlChannel) -> int:
+def _run_node(command: dict[str, Any], link: ControlChannel) -> int:
     from klamm.server.boot.config import load_config
     from klamm.testing.child import serve_node
     from klamm.testing.control_channel import OwnerState
@@ -172,13 +175,13 @@ def _live(command: dict[str, Any], link: ControlChannel) -> int:
 
 def _import_everything() -> None:
     """Import and compile what a node needs, so that no fork does it again."""
-    import klamm.testing.child  # noqa: F401 - it is the import that is wanted
+    import klamm.testing.child  # noqa: F401 - imported for its effect
     from klamm.server.requests.routes import quick_paths, routes
 
     quick_paths()
     for kind in ("broker", "controller"):
         for route in routes(kind).values():
-            route.handle  # noqa: B018 - looking at it imports it
+            route.handle  # noqa: B018 - the attribute imports the handler and compiles its codecs
 
 
 if __name__ == "__main__":

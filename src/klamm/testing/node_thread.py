@@ -1,4 +1,4 @@
-"""A node in a thread of this process with an event loop of its own, stopped cleanly or as by a crash."""
+"""A node in a thread of this process with an event loop of its own; stopped cleanly, or as by a crash."""
 
 import asyncio
 import concurrent.futures
@@ -24,7 +24,7 @@ class Killed(Exception):
 
 
 class _Pause:
-    """Blocks a node's event loop: a callback that returns when `ended` is set."""
+    """Blocks a node's event loop with a callback that returns when `ended` is set."""
 
     def __init__(self) -> None:
         self.holds = threading.Event()
@@ -72,7 +72,7 @@ class NodeThread:
     def _main(self) -> None:
         try:
             with asyncio.Runner(loop_factory=TurnLoop) as runner:
-                runner.run(self._live())
+                runner.run(self._run_node())
         except BaseException as error:  # noqa: BLE001 - raised by wait_ready
             self.failure = error
         finally:
@@ -82,10 +82,11 @@ class NodeThread:
             if self._on_end is not None:
                 self._on_end()
 
-    async def _live(self) -> None:
+    async def _run_node(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.node = node = KlammNode(self._config)
         self._loop_started.set()
+        # A start may wait for a quorum that never comes: `stop` must be able to end it.
         starting = self.loop.create_task(node.start(), name="start")
         stop_requested = self.loop.create_task(node.stopping.wait(), name="stop")
         await asyncio.wait((starting, stop_requested), return_when=asyncio.FIRST_COMPLETED)
@@ -97,30 +98,31 @@ class NodeThread:
             starting.cancel()
             await asyncio.gather(starting, return_exceptions=True)
         if self._killed:
-            await self._die()
+            await self._crash()
             return
         await node.stop()
         self.failure = node.failure
 
-    async def _die(self) -> None:
+    async def _crash(self) -> None:
         """End as after kill -9: no deregistration, no clean-shutdown marker, no flush."""
         node = self.node
         node.failure = Killed("the test killed this node")
+        # Sockets first, as a dying process would: a reply must not be sent for a write that is dropped below.
         node.net.stop()
         for task in asyncio.all_tasks():
             if task is not asyncio.current_task():
                 task.cancel()
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # the cancelled tasks run their handlers
         with contextlib.suppress(Exception):
             await node.services.raft.stop()
         await self.loop.run_in_executor(None, partial(node.logs.close, clean=False, broker_epoch=-1))
 
     def stop(self, *, kill: bool = False) -> None:
-        """End it; `kill` ends it as a crash would."""
-        self.thaw()
+        """Stop the node; `kill` stops it as a crash would."""
+        self.thaw()  # a blocked loop would never see the request
         if self._thread.is_alive() and self._loop_started.wait(TIMEOUT_S):
             self._killed = kill
-            with contextlib.suppress(RuntimeError):
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the node ended by itself
                 self.loop.call_soon_threadsafe(self.node.stopping.set)
             self._thread.join(TIMEOUT_S)
         if self._thread.is_alive():
@@ -146,24 +148,24 @@ class NodeThread:
     def slow(self, seconds: Seconds, api: str | int | None) -> None:
         """Delay requests."""
         fault = InjectedDelay(parse_seconds(seconds), None if api is None else parse_api(api).key)
-        self.call(partial(self._add_slowness, fault))
+        self.call(partial(self._add_delay, fault))
 
     def refuse(self, error: str | int, api: str | int | None, times: int | None) -> None:
         """Answer with an error."""
         fault = InjectedError(parse_error(error), None if api is None else parse_api(api).key, parse_times(times))
-        self.call(partial(self._add_refusal, fault))
+        self.call(partial(self._add_error, fault))
 
     def heal(self) -> None:
-        """End delays and refusals."""
+        """End pause, delays and errors."""
         self.thaw()
         if self._faults is not None:
             self.call(self._faults.heal)
 
-    def _add_slowness(self, fault: InjectedDelay) -> None:
-        self._fault_handler().slowness.append(fault)
+    def _add_delay(self, fault: InjectedDelay) -> None:
+        self._fault_handler().delays.append(fault)
 
-    def _add_refusal(self, fault: InjectedError) -> None:
-        self._fault_handler().refusals.append(fault)
+    def _add_error(self, fault: InjectedError) -> None:
+        self._fault_handler().errors.append(fault)
 
     def _fault_handler(self) -> FaultyHandler:
         """Return the fault handler, installed with the first fault."""

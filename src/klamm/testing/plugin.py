@@ -1,4 +1,4 @@
-"""Klamm's pytest plugin: a broker per run, a topic per test, clients, a cluster when one is asked for.
+"""Klamm's pytest plugin: fixtures for a broker per run, a topic per test, clients, and a cluster.
 
     def test_orders(klamm_broker, klamm_topic):
         with klamm_broker.producer() as producer:
@@ -6,8 +6,8 @@
 
 Loaded by its entry point; imports nothing of Klamm until a fixture is used.
 
-    pytest --klamm-broker=child         a process of its own instead of a thread of the tests'
-    pytest --klamm-bootstrap=HOST:PORT  a cluster that is there already, Klamm's or any Kafka's
+    pytest --klamm-broker=child         a process of its own instead of a thread of the tests
+    pytest --klamm-bootstrap=HOST:PORT  an existing cluster of Klamm or Apache Kafka
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """What `pytest --help` shows under klamm."""
+    """Options of the plugin."""
     group = parser.getgroup("klamm", "a broker for tests")
     group.addoption(
         "--klamm-broker",
@@ -48,7 +48,7 @@ def klamm_config(request: pytest.FixtureRequest) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def klamm_broker(request: pytest.FixtureRequest, klamm_config: dict[str, str]) -> Iterator[Broker]:
-    """One broker for the whole run (one per xdist worker). Tests keep apart by unique names."""
+    """One broker for the whole run (one per xdist worker). Tests are isolated by unique names."""
     bootstrap = request.config.getoption("--klamm-bootstrap")
     if bootstrap:
         from klamm.testing.brokers import OtherBroker
@@ -63,7 +63,7 @@ def klamm_broker(request: pytest.FixtureRequest, klamm_config: dict[str, str]) -
 
 @pytest.fixture
 def klamm_own_broker(request: pytest.FixtureRequest, klamm_config: dict[str, str]) -> Iterator[Broker]:
-    """A broker for this test alone: for tests that break it."""
+    """A broker for this test only: for tests that stop or disturb it."""
     from klamm.testing import broker
 
     with broker(child=request.config.getoption("--klamm-broker") == "child", config=klamm_config) as running:
@@ -87,7 +87,7 @@ def klamm_bootstrap(klamm_broker: Broker) -> str:
 
 @pytest.fixture
 def klamm_topic(klamm_broker: Broker, request: pytest.FixtureRequest) -> str:
-    """A new topic, named after the test; @pytest.mark.klamm_topic(partitions=3) chooses its shape."""
+    """A new topic, named after the test; @pytest.mark.klamm_topic(partitions=3) sets its partitions and settings."""
     mark = request.node.get_closest_marker("klamm_topic")
     return klamm_broker.topic(request.node.name, **(mark.kwargs if mark else {}))
 
@@ -126,14 +126,14 @@ def klamm_admin(klamm_broker: Broker) -> Iterator[Admin]:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the mark."""
-    config.addinivalue_line("markers", "klamm_topic(partitions, config): the shape of the klamm_topic of a test")
+    config.addinivalue_line("markers", "klamm_topic(partitions, config): partitions and settings of klamm_topic")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Import what a broker needs during collection if a test uses one, so that the fixture starts at once."""
+    """Import what a broker needs if a test uses one, so that the time is not counted for the first test."""
     wanted = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     if session.config.getoption("--klamm-bootstrap") or session.config.option.collectonly:
         return
     if wanted & {"klamm_broker", "klamm_own_broker"} and session.config.getoption("--klamm-broker") == "inprocess":
         import klamm.client.blocking_producer
-        import klamm.testing.node_thread  # noqa: F401 - it is the import that is wanted
+        import klamm.testing.node_thread  # noqa: F401 - imported for its effect

@@ -1,7 +1,7 @@
 """Build the response that refuses a request: its response type with an error code in every field for one.
 
-A response mirrors its request: topics with partitions, groups, resources. `build_refusal` walks both declarations side
-by side, copies the names (topic, partition, group ...) and sets the error. Pure.
+A response mirrors its request: topics with partitions, groups, resources. `build_refusal` walks both declarations in
+parallel, copies the names (topic, partition, group ...) and sets the error. Pure.
 """
 
 from dataclasses import fields, is_dataclass
@@ -25,28 +25,28 @@ class NoErrorFieldError(ValueError):
 
 
 def build_refusal(api: Api, request: Any, code: ErrorCode, message: str = "refused by the test") -> Any:
-    """The response that refuses `request`; NoErrorFieldError when its response cannot carry an error."""
+    """The response that refuses `request`; NoErrorFieldError when its response has no field for an error."""
     response = api.response()
     if not _mirror(request, response, code, message):
-        raise NoErrorFieldError(f"{api.name} has no place for an error in this answer")
+        raise NoErrorFieldError(f"the response of {api.name} has no error field here")
     return response
 
 
-def _mirror(asked: Any, answer: Any, code: ErrorCode, message: str) -> bool:
+def _mirror(request: Any, answer: Any, code: ErrorCode, message: str) -> bool:
     """Fill `answer` from the request; return whether an error was set."""
-    placed = False
+    has_error_field = False
     own = {field.name for field in fields(answer)}
     for name in own:
         if name == "error_code":
             setattr(answer, name, int(code))
-            placed = True
+            has_error_field = True
         elif name == "error_message":
             setattr(answer, name, message)
         else:
-            value = _counterpart(asked, name)
+            value = _counterpart(request, name)
             if value is not None and not isinstance(value, list) and not is_dataclass(value):
                 setattr(answer, name, value)
-    lists = [value for value in _values(asked) if isinstance(value, list) and value]
+    lists = [value for value in _values(request) if isinstance(value, list) and value]
     for field in fields(answer):
         kind = field.metadata["wire"].type
         if not isinstance(kind, Array) or not is_dataclass(kind.element) or not lists:
@@ -54,14 +54,14 @@ def _mirror(asked: Any, answer: Any, code: ErrorCode, message: str) -> bool:
         elements, has_error = _mirror_list(lists[0], kind.element, code, message)
         if has_error:
             setattr(answer, field.name, elements)
-            placed = True
+            has_error_field = True
             break
-    return placed
+    return has_error_field
 
 
-def _mirror_list(asked: list[Any], element: Any, code: ErrorCode, message: str) -> tuple[list[Any], bool]:
+def _mirror_list(request: list[Any], element: Any, code: ErrorCode, message: str) -> tuple[list[Any], bool]:
     elements, has_error = [], False
-    for item in asked:
+    for item in request:
         answer = element()
         if is_dataclass(item):
             has_error = _mirror(item, answer, code, message) or has_error
@@ -72,30 +72,30 @@ def _mirror_list(asked: list[Any], element: Any, code: ErrorCode, message: str) 
 
 
 def _fill_scalar(item: Any, answer: Any, code: ErrorCode, message: str) -> bool:
-    """Fill an answer from an element that is only a name or a number: the first field of its type takes it."""
-    placed = False
+    """Fill an answer from an element that is only a name or a number: the first field of its type gets it."""
+    has_error_field = False
     taken = False
     for field in fields(answer):
         if field.name == "error_code":
             setattr(answer, field.name, int(code))
-            placed = True
+            has_error_field = True
         elif field.name == "error_message":
             setattr(answer, field.name, message)
         elif not taken and type(getattr(answer, field.name)) is type(item):
             setattr(answer, field.name, item)
             taken = True
-    return placed
+    return has_error_field
 
 
 def _values(message: Any) -> list[Any]:
     return [getattr(message, field.name) for field in fields(message)]
 
 
-def _counterpart(asked: Any, name: str) -> Any:
+def _counterpart(request: Any, name: str) -> Any:
     if name in ("throttle_time_ms", "error_code"):
         return None
     names = next((group for group in _SAME if name in group), {name})
-    for field in fields(asked):
+    for field in fields(request):
         if field.name in names:
-            return getattr(asked, field.name)
+            return getattr(request, field.name)
     return None
