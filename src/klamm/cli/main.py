@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "produce": ("klamm.cli.produce:produce", "Write records."),
     "server": ("klamm.cli.server:server", "Run a node from a server.properties written for Kafka 4."),
     "shims": ("klamm.cli.shims:shims", "Write Kafka's scripts (kafka-*.sh) into a folder."),
+    "sql": ("klamm.cli.sql:sql", "Answer SQL over topics, without Spark."),
     "storage": ("klamm.cli.storage:storage", "Make cluster ids, format data folders, look at them, repair them."),
     "tail": ("klamm.cli.consume:tail", "Show the last records, and those to come."),
     "topic": ("klamm.cli.topic:topic", "List, show, create, alter and delete topics."),

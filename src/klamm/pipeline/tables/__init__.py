@@ -6,6 +6,7 @@
     store, follower                     rows and positions in DuckDB; the thread that reads the topics
     queries, live_tables                one SELECT with limits; `open_tables`, pull and push queries
     http, http_server, plain_values     the same over HTTP; values as JSON has them
+    topic_tables                        ranges of any topics as tables of one query: `klamm sql`
 
 A client of the cluster: it imports neither PySpark nor a broker. Needs `klamm[sql]`, and `klamm[http]` to serve.
 """

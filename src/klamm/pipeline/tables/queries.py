@@ -95,6 +95,14 @@ def lock_database(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("SET GLOBAL lock_configuration = true")
 
 
+def fetch_row(
+    connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any] = ()
+) -> tuple[Any, ...] | None:
+    """Return the first row of a statement; all are fetched, because an unfinished result blocks the connection."""
+    rows = connection.execute(sql, list(parameters)).fetchall()
+    return rows[0] if rows else None
+
+
 def check_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     """Return the text of the one SELECT; QueryError when it is something else."""
     import duckdb  # noqa: PLC0415
@@ -216,7 +224,7 @@ class QueryRunner:
 
 def read_table_names(cursor: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
     """Return the names that a SELECT reads and does not define itself, by DuckDB's parser."""
-    row = cursor.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
+    row = fetch_row(cursor, "SELECT json_serialize_sql(?)", [sql])
     tree = json.loads(row[0]) if row is not None else {}
     if tree.get("error"):
         return []  # DESCRIBE and the like, which have no tree

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from klamm.pipeline.tables.core.field_types import FieldType, quote_identifier
-from klamm.pipeline.tables.queries import QueryLimits, lock_database, open_database, read_table_names
+from klamm.pipeline.tables.queries import QueryLimits, fetch_row, lock_database, open_database, read_table_names
 from klamm.pipeline.tables.record_reader import DELETED, KEY, OFFSET, PARTITION, TIME
 
 if TYPE_CHECKING:
@@ -103,9 +103,7 @@ class TableStore:
         """Make a table, or continue with the stored one if it was made by the same description."""
         self._keys[name] = tuple(key)
         self._columns[name] = list(columns)
-        stored = self.connection.execute(
-            "SELECT topic, description FROM klamm.klamm_tables WHERE name = ?", [name]
-        ).fetchone()
+        stored = fetch_row(self.connection, "SELECT topic, description FROM klamm.klamm_tables WHERE name = ?", [name])
         if stored == (topic, description):
             self.create_view(name)
             self.create_index(name)
@@ -136,7 +134,7 @@ class TableStore:
 
     def inferred_types(self, name: str) -> dict[str, str] | None:
         """Return the stored types of columns that are inferred; None when there are none."""
-        row = self.connection.execute("SELECT inferred FROM klamm.klamm_tables WHERE name = ?", [name]).fetchone()
+        row = fetch_row(self.connection, "SELECT inferred FROM klamm.klamm_tables WHERE name = ?", [name])
         return None if row is None or row[0] is None else json.loads(row[0])
 
     def create_view(self, name: str) -> None:
@@ -166,7 +164,7 @@ class TableStore:
 
     def positions(self, name: str) -> StoredPositions:
         """Return how far a table was read."""
-        row = self.connection.execute("SELECT topic_id FROM klamm.klamm_tables WHERE name = ?", [name]).fetchone()
+        row = fetch_row(self.connection, "SELECT topic_id FROM klamm.klamm_tables WHERE name = ?", [name])
         offsets = self.connection.execute(
             "SELECT partition_id, next_offset FROM klamm.klamm_positions WHERE name = ?", [name]
         ).fetchall()
@@ -175,7 +173,7 @@ class TableStore:
     def bad_count(self, name: str) -> int:
         """Return how many records of a table's topic were no rows."""
         with self._cursor() as cursor:
-            row = cursor.execute("SELECT bad_records FROM klamm.klamm_tables WHERE name = ?", [name]).fetchone()
+            row = fetch_row(cursor, "SELECT bad_records FROM klamm.klamm_tables WHERE name = ?", [name])
         return 0 if row is None else int(row[0])
 
     def row_counts(self) -> dict[str, int]:
@@ -183,7 +181,7 @@ class TableStore:
         with self._cursor() as cursor:
             counts = {}
             for name in self._keys:
-                row = cursor.execute(f"SELECT count(*) FROM {_table(name)} WHERE NOT {DELETED}").fetchone()
+                row = fetch_row(cursor, f"SELECT count(*) FROM {_table(name)} WHERE NOT {DELETED}")
                 counts[name] = 0 if row is None else int(row[0])
             return counts
 
@@ -372,7 +370,7 @@ class _OtherFormatError(Exception):
 def _create_own_tables(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("CREATE SCHEMA IF NOT EXISTS klamm")
     connection.execute("CREATE TABLE IF NOT EXISTS klamm.klamm_store (format INTEGER)")
-    stored = connection.execute("SELECT format FROM klamm.klamm_store").fetchone()
+    stored = fetch_row(connection, "SELECT format FROM klamm.klamm_store")
     if stored is None:
         connection.execute("INSERT INTO klamm.klamm_store VALUES (?)", [_FORMAT])
     elif stored[0] != _FORMAT:
