@@ -16,6 +16,7 @@ from klamm.cli.command_group import Noun
 from klamm.cli.output import files_output_option, output_option, show, show_one, table_lines
 from klamm.cli.pipeline_backfill import backfill
 from klamm.cli.pipeline_compact import compact
+from klamm.cli.pipeline_control import pause, restart, resume
 from klamm.cli.pipeline_dlq import dlq
 from klamm.cli.target import Target, cluster_options
 from klamm.cli.units import counted
@@ -176,6 +177,7 @@ def plan(*, file: str, pairs: tuple[str, ...], home: str, output: str) -> None:
 @click.option(
     "--rebuild", multiple=True, metavar="QUERY", help="Discard this query's state and read from the beginning."
 )
+@click.option("--fail-fast", is_flag=True, help="End at the first query that has failed for good.")
 @click.option("--progress/--no-progress", default=None, help="A line per batch.  [default: on a terminal]")
 @click.option("--log-batches", is_flag=True, help="A line of the log per batch, with all its numbers.")
 @click.option("--metrics", metavar="[HOST:]PORT", help="Answer Prometheus at /metrics; 0 is any free port.")
@@ -189,6 +191,7 @@ def run(
     once: bool,
     master: str | None,
     rebuild: tuple[str, ...],
+    fail_fast: bool,
     progress: bool | None,
     log_batches: bool,
     metrics: str | None,
@@ -207,6 +210,7 @@ def run(
         master=master,
         once=once,
         rebuild=rebuild,
+        fail_fast=fail_fast,
         progress=progress,
         log_batches=log_batches,
         metrics=metrics,
@@ -264,6 +268,7 @@ def show_(*, name: str, home: str, output: str) -> None:
     rows = [
         {
             "query": query,
+            "state": progress.get("state"),
             **{head: progress.get(head) for head in heads},
             "late_rows": progress.get("late_rows", 0),
             "bad_records": sum((progress.get("bad_records") or {}).values()),
@@ -280,6 +285,8 @@ def show_(*, name: str, home: str, output: str) -> None:
         for query, progress in status["queries"].items():
             if progress.get("error"):
                 click.echo(f"\n{query}: {progress['error']}")
+            if progress.get("advice"):
+                click.echo(f"{query}: to go on: {progress['advice']}")
 
     if output == "csv":
         show(rows, output)
@@ -320,3 +327,6 @@ pipeline.add_command(compact)
 pipeline.add_command(dlq)
 pipeline.add_command(pipeline_query.query)
 pipeline.add_command(pipeline_query.serve)
+pipeline.add_command(pause)
+pipeline.add_command(resume)
+pipeline.add_command(restart)

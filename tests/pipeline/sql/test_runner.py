@@ -8,8 +8,9 @@ import pytest
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import SqlError, compile_text
 from klamm.pipeline.sql.core.problems import SqlProblem
-from klamm.pipeline.sql.runner import Runner, _signals, home_of, name_of
+from klamm.pipeline.sql.runner import _signals, home_of, name_of
 from klamm.pipeline.sql.status import Home
+from klamm.pipeline.sql.supervisor import Supervisor
 from klamm.pipeline.sql.topic_lag import Lag
 
 NODE = compile_text("CREATE STREAM s (a INT); CREATE STREAM x AS SELECT * FROM s;").node("x")
@@ -66,7 +67,7 @@ def home(tmp_path):
 
 def runner(home, *queries, limit=3, reports=None, **options):
     report = (lambda _: None) if reports is None else reports.append
-    return Runner(list(queries), home, limit=limit, first_pause_s=0.001, report=report, **options)
+    return Supervisor(list(queries), home, limit=limit, first_pause_s=0.001, report=report, **options)
 
 
 def test_once_runs_queries_one_after_the_other(home):

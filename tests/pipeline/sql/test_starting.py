@@ -3,8 +3,8 @@
 import threading
 from types import SimpleNamespace
 
-from klamm.pipeline.sql.runner import Runner
 from klamm.pipeline.sql.status import Home
+from klamm.pipeline.sql.supervisor import Supervisor
 
 
 class Handle:
@@ -45,7 +45,7 @@ def test_a_query_waits_until_the_sources_of_the_one_before_are_there(tmp_path):
     handles = [Handle(3), Handle(2), Handle(1)]
     queries = [query(f"q{place}", handle, handles[:place], started) for place, handle in enumerate(handles)]
     home = Home(str(tmp_path / "bank"))
-    runner = Runner(queries, home)
+    runner = Supervisor(queries, home)
     thread = threading.Thread(target=runner.run, kwargs={"once": False})
     thread.start()
     while thread.is_alive() and len(started) < 3:

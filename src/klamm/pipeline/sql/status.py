@@ -1,8 +1,9 @@
-"""The files in a pipeline's folder: identity, status, lock and stop request.
+"""The files in a pipeline's folder: identity, status, lock and requests.
 
 pipeline.json   the identity                    status.json   the status, rewritten while it runs
 columns.json    the columns of its SELECTs
 stop            its presence requests a stop    lock          held by the process that runs it
+requests/       pause, resume, restart          paused.json   the queries that stay off
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Final
 
 from klamm.model.errors import ConfigError
@@ -27,10 +31,31 @@ _STATUS: Final = "status.json"
 _COLUMNS: Final = "columns.json"
 _STOP: Final = "stop"
 _LOCK: Final = "lock"
+_REQUESTS: Final = "requests"
+_PAUSED: Final = "paused.json"
 _LOCK_ATTEMPTS: Final = 20
 _LOCK_PAUSE_S: Final = 0.05
 """A process that starts retries the lock: `klamm pipeline ls` holds it for an instant to see whether it is free."""
 _ERROR_CHARS_MAX: Final = 2000
+_ALIVE: Final = ("starting", "running")
+"""States that only a process that holds the lock has."""
+
+
+class ControlAction(StrEnum):
+    """What can be requested of a running pipeline, of one query or of all."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    RESTART = "restart"
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRequest:
+    """A request to the process that runs a pipeline; without a query it is for all of them."""
+
+    id: str
+    action: ControlAction
+    query: str | None
 
 
 def committed_offsets(checkpoint: str) -> dict[tuple[str, int], int]:
@@ -80,7 +105,7 @@ class Home:
         status.setdefault("state", "never ran")
         status.setdefault("queries", {})
         # The lock decides: a killed process has left its status file behind, but not its lock.
-        if status["state"] == "running" and not self.running():
+        if status["state"] in _ALIVE and not self.running():
             status["state"] = "gone"
         return status
 
@@ -128,6 +153,51 @@ class Home:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._file(_STOP))
 
+    def send_request(self, action: ControlAction, query: str | None) -> str:
+        """Send a request to the process that runs it; return the id under which the status has the answer."""
+        # Names sort by time: requests are obeyed in the order they were sent.
+        request_id = f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
+        os.makedirs(self._file(_REQUESTS), exist_ok=True)
+        self._write(os.path.join(_REQUESTS, request_id), json.dumps({"action": action, "query": query}))
+        return request_id
+
+    def requests(self) -> list[ControlRequest]:
+        """Return the requests that wait for an answer, the oldest first."""
+        requests = []
+        for name in sorted(self._request_names()):
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                fields = json.loads(self._read(os.path.join(_REQUESTS, name)) or "{}")
+                requests.append(ControlRequest(name, ControlAction(fields["action"]), fields["query"]))
+        return requests
+
+    def remove_request(self, request: ControlRequest) -> None:
+        """Remove a request that was obeyed or refused."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._file(os.path.join(_REQUESTS, request.id)))
+
+    def clear_requests(self) -> None:
+        """Remove what an earlier run has left: the stop request, and requests without an answer."""
+        self.clear_stop_request()
+        for name in self._request_names():
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._file(os.path.join(_REQUESTS, name)))
+
+    def _request_names(self) -> list[str]:
+        try:
+            names = os.listdir(self._file(_REQUESTS))
+        except FileNotFoundError:
+            return []
+        # A name with a dot is a file that is being written.
+        return [name for name in names if not name.startswith(".")]
+
+    def paused(self) -> frozenset[str]:
+        """Return the queries that were paused, also by an earlier run."""
+        return frozenset(json.loads(self._read(_PAUSED) or "[]"))
+
+    def keep_paused(self, names: Iterable[str]) -> None:
+        """Store the queries that are paused."""
+        self._write(_PAUSED, json.dumps(sorted(names)) + "\n")
+
     def _read(self, name: str) -> str | None:
         try:
             with open(self._file(name), encoding="utf-8") as file:
@@ -137,7 +207,8 @@ class Home:
 
     def _write(self, name: str, text: str, *, durable: bool = True) -> None:
         os.makedirs(self.path, exist_ok=True)
-        part = self._file(f".{name}.part")
+        folder, file_name = os.path.split(name)
+        part = self._file(os.path.join(folder, f".{file_name}.part"))
         with open(part, "w", encoding="utf-8") as file:
             file.write(text)
             if durable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
 from klamm.pipeline.sql.core.identity import QueryChange
@@ -42,6 +43,21 @@ def render_graph(pipeline: Pipeline, changes: Iterable[QueryChange] = ()) -> lis
         if verdict.verdict == "removed"
     )
     return lines
+
+
+def graph_rows(pipeline: Pipeline) -> list[dict[str, Any]]:
+    """Return the statements of a graph for the status: name, kind, and what each reads."""
+    return [
+        {
+            "name": node.name,
+            "kind": node.kind,
+            "reads": list(node.inputs),
+            "topic": node.topic if node.has_topic else None,
+            "runs": node.runs,
+            "stateful": node.stateful,
+        }
+        for node in pipeline.nodes
+    ]
 
 
 def _line(node: GraphNode, change: QueryChange | None) -> str:

@@ -1,0 +1,67 @@
+"""What the error of a query means: whether a restart can succeed, and what an operator does when it cannot.
+
+Of an exception in a task Spark passes on only the text, so errors are recognized by parts of their messages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from klamm.pipeline.sql.core.problems import SqlError
+
+BAD_RECORD: Final = ("USER_RAISED_EXCEPTION", "a record of ")
+NO_PYTHON: Final = "the Python of this executor"
+_DATA_LOSS: Final = ("failOnDataLoss", "on_data_loss")
+_CHECKPOINT: Final = ("checkpoint and sink disagree", "STREAM_FAILED_CHECKPOINT", "STATE_STORE_")
+
+_PAUSE_MAX_S: Final = 60.0
+_DOUBLINGS_MAX: Final = 16
+"""Bounds the exponent: a query may fail for months, and 2.0 ** 1024 overflows."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryFailure:
+    """A failed query whose error a restart does not heal, and the next step of its operator."""
+
+    reason: str
+    advice: str
+
+
+def is_bad_record(text: str) -> bool:
+    """Whether an error is of a record that bad_records = 'fail' has refused."""
+    return all(part in text for part in BAD_RECORD)
+
+
+def lasting_failure(error: Exception, text: str, pipeline: str, query: str) -> QueryFailure | None:
+    """Return the failure that an error is for good; None for one that a restart may heal."""
+    restart = f"klamm pipeline restart {pipeline} {query}"
+    if isinstance(error, SqlError):
+        return QueryFailure(text, "correct the statement, stop the pipeline and run the file again")
+    if is_bad_record(text):
+        again = f"stop it and run it with bad_records = 'dead_letter' or 'drop'; {restart} reads the same record again"
+        return QueryFailure(text, again)
+    if NO_PYTHON in text:
+        return QueryFailure(_message_of("ConfigError: ", text), f"install it there, then {restart}")
+    if any(part in text for part in _DATA_LOSS):
+        rebuild = f"stop it; run --rebuild {query} reads what is left from the beginning"
+        return QueryFailure(text, rebuild)
+    if any(part in text for part in _CHECKPOINT):
+        return QueryFailure(text, f"stop it; run --rebuild {query} discards the checkpoint and reads again")
+    return None
+
+
+def exhausted_failure(text: str, failures: int, pipeline: str, query: str) -> QueryFailure:
+    """Return the failure of a query that has failed more often in a row than `restarts` allows."""
+    return QueryFailure(text, f"it failed {failures} times in a row; klamm pipeline restart {pipeline} {query}")
+
+
+def restart_pause_s(failures: int, first_pause_s: float) -> float:
+    """Return the pause before the next start: 1, 2, 4 ... 60 seconds."""
+    return min(first_pause_s * 2.0 ** min(failures - 1, _DOUBLINGS_MAX), _PAUSE_MAX_S)
+
+
+def _message_of(prefix: str, text: str) -> str:
+    """Return the rest of the line that has a prefix: the message of an exception in a traceback."""
+    rest = text.partition(prefix)[2]
+    return rest.splitlines()[0].strip() if rest else text

@@ -1,0 +1,472 @@
+"""Supervises the queries of one pipeline: starts and restarts them, and obeys pause, resume, restart and stop.
+
+A query that fails does not end the others. It restarts after a growing pause, or is parked as `failed` when its error
+stays: until `klamm pipeline restart`, or until the process ends with an error. Over the current records (`once`)
+queries that do not read from each other run side by side.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from klamm.model.errors import ConfigError
+from klamm.pipeline.sql.core.problems import SqlError, suggest
+from klamm.pipeline.sql.core.query_failures import (
+    QueryFailure,
+    exhausted_failure,
+    is_bad_record,
+    lasting_failure,
+    restart_pause_s,
+)
+from klamm.pipeline.sql.core.query_totals import QueryTotals
+from klamm.pipeline.sql.core.statement_options import duration_ms
+from klamm.pipeline.sql.engine import Query
+from klamm.pipeline.sql.late_rows import LateRowsWatch
+from klamm.pipeline.sql.status import (
+    ControlAction,
+    ControlRequest,
+    Home,
+    committed_offsets,
+    error_line,
+    error_summary,
+)
+from klamm.pipeline.sql.topic_lag import Lag, LagWatch, ReadOffsets
+
+_log = logging.getLogger(__name__)
+_WATCH_INTERVAL_S: Final = 0.25
+_ONCE_INTERVAL_S: Final = 0.1
+"""Shorter over the current records: a query that waits for another starts at the next poll."""
+_STOP_TIMEOUT_S: Final = 120.0
+"""How long a stop or a pause waits for a running batch; an interrupted batch is repeated by the next start."""
+_STARTING_MESSAGE: Final = "Initializing"
+"""The status message of a query whose sources have not started yet."""
+_ANSWERS_KEPT: Final = 20
+ONCE_RESTARTS: Final = 10
+"""Failures in a row after which a query over the current records is parked, when `restarts` is not set."""
+_PARALLEL_MAX: Final = 8
+
+
+class QueryState(StrEnum):
+    """What a query does, as `show` and the live view print it."""
+
+    WAITING = "waiting"
+    STARTING = "starting"
+    RUNNING = "running"
+    RESTARTING = "restarting"
+    FAILED = "failed"
+    PAUSED = "paused"
+    DONE = "done"
+    STOPPED = "stopped"
+
+
+_ENDED: Final = (QueryState.FAILED, QueryState.PAUSED, QueryState.DONE)
+"""States in which a query is not started: until a request, or until the process ends."""
+
+
+@dataclass(slots=True)
+class _RunningQuery:
+    """A query, its current run, and its failures."""
+
+    query: Query
+    waits_for: tuple[str, ...] = ()
+    state: QueryState = QueryState.WAITING
+    handle: Any = None
+    failures: int = 0
+    restarts: int = 0
+    restart_at: float = 0.0
+    error: str | None = None
+    error_ms: int | None = None
+    failure: QueryFailure | None = None
+    wrong_statement: SqlError | None = None
+    next_state: QueryState | None = None
+    """PAUSED or STARTING while its run is to end after the batch, by a request."""
+    end_by: float = 0.0
+    tally: QueryTotals = field(default_factory=QueryTotals)
+
+
+def report_nothing(_: str) -> None:
+    """Report no progress: the default of `report`."""
+
+
+def parallel_queries(cores: int | None = None) -> int:
+    """Return how many queries run side by side over the current records."""
+    # More than the cores: a small query mostly waits, for its Python processes and for the brokers.
+    return max(2, min(2 * (cores or os.cpu_count() or 1), _PARALLEL_MAX))
+
+
+class Supervisor:
+    """Runs all queries of a pipeline in this process."""
+
+    def __init__(
+        self,
+        queries: Sequence[Query],
+        home: Home,
+        *,
+        name: str = "",
+        limit: int | None = None,
+        trigger: str | None = None,
+        first_pause_s: float = 1.0,
+        fail_fast: bool = False,
+        parallel: int | None = None,
+        graph: Sequence[Mapping[str, Any]] = (),
+        report: Callable[[str], None] = report_nothing,
+        log_batches: bool = False,
+    ) -> None:
+        self.lags: LagWatch | None = None
+        self.late_rows: LateRowsWatch | None = None
+        self._name = name or os.path.basename(home.path)
+        self._log_batches = log_batches
+        self._status: dict[str, Any] = {}
+        self._first_pause_s = first_pause_s
+        names = {query.name for query in queries}
+        self._running = [
+            _RunningQuery(
+                query,
+                tuple(dict.fromkeys(name for name in (*query.node.streams, *query.node.tables) if name in names)),
+                tally=QueryTotals(position=committed_offsets(query.checkpoint)),
+            )
+            for query in queries
+        ]
+        self._home = home
+        self._limit = limit
+        self._trigger = trigger
+        self._fail_fast = fail_fast
+        self._parallel = parallel or parallel_queries()
+        self._graph = list(graph)
+        self._report = report
+        self._stopping = threading.Event()
+        self._began_ms = _now_ms()
+        self._answers: deque[tuple[str, str]] = deque(maxlen=_ANSWERS_KEPT)
+
+    def stop(self) -> None:
+        """Request a stop after the running batches; callable from any thread."""
+        self._stopping.set()
+
+    def status(self) -> Mapping[str, Any]:
+        """Return the last published status; callable from any thread."""
+        return self._status
+
+    def positions(self) -> dict[str, ReadOffsets]:
+        """Return the offsets that queries have read up to; callable from any thread."""
+        return {running.query.name: running.tally.position for running in self._running}
+
+    def run(self, *, once: bool) -> None:
+        """Run until stopped, or with `once` until the current records are read; ConfigError when a query failed."""
+        if once and self._limit is None:
+            self._limit = ONCE_RESTARTS
+        paused = self._home.paused()
+        for running in self._running:
+            if running.query.name in paused:
+                running.state = QueryState.PAUSED
+                self._report(f"{running.query.name}: paused; klamm pipeline resume {self._name} {running.query.name}")
+        try:
+            self._supervise(once=once)
+        except BaseException as error:
+            # At once: the error is reported without waiting for batches of other queries, which the next run repeats.
+            self._halt(after_batch=False)
+            self._publish_status("stopped" if isinstance(error, KeyboardInterrupt) else "failed", error_summary(error))
+            raise
+        self._halt(after_batch=True)
+        if self.late_rows is not None:
+            # The last batches may have left rows out; the last status counts them.
+            for running in self._running:
+                self._take_progress(running)
+            self.late_rows.finish()
+        message = self._failure_message()
+        self._publish_status("failed" if message else "stopped", message)
+        wrong = [running.wrong_statement for running in self._running if running.wrong_statement is not None]
+        if wrong:
+            # As it is: it shows where in the file.
+            raise wrong[0]
+        if message:
+            raise ConfigError(message)
+
+    def _supervise(self, *, once: bool) -> None:
+        while not self._leaving():
+            self._obey_requests()
+            for running in self._running:
+                self._advance(running, once=once)
+            self._publish_status("running")
+            states = {running.state for running in self._running}
+            # Paused queries keep the process: they can be resumed. Over the current records nothing is left to do.
+            if states <= {QueryState.FAILED} or (once and states <= set(_ENDED)):
+                return
+            self._stopping.wait(_ONCE_INTERVAL_S if once else _WATCH_INTERVAL_S)
+
+    def _advance(self, running: _RunningQuery, *, once: bool) -> None:
+        """Do what is due for one query; does not wait."""
+        if running.handle is None:
+            if (
+                running.state not in _ENDED
+                and time.monotonic() >= running.restart_at
+                and self._may_start(running, once)
+            ):
+                self._start(running, once=once or running.query.in_passes)
+            return
+        if running.handle.isActive:
+            if running.next_state is not None:
+                self._end_between_batches(running)
+            elif running.state == QueryState.STARTING and not self._is_starting(running):
+                running.state = QueryState.RUNNING
+            return
+        if self._failed(running):
+            return
+        running.handle = None
+        if running.next_state is not None:
+            self._apply_next_state(running)
+        elif once:
+            running.state = QueryState.DONE
+            self._report(f"{running.query.name}: done")
+        else:
+            running.restart_at = time.monotonic() + self._pause_s(running.query)
+
+    def _may_start(self, running: _RunningQuery, once: bool) -> bool:
+        """Whether a query may start now.
+
+        Spark gives the Python process of a source ten seconds to start; many at once on few cores would not make it.
+        """
+        if any(other.handle is not None and self._is_starting(other) for other in self._running):
+            return False
+        if not once:
+            return True
+        if sum(other.handle is not None for other in self._running) >= self._parallel:
+            return False
+        # Of what has failed or is paused the records that are there are read; the next run reads the others.
+        return all(other.state in _ENDED for other in self._running if other.query.name in running.waits_for)
+
+    @staticmethod
+    def _is_starting(running: _RunningQuery) -> bool:
+        return running.handle.isActive and str(running.handle.status.get("message", "")).startswith(_STARTING_MESSAGE)
+
+    def _pause_s(self, query: Query) -> float:
+        """Return the pause between two passes of a query that runs in passes."""
+        pause_ms = duration_ms(query.node.option("trigger") or self._trigger or "")
+        return self._first_pause_s if pause_ms is None else pause_ms / 1000
+
+    def _leaving(self) -> bool:
+        if self._home.stop_requested():
+            self._stopping.set()
+        return self._stopping.is_set()
+
+    def _start(self, running: _RunningQuery, *, once: bool) -> None:
+        trigger = running.query.node.option("trigger") or self._trigger
+        running.state = QueryState.STARTING
+        try:
+            running.handle = running.query.start(once=once, trigger=trigger)
+        except Exception as error:  # noqa: BLE001 - Spark raises any exception; a restart may succeed
+            self._handle_failure(running, error)
+
+    def _failed(self, running: _RunningQuery) -> bool:
+        """Whether a query that ended has failed; it then restarts after a pause, or is parked."""
+        self._take_progress(running)
+        error = running.handle.exception()
+        if error is None:
+            return False
+        self._handle_failure(running, error)
+        return True
+
+    def _handle_failure(self, running: _RunningQuery, error: Exception) -> None:
+        name = running.query.name
+        running.handle = None
+        running.error = error_summary(error)
+        running.error_ms = _now_ms()
+        running.failures += 1
+        if is_bad_record(running.error):
+            running.tally.bad["fail"] = running.tally.bad.get("fail", 0) + 1
+        failure = lasting_failure(error, running.error, self._name, name)
+        if failure is None and self._limit is not None and running.failures > self._limit:
+            failure = exhausted_failure(running.error, running.failures, self._name, name)
+        if failure is not None:
+            running.wrong_statement = error if isinstance(error, SqlError) else None
+            self._park(running, failure)
+            if self._fail_fast:
+                if isinstance(error, SqlError):
+                    raise error
+                raise ConfigError(f"{name} failed: {failure.reason}")
+        elif running.next_state is not None:
+            self._apply_next_state(running)
+        else:
+            running.restarts += 1
+            running.state = QueryState.RESTARTING
+            pause_s = restart_pause_s(running.failures, self._first_pause_s)
+            running.restart_at = time.monotonic() + pause_s
+            _log.warning("query failed query=%s restart_in_s=%g: %s", name, pause_s, running.error)
+            self._report(f"{name}: failed, starts again in {pause_s:.0f} s: {error_line(running.error)}")
+
+    def _park(self, running: _RunningQuery, failure: QueryFailure) -> None:
+        running.state, running.failure, running.next_state = QueryState.FAILED, failure, None
+        _log.error("query failed for good query=%s: %s", running.query.name, failure.reason)
+        self._report(f"{running.query.name}: failed, does not start again: {error_line(failure.reason)}")
+        self._report(f"{running.query.name}: to go on: {failure.advice}")
+
+    def _failure_message(self) -> str | None:
+        messages = [
+            f"{running.query.name} failed: {running.failure.reason}" for running in self._running if running.failure
+        ]
+        return "\n".join(messages) or None
+
+    # Requests of `klamm pipeline pause`, `resume` and `restart`.
+
+    def _obey_requests(self) -> None:
+        for request in self._home.requests():
+            answer = self._obey(request)
+            self._answers.append((request.id, answer))
+            # After the answer was kept: a process killed in between obeys the request again, which changes nothing.
+            self._home.remove_request(request)
+            _log.info("request obeyed action=%s query=%s: %s", request.action, request.query, answer)
+
+    def _obey(self, request: ControlRequest) -> str:
+        """Do what a request asks for; return "" or the reason of a refusal."""
+        names = [running.query.name for running in self._running]
+        if request.query is not None and request.query not in names:
+            return f"{self._name} has no query {request.query}{suggest(request.query, names)}"
+        chosen = [running for running in self._running if request.query in (None, running.query.name)]
+        match request.action:
+            case ControlAction.PAUSE:
+                if request.query is not None and chosen[0].state == QueryState.FAILED:
+                    return f"{request.query} has failed and does not run"
+                for running in chosen:
+                    if running.state not in _ENDED:
+                        self._end_run(running, QueryState.PAUSED)
+            case ControlAction.RESUME:
+                self._resume(running for running in chosen if QueryState.PAUSED in (running.state, running.next_state))
+            case ControlAction.RESTART:
+                for running in chosen:
+                    # Paused queries stay off unless they are named. Failed ones start with a new count of failures.
+                    if request.query is not None or running.state != QueryState.PAUSED:
+                        running.failures, running.failure, running.wrong_statement = 0, None, None
+                        self._end_run(running, QueryState.STARTING)
+        # A run that is to end after its batch counts: a killed process must not start a paused query again.
+        paused = [
+            running.query.name for running in self._running if QueryState.PAUSED in (running.state, running.next_state)
+        ]
+        self._home.keep_paused(paused)
+        return ""
+
+    def _end_run(self, running: _RunningQuery, state: QueryState) -> None:
+        """End a query's run after its batch, and let it be in `state` then."""
+        running.next_state = state
+        running.end_by = time.monotonic() + _STOP_TIMEOUT_S
+        if running.handle is None:
+            self._apply_next_state(running)
+
+    def _resume(self, paused: Iterable[_RunningQuery]) -> None:
+        for running in paused:
+            # One that still runs its last batch goes on from there.
+            running.next_state = None
+            if running.state == QueryState.PAUSED:
+                running.state, running.restart_at = QueryState.WAITING, 0.0
+
+    def _end_between_batches(self, running: _RunningQuery) -> None:
+        # Between two batches a stop loses nothing; inside of one, Spark would repeat it.
+        if time.monotonic() >= running.end_by or not running.handle.status.get("isTriggerActive"):
+            self._take_progress(running)
+            running.handle.stop()
+            self._take_progress(running)
+            running.handle = None
+            self._apply_next_state(running)
+
+    def _apply_next_state(self, running: _RunningQuery) -> None:
+        if running.next_state == QueryState.PAUSED:
+            running.state = QueryState.PAUSED
+            self._report(f"{running.query.name}: paused")
+        else:
+            running.state, running.restart_at = QueryState.WAITING, 0.0
+        running.next_state = None
+
+    # Status.
+
+    def _take_progress(self, running: _RunningQuery) -> None:
+        """Add a query's progress to its totals; a completed batch resets the count of failures."""
+        if running.handle is None:
+            return
+        handle, tally = running.handle, running.tally
+        done_before = tally.done_batch
+        # recentProgress is passed as a callable: reading it copies all reports from the JVM, and is rarely needed.
+        batches = tally.take(handle.lastProgress, functools.partial(getattr, handle, "recentProgress"), _now_ms())
+        if tally.done_batch > done_before:
+            running.failures = 0
+        for facts in batches:
+            if facts.get("late_dropped") and self.late_rows is not None:
+                self.late_rows.add(running.query, facts["batch"], tally.add_late)
+        if self._log_batches:
+            for facts in batches:
+                fields = " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
+                _log.info("batch done query=%s %s", running.query.name, fields)
+
+    def _publish_status(self, state: str, error: str | None = None) -> None:
+        # A new object each time, then assigned: the metrics thread may be reading the previous status.
+        lags: Mapping[str, Lag] = self.lags.lags if self.lags is not None else {}
+        for running in self._running:
+            self._take_progress(running)
+        self._status = {
+            "state": state,
+            "pid": os.getpid(),
+            "started_ms": self._began_ms,
+            "updated_ms": _now_ms(),
+            "error": error or self._failure_message(),
+            "graph": self._graph,
+            "queries": {running.query.name: self._query_status(running, lags) for running in self._running},
+            "requests": dict(self._answers),
+        }
+        # Published even without changes: updated_ms shows that the process is alive.
+        self._home.write_status(self._status)
+
+    def _query_status(self, running: _RunningQuery, lags: Mapping[str, Lag]) -> dict[str, Any]:
+        status = running.tally.status()
+        if running.query.name in lags:
+            lag = lags[running.query.name]
+            status |= {"lag_records": lag.records, "lag_ms": lag.age_ms}
+        failure = running.failure
+        pause_s = max(running.restart_at - time.monotonic(), 0.0) if running.state == QueryState.RESTARTING else None
+        return status | {
+            "state": str(running.state),
+            "waits_for": self._waits_for(running),
+            "failures": running.failures,
+            "restarts": running.restarts,
+            "restart_in_ms": None if pause_s is None else round(pause_s * 1000),
+            "advice": failure.advice if failure is not None else None,
+            "error": running.error,
+            "error_ms": running.error_ms,
+            "error_gist": error_line(failure.reason if failure is not None else running.error or "") or None,
+        }
+
+    def _waits_for(self, running: _RunningQuery) -> list[str]:
+        """Return the queries whose end, or start, a waiting query waits for."""
+        if running.state != QueryState.WAITING:
+            return []
+        inputs = [
+            other.query.name
+            for other in self._running
+            if other.query.name in running.waits_for and other.state not in (*_ENDED, QueryState.RUNNING)
+        ]
+        return inputs or [
+            other.query.name for other in self._running if other.state == QueryState.STARTING and other is not running
+        ]
+
+    def _halt(self, *, after_batch: bool) -> None:
+        """Stop every query, with `after_batch` once its running batch has ended."""
+        deadline = time.monotonic() + (_STOP_TIMEOUT_S if after_batch else 0.0)
+        for running in self._running:
+            handle = running.handle
+            while handle is not None and handle.isActive:
+                # Between two batches a stop loses nothing; inside of one, Spark would repeat it.
+                if time.monotonic() >= deadline or not handle.status.get("isTriggerActive"):
+                    handle.stop()
+                    break
+                time.sleep(0.05)
+            if running.state not in _ENDED:
+                running.state = QueryState.STOPPED
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
