@@ -2,14 +2,16 @@
 
 import signal
 import threading
+import time
 
 import pytest
 
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import SqlError, compile_text
+from klamm.pipeline.sql.core import query_failures
 from klamm.pipeline.sql.core.problems import SqlProblem
 from klamm.pipeline.sql.runner import _signals, home_of, name_of
-from klamm.pipeline.sql.status import Home
+from klamm.pipeline.sql.status import ControlAction, Home
 from klamm.pipeline.sql.supervisor import Supervisor
 from klamm.pipeline.sql.topic_lag import Lag
 
@@ -209,3 +211,179 @@ def test_a_query_that_reads_tables_too_runs_in_passes(home):
         home.request_stop()
         thread.join(60)
     assert query.started == [(True, None)] * 3
+
+
+class Supervised:
+    """A supervisor that runs in a thread, until the block ends."""
+
+    def __init__(self, home, *queries, **options):
+        self.home = home
+        self.supervisor = runner(home, *queries, **options)
+        self.error = None
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self):
+        try:
+            self.supervisor.run(once=False)
+        except ConfigError as error:
+            self.error = error
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.supervisor.stop()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+    def until(self, **states):
+        """Wait until queries have states."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and self._thread.is_alive():
+            queries = self.home.status()["queries"]
+            if all(queries.get(name, {}).get("state") == state for name, state in states.items()):
+                return queries
+            time.sleep(0.01)
+        raise AssertionError(self.home.status())
+
+    def request(self, action, query=None):
+        """Send a request; return its answer."""
+        request_id = self.home.send_request(action, query)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            answer = self.home.status().get("requests", {}).get(request_id)
+            if answer is not None:
+                return answer
+            time.sleep(0.01)
+        raise AssertionError(self.home.status())
+
+
+def test_a_query_that_stays_wrong_is_parked_and_the_others_run(home):
+    bad = Query("bad", Handle(RuntimeError("[USER_RAISED_EXCEPTION] a record of s is bad")))
+    with Supervised(home, bad, Query("good", Handle(endless=True, batch=1)), name="bank") as supervised:
+        queries = supervised.until(bad="failed", good="running")
+        assert "klamm pipeline restart bank bad" in queries["bad"]["advice"]
+        assert home.status()["error"] == "bad failed: [USER_RAISED_EXCEPTION] a record of s is bad"
+    assert "a record of s is bad" in str(supervised.error)
+    assert home.status()["state"] == "failed"
+
+
+def test_with_fail_fast_the_first_failed_query_ends_the_others(home):
+    good = Handle(endless=True, batch=1)
+    bad = Query("bad", Handle(RuntimeError("with failOnDataLoss=false the query goes on")))
+    with pytest.raises(ConfigError, match="bad failed: with failOnDataLoss"):
+        runner(home, Query("good", good), bad, fail_fast=True).run(once=False)
+    assert not good.isActive
+
+
+def test_the_process_ends_when_all_queries_have_failed(home):
+    lost = "offsets are gone; with failOnDataLoss=false the query goes on without them"
+    queries = [Query(name, Handle(RuntimeError(lost))) for name in ("a", "b")]
+    with pytest.raises(ConfigError, match=r"a failed: .*\nb failed: "):
+        runner(home, *queries).run(once=False)
+    assert "--rebuild b" in home.status()["queries"]["b"]["advice"]
+
+
+def test_without_a_limit_a_query_restarts_for_ever(home):
+    query = Query("q", *(Handle(OSError("away")) for _ in range(12)), Handle(endless=True, batch=1))
+    pauses = [query_failures.restart_pause_s(failures, 1.0) for failures in (1, 2, 3, 7, 5000)]
+    assert pauses == [1.0, 2.0, 4.0, 60.0, 60.0]
+    with Supervised(home, query, limit=None) as supervised:
+        supervised.supervisor._first_pause_s = 1e-9
+        assert supervised.until(q="running")["q"]["restarts"] == 12
+    assert supervised.error is None
+
+
+def test_a_paused_query_stays_off_over_a_restart_of_the_process_until_it_is_resumed(home):
+    handle, other = Handle(endless=True, batch=1), Handle(endless=True, batch=1)
+    with Supervised(home, Query("q", handle), Query("r", other)) as supervised:
+        supervised.until(q="running", r="running")
+        assert supervised.request(ControlAction.PAUSE, "q") == ""
+        supervised.until(q="paused", r="running")
+        assert handle.stopped_between_batches
+    resumed = Handle(endless=True, batch=2)
+    with Supervised(home, Query("q", resumed), Query("r", Handle(endless=True))) as supervised:
+        supervised.until(q="paused", r="running")
+        assert supervised.request(ControlAction.RESUME, "q") == ""
+        supervised.until(q="running", r="running")
+    assert home.paused() == frozenset()
+
+
+def test_a_failed_query_starts_again_on_request(home):
+    query = Query("q", Handle(RuntimeError("the Python of this executor lacks x")), Handle(endless=True, batch=1))
+    with Supervised(home, query, Query("r", Handle(endless=True, batch=1))) as supervised:
+        supervised.until(q="failed", r="running")
+        assert supervised.request(ControlAction.PAUSE, "q") == "q has failed and does not run"
+        assert supervised.request(ControlAction.RESTART, "q") == ""
+        assert supervised.until(q="running")["q"]["advice"] is None
+        assert supervised.request(ControlAction.RESTART, "qq") == "home has no query qq; did you mean q?"
+    assert supervised.error is None
+
+
+def test_restart_without_a_name_leaves_paused_queries_off(home):
+    runs = [Handle(endless=True, batch=1), Handle(endless=True, batch=2)]
+    home.keep_paused(["r"])
+    query = Query("q", *runs)
+    with Supervised(home, query, Query("r")) as supervised:
+        supervised.until(q="running", r="paused")
+        assert supervised.request(ControlAction.RESTART) == ""
+        while len(query.started) < 2:
+            supervised.until(r="paused")
+        supervised.until(q="running", r="paused")
+    assert not runs[0].isActive
+
+
+def test_once_runs_side_by_side_what_does_not_read_from_each_other(home):
+    nodes = compile_text(
+        "CREATE STREAM s (a INT); CREATE STREAM a AS SELECT * FROM s; CREATE STREAM b AS SELECT * FROM s;"
+        "CREATE VIEW v AS SELECT * FROM a; CREATE STREAM c AS SELECT * FROM v; CREATE STREAM d AS SELECT * FROM s;"
+    )
+    active, most, order = set(), [], []
+
+    class Once(Handle):
+        def __init__(self, name):
+            super().__init__(batch=0)
+            self.name, self.left = name, 5
+            self.status_message = {}
+            active.add(name)
+            most.append(set(active))
+
+        @property
+        def status(self):
+            return {"isTriggerActive": True}
+
+        @property
+        def isActive(self):  # noqa: N802 - Spark's name
+            self.left -= 1
+            if self.left <= 0 and self.name in active:
+                active.remove(self.name)
+                order.append(self.name)
+            return self.left > 0
+
+        @isActive.setter
+        def isActive(self, value):  # noqa: N802
+            pass
+
+    class Lazy(Query):
+        def start(self, *, once, trigger=None):
+            assert once
+            return Once(self.name)
+
+    queries = [Lazy(name) for name in "abcd"]
+    for query in queries:
+        query.node = nodes.node(query.name)
+    runner(home, *queries, parallel=2).run(once=True)
+    assert {"a", "b"} in most
+    assert max(len(names) for names in most) == 2
+    assert not any({"a", "c"} <= names for names in most)
+    assert order.index("a") < order.index("c")
+    assert {query["state"] for query in home.status()["queries"].values()} == {"done"}
+
+
+def test_once_a_failed_query_does_not_end_the_others(home):
+    reports = []
+    bad = Query("bad", Handle(RuntimeError("the Python of this executor lacks x")))
+    with pytest.raises(ConfigError, match="bad failed"):
+        runner(home, bad, Query("good", Handle(batch=0)), reports=reports).run(once=True)
+    assert "good: done" in reports

@@ -27,8 +27,9 @@ from klamm.pipeline.sql.core.identity import QueryIdentity, describe
 from klamm.pipeline.sql.core.problems import suggest
 from klamm.pipeline.sql.core.statements import SINK, SOURCE, TABLE
 from klamm.pipeline.sql.registry_schemas import resolve
-from klamm.pipeline.sql.runner import SPARK_SETTINGS, home_of, name_of, renew_identity, report_nothing
+from klamm.pipeline.sql.runner import SPARK_SETTINGS, home_of, name_of, renew_identity
 from klamm.pipeline.sql.status import Home
+from klamm.pipeline.sql.supervisor import report_nothing
 from klamm.pipeline.sql.topics import ClusterTopics, lake_table
 from klamm.pipeline.topic_metadata import TopicLookup
 
