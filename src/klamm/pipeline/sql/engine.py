@@ -508,14 +508,22 @@ def _row_versions(records: DataFrame, node: GraphNode, columns: Sequence[Column]
     time = row_expressions.version_time(node, columns)
     timed = records.where("key IS NOT NULL").selectExpr("*", f"{time} AS {FROM}")
     # Deletions take part here, because they end the version before them, and are dropped afterwards.
-    ended = timed.selectExpr("*", f"lead({FROM}) OVER (PARTITION BY key ORDER BY {FROM}, offset) AS {UNTIL}")
+    # Of equal times the record's own decides: offsets of two partitions cannot be compared.
+    order = f"{FROM}, timestamp, offset"
+    ended = timed.selectExpr("*", f"lead({FROM}) OVER (PARTITION BY key ORDER BY {order}) AS {UNTIL}")
     return ended.where("value IS NOT NULL").selectExpr(*row_expressions.column_expressions(node, columns), FROM, UNTIL)
 
 
 def _newest_rows(records: DataFrame) -> DataFrame:
     """Return the newest record of each key, without deleted keys."""
-    # Offsets order the versions of a key: all of them are in one partition, unless partitions were added to the topic.
-    newest = records.where("key IS NOT NULL").groupBy("key").agg(_expression("max_by(struct(*), offset) AS newest"))
+    # Offsets order the versions of a key within a partition. A key changes its partition when the topic gets more of
+    # them; then the partition with the later timestamp of the key has the newer versions, as in `tables.store`.
+    by_partition = (
+        records.where("key IS NOT NULL")
+        .groupBy("key", "partition")
+        .agg(_expression("max_by(struct(*), offset) AS newest"), _expression("max(timestamp) AS latest"))
+    )
+    newest = by_partition.groupBy("key").agg(_expression("max_by(newest, struct(latest, newest.offset)) AS newest"))
     return newest.select("newest.*").where("value IS NOT NULL")
 
 
