@@ -22,6 +22,7 @@ from klamm.client.producer import AsyncProducer, end_prepared
 from klamm.client.types import OffsetAndMetadata
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
+from klamm.pipeline.core.batch_ledger import BatchPosition, SinkBatch
 from klamm.pipeline.core.sink_commits import SLOTS, SinkDecision, SinkError, SinkState, TaskTransaction, task_marker
 
 _log = logging.getLogger(__name__)
@@ -176,7 +177,8 @@ class CommitLog:
         delivery = await writer.send(
             self.topic, decision.encode(), key=self.sink.encode(), partition=self._decision_partition.partition
         )
-        state = SinkState(decision.batch, done=False, decision_offset=(await delivery).offset)
+        digest = BatchPosition(decision.position).digest if decision.position else ""
+        state = SinkState(decision.batch, done=False, decision_offset=(await delivery).offset, digest=digest)
         await self._write(writer, state)
         return state
 
@@ -190,6 +192,20 @@ class CommitLog:
         entry = OffsetAndMetadata(max(state.decision_offset, 0), state.text)
         await writer.send_offsets_to_transaction({self._decision_partition: entry}, self.sink)
         await writer.commit_transaction()
+
+
+async def read_newest(sink: str, client: Mapping[str, str], topic: str) -> SinkBatch:
+    """Return the newest batch of a sink, with the position of its decision if that is still in the commits topic."""
+    async with CommitLog(sink, client, topic) as commits:
+        await commits.ensure()
+        state = await commits.state()
+        position = None
+        if state.digest:
+            # The digest is enough to compare; only a repair needs the position itself.
+            with contextlib.suppress(SinkError, KafkaError, TimeoutError):
+                text = (await commits.decision(state)).position
+                position = BatchPosition(text) if text else None
+    return SinkBatch(state.batch, state.digest, position)
 
 
 def _settings_for(definition: Any, client: Mapping[str, str]) -> dict[str, Any]:

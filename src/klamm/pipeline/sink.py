@@ -88,8 +88,8 @@ class _Writer:
 
     options: WriteOptions
 
-    def _prepare(self, options: Mapping[str, str], schema: Any) -> None:
-        self.options = write_options(options)
+    def _prepare(self, options: Mapping[str, str], schema: Any, *, streaming: bool) -> None:
+        self.options = write_options(options, streaming=streaming)
         check_schema({field.name: field.dataType.simpleString() for field in schema.fields}, self.options.topic)
 
     def _write(self, iterator: Iterator[pa.RecordBatch], write_id: WriteId | None) -> TaskResult:
@@ -142,7 +142,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
     """`df.write.format("klamm")`. With txnAppId and txnVersion a write that is repeated is done once."""
 
     def __init__(self, options: Mapping[str, str], schema: Any, overwrite: bool) -> None:
-        self._prepare(options, schema)
+        self._prepare(options, schema, streaming=False)
         if overwrite:
             raise ConfigError('a topic is only ever appended to: write with mode("append")')
         # Without an app id the sink is new with every write, so nothing can be recognized as done before.
@@ -167,9 +167,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
     """`df.writeStream.format("klamm")`: each micro-batch is committed by one decision."""
 
     def __init__(self, options: Mapping[str, str], schema: Any) -> None:
-        self._prepare(options, schema)
-        if self.options.app_id is not None:
-            raise ConfigError("txnAppId is for batch writes: a streaming query has an id, and numbers its batches")
+        self._prepare(options, schema, streaming=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
         """Write the rows of one task of a micro-batch; the task's properties name the query and the batch."""
@@ -180,7 +178,9 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         batch = context.getLocalProperty("streaming.sql.batchId")
         if query is None or batch is None:
             raise SinkError("Spark gives tasks no query id or batch id; delivery=at_least_once works without them")
-        write_id = WriteId(f"klamm-spark-{query}", int(batch), context.partitionId(), context.attemptNumber())
+        # A name survives the removal of the checkpoint, with which Spark would make up another query id.
+        sink = f"klamm-spark-{self.options.app_id or query}"
+        write_id = WriteId(sink, int(batch), context.partitionId(), context.attemptNumber())
         return self._write(iterator, write_id)
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name

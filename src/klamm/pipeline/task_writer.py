@@ -16,16 +16,19 @@ from klamm.client.producer import AsyncProducer, Delivery
 from klamm.client.types import OffsetAndMetadata
 from klamm.model.ids import TopicPartition
 from klamm.pipeline.commit_log import CommitLog
+from klamm.pipeline.core.batch_ledger import SinkBatch
 from klamm.pipeline.core.connector_options import WriteOptions
 from klamm.pipeline.core.sink_commits import (
     CommitStep,
     SinkDecision,
     SinkError,
+    SinkState,
     TaskTransaction,
     next_step,
     resume_batch,
     task_marker,
 )
+from klamm.pipeline.query_checkpoint import QueryCheckpoint
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -164,22 +167,57 @@ def _decision_producer(options: WriteOptions, write_id: WriteId) -> AsyncProduce
 
 
 async def commit_batch(options: WriteOptions, write_id: WriteId, handles: Sequence[TaskTransaction]) -> None:
-    """Commit a batch. Idempotent: this driver or the next may call it again until it returns."""
+    """Commit a batch. Idempotent: this driver or the next may call it again until it returns.
+
+    LedgerError when the query's checkpoint is not the one that wrote what the sink has: nothing of the batch is
+    committed then.
+    """
     async with CommitLog(write_id.sink, options.client, options.commits_topic) as commits:
         if write_id.batch is None:
             await _commit_once(commits, write_id, handles)
             return
         await commits.ensure()
-        if not handles and next_step(await commits.state(), write_id.batch) is not CommitStep.RESUME:
+        checkpoint = _visible_checkpoint(options, write_id.batch)
+        state = _check_state(await commits.state(), write_id, checkpoint)
+        if not handles and next_step(state, write_id.batch) is not CommitStep.RESUME:
             await commits.abort_open()  # nothing was written, so no decision is needed
             return
+        position = options.position
+        if checkpoint is not None:
+            planned = checkpoint.position(write_id.batch)
+            position = "" if planned is None else planned.text
         async with _decision_producer(options, write_id) as writer:
             await writer.init_transactions()  # fences older drivers: from here on none of them can decide
-            await _commit(commits, writer, write_id.batch, handles)
+            # Again: another driver may have committed meanwhile.
+            state = _check_state(await commits.state(), write_id, checkpoint)
+            await _commit(commits, writer, state, SinkDecision(write_id.sink, write_id.batch, tuple(handles), position))
+        if checkpoint is not None:
+            checkpoint.record_written(write_id.sink, write_id.batch)
 
 
-async def _commit(commits: CommitLog, writer: AsyncProducer, batch: int, handles: Sequence[TaskTransaction]) -> None:
-    state = await commits.state()
+def _visible_checkpoint(options: WriteOptions, batch: int) -> QueryCheckpoint | None:
+    """Return the query's checkpoint, if this process reaches it."""
+    checkpoint = QueryCheckpoint.at(options.checkpoint)
+    # Spark has planned the batch. A folder without its plan is not the checkpoint: the path is on Hadoop's default file
+    # system, or relative to another folder.
+    return None if checkpoint is None or checkpoint.position(batch) is None else checkpoint
+
+
+def _check_state(state: SinkState, write_id: WriteId, checkpoint: QueryCheckpoint | None) -> SinkState:
+    """Return the sink's state; LedgerError when it does not belong to the checkpoint."""
+    if checkpoint is None or write_id.batch is None:
+        return state
+    sink, written = checkpoint.written()
+    if state.batch < 0 and sink == write_id.sink:
+        # Brokers delete the offsets of a group that was quiet for offsets.retention.minutes: the checkpoint's own note
+        # takes their place.
+        state = SinkState(written.batch, done=True, digest=written.digest)
+    checkpoint.check_batch(write_id.sink, SinkBatch(state.batch, state.digest), write_id.batch)
+    return state
+
+
+async def _commit(commits: CommitLog, writer: AsyncProducer, state: SinkState, planned: SinkDecision) -> None:
+    batch, handles = planned.batch, planned.handles
     verdict = next_step(state, batch)
     if verdict is CommitStep.SKIP:
         await commits.abort_open()
@@ -190,13 +228,14 @@ async def _commit(commits: CommitLog, writer: AsyncProducer, batch: int, handles
         decided = await commits.decision(state)
         _log.info("resuming decided batch sink=%s batch=%d tasks=%d", commits.sink, batch, len(decided.handles))
         lost = await commits.commit_all(decided.handles, batch)
+        decision: SinkDecision | None
         decision, unused = resume_batch(decided, lost, handles)
         await commits.abort_open(() if decision is None else decision.handles)
         if unused:
             _log.info("aborting rewritten transactions sink=%s batch=%d count=%d", commits.sink, batch, len(unused))
     else:
         await commits.abort_open(handles)
-        decision = SinkDecision(commits.sink, batch, tuple(handles))
+        decision = planned
         now_ms = time.time_ns() // 1_000_000
         if any(now_ms - handle.began_ms > _RECHECK_MS for handle in handles):
             gone = await commits.find_closed(handles)

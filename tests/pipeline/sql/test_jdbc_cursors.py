@@ -5,12 +5,13 @@ import random
 import pytest
 
 from klamm.model.errors import ConfigError
+from klamm.pipeline.checkpoint_folder import LocalFolder
 from klamm.pipeline.sql import SqlError, compile_text
 from klamm.pipeline.sql.core.identity import compare, describe
 from klamm.pipeline.sql.core.jdbc_cursors import INTEGER, TIMESTAMP, CursorRange, StablePositions, choose_width, literal
 from klamm.pipeline.sql.core.secrets import expand, mask_secrets
 from klamm.pipeline.sql.jdbc import JdbcError, JdbcPoller, driver_jars
-from klamm.pipeline.sql.jdbc_positions import JdbcPositions, LocalFolder
+from klamm.pipeline.sql.jdbc_positions import JdbcPositions
 
 TEXT = """CREATE SOURCE orders (id BIGINT, name STRING) WITH (
   connector = 'jdbc', url = 'jdbc:some:thing', table = 'orders', cursor = 'id',
@@ -131,9 +132,9 @@ class Dying(LocalFolder):
 
     table = None
 
-    def write(self, kind, name, text):
+    def write(self, kind, name, text, **options):
         self.table.step()
-        super().write(kind, name, text)
+        super().write(kind, name, text, **options)
         self.table.step()
 
 

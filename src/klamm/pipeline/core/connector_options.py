@@ -47,7 +47,16 @@ _READ: Final = (
     "subscribe",
     "subscribePattern",
 )
-_WRITE: Final = ("checkpointLocation", "commitsTopic", "delivery", "includeHeaders", "topic", "txnAppId", "txnVersion")
+_WRITE: Final = (
+    "checkpointLocation",
+    "commitsTopic",
+    "delivery",
+    "includeHeaders",
+    "topic",
+    "txnAppId",
+    "txnPosition",
+    "txnVersion",
+)
 _SPARK: Final = ("path", "checkpointLocation", "queryName")
 """Options that Spark adds to those of the user."""
 
@@ -114,6 +123,10 @@ class WriteOptions:
     app_id: str | None = None
     version: int | None = None
     commits_topic: str = COMMITS_TOPIC
+    checkpoint: str | None = None
+    """The checkpoint of the query that writes; Spark passes it on to a stream's sink."""
+    position: str = ""
+    """The source position of a numbered write, where no checkpoint gives it."""
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
@@ -147,14 +160,17 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     )
 
 
-def write_options(given: Mapping[str, str]) -> WriteOptions:
+def write_options(given: Mapping[str, str], *, streaming: bool = False) -> WriteOptions:
     """Parse the options of a write; ConfigError names the first that is wrong."""
     named, client = _split_options(given, _WRITE, PRODUCER_CONFIGS, "write")
     delivery = named.get("delivery", "exactly_once")
     if delivery not in ("exactly_once", "at_least_once"):
         raise ConfigError(f"delivery={delivery}: write exactly_once or at_least_once")
     app_id, version = named.get("txnAppId"), named.get("txnVersion")
-    if (app_id is None) != (version is None):
+    # A stream's batches have Spark's numbers.
+    if streaming and version is not None:
+        raise ConfigError("txnVersion is for batch writes: a streaming query numbers its batches")
+    if not streaming and (app_id is None) != (version is None):
         raise ConfigError("txnAppId and txnVersion go together: the name of the writer, and the number of this write")
     client.setdefault("transaction.timeout.ms", str(TRANSACTION_TIMEOUT_MS))
     # Rows come in Arrow batches of thousands, so larger requests cost no latency.
@@ -166,6 +182,8 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         app_id=app_id,
         version=None if version is None else _parse_number("txnVersion", version, 0),
         commits_topic=named.get("commitsTopic", COMMITS_TOPIC),
+        checkpoint=named.get("checkpointLocation"),
+        position=named.get("txnPosition", ""),
     )
 
 

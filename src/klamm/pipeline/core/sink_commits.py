@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -38,24 +38,30 @@ class TaskTransaction(NamedTuple):
 
 
 class SinkState(NamedTuple):
-    """The newest batch of a sink; `decision_offset` is the offset of its decision in the commits topic."""
+    """The newest batch of a sink; `decision_offset` is the offset of its decision in the commits topic.
+
+    `digest` stands for the source position of the batch; empty when the batch was written without one.
+    """
 
     batch: int = -1
     done: bool = True
     decision_offset: int = -1
+    digest: str = ""
 
     @classmethod
     def parse(cls, offset: int, metadata: str) -> SinkState:
         """Parse the offset and metadata of the sink's group."""
-        word, _, number = metadata.partition(" ")
+        word, _, rest = metadata.partition(" ")
+        # Older versions wrote no digest.
+        number, _, digest = rest.partition(" ")
         if word not in ("decided", "done") or not number.isdigit():
             raise SinkError(f"the sink's group holds {metadata!r}: another application commits to it")
-        return cls(int(number), word == "done", offset)
+        return cls(int(number), word == "done", offset, digest)
 
     @property
     def text(self) -> str:
         """The metadata of the group's offset."""
-        return f"{'done' if self.done else 'decided'} {self.batch}"
+        return f"{'done' if self.done else 'decided'} {self.batch} {self.digest}".rstrip()
 
 
 class CommitStep(Enum):
@@ -83,6 +89,8 @@ class SinkDecision:
     sink: str
     batch: int
     handles: tuple[TaskTransaction, ...]
+    position: str = ""
+    """The source position at which the batch ends, as JSON text; a repair continues there."""
 
     def encode(self) -> bytes:
         """Return the value of the record in the commits topic."""
@@ -90,7 +98,8 @@ class SinkDecision:
             [handle.task, *handle.transaction, handle.rows, handle.size, handle.began_ms] for handle in self.handles
         ]
         # JSON, so that a stuck batch can be inspected with any consumer.
-        return json.dumps({"v": 1, "sink": self.sink, "batch": self.batch, "tasks": rows}).encode()
+        document = {"v": 1, "sink": self.sink, "batch": self.batch, "tasks": rows}
+        return json.dumps({**document, "position": self.position} if self.position else document).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> SinkDecision:
@@ -101,7 +110,7 @@ class SinkDecision:
                 TaskTransaction(row[0], PreparedTransaction(*row[1:5]), row[5], row[6], row[7])
                 for row in parsed["tasks"]
             )
-            return cls(parsed["sink"], parsed["batch"], handles)
+            return cls(parsed["sink"], parsed["batch"], handles, parsed.get("position", ""))
         except (KeyError, IndexError, TypeError, ValueError):
             raise SinkError(f"{data[:80]!r} is not a decision of a sink") from None
 
@@ -144,7 +153,7 @@ def resume_batch(decision: SinkDecision, lost: Iterable[int], rewritten: Iterabl
     if not replacements:
         return Resumption(None, unused)
     # The new decision has only the replacements: all other transactions of the old one are committed.
-    return Resumption(SinkDecision(decision.sink, decision.batch, tuple(replacements)), unused)
+    return Resumption(replace(decision, handles=tuple(replacements)), unused)
 
 
 def task_marker(sink: str, task: int) -> tuple[str, int]:

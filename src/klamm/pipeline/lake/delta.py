@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from klamm.model.errors import ConfigError
+from klamm.pipeline.core.batch_ledger import BatchPosition, SinkBatch
 from klamm.pipeline.core.lake_tables import DataFile, LakeTable, Merge, partition_names, plan_bins
 from klamm.pipeline.lake.nullable_schema import nullable
 from klamm.pipeline.lake.parquet_writer import ParquetTaskWriter, file_prefix, partition_text, write_files
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 Partition = tuple[tuple[str, str | None], ...]
 _ATTEMPTS_MAX: Final = 20
 """Attempts at a commit that conflicts with those of other writers."""
+_POSITION: Final = "klamm.position"
+_COMMITS_READ_MAX: Final = 1000
+"""How far back the commit of a batch is looked for; its position counts as unknown after so many other commits."""
 
 
 class DeltaSink:
@@ -40,7 +44,9 @@ class DeltaSink:
         self._uri = os.path.abspath(folder) if folder is not None else table.path or ""
         self._storage = dict(table.options) or None
 
-    def write(self, frame: DataFrame, app: str, batch: int, *, replace: bool = False) -> bool:
+    def write(
+        self, frame: DataFrame, app: str, batch: int, *, replace: bool = False, position: BatchPosition | None = None
+    ) -> bool:
         """Add a batch, or replace its partitions, in one commit; return False when the batch was there."""
         types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
         names = partition_names(self._table.partition_by, types, self._table.name)
@@ -50,7 +56,16 @@ class DeltaSink:
             return False
         files = write_files(frame, ParquetTaskWriter(self._uri, file_prefix(app, batch), names, keep=False))
         # An empty batch makes no commit. Its number is not recorded, and a replay has nothing to write either.
-        return not files or self._commit(files, names, app, batch, replace=replace)
+        return not files or self._commit(files, names, app, batch, replace=replace, position=position)
+
+    def newest(self, app: str) -> SinkBatch:
+        """Return the newest batch with rows that a writer has added."""
+        if not self.exists():
+            return SinkBatch()
+        table = self._open()
+        batch = _version(table, app)
+        position = _position(table, app, batch)
+        return SinkBatch(batch, "" if position is None else position.digest, position)
 
     def _ensure_table(self, frame: DataFrame, names: tuple[str, ...]) -> Any:
         """Return the table, created if needed, with a column for each of the frame's."""
@@ -86,7 +101,14 @@ class DeltaSink:
         return DeltaTable(self._uri, storage_options=self._storage)
 
     def _commit(
-        self, files: Sequence[DataFile], names: tuple[str, ...], app: str, batch: int, *, replace: bool
+        self,
+        files: Sequence[DataFile],
+        names: tuple[str, ...],
+        app: str,
+        batch: int,
+        *,
+        replace: bool,
+        position: BatchPosition | None,
     ) -> bool:
         from deltalake import CommitProperties, Transaction  # noqa: PLC0415
         from deltalake.exceptions import CommitFailedError  # noqa: PLC0415
@@ -107,6 +129,9 @@ class DeltaSink:
             )
             for file in files
         ]
+        metadata = {"klamm.app": app, "klamm.batch": str(batch)}
+        if position is not None:
+            metadata[_POSITION] = position.text
         for attempts_left in range(_ATTEMPTS_MAX - 1, -1, -1):
             # Read again before every attempt: the conflicting commit may have been this very batch.
             table = self._open()
@@ -122,7 +147,7 @@ class DeltaSink:
                     schema=table.schema(),
                     partition_by=list(names),
                     commit_properties=CommitProperties(
-                        custom_metadata={"klamm.app": app, "klamm.batch": str(batch)},
+                        custom_metadata=metadata,
                         app_transactions=[Transaction(app, batch, now_ms)],
                     ),
                 )
@@ -164,6 +189,19 @@ class DeltaSink:
 def _version(table: Any, app: str) -> int:
     version = table.transaction_version(app)
     return -1 if version is None else int(version)
+
+
+def _position(table: Any, app: str, batch: int) -> BatchPosition | None:
+    """Return the source position in the commit of a batch; None when that commit has none or is gone from the log."""
+    if batch < 0:
+        return None
+    # Nearly always among the last few commits; compactions and other writers may have followed it.
+    for limit in (20, _COMMITS_READ_MAX):
+        for commit in table.history(limit):
+            if (commit.get("klamm.app"), commit.get("klamm.batch")) == (app, str(batch)):
+                text = commit.get(_POSITION)
+                return BatchPosition(text) if text else None
+    return None
 
 
 def _partition_values(partition: Iterable[tuple[str, str | None]]) -> Partition:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from klamm.model.errors import ConfigError
+from klamm.pipeline.core.batch_ledger import BatchPosition, SinkBatch
 from klamm.pipeline.core.lake_tables import LakeTable, Merge, app_key, partition_names
 from klamm.pipeline.lake import compaction
 from klamm.pipeline.lake.folder_log import FileMove, FolderLog
@@ -39,7 +40,9 @@ class FileSink:
                 " write to another path, or remove the list after removing the files that are not in it"
             )
 
-    def write(self, frame: DataFrame, app: str, batch: int, *, replace: bool = False) -> bool:
+    def write(
+        self, frame: DataFrame, app: str, batch: int, *, replace: bool = False, position: BatchPosition | None = None
+    ) -> bool:
         """Add a batch, or replace its partitions folder by folder; return False when the batch was there."""
         log = self._log
         with log.locked():
@@ -59,11 +62,20 @@ class FileSink:
             if replace:
                 # Replacing is idempotent, so the batch is recorded after it: a crash in between replaces again.
                 compaction.replace_partitions(log, moves)
-                log.commit_batch(app, batch, ())
+                log.commit_batch(app, batch, (), position)
             elif moves:
-                log.commit_batch(app, batch, moves)
+                log.commit_batch(app, batch, moves, position)
             log.clear(app)
         return True
+
+    def newest(self, app: str) -> SinkBatch:
+        """Return the newest batch with rows that a writer has added."""
+        # A folder that was removed and made again has its old record beside it, but none of the files.
+        entry = self._log.entry(app) if os.path.isdir(self._log.path) else None
+        if entry is None:
+            return SinkBatch()
+        position = BatchPosition(entry.position) if entry.position else None
+        return SinkBatch(entry.batch, "" if position is None else position.digest, position)
 
     def plan_merges(self, target: int) -> list[Merge]:
         """Return what a compaction would do, by partition."""

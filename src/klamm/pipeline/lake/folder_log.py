@@ -21,6 +21,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from klamm.pipeline.core.batch_ledger import BatchPosition
 from klamm.pipeline.core.lake_tables import app_key
 from klamm.pipeline.core.sink_commits import SinkError
 
@@ -37,6 +38,8 @@ class BatchEntry(NamedTuple):
 
     batch: int
     moves: tuple[FileMove, ...] = ()
+    position: str = ""
+    """The source position at which the batch ended, as JSON text; empty when it was written without one."""
 
 
 class FolderLog:
@@ -71,7 +74,8 @@ class FolderLog:
         try:
             with open(self._file(app), encoding="utf-8") as file:
                 encoded = json.load(file)
-            return BatchEntry(int(encoded["batch"]), tuple(FileMove(*move) for move in encoded["moves"]))
+            moves = tuple(FileMove(*move) for move in encoded["moves"])
+            return BatchEntry(int(encoded["batch"]), moves, str(encoded.get("position", "")))
         except FileNotFoundError:
             return None
         except (KeyError, TypeError, ValueError) as error:
@@ -86,12 +90,14 @@ class FolderLog:
             self._finish(app, entry)
         return entry.batch >= batch
 
-    def commit_batch(self, app: str, batch: int, moves: Sequence[FileMove]) -> None:
+    def commit_batch(
+        self, app: str, batch: int, moves: Sequence[FileMove], position: BatchPosition | None = None
+    ) -> None:
         """Decide a batch, and move its files. Needs the lock."""
         # Contents are durable before the decision: after a power failure a decided file must not be empty.
         for move in moves:
             fsync_path(os.path.join(self.side, move.staged))
-        entry = BatchEntry(batch, tuple(moves))
+        entry = BatchEntry(batch, tuple(moves), "" if position is None else position.text)
         self._decide(app, entry)
         self._finish(app, entry)
 
@@ -117,7 +123,7 @@ class FolderLog:
         # In the same folder: os.replace is atomic only within a file system.
         temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}")
         with open(temporary, "w", encoding="utf-8") as file:
-            json.dump({"app": app, "batch": entry.batch, "moves": entry.moves}, file)
+            json.dump({"app": app, "batch": entry.batch, "moves": entry.moves, "position": entry.position}, file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.model.errors import ConfigError
+from klamm.pipeline.core.batch_ledger import BatchPosition, SinkBatch
 from klamm.pipeline.core.lake_tables import DataFile, LakeTable, Merge, app_key, partition_names, plan_bins
 from klamm.pipeline.lake.nullable_schema import nullable
 from klamm.pipeline.lake.parquet_writer import ParquetTaskWriter, file_prefix, write_files
@@ -40,7 +41,9 @@ class IcebergSink:
         self._table = table
         self._catalog = _catalog(table)
 
-    def write(self, frame: DataFrame, app: str, batch: int, *, replace: bool = False) -> bool:
+    def write(
+        self, frame: DataFrame, app: str, batch: int, *, replace: bool = False, position: BatchPosition | None = None
+    ) -> bool:
         """Add a batch, or replace its partitions, in one commit; return False when the batch was there."""
         types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
         names = partition_names(self._table.partition_by, types, self._table.name)
@@ -48,7 +51,16 @@ class IcebergSink:
         if _version(table, app) >= batch:
             return False
         files = write_files(frame, self._task_writer(table, file_prefix(app, batch), names))
-        return not files or self._commit(files, app, batch, replace=replace)
+        return not files or self._commit(files, app, batch, replace=replace, position=position)
+
+    def newest(self, app: str) -> SinkBatch:
+        """Return the newest batch with rows that a writer has added."""
+        if not self.exists():
+            return SinkBatch()
+        table = self._load()
+        text = table.properties.get(_position_property(app))
+        position = BatchPosition(text) if text else None
+        return SinkBatch(_version(table, app), "" if position is None else position.digest, position)
 
     def _task_writer(self, table: Any, prefix: str, names: tuple[str, ...]) -> ParquetTaskWriter:
         # pyiceberg has no public name for the data folder: take it from the path of a file.
@@ -115,7 +127,9 @@ class IcebergSink:
         """Whether the table exists."""
         return bool(self._catalog.table_exists(self._table.identifier))
 
-    def _commit(self, files: Sequence[DataFile], app: str, batch: int, *, replace: bool) -> bool:
+    def _commit(
+        self, files: Sequence[DataFile], app: str, batch: int, *, replace: bool, position: BatchPosition | None
+    ) -> bool:
         from pyiceberg.exceptions import CommitFailedException  # noqa: PLC0415
 
         snapshot_properties = {"klamm.app": app, "klamm.batch": str(batch)}
@@ -135,7 +149,10 @@ class IcebergSink:
                         check_duplicate_files=False,
                     )
                     # In the same transaction as the files: table and number change together or not at all.
-                    work.set_properties({_property(app): str(batch)})
+                    # An empty text replaces the position of an earlier batch, which would not be that of this one.
+                    work.set_properties(
+                        {_property(app): str(batch), _position_property(app): "" if position is None else position.text}
+                    )
                 break
             except CommitFailedException:
                 if not attempts_left:
@@ -256,6 +273,10 @@ def _columns(table: Any) -> set[str]:
 
 def _property(app: str) -> str:
     return f"klamm.batch.{app_key(app)}"
+
+
+def _position_property(app: str) -> str:
+    return f"klamm.position.{app_key(app)}"
 
 
 def _version(table: Any, app: str) -> int:

@@ -7,19 +7,27 @@ from typing import TYPE_CHECKING, Protocol
 
 from klamm.model.errors import ConfigError
 from klamm.pipeline.core.lake_tables import FILES, FORMATS, LakeTable, Merge
+from klamm.pipeline.query_checkpoint import QueryCheckpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from klamm.pipeline.core.batch_ledger import BatchPosition, SinkBatch
 
 
 class LakeSink(Protocol):
     """Writes numbered batches to a table."""
 
-    def write(self, frame: DataFrame, app: str, batch: int, *, replace: bool = False) -> bool:
+    def write(
+        self, frame: DataFrame, app: str, batch: int, *, replace: bool = False, position: BatchPosition | None = None
+    ) -> bool:
         """Add a batch to the table; return False when it is there already.
 
-        With `replace` its rows replace the partitions they belong to.
+        With `replace` its rows replace the partitions they belong to. `position` is stored with the batch.
         """
+
+    def newest(self, app: str) -> SinkBatch:
+        """Return the newest batch with rows that a writer has added."""
 
     def plan_merges(self, target: int) -> list[Merge]:
         """Return what a compaction to files of about `target` bytes would do."""
@@ -36,13 +44,15 @@ def lake_sink(
     table: str | None = None,
     partition_by: Sequence[str] = (),
     options: Mapping[str, str] | None = None,
+    checkpoint: str | None = None,
 ) -> Callable[[DataFrame, int], None]:
     """Return a function for `foreachBatch` that loads a table exactly once.
 
         stream.writeStream.foreachBatch(lake_sink("delta", "lake/a", app="a"))
 
-    `app` names the query in the table, for ever: under another name all batches are written again. The other arguments
-    are the options of a SINK statement.
+    `app` names the query in the table, for ever: under another name all batches are written again. `checkpoint` is the
+    query's checkpointLocation: with it a checkpoint that was set back or removed is refused. The other arguments are
+    the options of a SINK statement.
     """
     if format not in FORMATS:
         raise ConfigError(f"{format} is not a lake format: write {', '.join(FORMATS)}")
@@ -51,9 +61,21 @@ def lake_sink(
     sink = open_sink(LakeTable(table or app, format, path, table, tuple(partition_by), dict(options or {})))
 
     def save(rows: DataFrame, batch: int) -> None:
-        sink.write(rows, app, batch)
+        write_checked(sink, rows, app, batch, QueryCheckpoint.at(checkpoint))
 
     return save
+
+
+def write_checked(sink: LakeSink, rows: DataFrame, app: str, batch: int, checkpoint: QueryCheckpoint | None) -> None:
+    """Add a batch with its source position; LedgerError when the checkpoint did not write what the table has."""
+    if checkpoint is None:
+        sink.write(rows, app, batch)
+        return
+    checkpoint.check_batch(app, sink.newest(app), batch)
+    sink.write(rows, app, batch, position=checkpoint.position(batch))
+    # A batch without rows leaves no record in the table.
+    if sink.newest(app).batch == batch:
+        checkpoint.record_written(app, batch)
 
 
 def open_sink(table: LakeTable) -> LakeSink:

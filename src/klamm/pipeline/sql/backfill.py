@@ -26,6 +26,7 @@ from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
 from klamm.pipeline.sql.core.identity import QueryIdentity, describe
 from klamm.pipeline.sql.core.problems import suggest
 from klamm.pipeline.sql.core.statements import SINK, SOURCE, TABLE
+from klamm.pipeline.sql.query_ledger import QueryLedger
 from klamm.pipeline.sql.registry_schemas import resolve
 from klamm.pipeline.sql.runner import SPARK_SETTINGS, home_of, name_of, renew_identity
 from klamm.pipeline.sql.status import Home
@@ -218,7 +219,7 @@ def _write(
     table = lake_table(job.node)
     if table is None:
         # A job has an app name of its own and is one write, so its batch number is always 0.
-        topics.write(frame, job.node.topic, job.node, app, 0)
+        topics.write(frame, job.node.topic, job.node, QueryLedger(job.node.name, app), 0)
         return True
     sink = open_sink(table)
     return sink.write(frame, app, 0, replace=job.replace)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import os
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +34,7 @@ from klamm.pipeline.sql.core.statements import SINK, SOURCE, TABLE, VIEW, Column
 from klamm.pipeline.sql.core.temporal_joins import FROM, UNTIL, rewrite_select, versions_view
 from klamm.pipeline.sql.file_source import file_rows
 from klamm.pipeline.sql.jdbc import Database, JdbcWriter
+from klamm.pipeline.sql.query_ledger import QueryLedger, app_of, ledger_of
 from klamm.pipeline.sql.registry_functions import RegistryFunctions
 from klamm.pipeline.sql.spark_errors import error_position
 from klamm.pipeline.sql.spark_jvm import activate_session, check_append_stream, clone_session
@@ -54,6 +54,7 @@ class Query:
     name: str
     node: GraphNode
     checkpoint: str
+    ledger: QueryLedger
     source: SqlSource
     _writer: Callable[[], Any]
     in_passes: bool = False
@@ -186,7 +187,9 @@ class Engine:
         """Write late rows to the query's late_topic under the batch's number; nothing without one."""
         topic = self._pipeline.late_topics.get(node.name)
         if topic is not None:
-            self._topics.write(records, topic, node, f"{self._app(node)}.late", batch)
+            # Without the checkpoint: late rows are found after their batch, so their numbers follow its own.
+            late = QueryLedger(node.name, f"{app_of(self._identity, node, node.name)}.late")
+            self._topics.write(records, topic, node, late, batch)
 
     def _refresh(self, reader: GraphNode, session: SparkSession | None = None) -> None:
         """Create the frames of the tables that a query reads again: a frame is fixed when it is created."""
@@ -319,7 +322,8 @@ class Engine:
         if node.connector == "jdbc":
             return self._make_query(node.name, node, partial(self._jdbc_writer, node))
         if node.kind == SOURCE:
-            return self._make_query(node.name, node, partial(self._topics.append, records, node.topic, node))
+            ledger = self._ledger(node)
+            return self._make_query(node.name, node, partial(self._topics.append, records, node.topic, node, ledger))
         if self._pipeline.looks_up(node):
             return self._make_query(node.name, node, partial(self._lookup_writer, node))
         if node.recomputed:
@@ -329,7 +333,7 @@ class Engine:
         )
 
     def _make_query(self, name: str, node: GraphNode, writer: Callable[[], Any]) -> Query:
-        generation = self._identity.generations.get(node.name, 0)
+        ledger = self._ledger(node, name)
 
         def begin() -> Any:
             # Spark plans a read of a topic once per frame and keeps the ranges: without new frames a restarted query
@@ -337,10 +341,8 @@ class Engine:
             self._refresh(node)
             return writer()
 
-        # A rebuild gets a new folder; the old one is not removed.
-        checkpoint = os.path.join(self._folder, f"{name}.{generation}")
         in_passes = bool(node.streams and node.tables) and not self._pipeline.looks_up(node)
-        return Query(name, node, checkpoint, self._pipeline.source, begin, in_passes)
+        return Query(name, node, str(ledger.location), ledger, self._pipeline.source, begin, in_passes)
 
     def _encode(self, node: GraphNode, frame: DataFrame, *, routed: bool = False) -> DataFrame:
         """Return rows as records of key and value; rows of a table without a key are dropped.
@@ -384,24 +386,24 @@ class Engine:
         headers = self._encodings.headers(node)
         return [f"{row_expressions.headers_expression(headers)} AS headers"] if headers else []
 
-    def _app(self, node: GraphNode) -> str:
-        """Return the app name under which a query's batches are numbered; a rebuild starts a new one."""
-        return f"klamm-pipeline-{self._identity.id}.{node.name}.{self._identity.generations.get(node.name, 0)}"
+    def _ledger(self, node: GraphNode, name: str | None = None) -> QueryLedger:
+        return ledger_of(self._spark, self._pipeline, self._identity, self._folder, node, name or node.name)
 
     def _sink_writer(self, node: GraphNode) -> Any:
-        return self._topics.sink(self._sql(node), node, self._app(node))
+        return self._topics.sink(self._sql(node), node, self._ledger(node))
 
     def _jdbc_writer(self, node: GraphNode) -> JdbcWriter:
         return JdbcWriter(Database(self._spark, node), self._batch_writer(node))
 
     def _append_writer(self, node: GraphNode) -> Any:
-        return self._topics.append(self._encode(node, self._sql(node), routed=True), node.topic, node)
+        records = self._encode(node, self._sql(node), routed=True)
+        return self._topics.append(records, node.topic, node, self._ledger(node))
 
     def _upsert_writer(self, node: GraphNode) -> Any:
         records = self._encode(node, self._sql(node), routed=True)
 
         def save(batch: DataFrame, number: int) -> None:
-            self._topics.write(batch, node.topic, node, self._app(node), number)
+            self._topics.write(batch, node.topic, node, self._ledger(node), number)
 
         # In update mode Spark emits a row whenever it changes; in append mode once, when the watermark has passed it.
         return records.writeStream.outputMode("append" if node.final else "update").foreachBatch(save)
@@ -421,7 +423,7 @@ class Engine:
             # A full join: rows that are gone have no value, and a null value deletes the key.
             changed = current.join(previous, "key", "full_outer").where("NOT (value <=> before)")
             changed = changed.selectExpr("key", "value", *self._constant_headers(node))
-            self._topics.write(changed, node.topic, node, self._app(node), number)
+            self._topics.write(changed, node.topic, node, self._ledger(node), number)
 
         return changes.writeStream.outputMode("append").foreachBatch(save)
 
@@ -429,7 +431,8 @@ class Engine:
         """Return a function that writes a batch of rows under its number."""
 
         def save(batch: DataFrame, number: int) -> None:
-            self._topics.write(self._encode(node, batch, routed=True), node.topic, node, self._app(node), number)
+            records = self._encode(node, batch, routed=True)
+            self._topics.write(records, node.topic, node, self._ledger(node), number)
 
         return save
 
@@ -492,8 +495,9 @@ class Engine:
         topic = self._pipeline.dead_letters[node.name]
         bytes_max = self._topics.message_bytes_max(topic)
         letters = bad.selectExpr(*letter_expressions(self._identity.name, node, bytes_max, origin))
-        writer = partial(self._topics.append, letters, topic, node, bytes_max)
-        return self._make_query(f"{node.name}{DEAD_LETTERS}", node, writer)
+        name = f"{node.name}{DEAD_LETTERS}"
+        writer = partial(self._topics.append, letters, topic, node, self._ledger(node, name), bytes_max)
+        return self._make_query(name, node, writer)
 
 
 def _count_bad_records(checked: DataFrame, policy: str, node: GraphNode) -> DataFrame:

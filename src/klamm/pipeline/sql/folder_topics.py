@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
+from klamm.pipeline.core.batch_ledger import SinkBatch
 from klamm.pipeline.sql.core.graph import GraphNode
 from klamm.pipeline.sql.core.row_expressions import json_object
+from klamm.pipeline.sql.query_ledger import QueryLedger
 from klamm.records.arrow import schema
 
 if TYPE_CHECKING:
@@ -106,27 +108,38 @@ class FolderTopics:
         """Return the default of a topic."""
         return 1_048_588
 
-    def append(self, frame: DataFrame, topic: str, node: GraphNode, bytes_max: int | None = None) -> Any:  # noqa: ARG002
+    def append(
+        self,
+        frame: DataFrame,
+        topic: str,
+        node: GraphNode,
+        ledger: QueryLedger,
+        bytes_max: int | None = None,  # noqa: ARG002
+    ) -> Any:
         """Return a writer that collects rows in the driver: tests are small."""
 
         def save(rows: DataFrame, batch: int) -> None:
-            self.write(rows, topic, node, f"{node.name}/{topic}", batch)
+            self.write(rows, topic, node, ledger, batch)
 
         return frame.writeStream.outputMode("append").foreachBatch(save)
 
-    def write(self, frame: DataFrame, topic: str, node: GraphNode, app: str, batch: int) -> None:  # noqa: ARG002
+    def write(self, frame: DataFrame, topic: str, node: GraphNode, ledger: QueryLedger, batch: int) -> None:  # noqa: ARG002
         """Write a batch once, through the driver."""
-        if (app, batch) in self._done:
+        if (ledger.sink, batch) in self._done:
             return
         records = [self._record(row.asDict()) for row in frame.collect()]
         self.add(topic, records)
         # Only in memory: a test has one driver, which does not die.
-        self._done.add((app, batch))
+        self._done.add((ledger.sink, batch))
 
-    def sink(self, frame: DataFrame, node: GraphNode, app: str) -> Any:  # noqa: ARG002
+    def newest(self, node: GraphNode, ledger: QueryLedger) -> SinkBatch | None:  # noqa: ARG002
+        """Return None: a test's checkpoints are neither restored nor removed."""
+        return None
+
+    def sink(self, frame: DataFrame, node: GraphNode, ledger: QueryLedger) -> Any:
         """Return a writer that keeps a sink's rows as JSON under its name."""
         records = frame.selectExpr("cast(NULL AS BINARY) AS key", f"{json_object(frame.columns)} AS value")
-        return self.append(records, node.name, node)
+        return self.append(records, node.name, node, ledger)
 
     def _record(self, row: dict[str, Any]) -> Raw:
         headers = [(header["key"], header["value"]) for header in row.get("headers") or []]

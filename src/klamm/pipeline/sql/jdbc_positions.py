@@ -6,9 +6,9 @@ that Spark reaches.
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
+from klamm.pipeline.checkpoint_folder import CheckpointFolder, LocalFolder
 from klamm.pipeline.sql.core.jdbc_cursors import CursorRange
 from klamm.pipeline.sql.object_store_identity import is_remote
 from klamm.pipeline.sql.spark_jvm import hadoop_configuration, jvm_of
@@ -19,62 +19,6 @@ if TYPE_CHECKING:
 _BATCHES_KEPT: Final = 100
 _OFFSETS: Final = "offsets"
 _COMMITS: Final = "commits"
-
-
-class CheckpointFolder(Protocol):
-    """A folder of small files in a checkpoint."""
-
-    path: str
-
-    def names(self, kind: str) -> list[str]:
-        """Return the names of the files of a kind."""
-
-    def read(self, kind: str, name: str) -> str:
-        """Return a file's text."""
-
-    def write(self, kind: str, name: str, text: str) -> None:
-        """Write a file atomically and durably."""
-
-    def remove(self, kind: str, name: str) -> None:
-        """Remove a file."""
-
-
-class LocalFolder:
-    """A folder of this machine."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        for kind in (_OFFSETS, _COMMITS):
-            os.makedirs(os.path.join(path, kind), exist_ok=True)
-
-    def names(self, kind: str) -> list[str]:
-        """Return the names of the files of a kind."""
-        return os.listdir(os.path.join(self.path, kind))
-
-    def read(self, kind: str, name: str) -> str:
-        """Return a file's text."""
-        with open(os.path.join(self.path, kind, name), encoding="utf-8") as file:
-            return file.read()
-
-    def write(self, kind: str, name: str, text: str) -> None:
-        """Write a file atomically and durably."""
-        folder = os.path.join(self.path, kind)
-        temporary = os.path.join(folder, f".{name}.new")
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        # A file under its final name is complete.
-        os.rename(temporary, os.path.join(folder, name))
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-    def remove(self, kind: str, name: str) -> None:
-        """Remove a file."""
-        os.unlink(os.path.join(self.path, kind, name))
 
 
 class HadoopFolder:
@@ -92,17 +36,22 @@ class HadoopFolder:
 
     def names(self, kind: str) -> list[str]:
         """Return the names of the files of a kind."""
+        if not self._files.exists(self._at(kind)):
+            return []
         return [str(status.getPath().getName()) for status in self._files.listStatus(self._at(kind))]
 
     def read(self, kind: str, name: str) -> str:
         """Return a file's text."""
-        stream = self._files.open(self._at(kind, name))
+        path = self._at(kind, name)
+        if not self._files.exists(path):
+            raise FileNotFoundError(f"{self.path}/{kind}/{name} does not exist")
+        stream = self._files.open(path)
         try:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
         finally:
             stream.close()
 
-    def write(self, kind: str, name: str, text: str) -> None:
+    def write(self, kind: str, name: str, text: str, *, durable: bool = True) -> None:  # noqa: ARG002
         """Write a file atomically; as durable as the file system makes it."""
         temporary = self._at(kind, f".{name}.new")
         stream = self._files.create(temporary, True)

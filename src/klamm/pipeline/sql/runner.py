@@ -26,6 +26,7 @@ from klamm.pipeline.sql.engine import Engine, Query
 from klamm.pipeline.sql.jdbc import driver_jars
 from klamm.pipeline.sql.late_rows import LateRowsWatch
 from klamm.pipeline.sql.object_store_identity import RemoteIdentity, is_remote
+from klamm.pipeline.sql.query_ledger import check_ledgers
 from klamm.pipeline.sql.registry_schemas import resolve
 from klamm.pipeline.sql.status import DEFAULT_HOME, Home, error_line
 from klamm.pipeline.sql.supervisor import Supervisor, report_nothing
@@ -125,6 +126,7 @@ def run_pipeline(
             for topic in topics.ensure():
                 report(f"created topic {topic}")
             queries = _build_queries(engine)
+            check_ledgers(queries, topics)
             # Only now, when all queries could be built: a file with an error must not change the stored identity.
             home.keep(identity)
             home.keep_columns(engine.output_columns)

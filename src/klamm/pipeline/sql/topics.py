@@ -10,19 +10,22 @@ import os
 from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from klamm.client import Admin, Consumer
+from klamm.client import Admin, Consumer, loop_thread
 from klamm.client.admin.types import ConfigResource
 from klamm.client.config import ADMIN_CONFIGS, CONSUMER_CONFIGS, PRODUCER_CONFIGS
 from klamm.client.errors import TopicAlreadyExistsError
-from klamm.pipeline.core.connector_options import EARLIEST
+from klamm.pipeline.commit_log import read_newest
+from klamm.pipeline.core.batch_ledger import SinkBatch
+from klamm.pipeline.core.connector_options import EARLIEST, write_options
 from klamm.pipeline.core.lake_tables import FILES, FORMATS, LakeTable
 from klamm.pipeline.core.offsets import Position
-from klamm.pipeline.lake.sinks import open_sink
+from klamm.pipeline.lake.sinks import LakeSink, open_sink, write_checked
 from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
 from klamm.pipeline.sql.core.problems import SqlError, SqlProblem
 from klamm.pipeline.sql.core.secrets import expand
 from klamm.pipeline.sql.core.statement_options import name_list
 from klamm.pipeline.sql.core.statements import SINK
+from klamm.pipeline.sql.query_ledger import QueryLedger
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,7 +61,9 @@ class TopicConnector(Protocol):
     def between(self, spark: SparkSession, start: Mapping[str, Any], end: Mapping[str, Any]) -> DataFrame:
         """Return the records between two positions of a stream as a batch; those that are gone are left out."""
 
-    def append(self, frame: DataFrame, topic: str, node: GraphNode, bytes_max: int | None = None) -> Any:
+    def append(
+        self, frame: DataFrame, topic: str, node: GraphNode, ledger: QueryLedger, bytes_max: int | None = None
+    ) -> Any:
         """Return a writer of a stream of key, value and optional headers; its `start` runs it.
 
         `bytes_max` is the size of the largest record, where that is known.
@@ -67,11 +72,14 @@ class TopicConnector(Protocol):
     def message_bytes_max(self, topic: str) -> int:
         """Return the largest record batch that a topic takes, in bytes."""
 
-    def write(self, frame: DataFrame, topic: str, node: GraphNode, app: str, batch: int) -> None:
+    def write(self, frame: DataFrame, topic: str, node: GraphNode, ledger: QueryLedger, batch: int) -> None:
         """Write a batch of key and value; a batch number that was written is not written again."""
 
-    def sink(self, frame: DataFrame, node: GraphNode, app: str) -> Any:
-        """Return a writer of a SINK's rows, whose batches are numbered under `app`."""
+    def sink(self, frame: DataFrame, node: GraphNode, ledger: QueryLedger) -> Any:
+        """Return a writer of a SINK's rows."""
+
+    def newest(self, node: GraphNode, ledger: QueryLedger) -> SinkBatch | None:
+        """Return the newest batch with rows that the sink of a query has; None for a sink that stores no numbers."""
 
 
 class ClusterTopics:
@@ -207,32 +215,85 @@ class ClusterTopics:
         value = configs[_MESSAGE_BYTES].value if _MESSAGE_BYTES in configs else None
         return int(value) if value else _MESSAGE_BYTES_DEFAULT
 
-    def append(self, frame: DataFrame, topic: str, node: GraphNode, bytes_max: int | None = None) -> Any:
+    def append(
+        self, frame: DataFrame, topic: str, node: GraphNode, ledger: QueryLedger, bytes_max: int | None = None
+    ) -> Any:
         """Return a writer that appends exactly once, by the sink's commit protocol."""
         options = {**self._settings(PRODUCER_CONFIGS, node), **_target(frame, topic)}
         # The producer's own limit, 1 MB, may be lower than the topic's.
         if bytes_max is not None and "kafka.max.request.size" not in options:
             options["kafka.max.request.size"] = str(max(bytes_max, _MESSAGE_BYTES_DEFAULT))
+        if ledger.app is not None:
+            options["txnAppId"] = ledger.app
+        if ledger.app is not None and not ledger.is_local:
+
+            def save(rows: DataFrame, batch: int) -> None:
+                self.write(rows, topic, node, ledger, batch)
+
+            # The process in which Spark commits a stream's batch has no JVM, which a remote checkpoint needs.
+            return frame.writeStream.outputMode("append").foreachBatch(save)
         return frame.writeStream.format("klamm").options(**options).outputMode("append")
 
-    def write(self, frame: DataFrame, topic: str, node: GraphNode, app: str, batch: int) -> None:
+    def write(self, frame: DataFrame, topic: str, node: GraphNode, ledger: QueryLedger, batch: int) -> None:
         """Write a numbered batch; one that was written is not written again."""
+        assert ledger.app is not None
         options = {
             **self._settings(PRODUCER_CONFIGS, node),
             **_target(frame, topic),
-            "txnAppId": app,
+            "txnAppId": ledger.app,
             "txnVersion": str(batch),
         }
+        checkpoint = ledger.checkpoint()
+        if ledger.is_local and ledger.location is not None:
+            # The sink compares and records in the process that commits.
+            options["checkpointLocation"] = ledger.location
+        elif checkpoint is not None:
+            checkpoint.check_batch(ledger.sink, self._newest_of_topic(ledger, node), batch)
+            position = checkpoint.position(batch)
+            options["txnPosition"] = "" if position is None else position.text
         frame.write.format("klamm").options(**options).mode("append").save()
+        if checkpoint is not None and not ledger.is_local and self._newest_of_topic(ledger, node).batch == batch:
+            checkpoint.record_written(ledger.sink, batch)
 
-    def sink(self, frame: DataFrame, node: GraphNode, app: str) -> Any:
-        """Return the writer of a lake table, exactly once; or Spark's own sink, for the console and remote files."""
+    def newest(self, node: GraphNode, ledger: QueryLedger) -> SinkBatch | None:
+        """Return the newest batch with rows that the sink of a query has; None for a sink that stores no numbers."""
+        if ledger.app is None:
+            return None
+        if node.kind != SINK:
+            return self._newest_of_topic(ledger, node)
+        lake_sink = self._lake_sink(node)
+        return None if lake_sink is None else lake_sink.newest(ledger.app)
+
+    def _newest_of_topic(self, ledger: QueryLedger, node: GraphNode) -> SinkBatch:
+        options = write_options(self._settings(PRODUCER_CONFIGS, node))
+        thread = loop_thread.acquire()
+        try:
+            newest: SinkBatch = thread.run(read_newest(ledger.sink, options.client, options.commits_topic))
+        finally:
+            loop_thread.release(thread)
+        checkpoint = ledger.checkpoint()
+        if newest.batch < 0 and checkpoint is not None:
+            # Brokers delete the offsets of a quiet group after a week; the checkpoint's own note takes their place.
+            sink, written = checkpoint.written()
+            return written if sink == ledger.sink else newest
+        return newest
+
+    @staticmethod
+    def _lake_sink(node: GraphNode) -> LakeSink | None:
         table = lake_table(node)
-        if table is not None and (table.format not in FILES or table.local is not None):
-            lake_sink = open_sink(table)
+        return (
+            open_sink(table) if table is not None and (table.format not in FILES or table.local is not None) else None
+        )
+
+    def sink(self, frame: DataFrame, node: GraphNode, ledger: QueryLedger) -> Any:
+        """Return the writer of a lake table, exactly once; or Spark's own sink, for the console and remote files."""
+        lake_sink = self._lake_sink(node)
+        if lake_sink is not None:
+            assert ledger.app is not None
+            app = ledger.app
 
             def save(batch: DataFrame, number: int) -> None:
-                lake_sink.write(batch, app, number)
+                write_checked(lake_sink, batch, app, number, ledger.checkpoint())
 
             return frame.writeStream.outputMode("append").foreachBatch(save)
         writer = frame.writeStream.format((node.option("format") or "").lower()).outputMode("append")

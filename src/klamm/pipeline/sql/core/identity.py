@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from klamm.model.errors import ConfigError
@@ -53,6 +53,8 @@ class QueryIdentity:
     name: str
     queries: Mapping[str, Mapping[str, Any]]
     generations: Mapping[str, int]
+    named: bool = True
+    """Whether streams number their batches under the pipeline's id; identities of older versions use Spark's."""
 
     def encode(self) -> str:
         """Return the text of the identity file."""
@@ -62,6 +64,7 @@ class QueryIdentity:
             "name": self.name,
             "queries": self.queries,
             "generations": self.generations,
+            "named": self.named,
         }
         return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
@@ -72,7 +75,8 @@ class QueryIdentity:
             document = json.loads(text)
             if document["version"] != VERSION:
                 raise ConfigError(f"{path} is of version {document['version']}; this Klamm supports {VERSION}")
-            return cls(document["id"], document["name"], document["queries"], document["generations"])
+            named = bool(document.get("named", False))
+            return cls(document["id"], document["name"], document["queries"], document["generations"], named)
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"{path} is not the identity of a pipeline: {error!r}") from None
 
@@ -82,7 +86,7 @@ class QueryIdentity:
         generations = dict(self.generations)
         for name in described:
             generations[name] = generations.get(name, 0) + (name in rebuilt)
-        return QueryIdentity(self.id, self.name, described, generations)
+        return replace(self, queries=described, generations=generations)
 
 
 def describe(pipeline: Pipeline) -> dict[str, dict[str, Any]]:
