@@ -21,9 +21,7 @@ Point = tuple[int, int] | None
 
 EC_KEY, P256, ECDSA_SHA256 = "1.2.840.10045.2.1", "1.2.840.10045.3.1.7", "1.2.840.10045.4.3.2"
 COMMON_NAME = "2.5.4.3"
-KEY_IDENTIFIER, KEY_USAGE, ALTERNATIVE_NAME, CONSTRAINTS, AUTHORITY = (
-    f"2.5.29.{each}" for each in (14, 15, 17, 19, 35)
-)
+KEY_IDENTIFIER, KEY_USAGE, ALTERNATIVE_NAME, CONSTRAINTS, AUTHORITY = (f"2.5.29.{arc}" for arc in (14, 15, 17, 19, 35))
 
 
 def added(a: Point, b: Point) -> Point:
@@ -143,7 +141,7 @@ class Authority:
         )
 
     def issue(self, common: str, *hosts: str) -> Files:
-        """A certificate for somebody, who may be a server at these hosts (names or addresses)."""
+        """A certificate for a subject, which may be a server at these hosts (names or addresses)."""
         key = Key()
         extensions = [
             extension(CONSTRAINTS, sequence(), critical=True),
@@ -168,7 +166,7 @@ class Authority:
             integer(secrets.randbits(63) + 1),
             algorithm,
             self._name,
-            sequence(*(der(0x17, each) for each in span)),
+            sequence(*(der(0x17, time) for time in span)),
             subject,
             key.public(),
             der(0xA3, sequence(*extensions)),

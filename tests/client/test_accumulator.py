@@ -1,4 +1,4 @@
-"""Batches form, linger, are taken and given back; nobody waits and no clock runs."""
+"""Batches form, linger, are taken and requeued, without waits and without a clock."""
 
 import random
 
@@ -86,7 +86,7 @@ def test_what_is_sent_again_goes_first_and_in_order(accumulator):
         accumulator.take(queue)
         identity.stamp(queue, batch, 1)
         batches.append(batch)
-    assert [each.base_sequence for each in batches] == [0, 1, 2, 3]
+    assert [batch.base_sequence for batch in batches] == [0, 1, 2, 3]
     for index in (2, 0, 3, 1):
         accumulator.requeue(queue, batches[index])
     assert [accumulator.take(queue) for _ in range(4)] == batches
@@ -103,7 +103,7 @@ def test_sequences_go_round(accumulator):
         accumulator.take(queue)
         identity.stamp(queue, batch, 1)
         batches.append(batch)
-    assert [each.base_sequence for each in batches] == [0x7FFFFFFF, 0]
+    assert [batch.base_sequence for batch in batches] == [0x7FFFFFFF, 0]
     accumulator.requeue(queue, batches[1])
     accumulator.requeue(queue, batches[0])
     assert accumulator.take(queue) is batches[0]
@@ -123,7 +123,7 @@ def test_a_refused_batch_leaves_no_gap(accumulator):
     assert not ProducerIdentity.is_first(queue, batches[1])
     ProducerIdentity.close_gap(queue, batches[0])
     accumulator.release(batches[0])
-    assert [each.base_sequence for each in batches[1:]] == [0, 2]
+    assert [batch.base_sequence for batch in batches[1:]] == [0, 2]
     assert ProducerIdentity.is_first(queue, batches[1])
     assert queue.next_sequence == 4
 
@@ -154,24 +154,24 @@ def test_a_split_batch_tells_each_record_its_offset(accumulator):
     queue, identity = accumulator.queue(WHERE), ProducerIdentity()
     identity.assign(7, 0, [])
     batch = accumulator.roll(queue, 0.0)
-    batch.rows = [row(b"%d" % each) for each in range(5)]
+    batch.rows = [row(b"%d" % index) for index in range(5)]
     accumulator.tick(10.0)
     accumulator.take(queue)
     identity.stamp(queue, batch, 5)
     batch.seal(0, None, transactional=False)
-    promised = [Delivery(batch, each, 1) for each in range(5)]
+    promised = [Delivery(batch, index, 1) for index in range(5)]
     parts = batch.split()
     accumulator.replace(queue, batch, parts)
-    assert [each.base_sequence for each in parts] == [0, 2]
+    assert [part.base_sequence for part in parts] == [0, 2]
     values = []
     for offset, part in ((100, parts[0]), (200, parts[1])):
         part.seal(0, None, transactional=False)
-        values += [each.value for each in decode_batch(part.data)]
+        values += [record.value for record in decode_batch(part.data)]
         assert not promised[0].done()
         accumulator.release(part)
         part.succeed(offset, -1)
     assert values == [b"0", b"1", b"2", b"3", b"4"]
-    assert [each.metadata.offset for each in promised] == [100, 101, 200, 201, 202]
+    assert [delivery.metadata.offset for delivery in promised] == [100, 101, 200, 201, 202]
 
 
 def test_giving_up_fails_what_waits(accumulator):
@@ -190,7 +190,7 @@ def test_any_life_frees_all_memory_and_loses_nothing():
     print("seed", seed)
     chance = random.Random(seed)
     accumulator = Accumulator(300, 1.0, 1 << 30)
-    queues = [accumulator.queue(TopicPartition("t", each)) for each in range(3)]
+    queues = [accumulator.queue(TopicPartition("t", index)) for index in range(3)]
     now, sent, done = 0.0, 0, 0
     flying = []
     for _ in range(2000):

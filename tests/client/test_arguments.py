@@ -28,13 +28,13 @@ FILLING = {
 
 def several() -> list[tuple[str, str]]:
     """Every method of an admin that takes several of something, and the parameter."""
-    found = []
+    arguments = []
     for name, method in inspect.getmembers(AsyncAdmin, inspect.isfunction):
         for parameter in inspect.signature(method).parameters.values():
             taken = str(parameter.annotation)
             if not name.startswith("_") and taken.startswith(("Iterable[", "Sequence[")) and name != "add_raft_voter":
-                found.append((name, parameter.name))
-    return found
+                arguments.append((name, parameter.name))
+    return arguments
 
 
 def ask(name: str, **given: object) -> object:
@@ -42,7 +42,11 @@ def ask(name: str, **given: object) -> object:
     needed = [
         parameter for parameter in inspect.signature(method).parameters.values() if parameter.default is parameter.empty
     ]
-    return asyncio.run(method(**{each.name: FILLING[each.name] for each in needed if each.name not in given}, **given))
+    return asyncio.run(
+        method(
+            **{parameter.name: FILLING[parameter.name] for parameter in needed if parameter.name not in given}, **given
+        )
+    )
 
 
 def test_many_methods_take_several():
@@ -189,8 +193,8 @@ def test_settings_of_a_topic_are_numbers_booleans_and_lists(broker):
 def configs(broker, topic: str, *keys: str) -> list[str]:
     """As librdkafka reads them."""
     theirs = AdminClient({"bootstrap.servers": broker.bootstrap})
-    (found,) = theirs.describe_configs([TheirResource("topic", topic)]).values()
-    return [found.result(10)[key].value for key in keys]
+    (described,) = theirs.describe_configs([TheirResource("topic", topic)]).values()
+    return [described.result(10)[key].value for key in keys]
 
 
 def test_none_takes_a_move_back():

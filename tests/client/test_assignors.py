@@ -15,13 +15,13 @@ def members(*names, topics=("t",), **owned):
 
 
 def test_range_gives_neighbours_topic_by_topic():
-    found = ASSIGNORS["range"].assign(members("a", "b", topics=("t", "u")), {"t": 3, "u": 3})
-    assert found == {"a": [T("t", 0), T("t", 1), T("u", 0), T("u", 1)], "b": [T("t", 2), T("u", 2)]}
+    assignment = ASSIGNORS["range"].assign(members("a", "b", topics=("t", "u")), {"t": 3, "u": 3})
+    assert assignment == {"a": [T("t", 0), T("t", 1), T("u", 0), T("u", 1)], "b": [T("t", 2), T("u", 2)]}
 
 
 def test_round_robin_deals_out():
-    found = ASSIGNORS["roundrobin"].assign(members("a", "b", topics=("t", "u")), {"t": 3, "u": 3})
-    assert found == {"a": [T("t", 0), T("t", 2), T("u", 1)], "b": [T("t", 1), T("u", 0), T("u", 2)]}
+    assignment = ASSIGNORS["roundrobin"].assign(members("a", "b", topics=("t", "u")), {"t": 3, "u": 3})
+    assert assignment == {"a": [T("t", 0), T("t", 2), T("u", 1)], "b": [T("t", 1), T("u", 0), T("u", 2)]}
 
 
 def test_static_members_keep_their_order_over_restarts():
@@ -33,11 +33,11 @@ def test_static_members_keep_their_order_over_restarts():
 
 
 def test_sticky_moves_as_little_as_possible():
-    held = {"a": [T("t", each) for each in range(4)], "b": [T("t", each) for each in range(4, 6)]}
-    found = ASSIGNORS["sticky"].assign(members("a", "b", "c", **held), {"t": 6})
-    assert {name: len(places) for name, places in found.items()} == {"a": 2, "b": 2, "c": 2}
-    assert set(found["a"]) <= set(held["a"])
-    assert found["b"] == held["b"]
+    held = {"a": [T("t", index) for index in range(4)], "b": [T("t", index) for index in range(4, 6)]}
+    assignment = ASSIGNORS["sticky"].assign(members("a", "b", "c", **held), {"t": 6})
+    assert {name: len(partitions) for name, partitions in assignment.items()} == {"a": 2, "b": 2, "c": 2}
+    assert set(assignment["a"]) <= set(held["a"])
+    assert assignment["b"] == held["b"]
 
 
 def test_of_two_claims_the_newer_generation_counts():
@@ -49,7 +49,7 @@ def test_of_two_claims_the_newer_generation_counts():
 
 
 def test_cooperative_gives_nothing_that_another_still_holds():
-    held = [T("t", each) for each in range(4)]
+    held = [T("t", index) for index in range(4)]
     assign = ASSIGNORS["cooperative-sticky"].assign
     first = assign(members("a", "b", a=held), {"t": 4})
     assert len(first["a"]) == 2
@@ -65,7 +65,7 @@ def test_any_group_shares_everything_exactly_once(name):
     print("seed", seed)
     chance = random.Random(seed)
     for _ in range(150):
-        topics = [f"t{each}" for each in range(chance.randrange(1, 5))]
+        topics = [f"t{index}" for index in range(chance.randrange(1, 5))]
         counts = {topic: chance.randrange(0, 8) for topic in topics}
         counts = {topic: count for topic, count in counts.items() if count}
         same = chance.random() < 0.5
@@ -75,23 +75,29 @@ def test_any_group_shares_everything_exactly_once(name):
             owned = [T(topic, chance.randrange(0, 9)) for topic in wanted if chance.random() < 0.5]
             group[f"m{number}"] = MemberSubscription(frozenset(wanted), tuple(owned), chance.randrange(3))
         assignor = ASSIGNORS[name]
-        found = assignor.assign(group, counts)
+        assignment = assignor.assign(group, counts)
         for _ in range(3 if assignor.cooperative else 0):  # what was let go is handed out in a later round
-            group = {each: MemberSubscription(group[each].topics, tuple(found[each]), 9) for each in group}
-            found = assignor.assign(group, counts)
-        wanted = {T(t, p) for t in counts if any(t in each.topics for each in group.values()) for p in range(counts[t])}
-        given = [place for places in found.values() for place in places]
-        assert set(found) == set(group)
+            group = {member: MemberSubscription(group[member].topics, tuple(assignment[member]), 9) for member in group}
+            assignment = assignor.assign(group, counts)
+        wanted = {
+            T(t, p) for t in counts if any(t in member.topics for member in group.values()) for p in range(counts[t])
+        }
+        given = [partition for partitions in assignment.values() for partition in partitions]
+        assert set(assignment) == set(group)
         assert sorted(given) == sorted(wanted)
-        assert all(place.topic in group[each].topics for each, places in found.items() for place in places)
+        assert all(
+            partition.topic in group[member].topics
+            for member, partitions in assignment.items()
+            for partition in partitions
+        )
         if same and name != "range":
-            sizes = [len(places) for places in found.values()]
+            sizes = [len(partitions) for partitions in assignment.values()]
             assert max(sizes) - min(sizes) <= 1
         if assignor.sticky:
-            again = {each: MemberSubscription(group[each].topics, tuple(found[each]), 9) for each in group}
+            again = {member: MemberSubscription(group[member].topics, tuple(assignment[member]), 9) for member in group}
             repeated = assignor.assign(again, counts)
-            assert {each: sorted(places) for each, places in repeated.items()} == {
-                each: sorted(places) for each, places in found.items()
+            assert {member: sorted(partitions) for member, partitions in repeated.items()} == {
+                member: sorted(partitions) for member, partitions in assignment.items()
             }
 
 
@@ -105,7 +111,7 @@ def test_names_are_kafkas_and_javas():
 
 
 def test_assignments_travel():
-    places = [T("a", 0), T("a", 3), T("b", 1)]
-    assert decode_assignment(encode_assignment(places)) == places
+    partitions = [T("a", 0), T("a", 3), T("b", 1)]
+    assert decode_assignment(encode_assignment(partitions)) == partitions
     assert decode_assignment(b"") == []
     assert decode_subscription(b"", "x").topics == frozenset()

@@ -76,7 +76,7 @@ def test_what_is_no_moment(given, error, words):
     with pytest.raises(error, match=words):
         parse_read_bound(given, "start", NOW_MS)
     with pytest.raises(error, match=words.replace("start", "end")):
-        klamm.read_topic("t", bootstrap="127.0.0.1:1", end=given)  # before anybody is asked
+        klamm.read_topic("t", bootstrap="127.0.0.1:1", end=given)  # before a request is sent
 
 
 # Brokers
@@ -88,11 +88,11 @@ class Log:
     def __init__(self, end):
         self.first, self.end = 0, end
         self.told = end
-        """The end that is told, which nobody may come to."""
+        """The end offset in the response, which may never be reached."""
         self.fetches = []
 
     def offsets(self, request, _version):
-        def found(time):
+        def lookup(time):
             return self.first if time == -2 else self.told
 
         topics = [
@@ -100,7 +100,7 @@ class Log:
                 name=topic.name,
                 partitions=[
                     ListOffsetsPartitionResponse(
-                        partition_index=part.partition_index, error_code=0, timestamp=-1, offset=found(part.timestamp)
+                        partition_index=part.partition_index, error_code=0, timestamp=-1, offset=lookup(part.timestamp)
                     )
                     for part in topic.partitions
                 ],
@@ -116,7 +116,7 @@ class Log:
         if not self.first <= part.fetch_offset <= self.end:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
         elif part.fetch_offset < self.end:
-            rows = [(1, None, b"%d" % each, ()) for each in range(part.fetch_offset, self.end)]
+            rows = [(1, None, b"%d" % index, ()) for index in range(part.fetch_offset, self.end)]
             records = bytes(build_batch(rows, base_offset=part.fetch_offset))
         data = PartitionData(
             partition_index=part.partition,
@@ -130,8 +130,8 @@ class Log:
 
 
 def offsets(broker, **options):
-    found = klamm.read_topic("t", bootstrap=broker.bootstrap, timeout_s=PATIENCE_S, **options)
-    return found["offset"].to_pylist()
+    table = klamm.read_topic("t", bootstrap=broker.bootstrap, timeout_s=PATIENCE_S, **options)
+    return table["offset"].to_pylist()
 
 
 def timed_out(answers, wanted, partitions=1):

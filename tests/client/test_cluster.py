@@ -45,7 +45,7 @@ def test_leaders_and_coordinators_move(cluster, protocol):
             with reader(cluster.bootstrap, group_id=group, group_protocol=protocol) as consumer:
                 consumer.subscribe([name])
                 while not stop.is_set():
-                    seen.extend(int(each.value) for each in consumer.poll(0.2))
+                    seen.extend(int(record.value) for record in consumer.poll(0.2))
         except BaseException as error:
             failures.append(error)
             raise
@@ -66,16 +66,18 @@ def test_leaders_and_coordinators_move(cluster, protocol):
                     promised[-1].result(PATIENCE_S)
                     cluster.node(lost).start()
             producer.flush(PATIENCE_S)
-            assert all(each.metadata.offset >= 0 for each in promised)
+            assert all(delivery.metadata.offset >= 0 for delivery in promised)
         until(lambda: failures or len(set(seen)) == COUNT, "everything is read")
         assert not failures
     finally:
         stop.set()
         thread.join(PATIENCE_S)
     assert not thread.is_alive()
-    found = read_all(cluster.bootstrap, name, COUNT)
+    records = read_all(cluster.bootstrap, name, COUNT)
     for partition in range(3):
-        assert [int(each.value) for each in found if each.partition == partition] == list(range(partition, COUNT, 3))
+        assert [int(record.value) for record in records if record.partition == partition] == list(
+            range(partition, COUNT, 3)
+        )
 
 
 @pytest.mark.timeout(240)
@@ -97,9 +99,9 @@ def test_a_transaction_survives_the_loss_of_a_leader_and_of_its_coordinator(clus
             for number in range(30, 60):
                 producer.send(name, b"%d" % number, partition=number % 3)
         cluster.node(lost).start()
-    found = read_all(cluster.bootstrap, name, 60, isolation_level="read_committed")
-    assert sorted(int(each.value) for each in found) == list(range(60))
-    assert {each.topic_partition for each in found} == {TopicPartition(name, each) for each in range(3)}
+    records = read_all(cluster.bootstrap, name, 60, isolation_level="read_committed")
+    assert sorted(int(record.value) for record in records) == list(range(60))
+    assert {record.topic_partition for record in records} == {TopicPartition(name, index) for index in range(3)}
 
 
 @pytest.mark.timeout(240)
@@ -112,9 +114,9 @@ def test_a_consumer_reads_from_the_replica_of_its_rack(tmp_path):
                 producer.send(name, b"%d" % number)
         with Admin(bootstrap_servers=nodes.bootstrap) as admin:
             leader = leader_of(admin, name)
-        near = next(each for each in (1, 2, 3) if each != leader)
+        near = next(node for node in (1, 2, 3) if node != leader)
         with reader(nodes.bootstrap, client_rack=f"rack-{near}") as consumer:
             consumer.assign([(name, 0)])
-            found: list = []
-            until(lambda: found.extend(consumer.poll(0.5)) or len(found) == 100, "all records come")
+            records: list = []
+            until(lambda: records.extend(consumer.poll(0.5)) or len(records) == 100, "all records come")
             assert consumer._inner.subscription_state.state(TopicPartition(name, 0)).preferred == near

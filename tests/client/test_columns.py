@@ -44,16 +44,16 @@ def read_by_another(bootstrap, name, count):
     """Keys, values, headers and timestamps of a topic of one partition."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": unique("g"), "log_level": 0})
     consumer.assign([confluent_kafka.TopicPartition(name, 0, 0)])
-    found = consumer.consume(count, PATIENCE_S)
+    messages = consumer.consume(count, PATIENCE_S)
     consumer.close()
-    return [(each.key(), each.value(), each.headers() or [], each.timestamp()[1]) for each in found]
+    return [(message.key(), message.value(), message.headers() or [], message.timestamp()[1]) for message in messages]
 
 
 def sent(klamm, rows, count=4, **options):
     name = topic(klamm.bootstrap)
     with Producer(bootstrap_servers=klamm.bootstrap) as producer:
-        for each in producer.send_arrow(name, rows, **options):
-            each.result(PATIENCE_S)
+        for delivery in producer.send_arrow(name, rows, **options):
+            delivery.result(PATIENCE_S)
     return read_by_another(klamm.bootstrap, name, count)
 
 
@@ -81,7 +81,7 @@ def test_text_and_bytes_of_every_kind(klamm, kind, sliced):
         column = column.cast(kind)
     rows = pa.table({"key": column, "value": column}).slice(1 if sliced else 0)
     wanted = [None if text is None else text.encode() for text in TEXTS]
-    assert [each[:2] for each in sent(klamm, rows)] == [(each, each) for each in wanted]
+    assert [row[:2] for row in sent(klamm, rows)] == [(value, value) for value in wanted]
 
 
 @pytest.mark.parametrize("sliced", [False, True], ids=["whole", "slice"])
@@ -99,14 +99,16 @@ def test_text_and_bytes_of_every_kind(klamm, kind, sliced):
 def test_headers_of_every_kind(klamm, kind, sliced):
     given = ([[("before", b"0")]] if sliced else []) + HEADERS
     if not pa.types.is_map(kind):
-        given = [None if each is None else [{"key": key, "value": value} for key, value in each] for each in given]
+        given = [
+            None if headers is None else [{"key": key, "value": value} for key, value in headers] for headers in given
+        ]
     rows = pa.table({"value": ["v"] * len(given), "headers": pa.array(given, kind)}).slice(1 if sliced else 0)
-    assert [each[2] for each in sent(klamm, rows)] == [header or [] for header in HEADERS]
+    assert [row[2] for row in sent(klamm, rows)] == [header or [] for header in HEADERS]
 
 
 def test_headers_that_are_never_there(klamm):
     for column in (pa.nulls(2), pa.array([[], None])):
-        assert [each[2] for each in sent(klamm, pa.table({"value": ["v"] * 2, "headers": column}), 2)] == [[], []]
+        assert [row[2] for row in sent(klamm, pa.table({"value": ["v"] * 2, "headers": column}), 2)] == [[], []]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,7 @@ def test_headers_that_are_never_there(klamm):
         (pa.array([1_777_593_600_000], pa.uint64()), 1_777_593_600_000),
         (pa.array([17], pa.int8()), 17),
     ],
-    ids=lambda each: str(each.type) if isinstance(each, pa.Array) else "",
+    ids=lambda column: str(column.type) if isinstance(column, pa.Array) else "",
 )
 def test_times_of_every_kind(klamm, column, wanted):
     assert sent(klamm, pa.table({"value": ["v"], "timestamp": column}), 1)[0][3] == wanted
@@ -140,7 +142,7 @@ class Frame:
     [
         pd.DataFrame,
         lambda columns: pd.DataFrame(columns, index=[7, 8, 9]),
-        lambda columns: Frame(pa.table({name: pa.array(each, pa.string_view()) for name, each in columns.items()})),
+        lambda columns: Frame(pa.table({name: pa.array(column, pa.string_view()) for name, column in columns.items()})),
         lambda columns: pa.table(columns).to_reader(1),
         pa.RecordBatch.from_pydict,
     ],
@@ -148,7 +150,7 @@ class Frame:
 )
 def test_tables_of_every_kind(klamm, form):
     rows = form({"key": ["a", None, "c"], "value": ["x", LONG, None]})
-    assert [each[:2] for each in sent(klamm, rows, 3)] == [(b"a", b"x"), (None, LONG.encode()), (b"c", None)]
+    assert [row[:2] for row in sent(klamm, rows, 3)] == [(b"a", b"x"), (None, LONG.encode()), (b"c", None)]
 
 
 def test_an_extension_is_sent_as_it_is_kept(klamm):

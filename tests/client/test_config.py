@@ -46,7 +46,7 @@ def test_both_forms_mean_the_same():
         (producer_settings, {"max.in.flight": 5}, r"did you mean max\.in\.flight\.requests\.per\.connection\?"),
         (producer_settings, {"max.in.fligth": 5}, r"did you mean max\.in\.flight\.requests\.per\.connection\?"),
         (consumer_settings, {"group": "x"}, r"did you mean group\.id, group\.instance\.id or group\.protocol\?"),
-        # somebody else's
+        # of another kind of client
         (producer_settings, {"group.id": "x"}, r"group\.id is a setting of consumers; a producer has none"),
         (producer_settings, {"grup.id": "x"}, r"did you mean group\.id\? group\.id is a setting of consumers"),
         (consumer_settings, {"transactional.id": "x"}, "is a setting of producers; a consumer has none"),
@@ -131,7 +131,7 @@ def test_a_feature_of_java_that_is_left_off_is_fine():
 
 
 def test_every_setting_of_kafkas_clients_is_served_or_spoken_of():
-    """The names are Kafka's own: each is obeyed, passed over or refused with what to do, by those who have it there."""
+    """The names are Kafka's own: every one is supported, ignored or refused with a remedy."""
     lines = (Path(__file__).parent / "kafka_settings.txt").read_text().splitlines()
     ours = {definition.role: definition for definition in DEFINITIONS}
     assert len(lines) > 120

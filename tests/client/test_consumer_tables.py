@@ -47,7 +47,7 @@ class Desk:
     def put(self, where, base, *, value=b"", size=1000, rows=ROWS, damaged=False, packed=False):
         """Rows of a value and as much noise as makes it `size` bytes."""
         noise = size - len(value)
-        made = [(1, b"k", value + NOISE[each * noise : (each + 1) * noise], []) for each in range(rows)]
+        made = [(1, b"k", value + NOISE[index * noise : (index + 1) * noise], []) for index in range(rows)]
         data = build_batch(made, base_offset=base, codec=LZ4 if packed else 0)
         if damaged:
             data[-1] ^= 1
@@ -98,7 +98,7 @@ def offsets(table, where):
 
 
 def begin_with(table, value):
-    return all(each.startswith(value) for each in table["value"].to_pylist())
+    return all(text.startswith(value) for text in table["value"].to_pylist())
 
 
 def test_what_is_much_and_packed_does_not_stay_on_the_loop(desk):
@@ -111,9 +111,9 @@ def test_what_is_much_and_packed_does_not_stay_on_the_loop(desk):
         assert {thread.name for thread in desk.threads} == {threading.main_thread().name}
         fill(desk)
         desk.state(A).position = desk.state(B).position = 0
-        found = await desk.tables.table(desk.tables.take(None))
+        table = await desk.tables.table(desk.tables.take(None))
         assert desk.threads[-1].name.startswith("klamm-tables")
-        assert offsets(found, A) == offsets(found, B) == list(range(4 * ROWS))
+        assert offsets(table, A) == offsets(table, B) == list(range(4 * ROWS))
 
     asyncio.run(story())
 
@@ -135,7 +135,7 @@ def test_positions_move_when_a_table_is_handed_out_and_not_before(desk):
     asyncio.run(story())
 
 
-def test_a_marker_that_comes_meanwhile_does_not_move_the_position_past_rows_that_nobody_has(desk):
+def test_a_marker_that_comes_meanwhile_does_not_move_the_position_past_rows_not_returned(desk):
     ended = {"producer_id": 7, "producer_epoch": 0, "coordinator_epoch": 0, "timestamp": 1}
     marker = bytes(build_end_txn_marker(committed=True, base_offset=4 * ROWS, **ended))
     answered = N(
@@ -169,8 +169,8 @@ def test_what_was_left_meanwhile_is_not_handed_out(desk, how):
         else:
             desk.subscription.assign_manually([B])
         desk.gate.set()
-        found = await polled
-        assert set(found["partition"].to_pylist()) == {1}
+        table = await polled
+        assert set(table["partition"].to_pylist()) == {1}
         assert desk.state(B).position == 4 * ROWS
         if how == "seek":
             assert desk.state(A).position == 7
@@ -220,9 +220,9 @@ def test_a_poll_given_up_gives_everything_back(desk):
             await polled
         assert desk.subscription.buffered == held + desk.state(A).batches[-1].size
         desk.gate.set()
-        found = await desk.tables.table(desk.tables.take(None))
-        assert offsets(found, A) == list(range(5 * ROWS))
-        assert offsets(found, B) == list(range(4 * ROWS))
+        table = await desk.tables.table(desk.tables.take(None))
+        assert offsets(table, A) == list(range(5 * ROWS))
+        assert offsets(table, B) == list(range(4 * ROWS))
 
     asyncio.run(story())
 
@@ -251,12 +251,12 @@ def test_damage_is_told_for_its_partition_and_costs_the_others_nothing(desk, pac
             if takes is None:
                 break
             try:
-                found = await desk.tables.table(takes)
+                table = await desk.tables.table(takes)
             except CorruptRecordError as error:
                 errors.append(str(error))
                 continue
             for where in seen:
-                seen[where] += offsets(found, where)
+                seen[where] += offsets(table, where)
         assert seen == {A: list(range(2 * ROWS)), B: list(range(4 * ROWS))}
         assert len(errors) == 1
         assert f"t-0 at offset {2 * ROWS}" in errors[0]
@@ -294,13 +294,13 @@ def test_memory_is_used_again_only_when_a_table_is_gone(desk, packed):
             value = bytes([number]) * chance.randrange(1000, 1500)
             size = len(value) + 300
             for where in (A, B):
-                for each in range(2):
-                    desk.put(where, (2 * number + each) * ROWS, value=value, size=size, packed=packed)
-            found = await desk.tables.table(desk.tables.take(None))
-            assert begin_with(found, value)
+                for index in range(2):
+                    desk.put(where, (2 * number + index) * ROWS, value=value, size=size, packed=packed)
+            table = await desk.tables.table(desk.tables.take(None))
+            assert begin_with(table, value)
             if chance.random() < 0.4:
-                kept.append((found.slice(chance.randrange(100)), value))
-            del found
+                kept.append((table.slice(chance.randrange(100)), value))
+            del table
             if kept and chance.random() < 0.3:
                 kept.pop(chance.randrange(len(kept)))
             for table, expected in kept:

@@ -35,7 +35,7 @@ def test_the_names_of_the_package():
 
 
 def test_the_names_of_the_client():
-    kinds = {name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, Exception)}
+    kinds = {name for name, item in vars(errors).items() if isinstance(item, type) and issubclass(item, Exception)}
     assert set(errors.__all__) == kinds | {"ErrorCode"}
     assert set(klamm.client.__all__) == CLIENTS | VALUES | set(errors.__all__)
     assert set(dir(klamm.client)) == set(klamm.client.__all__)
@@ -58,6 +58,6 @@ def test_a_room_is_there_without_an_import_of_its_own():
 
 
 def test_importing_the_package_imports_nothing_else():
-    loaded = "print(sorted(each for each in sys.modules if each.startswith('klamm')))"
+    loaded = "print(sorted(name for name in sys.modules if name.startswith('klamm')))"
     assert run(f"import klamm, sys; dir(klamm); {loaded}") == "['klamm']"
     assert run(f"import klamm.client, sys; dir(klamm.client); {loaded}") == "['klamm', 'klamm.client']"

@@ -28,15 +28,15 @@ from klamm.protocol.messages.init_producer_id import InitProducerIdResponse
 from klamm.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from klamm.records import build_batch
 
-NOBODY = "127.0.0.1:1"
+NO_BROKER = "127.0.0.1:1"
 
 
 def fetched(records, *, offset_error=0):
     def answer(request, _version):
         topics = [
             FetchableTopicResponse(
-                topic_id=each.topic_id,
-                topic=each.topic,
+                topic_id=topic.topic_id,
+                topic=topic.topic,
                 partitions=[
                     PartitionData(
                         partition_index=part.partition,
@@ -45,10 +45,10 @@ def fetched(records, *, offset_error=0):
                         last_stable_offset=100,
                         records=records,
                     )
-                    for part in each.partitions
+                    for part in topic.partitions
                 ],
             )
-            for each in request.topics
+            for topic in request.topics
         ]
         return FetchResponse(error_code=0, session_id=0, responses=topics)
 
@@ -60,14 +60,14 @@ def produced(code):
         return ProduceResponse(
             responses=[
                 TopicProduceResponse(
-                    name=each.name,
-                    topic_id=each.topic_id,
+                    name=topic.name,
+                    topic_id=topic.topic_id,
                     partition_responses=[
                         PartitionProduceResponse(index=part.index, error_code=code, base_offset=-1)
-                        for part in each.partition_data
+                        for part in topic.partition_data
                     ],
                 )
-                for each in request.topic_data
+                for topic in request.topic_data
             ]
         )
 
@@ -82,16 +82,16 @@ def reader_of(bootstrap_servers, **settings):
     return reader(bootstrap_servers, **settings)
 
 
-def test_nobody_there_is_said_at_once():
+def test_an_unreachable_broker_is_reported_at_once():
     for make in (Admin, Producer, reader_of):
         with pytest.raises(BrokersUnreachableError, match=r"127\.0\.0\.1:1"):
-            make(bootstrap_servers=NOBODY, bootstrap_timeout_ms=0)
+            make(bootstrap_servers=NO_BROKER, bootstrap_timeout_ms=0)
 
 
 @pytest.mark.parametrize("make", [Admin, Producer, reader_of])
-def test_nobody_there_is_waited_for_and_named(make, caplog):
+def test_an_unreachable_broker_is_waited_for_and_named(make, caplog):
     with pytest.raises(BrokersUnreachableError, match=r"127\.0\.0\.1:1: .*gave up after 1\.5 s \(bootstrap\.t"):
-        make(bootstrap_servers=NOBODY, bootstrap_timeout_ms=1500, reconnect_backoff_max_ms=100)
+        make(bootstrap_servers=NO_BROKER, bootstrap_timeout_ms=1500, reconnect_backoff_max_ms=100)
     assert "waiting for a broker, at most 1.5 s (bootstrap.timeout.ms): cannot connect to 127.0.0.1:1" in caplog.text
 
 
@@ -168,8 +168,8 @@ def test_poison_is_an_error_that_can_be_passed_over(poison, columns):
             assert consumer.position(("t", 0)) == 0
         broker.answers["Fetch"] = fetched(good)
         consumer.seek(("t", 0), 50)
-        found = poll(PATIENCE_S)
-        assert (found.num_rows if columns else len(found)) == 1
+        records = poll(PATIENCE_S)
+        assert (records.num_rows if columns else len(records)) == 1
 
 
 def test_random_noise_never_hangs_nor_escapes():
@@ -211,7 +211,7 @@ def test_half_of_a_large_answer_is_given_up_in_time():
     ):
         consumer.assign([("t", 0)])
         consumer.seek(("t", 0), 0)
-        assert [each.value for each in consumer.poll(PATIENCE_S)] == [b"good"]
+        assert [record.value for record in consumer.poll(PATIENCE_S)] == [b"good"]
 
 
 def test_a_small_answer_after_large_ones_is_heard_at_once():
@@ -412,18 +412,18 @@ def test_lost_answers_neither_lose_nor_double(tmp_path, transactional, tables):
                     producer.begin_transaction()
                 proxy.chance = 0.1
                 if tables:
-                    rows = pa.table({"value": [b"%05d" % each for each in range(1500)], "at": [0, 1] * 750})
+                    rows = pa.table({"value": [b"%05d" % index for index in range(1500)], "at": [0, 1] * 750})
                     promised = producer.send_arrow(name, rows, partition="at")
                 else:
-                    promised = [producer.send(name, b"%05d" % each, partition=each % 2) for each in range(1500)]
+                    promised = [producer.send(name, b"%05d" % index, partition=index % 2) for index in range(1500)]
                 producer.flush(PATIENCE_S)
                 proxy.chance = 0.0
                 if transactional:
                     producer.commit_transaction()
-            assert all(each.metadata.offset >= 0 for each in promised)
-            found = read_all(node.bootstrap, name, 1500, isolation_level="read_committed")
+            assert all(delivery.metadata.offset >= 0 for delivery in promised)
+            records = read_all(node.bootstrap, name, 1500, isolation_level="read_committed")
             for partition in (0, 1):
-                values = [int(each.value) for each in found if each.partition == partition]
+                values = [int(record.value) for record in records if record.partition == partition]
                 assert values == list(range(partition, 1500, 2))
     assert proxy.cuts
 
@@ -448,7 +448,7 @@ def test_a_restart_is_waited_out(tmp_path, protocol):
                 with reader(node.bootstrap, group_id=unique("g"), group_protocol=protocol) as consumer:
                     consumer.subscribe([name])
                     while not stop.is_set():
-                        seen.extend(int(each.value) for each in consumer.poll(0.2))
+                        seen.extend(int(record.value) for record in consumer.poll(0.2))
             except BaseException as error:
                 failures.append(error)
                 raise
@@ -465,14 +465,14 @@ def test_a_restart_is_waited_out(tmp_path, protocol):
                         node.kill9()
                         node.start()
                 producer.flush(PATIENCE_S)
-                assert all(each.metadata.offset >= 0 for each in promised)
+                assert all(delivery.metadata.offset >= 0 for delivery in promised)
             until(lambda: failures or len(set(seen)) == 600, "everything is read")
             assert not failures
         finally:
             stop.set()
             thread.join(PATIENCE_S)
         assert not thread.is_alive()
-        assert sorted(int(each.value) for each in read_all(node.bootstrap, name, 600)) == list(range(600))
+        assert sorted(int(record.value) for record in read_all(node.bootstrap, name, 600)) == list(range(600))
 
 
 def test_a_stalled_broker_costs_time_and_no_records(tmp_path):
@@ -484,13 +484,13 @@ def test_a_stalled_broker_costs_time_and_no_records(tmp_path):
         with Producer(bootstrap_servers=node.bootstrap, request_timeout_ms=500, retry_backoff_ms=20) as producer:
             producer.send(name, b"0").result(PATIENCE_S)
             os.kill(node.pid, signal.SIGSTOP)
-            promised = [producer.send(name, b"%d" % each) for each in range(1, 50)]
+            promised = [producer.send(name, b"%d" % index) for index in range(1, 50)]
             time.sleep(1.2)
             os.kill(node.pid, signal.SIGCONT)
-            assert [each.result(PATIENCE_S).offset for each in promised] == list(range(1, 50))
+            assert [delivery.result(PATIENCE_S).offset for delivery in promised] == list(range(1, 50))
         with reader(node.bootstrap) as consumer:
             consumer.assign([(name, 0)])
-            assert [int(each.value) for each in read(consumer, 50)] == list(range(50))
+            assert [int(record.value) for record in read(consumer, 50)] == list(range(50))
 
 
 def test_a_delivery_callback_may_send(klamm):
@@ -515,15 +515,15 @@ def test_many_threads_share_a_producer(klamm):
         promised: list = []
 
         def work(number):
-            promised.extend(producer.send(name, b"%d-%d" % (number, each)) for each in range(1000))
+            promised.extend(producer.send(name, b"%d-%d" % (number, index)) for index in range(1000))
 
-        threads = [threading.Thread(target=work, args=(each,)) for each in range(4)]
+        threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(PATIENCE_S)
         producer.flush(PATIENCE_S)
-        places = {(each.metadata.partition, each.metadata.offset) for each in promised}
+        places = {(delivery.metadata.partition, delivery.metadata.offset) for delivery in promised}
     assert len(places) == 4000
 
 
@@ -541,7 +541,9 @@ def test_an_abort_does_not_wait_for_what_will_never_be_sent(klamm):
             promise.result(PATIENCE_S)
         with producer.transaction():
             producer.send(name, b"kept")
-    assert [each.value for each in read_all(klamm.bootstrap, name, 1, isolation_level="read_committed")] == [b"kept"]
+    assert [record.value for record in read_all(klamm.bootstrap, name, 1, isolation_level="read_committed")] == [
+        b"kept"
+    ]
 
 
 def test_a_topic_created_after_it_was_subscribed_to_is_found(klamm):

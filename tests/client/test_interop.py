@@ -28,7 +28,7 @@ def node(tmp_path_factory):
 
 
 def expected():
-    return [(b"k%d" % each, b"v%d" % each, [("n", b"%d" % each)]) for each in range(COUNT)]
+    return [(b"k%d" % index, b"v%d" % index, [("n", b"%d" % index)]) for index in range(COUNT)]
 
 
 def confluent_consume(bootstrap, name, count):
@@ -36,39 +36,43 @@ def confluent_consume(bootstrap, name, count):
         {"bootstrap.servers": bootstrap, "group.id": unique("g"), "auto.offset.reset": "earliest", "log_level": 0}
     )
     consumer.subscribe([name])
-    found, deadline = [], time.monotonic() + PATIENCE_S
-    while len(found) < count and time.monotonic() < deadline:
-        found += [(each.key(), each.value(), each.headers()) for each in consumer.consume(500, 0.5) if not each.error()]
+    rows, deadline = [], time.monotonic() + PATIENCE_S
+    while len(rows) < count and time.monotonic() < deadline:
+        rows += [
+            (message.key(), message.value(), message.headers())
+            for message in consumer.consume(500, 0.5)
+            if not message.error()
+        ]
     consumer.close()
-    return found
+    return rows
 
 
 def kafka_python_consume(bootstrap, name, count):
     consumer = kafka.KafkaConsumer(
         name, bootstrap_servers=bootstrap, auto_offset_reset="earliest", consumer_timeout_ms=int(PATIENCE_S * 1000)
     )
-    found = []
+    rows = []
     for record in consumer:
-        found.append((record.key, record.value, list(record.headers)))
-        if len(found) == count:
+        rows.append((record.key, record.value, list(record.headers)))
+        if len(rows) == count:
             break
     consumer.close()
-    return found
+    return rows
 
 
 def aiokafka_consume(bootstrap, name, count):
     async def main():
         consumer = aiokafka.AIOKafkaConsumer(name, bootstrap_servers=bootstrap, auto_offset_reset="earliest")
         await consumer.start()
-        found = []
+        rows = []
         try:
             async with asyncio.timeout(PATIENCE_S):
-                while len(found) < count:
+                while len(rows) < count:
                     record = await consumer.getone()
-                    found.append((record.key, record.value, list(record.headers)))
+                    rows.append((record.key, record.value, list(record.headers)))
         finally:
             await consumer.stop()
-        return found
+        return rows
 
     return asyncio.run(main())
 
@@ -123,10 +127,10 @@ def test_we_read_what_others_write(node, produce, codec):
     name = topic(node.bootstrap, 3)
     produce(node.bootstrap, name, codec)
     with reader(node.bootstrap) as consumer:
-        consumer.assign([(name, each) for each in range(3)])
-        found = read(consumer, COUNT)
-    assert sorted((each.key, each.value, list(each.headers)) for each in found) == sorted(expected())
-    for record in found:
+        consumer.assign([(name, index) for index in range(3)])
+        records = read(consumer, COUNT)
+    assert sorted((record.key, record.value, list(record.headers)) for record in records) == sorted(expected())
+    for record in records:
         assert record.partition == by_murmur2(record.key, 3)
 
 
@@ -156,15 +160,15 @@ def test_a_key_goes_where_librdkafka_sends_it(node, theirs, ours):
         (lambda key: by_murmur2(key, PARTITIONS)) if ours == "default" else lambda key: zlib.crc32(key) % PARTITIONS
     )
     with reader(node.bootstrap) as consumer:
-        consumer.assign([(name, each) for each in range(PARTITIONS)])
-        found = read(consumer, len(keys))
-    assert len(found) == len(keys)
-    wrong = [record for record in found if record.key and record.partition != hashed(record.key)]
+        consumer.assign([(name, index) for index in range(PARTITIONS)])
+        records = read(consumer, len(keys))
+    assert len(records) == len(keys)
+    wrong = [record for record in records if record.key and record.partition != hashed(record.key)]
     assert not wrong
     mine = topic(node.bootstrap, PARTITIONS)
     with Producer(bootstrap_servers=node.bootstrap, partitioner=ours) as producer:
         promised = [(key, producer.send(mine, None, key)) for key in keys[:5000] if key]
-    assert all(each.metadata.partition == hashed(key) for key, each in promised)
+    assert all(delivery.metadata.partition == hashed(key) for key, delivery in promised)
 
 
 def confluent_member(bootstrap, group, name, strategy):
@@ -222,7 +226,7 @@ def test_a_group_of_ours_and_librdkafkas(node, strategy, first):
             return len(ours.assignment()) == 3 and len(theirs.assignment()) == 3
 
         until(shared, "both have three")
-        held = {(each.topic, each.partition) for each in theirs.assignment()} | set(ours.assignment())
+        held = {(partition.topic, partition.partition) for partition in theirs.assignment()} | set(ours.assignment())
         assert len(held) == 6
         with Producer(bootstrap_servers=node.bootstrap) as producer:
             for number in range(300):

@@ -132,7 +132,7 @@ def test_the_last_callback_to_close_ends_the_thread(klamm_broker, klamm_topic):
         consumer.subscribe([sys.argv[2]], on_assign=lambda _: consumer.close())
         for record in consumer:
             raise AssertionError
-        assert "klamm-client" not in {each.name for each in threading.enumerate()}
+        assert "klamm-client" not in {thread.name for thread in threading.enumerate()}
         """,
         klamm_broker.bootstrap,
         klamm_topic,
@@ -223,19 +223,19 @@ def test_a_thread_that_ended_cannot_be_held():
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_two_polls_may_join_together(klamm_broker, klamm_topic, protocol):
     with klamm_broker.producer() as producer:
-        for each in range(COUNT):
-            producer.send(klamm_topic, str(each).encode())
+        for index in range(COUNT):
+            producer.send(klamm_topic, str(index).encode())
 
     async def story():
-        found = []
+        values = []
         settings = {"group_id": klamm_topic, "group_protocol": protocol, "auto_offset_reset": "earliest"}
         async with AsyncConsumer(bootstrap_servers=klamm_broker.bootstrap, **settings) as consumer:
             consumer.subscribe([klamm_topic])
             async with asyncio.timeout(PATIENCE_S):
-                while len(found) < COUNT:
+                while len(values) < COUNT:
                     for records in await asyncio.gather(consumer.poll(1), consumer.poll(1), consumer.poll(1)):
-                        found += [int(record.value) for record in records]
-        return found
+                        values += [int(record.value) for record in records]
+        return values
 
     assert sorted(asyncio.run(story())) == list(range(COUNT))
 
@@ -254,8 +254,8 @@ def test_a_record_that_cannot_be_encoded_is_refused_and_the_rest_goes(klamm_brok
         with pytest.raises(TypeError, match="encode it"):
             producer.send(klamm_topic, b"x", headers=[("h", "text")])
         good.append(producer.send(klamm_topic, b"x", headers=[("größe", b"1")], timestamp=0))
-        for each in good:
-            each.result(PATIENCE_S)
+        for delivery in good:
+            delivery.result(PATIENCE_S)
     assert stored(klamm_broker, klamm_topic) == len(good)
 
 
@@ -296,9 +296,9 @@ def test_states_are_told_in_words(klamm_broker, klamm_topic):
 
 def test_patterns_match_whole_names_and_are_not_mistaken_for_names(klamm_broker, klamm_name):
     prefix = klamm_name("pattern")
-    for each in ("orders", "orders-dlq"):
+    for suffix in ("orders", "orders-dlq"):
         with klamm_broker.admin() as admin:
-            admin.create_topic(f"{prefix}-{each}")
+            admin.create_topic(f"{prefix}-{suffix}")
     with Consumer(bootstrap_servers=klamm_broker.bootstrap, group_id=prefix) as consumer:
         with pytest.raises(ValueError, match=r"re\.compile"):
             consumer.subscribe(f"^{prefix}.*")
@@ -317,5 +317,5 @@ def test_offsets_that_are_none_are_refused(klamm_broker, klamm_topic):
         with pytest.raises(ValueError, match="begin at 0"):
             consumer.commit({(klamm_topic, 0): -2})
         consumer.commit({(klamm_topic, 0): (5, "note")})
-        (found,) = consumer.committed([(klamm_topic, 0)]).values()
-        assert (found.offset, found.metadata) == (5, "note")
+        (committed,) = consumer.committed([(klamm_topic, 0)]).values()
+        assert (committed.offset, committed.metadata) == (5, "note")

@@ -44,9 +44,9 @@ def test_partitions_are_announced(old_transactions):
 
 def test_what_a_broker_does_not_speak_is_said():
     def few(_request, version):
-        found = api_versions(version)
-        found.api_keys = [key for key in found.api_keys if key.api_key in (3, 18)]
-        return found
+        versions = api_versions(version)
+        versions.api_keys = [key for key in versions.api_keys if key.api_key in (3, 18)]
+        return versions
 
     with (
         LyingBroker({"ApiVersions": few}) as broker,

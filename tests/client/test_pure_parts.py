@@ -81,7 +81,7 @@ def test_readers_of_committed_records_see_no_aborted_ones():
 
     def seen(start, aborted):
         batches, following = readable(log, start, aborted)
-        return [each.value for batch in batches for each in batch.decode()], following
+        return [record.value for batch in batches for record in batch.decode()], following
 
     assert seen(0, [(7, 0)]) == ([b"b1", b"a3", b"plain"], 7)
     assert seen(0, None) == ([b"a0", b"b1", b"a3", b"plain"], 7)
@@ -102,7 +102,7 @@ def metadata(leader, epoch, topic_id=b"i" * 16):
         error_code=0,
     )
     topic = N(name="t", topic_id=topic_id, is_internal=False, partitions=[partition], error_code=0)
-    brokers = [N(node_id=each, host="h", port=each, rack=None) for each in (1, 2)]
+    brokers = [N(node_id=node_id, host="h", port=node_id, rack=None) for node_id in (1, 2)]
     return N(cluster_id="c", controller_id=1, brokers=brokers, topics=[topic])
 
 
@@ -196,9 +196,9 @@ def test_errors_are_of_their_kind():
 
 def test_backoff_doubles_to_a_limit():
     waits = Backoff(0.1, 0.5)
-    found = [waits.next() for _ in range(5)]
-    assert 0.08 <= found[0] <= 0.12
-    assert found[1] > found[0]
-    assert max(found) <= 0.6
+    pauses = [waits.next() for _ in range(5)]
+    assert 0.08 <= pauses[0] <= 0.12
+    assert pauses[1] > pauses[0]
+    assert max(pauses) <= 0.6
     waits.reset()
     assert waits.next() <= 0.12

@@ -32,7 +32,7 @@ def test_a_duration_says_how_far_back_to_begin(broker):
 
 @pytest.mark.parametrize("kind", [Consumer, AsyncConsumer])
 @pytest.mark.parametrize("span", ["P1W", "P1M", "Pfoo", "PT1.5H", "-PT1S", ""])
-def test_what_is_no_duration_is_refused_before_anybody_is_asked(kind, span):
+def test_what_is_no_duration_is_refused_before_a_request(kind, span):
     with pytest.raises(ConfigError, match=r"e\.g\. by_duration:P7D or by_duration:PT1\.5S"):
         kind(bootstrap_servers="127.0.0.1:1", auto_offset_reset=f"by_duration:{span}")
 
@@ -42,7 +42,7 @@ def test_a_member_that_was_put_out_learns_what_to_do(broker):
     with broker.producer() as producer:
         producer.send(topic, b"x")
     with broker.consumer(topic, group_id=group, enable_auto_commit=False) as consumer, broker.admin() as admin:
-        assert [each.value for each in consumer.poll(20)] == [b"x"]
+        assert [record.value for record in consumer.poll(20)] == [b"x"]
         admin.remove_members(group)
         with pytest.raises(CommitFailedError) as refused:
             consumer.commit()

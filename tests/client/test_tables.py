@@ -43,12 +43,12 @@ def test_every_row_is_in_one_part_and_none_is_too_large():
         table = some_rows(chance, chance.randrange(start + 1, 200)).slice(start)
         limit = chance.choice([0, 200, 1000, 5000, 1 << 20])
         buffer_pool = BufferPool(2)
-        found = []
+        rows_sent = []
         for part in _parts(ArrowRows(table, 7), limit, buffer_pool):
             data = part.encode()
             assert len(data) <= 61 + part.size
             assert len(data) <= limit or part.count == 1
-            found += [
+            rows_sent += [
                 (decode_row[2], decode_row[3], list(decode_row[4])) for decode_row in BatchView(data).decode_rows()
             ]
             part.done(data)
@@ -56,7 +56,7 @@ def test_every_row_is_in_one_part_and_none_is_too_large():
             (row["key"], row["value"], [(header["key"], header["value"]) for header in row["headers"]])
             for row in table.to_pylist()
         ]
-        assert found == wanted
+        assert rows_sent == wanted
 
 
 def test_rows_of_one_size_are_cut_where_they_would_be_without_a_guess():
@@ -64,7 +64,7 @@ def test_rows_of_one_size_are_cut_where_they_would_be_without_a_guess():
     assert [part.count for part in _parts(rows, 61 + 30 * 100, BufferPool(1))] == [30] * 33 + [10]
 
 
-def test_a_buffer_that_somebody_looks_at_is_left_alone():
+def test_a_buffer_with_a_view_is_not_reused():
     buffer_pool = BufferPool(2)
     first, second = bytearray(100), bytearray(200)
     buffer_pool.give(first)
@@ -107,7 +107,7 @@ def test_what_was_handed_over_is_made_again_when_it_is_needed():
     batch.release_buffer()
     halves = batch.split()
     wanted = [decode_row[1:5] for decode_row in BatchView(first).decode_rows()]
-    assert [row for halve in halves for row in halve.rows] == [tuple(each) for each in wanted]
+    assert [row for halve in halves for row in halve.rows] == [tuple(row) for row in wanted]
     assert [halve.base_sequence for halve in halves] == [100, 120]
 
 
@@ -122,14 +122,14 @@ def test_a_part_that_is_too_large_for_the_broker_is_sent_in_smaller_ones(codec):
         taken.extend(row[3] for row in batch.decode_rows())
         return produced(0)(request, version)
 
-    values = [b"%d" % each for each in range(1000)]
+    values = [b"%d" % index for index in range(1000)]
     with (
         LyingBroker({"InitProducerId": some_id, "Produce": answer}) as broker,
         Producer(bootstrap_servers=broker.bootstrap, batch_size=1 << 20, compression_type=codec) as producer,
     ):
         promised = producer.send_arrow("t", pa.table({"value": values}))
         producer.flush(PATIENCE_S)
-        assert all(each.exception() is None for each in promised)
+        assert all(delivery.exception() is None for delivery in promised)
     assert taken == values
 
 
@@ -147,7 +147,7 @@ def test_a_full_buffer_makes_send_arrow_wait_and_then_fail():
             producer.close(0)
         accepted = raised.value.deliveries  # what may be stored is not forgotten
         assert len(accepted) >= 9
-        assert all(isinstance(each.exception(), KafkaError) for each in accepted)
+        assert all(isinstance(delivery.exception(), KafkaError) for delivery in accepted)
         assert f"{len(accepted)} batches were buffered" in raised.value.__notes__[0]
 
 
@@ -159,7 +159,7 @@ def test_a_full_buffer_opens_for_the_rest_of_a_table():
     ):
         promised = producer.send_arrow("t", table)
         producer.flush(PATIENCE_S)
-        assert all(each.done() for each in promised)
+        assert all(delivery.done() for delivery in promised)
         assert producer._accumulator.used == 0
 
 

@@ -39,7 +39,7 @@ def believing(authority):
 
 def test_records_of_every_size_make_the_round(proxy, believing):
     """Answers larger than a TLS record and requests larger than the socket's buffer arrive whole and in order."""
-    values = [bytes([each % 251]) * size for each, size in enumerate([0, 1, 100, 16_384, 200_000, 900_000] * 3)]
+    values = [bytes([index % 251]) * size for index, size in enumerate([0, 1, 100, 16_384, 200_000, 900_000] * 3)]
     with Admin(bootstrap_servers=proxy.bootstrap, **believing) as admin:
         name = unique("tls")
         admin.create_topic(name, 1)
@@ -47,15 +47,15 @@ def test_records_of_every_size_make_the_round(proxy, believing):
     with Producer(bootstrap_servers=proxy.bootstrap, **believing) as producer:
         promised = [producer.send(name, value) for value in values]
         producer.flush(PATIENCE_S)
-        assert [each.metadata.offset for each in promised] == list(range(len(values)))
+        assert [delivery.metadata.offset for delivery in promised] == list(range(len(values)))
     with reader(proxy.bootstrap, group_id=unique("group"), **believing) as consumer:
         consumer.subscribe([name])
-        assert [each.value for each in read(consumer, len(values))] == values
+        assert [record.value for record in read(consumer, len(values))] == values
         consumer.commit()
         assert consumer.committed([(name, 0)])[TopicPartition(name, 0)].offset == len(values)
 
 
-def test_an_authority_nobody_vouched_for_is_refused(proxy, tmp_path):
+def test_an_untrusted_authority_is_refused(proxy, tmp_path):
     other = Authority(tmp_path, "another authority")
     with pytest.raises(DisconnectedError, match="certificate verify failed"):
         Admin(bootstrap_servers=proxy.bootstrap, security_protocol="SSL", ssl_ca_location=other.path)
@@ -135,4 +135,4 @@ def test_a_connection_that_breaks_is_made_again(proxy, believing):
         producer.flush(PATIENCE_S)
     with reader(proxy.bootstrap, **believing) as consumer:
         consumer.assign([(name, 0)])
-        assert [int(each.value) for each in read(consumer, 3000)] == list(range(3000))
+        assert [int(record.value) for record in read(consumer, 3000)] == list(range(3000))

@@ -1,4 +1,4 @@
-"""A broker of a test, judged by clients nobody here wrote: it serves, stands still, is slow, refuses, dies, returns."""
+"""A broker of a test, used by third-party clients: it serves, pauses, is slow, refuses, dies, returns."""
 
 import asyncio
 import os
@@ -40,14 +40,14 @@ def read(broker, topic: str, count: int) -> list[str]:
         {"bootstrap.servers": broker.bootstrap, "group.id": "g", "auto.offset.reset": "earliest", **QUIET}
     )
     consumer.subscribe([topic])
-    found = []
+    values = []
     deadline = time.monotonic() + 30
-    while len(found) < count and time.monotonic() < deadline:
+    while len(values) < count and time.monotonic() < deadline:
         message = consumer.poll(0.2)
         if message is not None and not message.error():
-            found.append(message.value().decode())
+            values.append(message.value().decode())
     consumer.close()
-    return found
+    return values
 
 
 def test_a_broker_serves_and_keeps_what_it_acknowledged_over_a_kill(broker):
@@ -62,7 +62,7 @@ def test_a_broker_serves_and_keeps_what_it_acknowledged_over_a_kill(broker):
     assert read(broker, topic, 2) == ["before", "after"]
 
 
-def test_a_paused_broker_answers_nobody_until_it_goes_on(broker):
+def test_a_paused_broker_answers_no_client_until_it_continues(broker):
     topic = broker.topic()
     assert send(broker, topic, "one") is None
     broker.pause()
@@ -118,7 +118,7 @@ def test_an_error_and_an_api_have_several_names(broker):
     assert send(broker, topic, "stored") is None
 
 
-def test_a_mistake_in_a_fault_is_named_at_once_and_hurts_nobody(broker):
+def test_a_mistake_in_a_fault_is_named_at_once_and_has_no_effect(broker):
     topic = broker.topic()
     for words, call in (
         ("did you mean Produce", lambda: broker.refuse("UNKNOWN_SERVER_ERROR", "Produc")),
@@ -189,8 +189,8 @@ def test_settings_may_be_numbers_and_booleans():
         topic = running.topic(config={"retention.ms": 3_600_000, "cleanup.policy": ["compact", "delete"]})
         with running.admin() as admin:
             assert len(admin.describe_topics(["made-by-writing"])["made-by-writing"].partitions) == 3
-            found = admin.describe_configs([ConfigResource.topic(topic)])[ConfigResource.topic(topic)]
-        assert (found["retention.ms"].value, found["cleanup.policy"].value) == ("3600000", "compact,delete")
+            settings = admin.describe_configs([ConfigResource.topic(topic)])[ConfigResource.topic(topic)]
+        assert (settings["retention.ms"].value, settings["cleanup.policy"].value) == ("3600000", "compact,delete")
     with pytest.raises(TypeError, match=r"num\.partitions"):
         klamm.testing.InProcessBroker(config={"num.partitions": None})
 

@@ -18,7 +18,7 @@ def cluster():
 
 
 def send(bootstrap: str, topic: str, partitions: int = 3, **settings) -> list[KafkaError | None]:
-    """One record to each partition with librdkafka; what each ended with."""
+    """One record to each partition with librdkafka; the error of each, None for none."""
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, "message.timeout.ms": 60_000, **settings})
     ended: list[KafkaError | None] = []
     for partition in range(partitions):
@@ -70,7 +70,7 @@ def test_every_node_refuses_until_it_is_healed(cluster):
     assert send(cluster.bootstrap, topic) == [None] * 3
     with cluster.admin() as admin:
         latest = admin.list_offsets({(topic, partition): -1 for partition in range(3)})
-    assert sorted(each.offset for each in latest.values()) == [1, 1, 1]
+    assert sorted(offset.offset for offset in latest.values()) == [1, 1, 1]
 
 
 def test_a_refusal_for_a_while_is_outlived(cluster):

@@ -103,7 +103,7 @@ def test_healing_serves_at_once_what_waits_in_its_order(faulty):
     assert (faulty._delayed, faulty._timers) == ({}, {})
 
 
-def test_whoever_leaves_is_forgotten(faulty):
+def test_a_closed_connection_is_dropped(faulty):
     faulty.delays.append(InjectedDelay(60.0, None))
     channel = Channel()
     ask(faulty, channel, 1)
