@@ -17,9 +17,9 @@ import klamm.testing
 
 WAITS_FOR_A_SIGNAL = """
 import signal, threading, time
-from klamm.testing.child import _Ending
+from klamm.testing.child import _EndSignal
 
-ending = _Ending()
+ending = _EndSignal()
 
 def interrupt_this_thread():
     time.sleep(0.2)  # the main thread waits by now; were it not, the test would only be weaker
