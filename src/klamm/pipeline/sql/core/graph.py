@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from klamm.pipeline.sql.core import ksql_spelling
 from klamm.pipeline.sql.core.column_types import TIMES
 from klamm.pipeline.sql.core.parser import parse
 from klamm.pipeline.sql.core.problems import SqlError, SqlProblem, SqlSource, suggest
@@ -266,8 +267,10 @@ class Pipeline:
 
 def compile_text(text: str, name: str = "pipeline.sql", overrides: Mapping[str, str] | None = None) -> Pipeline:
     """Compile a pipeline's text, with `overrides` of its SETs; SqlError has all problems of the text."""
-    source = SqlSource(text, name)
-    statements, problems = parse(text)
+    rewritten, problems = ksql_spelling.rewrite(text)
+    source = SqlSource(text, name, rewritten)
+    statements, syntax_problems = parse(rewritten.text)
+    problems.extend(syntax_problems)
     has_unparsed = bool(problems)
     settings: dict[str, str] = {}
     set_values: dict[str, Value] = {}

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from klamm.model.errors import ConfigError
+from klamm.pipeline.sql.core.rewritten_text import RewrittenText
 
 _SECRET = re.compile(
     r"((?:password|secret|token|user\.info|jaas[\w.]*)[\"'`]?\s*=\s*')((?:[^'\\]|''|\\.)*)", re.IGNORECASE
@@ -29,6 +30,8 @@ class SqlSource:
 
     text: str
     name: str = "pipeline.sql"
+    rewritten: RewrittenText | None = field(default=None, repr=False, compare=False)
+    """The text that was parsed: offsets of problems are positions in it."""
     _starts: list[int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -37,6 +40,8 @@ class SqlSource:
 
     def position(self, offset: int) -> tuple[int, int]:
         """Return line and column of an offset, both counted from 1."""
+        if self.rewritten is not None:
+            offset = self.rewritten.original(offset)
         low, high = 0, len(self._starts) - 1
         # Bisection over the lines' starts: files may be long, and problems many.
         while low < high:

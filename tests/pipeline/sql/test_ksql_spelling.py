@@ -1,0 +1,263 @@
+"""ksqlDB's spelling: rewritten where it maps, refused with the line to write otherwise; and run beside Spark's."""
+
+import pytest
+
+from klamm.pipeline.sql import SqlError, compile_text
+from klamm.pipeline.sql.core.ksql_spelling import rewrite
+from klamm.pipeline.testing import run
+
+PAYMENTS = """
+CREATE STREAM payments (account VARCHAR KEY, amount BIGINT, info STRUCT<city VARCHAR>, at TIMESTAMP,
+    record_offset BIGINT METADATA FROM 'offset')
+  WITH (KAFKA_TOPIC = 'payments', VALUE_FORMAT = 'JSON', KEY_FORMAT = 'KAFKA', PARTITIONS = 1, TIMESTAMP = 'at');
+"""
+SPARK_PAYMENTS = """
+CREATE STREAM payments (account STRING, amount BIGINT, info STRUCT<city: STRING>, at TIMESTAMP,
+    record_offset BIGINT METADATA FROM 'offset')
+  WITH (topic = 'payments', key = 'account', partitions = 1, timestamp = 'at'{watermark});
+"""
+
+
+SPARK_ONLY = (
+    "CREATE STREAM s AS SELECT sum(a) OVER (PARTITION BY b) c, listagg(d) WITHIN GROUP (ORDER BY d) e FROM f"
+    " WINDOW w AS (PARTITION BY b)"
+)
+COUNT = "CREATE TABLE t AS SELECT account, count(*) n FROM payments "
+
+
+def rewritten(text):
+    result, problems = rewrite(text)
+    assert problems == []
+    return " ".join(result.text.split())
+
+
+@pytest.mark.parametrize(
+    ("ksql", "spark"),
+    [
+        ("SET 'auto.offset.reset' = 'earliest';", "SET starting = 'earliest';"),
+        ("SET name = 'bank';", "SET name = 'bank';"),
+        (
+            "CREATE OR REPLACE STREAM s (a INT) WITH (KAFKA_TOPIC='t', REPLICAS=3);",
+            "CREATE STREAM s (a INT) WITH (topic='t', replication=3);",
+        ),
+        ("CREATE SOURCE STREAM s (a BYTES);", "CREATE STREAM s (a BINARY);"),
+        (
+            "CREATE TABLE IF NOT EXISTS t (id BIGINT PRIMARY KEY, name VARCHAR) WITH (VALUE_FORMAT='DELIMITED')",
+            "CREATE TABLE t (id BIGINT , name STRING) WITH (format='csv', key = 'id')",
+        ),
+        ("CREATE STREAM s (bytes BYTES, v VARCHAR(20))", "CREATE STREAM s (bytes BINARY, v VARCHAR(20))"),
+        (
+            "CREATE STREAM s (a STRUCT<bytes INT, b ARRAY<VARCHAR>>)",
+            "CREATE STREAM s (a STRUCT<bytes INT, b ARRAY<STRING>>)",
+        ),
+        (
+            "CREATE STREAM s (a INT KEY, b INT KEY, c INT)",
+            "CREATE STREAM s (a INT , b INT , c INT) WITH (key = 'a, b')",
+        ),
+        (
+            "CREATE STREAM s WITH () AS SELECT a FROM b PARTITION BY a",
+            "CREATE STREAM s WITH (key = 'a') AS SELECT a FROM b",
+        ),
+        (
+            "CREATE STREAM s AS SELECT a AS b, c FROM d PARTITION BY a EMIT CHANGES;",
+            "CREATE STREAM s WITH (key = 'b') AS SELECT a AS b, c FROM d ;",
+        ),
+        (
+            "CREATE TABLE t AS SELECT a, count(*) n FROM b GROUP BY a EMIT FINAL;",
+            "CREATE TABLE t WITH (emit = 'final') AS SELECT a, count(*) n FROM b GROUP BY a ;",
+        ),
+        (
+            "CREATE STREAM s AS SELECT EXTRACTJSONFIELD(a, '$.b') AS c, CAST(d AS VARCHAR) AS e FROM f;",
+            "CREATE STREAM s AS SELECT get_json_object(a, '$.b') AS c, CAST(d AS STRING) AS e FROM f;",
+        ),
+        (
+            "CREATE STREAM s AS SELECT a->b AS c, o.d->e AS f, transform(g, x -> x + 1) AS h FROM o;",
+            "CREATE STREAM s AS SELECT a.b AS c, o.d.e AS f, transform(g, x -> x + 1) AS h FROM o;",
+        ),
+        (
+            "CREATE STREAM s AS SELECT STRINGTOTIMESTAMP(a, 'yyyy') AS b FROM c;",
+            "CREATE STREAM s AS SELECT unix_millis(to_timestamp(a, 'yyyy')) AS b FROM c;",
+        ),
+        # Spark's own: nothing of it is ksqlDB's.
+        (
+            SPARK_ONLY,
+            SPARK_ONLY,
+        ),
+    ],
+)
+def test_spellings(ksql, spark):
+    assert rewritten(ksql) == spark
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "words"),
+    [
+        ("TERMINATE q1;", 1, 1, "klamm pipeline stop NAME"),
+        ("\nSHOW STREAMS;", 2, 1, "klamm topic ls"),
+        ("PRINT payments;", 1, 1, "klamm consume TOPIC"),
+        ("DROP TABLE t;", 1, 1, "remove the CREATE statement"),
+        ("INSERT INTO s VALUES (1);", 1, 15, "klamm produce s"),
+        ("INSERT INTO s SELECT 1 FROM a;", 1, 13, "CREATE STREAM s AS SELECT"),
+        ("SET 'processing.guarantee' = 'exactly_once_v2';", 1, 5, "always written exactly once"),
+        ("CREATE SINK CONNECTOR c WITH (a = 'b');", 1, 13, "Kafka Connect"),
+        ("CREATE STREAM s (h ARRAY<STRUCT<key STRING, value BYTES>> HEADERS);", 1, 59, "METADATA FROM 'headers'"),
+        ("CREATE STREAM s (a INT) WITH (VALUE_DELIMITER='|');", 1, 31, "CSV has commas"),
+        ("CREATE STREAM s (a INT, ts BIGINT) WITH (TIMESTAMP='ts');", 1, 28, "write ts TIMESTAMP here"),
+        ("CREATE STREAM s (a INT KEY, b INT) WITH (KEY_FORMAT='KAFKA');", 1, 20, "is binary"),
+        ("CREATE STREAM s (a VARCHAR KEY, b INT) WITH (KEY_FORMAT='JSON');", 1, 57, "leave KEY_FORMAT out"),
+        (PAYMENTS + "CREATE STREAM s AS SELECT TOPK(amount, 3) AS t FROM payments;", 5, 27, "slice(sort_array("),
+        (PAYMENTS + "CREATE STREAM s AS SELECT amount FROM payments PARTITION BY UCASE(account);", 5, 48, "AS name"),
+        (
+            PAYMENTS + "CREATE TABLE t AS SELECT amount FROM payments WINDOW TUMBLING (SIZE 1 MINUTE);",
+            5,
+            47,
+            "needs GROUP BY",
+        ),
+        (
+            PAYMENTS + COUNT + "WINDOW HOPPING (SIZE 1 MINUTE) GROUP BY account;",
+            5,
+            60,
+            "ADVANCE BY 10 MINUTES",
+        ),
+        (
+            PAYMENTS + COUNT + "WINDOW TUMBLING (SIZE 1 YEAR) GROUP BY account;",
+            5,
+            84,
+            "not YEAR",
+        ),
+        (
+            "CREATE STREAM s (a INT);\nCREATE TABLE t AS SELECT a, n() n FROM s WINDOW SESSION (5 MINUTES) GROUP BY a;",
+            2,
+            42,
+            "s has no time",
+        ),
+        (
+            "CREATE STREAM s (a INT, b INT);\nCREATE TABLE t AS SELECT a, LATEST_BY_OFFSET(b) c FROM s GROUP BY a;",
+            2,
+            29,
+            "METADATA FROM 'offset'",
+        ),
+    ],
+)
+def test_refusals_have_the_line_to_write(text, line, column, words):
+    with pytest.raises(SqlError) as refused:
+        compile_text(text)
+    (problem,) = refused.value.problems
+    assert refused.value.source.position(problem.offset) == (line, column)
+    assert words in problem.message
+
+
+def test_problems_of_other_kinds_show_the_file_as_it_is_written():
+    text = "CREATE OR REPLACE STREAM s (a VARCHAR KEY) WITH (KAFKA_TOPIC='t', VALUE_FORMAT='XML');"
+    with pytest.raises(SqlError) as refused:
+        compile_text(text)
+    (problem,) = refused.value.problems
+    assert refused.value.source.position(problem.offset) == (1, text.index("'XML'") + 1)
+    assert text in str(refused.value)
+
+
+def test_two_watermarks_of_one_stream_are_refused():
+    window = "FROM payments WINDOW TUMBLING (SIZE 1 MINUTE, GRACE PERIOD {} SECONDS) GROUP BY account"
+    text = PAYMENTS + "".join(
+        f"CREATE TABLE t{seconds} AS SELECT account, count(*) n {window.format(seconds)};" for seconds in (5, 10)
+    )
+    with pytest.raises(SqlError, match="GRACE PERIOD is the watermark of payments, which is '5 seconds'"):
+        compile_text(text)
+
+
+def payment(account, amount, second, city="Linz"):
+    time = f"2026-05-01T10:{second // 60:02d}:{second % 60:02d}Z"
+    return {"account": account, "amount": amount, "info": {"city": city}, "at": time}
+
+
+STEPS = [
+    {"payments": [payment("a", 5, 0), payment("b", 7, 10), payment("a", 3, 50, "Graz"), payment("a", 1, 70)]},
+    {"payments": [payment("b", 2, 130), payment("a", None, 140, "Wels"), payment("c", 9, 900)]},
+]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("ksql", "spark", "watermark"),
+    [
+        pytest.param(
+            """CREATE TABLE result AS SELECT account, COUNT(*) AS n, SUM(amount) AS total, WINDOWSTART AS since
+               FROM payments WINDOW TUMBLING (SIZE 1 MINUTE) WHERE info->city <> 'Wels'
+               GROUP BY account EMIT CHANGES;""",
+            """CREATE TABLE result WITH (key = 'account, since') AS
+               SELECT account, count(*) AS n, sum(amount) AS total, unix_millis(window.start) AS since,
+                 unix_millis(window.end) AS WINDOWEND
+               FROM payments WHERE info.city <> 'Wels' GROUP BY window(at, '1 minute'), account;""",
+            "",
+            id="tumbling",
+        ),
+        pytest.param(
+            """CREATE TABLE result AS SELECT account, COUNT(*) AS n FROM payments
+               WINDOW HOPPING (SIZE 1 MINUTE, ADVANCE BY 20 SECONDS, GRACE PERIOD 10 SECONDS)
+               GROUP BY account EMIT FINAL;""",
+            """CREATE TABLE result WITH (key = 'account, WINDOWSTART', emit = 'final') AS SELECT account, count(*) AS n,
+                 unix_millis(window.start) AS WINDOWSTART, unix_millis(window.end) AS WINDOWEND
+               FROM payments GROUP BY window(at, '1 minute', '20 seconds'), account;""",
+            ", watermark = '10 seconds'",
+            id="hopping, final",
+        ),
+        pytest.param(
+            """CREATE TABLE result AS SELECT account, COUNT(*) AS n, SUM(amount) AS total FROM payments
+               WINDOW SESSION (30 SECONDS, GRACE PERIOD 10 SECONDS) GROUP BY account EMIT CHANGES;""",
+            """CREATE TABLE result WITH (key = 'account, WINDOWSTART') AS
+               SELECT account, count(*) AS n, sum(amount) AS total,
+                 unix_millis(session_window.start) AS WINDOWSTART, unix_millis(session_window.end) AS WINDOWEND
+               FROM payments GROUP BY session_window(at, '30 seconds'), account;""",
+            ", watermark = '10 seconds'",
+            id="session",
+        ),
+        pytest.param(
+            """CREATE TABLE result AS SELECT account, LATEST_BY_OFFSET(amount) AS last,
+                 EARLIEST_BY_OFFSET(amount) AS first,
+                 LATEST_BY_OFFSET(info->city, false) AS city, COUNT_DISTINCT(amount) AS amounts
+               FROM payments GROUP BY account EMIT CHANGES;""",
+            """CREATE TABLE result AS SELECT account,
+                 max_by(amount, record_offset) FILTER (WHERE amount IS NOT NULL) AS last,
+                 min_by(amount, record_offset) FILTER (WHERE amount IS NOT NULL) AS first,
+                 max_by(info.city, record_offset) AS city, approx_count_distinct(amount) AS amounts
+               FROM payments GROUP BY account;""",
+            "",
+            id="by offset",
+        ),
+        pytest.param(
+            """CREATE STREAM result AS SELECT account, UCASE(info->city) AS city,
+                 TIMESTAMPTOSTRING(ROWTIME, 'HH:mm') AS t,
+                 ROWTIME FROM payments WHERE amount > 2 PARTITION BY city EMIT CHANGES;""",
+            """CREATE STREAM result WITH (key = 'city') AS SELECT account, upper(info.city) AS city,
+                 date_format(at, 'HH:mm') AS t, unix_millis(at) AS ROWTIME FROM payments WHERE amount > 2;""",
+            "",
+            id="partition by",
+        ),
+        pytest.param(
+            """CREATE STREAM large WITH (TIMESTAMP='at') AS SELECT * FROM payments WHERE amount > 4 EMIT CHANGES;
+               CREATE STREAM result AS SELECT p.account AS account, p.amount AS small, l.amount AS large
+               FROM payments p JOIN large l WITHIN (1 MINUTE, 30 SECONDS) ON p.account = l.account EMIT CHANGES;""",
+            """CREATE STREAM large WITH (key = 'account', timestamp='at') AS SELECT * FROM payments WHERE amount > 4;
+               CREATE STREAM result AS SELECT p.account AS account, p.amount AS small, l.amount AS large
+               FROM payments p JOIN large l ON l.at >= p.at - INTERVAL '1 minute'
+                 AND l.at <= p.at + INTERVAL '30 seconds' AND p.account = l.account;""",
+            "",
+            id="within",
+        ),
+        pytest.param(
+            """CREATE STREAM result (account VARCHAR KEY, amount DOUBLE) WITH (KAFKA_TOPIC = 'result');
+               INSERT INTO result SELECT account, amount FROM payments WHERE amount > 4 EMIT CHANGES;
+               INSERT INTO result SELECT info->city, amount * 100 FROM payments WHERE amount < 3;""",
+            """CREATE STREAM result WITH (key = 'account') AS
+               SELECT account, cast(amount AS DOUBLE) AS amount FROM payments WHERE amount > 4
+               UNION ALL SELECT info.city, cast(amount * 100 AS DOUBLE) FROM payments WHERE amount < 3;""",
+            "",
+            id="insert into",
+        ),
+    ],
+)
+def test_results_equal_those_of_the_same_pipeline_in_spark_sql(ksql, spark, watermark):
+    result = run(PAYMENTS + ksql, STEPS)
+    expected = run(SPARK_PAYMENTS.format(watermark=watermark) + spark, STEPS)
+    assert expected["result"]
+    assert sorted(map(str, result.changes["result"])) == sorted(map(str, expected.changes["result"]))
