@@ -11,7 +11,6 @@ Java's clients that this client does not have.
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -26,8 +25,6 @@ from klamm.model.config import (
     format_value,
 )
 from klamm.model.config_rules import ConfigRule, addresses, at_least, between, list_of, not_empty, one_of
-
-_log = logging.getLogger(__name__)
 
 B, S, INT, L, LIST, OBJECT = (
     ConfigType.BOOLEAN,
