@@ -43,7 +43,8 @@ def serve_tables(tables: LiveTables, host: str, port: int, say: Callable[[str], 
 def _listen(host: str, port: int) -> Iterator[socket.socket]:
     # Bound before the server starts, so that a taken port is one sentence and port 0 can be told.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as listening:
+    # The protocol is named because asyncio sets TCP_NODELAY by it; without, every answer waits for a delayed ACK.
+    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
         # Requests that come before the server runs wait in the queue instead of being refused.

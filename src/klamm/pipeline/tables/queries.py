@@ -6,10 +6,12 @@ is parsed first, and only a SELECT is run, in a transaction that is read-only.
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -132,6 +134,7 @@ class QueryRunner:
         self.limits = limits
         self._lock = threading.Lock()
         self._idle: list[duckdb.DuckDBPyConnection] = []
+        self._watchdog = _Watchdog(limits.time_s)
 
     def run(
         self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = (), *, max_rows: int | None = None
@@ -154,6 +157,7 @@ class QueryRunner:
 
     def close(self) -> None:
         """Close the connections of queries."""
+        self._watchdog.close()
         with self._lock:
             for cursor in self._idle:
                 cursor.close()
@@ -169,9 +173,8 @@ class QueryRunner:
         import duckdb  # noqa: PLC0415
         import pyarrow as pa  # noqa: PLC0415
 
-        deadline = _Deadline(cursor, self.limits.time_s)
         try:
-            with deadline:
+            with self._watchdog.watch(cursor):
                 cursor.execute("BEGIN TRANSACTION READ ONLY")
                 return self._fetch(cursor, sql, parameters, max_rows)
         except (duckdb.Error, pa.ArrowException, OSError) as error:
@@ -243,18 +246,57 @@ def read_table_names(cursor: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
     return [name for name in names if name.lower() not in defined]
 
 
-class _Deadline:
-    """Interrupts what a connection runs after a time."""
+class _Watchdog:
+    """Interrupts queries that take too long: one thread for all of them, because starting one per query costs more
+    than most queries.
+    """
 
-    def __init__(self, cursor: duckdb.DuckDBPyConnection, time_s: float) -> None:
-        self._timer = threading.Timer(time_s, cursor.interrupt)
-        self._timer.daemon = True
+    def __init__(self, time_s: float) -> None:
+        self._time_s = time_s
+        self._changed = threading.Condition()
+        # All queries have the same limit, so that the oldest, which is the first, is the next to end.
+        self._running: dict[int, tuple[float, duckdb.DuckDBPyConnection]] = {}
+        self._numbers = itertools.count()
+        self._thread: threading.Thread | None = None
+        self._closed = False
 
-    def __enter__(self) -> None:
-        self._timer.start()
+    @contextmanager
+    def watch(self, cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
+        """Interrupt what a connection runs inside of this context when its time is over."""
+        number = next(self._numbers)
+        with self._changed:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._follow, name="klamm-query-watchdog", daemon=True)
+                self._thread.start()
+            self._running[number] = time.monotonic() + self._time_s, cursor
+            if len(self._running) == 1:
+                self._changed.notify()
+        try:
+            yield
+        finally:
+            # Under the lock: an interrupt that comes later would hit the connection's next query.
+            with self._changed:
+                self._running.pop(number, None)
 
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
+    def _follow(self) -> None:
+        with self._changed:
+            while not self._closed:
+                if not self._running:
+                    self._changed.wait()
+                    continue
+                number, (deadline, cursor) = next(iter(self._running.items()))
+                left = deadline - time.monotonic()
+                if left > 0:
+                    self._changed.wait(left)
+                    continue
+                del self._running[number]
+                cursor.interrupt()
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
 
 
 def _first_lines(error: Exception) -> str:
