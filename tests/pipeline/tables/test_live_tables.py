@@ -303,6 +303,22 @@ def test_several_tables_and_a_key_of_several_columns(klamm_broker, tmp_path):
             tables.get("customers", "x")
 
 
+def test_times_out_of_range_and_of_another_unit(klamm_broker, tmp_path):
+    topic = klamm_broker.topic("t")
+    (tmp_path / "p.sql").write_text(
+        f"CREATE TABLE t (id STRING, seen TIMESTAMP) WITH (topic = '{topic}', key = 'id', timestamp = 'seen',"
+        " timestamp_format = 'seconds');"
+    )
+    put(
+        klamm_broker, topic, [("a", {"seen": 1777629600}), ("b", {"seen": 1777629600000}), ("c", {"seen": 99999999999})]
+    )
+    with open_tables(tmp_path / "p.sql", bootstrap=klamm_broker.bootstrap, timeout_s=PATIENCE_S) as tables:
+        assert tables.query("SELECT id, year(seen) AS y FROM t").to_pylist() == [{"id": "a", "y": 2026}]
+        (status,) = tables.status()
+        assert status["bad_records"] == 2
+        assert status["last_error"] == "seen is not between the years 1900 and 2200"
+
+
 def test_a_broker_that_goes_away_and_comes_back(klamm_own_broker, tmp_path):
     topic = klamm_own_broker.topic("t")
     (tmp_path / "p.sql").write_text(f"CREATE TABLE t (id STRING, n INT) WITH (topic = '{topic}', key = 'id');")

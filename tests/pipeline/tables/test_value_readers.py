@@ -75,10 +75,10 @@ def test_plain_batches_take_the_short_cut():
 
 def test_csv():
     reader = CsvReader([("id", parse_field_type("INT")), ("name", parse_field_type("STRING"))])
-    result = reader.read(pa.array([b"1,ada", b"2", b"x,ada", None, b'3,""', b"\xff,a"]), None)
+    result = reader.read(pa.array([b"1,ada", b"2", b"x,ada", None, b'3,"x"', b"\xff,a"]), None)
     assert [array.to_pylist() for array in result.arrays] == [
         [1, None, None, None, 3, None],
-        ["ada", None, None, None, "", None],
+        ["ada", None, None, None, "x", None],
     ]
     assert [error is not None for error in result.errors] == [False, True, True, False, False, True]
 

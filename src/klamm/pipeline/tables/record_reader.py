@@ -1,7 +1,8 @@
 """Records of a table's topic as rows: what `row_expressions` is for Spark, for Arrow batches without Spark.
 
 The rules are the same: a record without a key is bad, a null value deletes the key, a column of the key is taken from
-the record's key first and from the value otherwise, and nulls in NOT NULL columns are bad.
+the record's key first and from the value otherwise, and nulls in NOT NULL columns are bad. Values are always parsed
+strictly (`parsing = 'strict'`): what Spark's lenient parser accepts cannot be told without Spark.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from klamm.pipeline.sql import registry_schemas
 from klamm.pipeline.sql.core.graph import SINGLE, GraphNode, Pipeline
 from klamm.pipeline.sql.core.statements import Column
+from klamm.pipeline.sql.core.value_parsing import EVENT_YEARS
 from klamm.pipeline.tables.arrow_columns import arrow_type, decode_text, parse_texts
 from klamm.pipeline.tables.core.field_types import FieldType, parse_field_type
 from klamm.pipeline.tables.core.inferred_columns import InferredColumns
+from klamm.pipeline.tables.core.time_formats import make_time_parser
 from klamm.pipeline.tables.value_readers import (
     ColumnArrays,
     Columns,
@@ -73,6 +76,7 @@ class RecordReader:
         self._declared = declared
         self._values = values
         self._keys = keys
+        self._event_time = (node.option("timestamp") or "").lower()
         self._not_null = [column.name for column in declared if not column.nullable]
 
     @property
@@ -112,6 +116,11 @@ class RecordReader:
             array = self._column(name, field_type, batch, by_name, from_keys)
             if name in self._not_null and array.null_count:
                 errors.add_where(pc.and_not(pc.is_null(array), deleted), f"{name} is null")
+            if name.lower() == self._event_time and pa.types.is_timestamp(array.type):
+                first, last = EVENT_YEARS
+                year = pc.year(array)
+                outside = pc.fill_null(pc.or_(pc.less(year, first), pc.greater_equal(year, last)), False)
+                errors.add_where(outside, f"{name} is not between the years {first} and {last}")
             arrays[name] = array
         rows = pa.table(
             {
@@ -243,10 +252,10 @@ def _value_reader(
     if node.format in SINGLE:
         return TextReader(columns)
     if node.format == "csv":
-        return CsvReader(columns)
+        return CsvReader(columns, make_time_parser(node.option("timestamp_format")))
     if inferred is not None:
         return InferringReader(inferred)
-    return JsonReader(columns, node.option("timestamp_format"))
+    return JsonReader(columns, make_time_parser(node.option("timestamp_format")))
 
 
 def _key_reader(pipeline: Pipeline, node: GraphNode, declared: Sequence[Column]) -> ValueReader | None:

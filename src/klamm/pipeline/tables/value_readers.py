@@ -26,6 +26,7 @@ from klamm.pipeline.tables.core.field_types import FieldType
 from klamm.pipeline.tables.core.inferred_columns import InferredColumns
 from klamm.pipeline.tables.core.json_values import parse_document, read_fields
 from klamm.pipeline.tables.core.text_values import BadValue, from_text
+from klamm.pipeline.tables.core.time_formats import TimeParser, parse_iso
 
 Columns = Sequence[tuple[str, FieldType]]
 _BLOCK_BYTES_MAX = 1 << 30
@@ -72,12 +73,12 @@ def _read_rows(values: pa.Array, columns: Columns, read_row: Callable[[bytes], S
 class JsonReader:
     """Reads JSON objects: all values of a batch by Arrow's parser if they are plain, otherwise one by one."""
 
-    def __init__(self, columns: Columns, timestamp_format: str | None = None) -> None:
+    def __init__(self, columns: Columns, parse_time: TimeParser = parse_iso) -> None:
         self.columns = columns
-        self._timestamp_format = timestamp_format
+        self._parse_time = parse_time
         self._schema: pa.Schema | None = None
         plain = not any(field_type.nested or field_type.name in _SLOW_TYPES for _, field_type in columns)
-        if plain and timestamp_format is None and columns:
+        if plain and parse_time is parse_iso and columns:
             fields = [(name, _parsed_type(field_type)) for name, field_type in columns]
             self._schema = pa.schema([("value", pa.struct(fields))])
 
@@ -88,7 +89,7 @@ class JsonReader:
         return _read_rows(values, self.columns, self._read_row) if arrays is None else ColumnArrays(arrays)
 
     def _read_row(self, value: bytes) -> list[Any]:
-        return read_fields(parse_document(value), self.columns, self._timestamp_format)
+        return read_fields(parse_document(value), self.columns, self._parse_time)
 
     def _read_whole(self, values: pa.Array) -> list[pa.Array] | None:
         """Return the columns if Arrow reads every value by the same rules; None if that is not certain."""
@@ -186,8 +187,9 @@ class InferringReader:
 class CsvReader:
     """Reads lines of CSV, one value per column."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Columns, parse_time: TimeParser = parse_iso) -> None:
         self.columns = columns
+        self._parse_time = parse_time
 
     def read(self, values: pa.Array, headers: pa.Array | None) -> ColumnArrays:
         """Return the columns of CSV lines."""
@@ -204,10 +206,15 @@ class CsvReader:
         row = []
         for field, (name, field_type) in zip(fields, self.columns, strict=True):
             try:
-                row.append(None if field is None else from_text(field, field_type))
+                row.append(None if field is None else self._convert(field, field_type))
             except BadValue as error:
                 raise BadValue(f"{name}: {error}") from None
         return row
+
+    def _convert(self, field: str, field_type: FieldType) -> Any:
+        if field_type.name in ("TIMESTAMP", "TIMESTAMP_NTZ"):
+            return self._parse_time(field, field_type.name == "TIMESTAMP")
+        return from_text(field, field_type)
 
 
 class TextReader:

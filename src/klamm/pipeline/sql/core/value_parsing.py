@@ -36,7 +36,7 @@ _DECIMAL: Final = re.compile(r"\b(?:DECIMAL|DEC|NUMERIC)\((\d+)(?:,(\d+))?\)")
 _PRECISION_MAX: Final = 38
 _ISO_DATE: Final = "^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?$"
 """Spark would also take a year, or a time of day, which it completes with the current date."""
-_EVENT_YEARS: Final = (1900, 2200)
+EVENT_YEARS: Final = (1900, 2200)
 """The years of a column that moves a watermark. 9999-12-31, a usual mark for `for ever`, would end every window."""
 _YEARS: Final = (1, 9999)
 _EPOCH_MICROS: Final = {
@@ -211,4 +211,4 @@ def _range_message(node: GraphNode, column: Column) -> str:
 
 def _years(node: GraphNode, column: Column) -> tuple[int, int]:
     is_event_time = column.name.lower() == (node.option("timestamp") or "").lower()
-    return _EVENT_YEARS if is_event_time else _YEARS
+    return EVENT_YEARS if is_event_time else _YEARS

@@ -6,13 +6,13 @@ from klamm.pipeline.tables.core.text_values import BadValue
 
 
 def split_fields(text: str) -> list[str | None]:
-    """Return the fields; one with nothing in it is null, one in quotes with nothing in it is an empty text."""
+    """Return the fields; one with nothing in it is null, with quotes or without: Spark reads both so."""
     fields: list[str | None] = []
     position = 0
     while True:
         if text[position : position + 1] == '"':
             field, position = _quoted(text, position + 1)
-            fields.append(field)
+            fields.append(field or None)
         else:
             end = text.find(",", position)
             end = len(text) if end < 0 else end
@@ -30,8 +30,8 @@ def _quoted(text: str, position: int) -> tuple[str, int]:
     while position < len(text):
         character = text[position]
         following = text[position + 1 : position + 2]
-        # Spark escapes a quote by a backslash, other programs by a second quote.
-        if (character == "\\" and following in ('"', "\\")) or (character == '"' and following == '"'):
+        # Spark escapes a quote by a backslash; it does not read two quotes as one, as other programs do.
+        if character == "\\" and following in ('"', "\\"):
             parts.append(following)
             position += 2
         elif character == '"':

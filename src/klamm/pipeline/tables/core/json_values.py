@@ -2,16 +2,16 @@
 
 A value is one JSON object and nothing else. Fields are found by their exact names; those that are not declared are
 ignored, missing ones are null, and of a repeated name the last counts. A number that the type cannot hold exactly is
-bad. A time is a string, or a number where the statement's `timestamp_format` names its unit.
+bad. A time is spelt as the statement's `timestamp_format` says. These are the rules of `parsing = 'strict'`
+(`sql.core.value_parsing`), which has them as Spark expressions.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from klamm.pipeline.tables.core.field_types import INTEGER_BITS, FieldType
 from klamm.pipeline.tables.core.text_values import (
@@ -22,12 +22,8 @@ from klamm.pipeline.tables.core.text_values import (
     from_text,
     parse_base64,
     parse_date,
-    parse_timestamp,
 )
-
-EPOCH_UNITS: Final = {"seconds": 1_000_000, "millis": 1000, "micros": 1}
-"""Values of `timestamp_format` that are units of a number, in microseconds."""
-_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+from klamm.pipeline.tables.core.time_formats import TimeParser, parse_iso
 
 
 def parse_document(data: bytes) -> dict[str, Any]:
@@ -44,19 +40,19 @@ def parse_document(data: bytes) -> dict[str, Any]:
 
 
 def read_fields(
-    document: Mapping[str, Any], columns: Sequence[tuple[str, FieldType]], timestamp_format: str | None = None
+    document: Mapping[str, Any], columns: Sequence[tuple[str, FieldType]], parse_time: TimeParser = parse_iso
 ) -> list[Any]:
     """Return the values of columns; BadValue names the first that does not fit."""
     values = []
     for name, field_type in columns:
         try:
-            values.append(from_json(document.get(name), field_type, timestamp_format))
+            values.append(from_json(document.get(name), field_type, parse_time))
         except BadValue as error:
             raise BadValue(f"{name}: {error}") from None
     return values
 
 
-def from_json(value: Any, field_type: FieldType, timestamp_format: str | None = None) -> Any:
+def from_json(value: Any, field_type: FieldType, parse_time: TimeParser = parse_iso) -> Any:
     """Return a parsed JSON value as a value of the type; BadValue when it does not fit."""
     if value is None:
         return None
@@ -84,37 +80,24 @@ def from_json(value: Any, field_type: FieldType, timestamp_format: str | None = 
     elif name == "DATE" and isinstance(value, str):
         return parse_date(value)
     elif name in ("TIMESTAMP", "TIMESTAMP_NTZ"):
-        return _from_json_time(value, name, timestamp_format)
+        return parse_time(value, name == "TIMESTAMP")
     elif name == "BINARY" and isinstance(value, str):
         return parse_base64(value)
     elif field_type.nested:
-        return _from_json_nested(value, field_type, timestamp_format)
+        return _from_json_nested(value, field_type, parse_time)
     raise BadValue(f"{_describe(value)} is no {field_type}")
 
 
-def _from_json_nested(value: Any, field_type: FieldType, timestamp_format: str | None) -> Any:
+def _from_json_nested(value: Any, field_type: FieldType, parse_time: TimeParser) -> Any:
     if field_type.name == "ARRAY" and isinstance(value, list):
-        return [from_json(item, field_type.parts[0], timestamp_format) for item in value]
+        return [from_json(item, field_type.parts[0], parse_time) for item in value]
     if field_type.name == "MAP" and isinstance(value, dict):
         key_type, item_type = field_type.parts
-        return [(from_text(key, key_type), from_json(item, item_type, timestamp_format)) for key, item in value.items()]
+        return [(from_text(key, key_type), from_json(item, item_type, parse_time)) for key, item in value.items()]
     if field_type.name == "STRUCT" and isinstance(value, dict):
         fields = list(zip(field_type.names, field_type.parts, strict=True))
-        return dict(zip(field_type.names, read_fields(value, fields, timestamp_format), strict=True))
+        return dict(zip(field_type.names, read_fields(value, fields, parse_time), strict=True))
     raise BadValue(f"{_describe(value)} is no {field_type}")
-
-
-def _from_json_time(value: Any, name: str, timestamp_format: str | None) -> dt.datetime:
-    unit = EPOCH_UNITS.get(timestamp_format or "")
-    if unit is not None and isinstance(value, int | Decimal) and not isinstance(value, bool):
-        try:
-            moment = _EPOCH + dt.timedelta(microseconds=int(value * unit))
-        except OverflowError:
-            raise BadValue(f"{_describe(value)} is no time in {timestamp_format}") from None
-        return moment if name == "TIMESTAMP" else moment.replace(tzinfo=None)
-    if unit is None and isinstance(value, str):
-        return parse_timestamp(value, zoned=name == "TIMESTAMP")
-    raise BadValue(f"{_describe(value)} is no {name}{'' if unit is None else f' in {timestamp_format}'}")
 
 
 def write_json(value: Any) -> str:

@@ -30,7 +30,7 @@ _WHOLE: Final = re.compile(r"[+-]?\d+")
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _DATE: Final = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})")
 _TIME: Final = re.compile(
-    r"(?P<date>\d{4}-\d{1,2}-\d{1,2})"
+    r"(?P<date>\d{4}-\d{2}-\d{2})"
     r"(?:[T ](?P<hour>\d{1,2})(?::(?P<minute>\d{1,2})(?::(?P<second>\d{1,2})(?:\.(?P<fraction>\d{1,9}))?)?)?"
     r"\s*(?P<zone>Z|UTC|GMT|[+-]\d{1,2}(?::?\d{2})?)?)?"
 )
@@ -133,12 +133,13 @@ def parse_timestamp(words: str, *, zoned: bool) -> dt.datetime:
         moment = dt.datetime.combine(day, dt.time(hour, minute, second, micros))
         if not zoned:
             return moment
-        return (moment - _zone_offset(match["zone"])).replace(tzinfo=dt.UTC)
+        return (moment - zone_offset(match["zone"])).replace(tzinfo=dt.UTC)
     except (ValueError, OverflowError):
         raise BadValue(f"{_shorten(words)} is no TIMESTAMP{'' if zoned else '_NTZ'}") from None
 
 
-def _zone_offset(zone: str | None) -> dt.timedelta:
+def zone_offset(zone: str | None) -> dt.timedelta:
+    """Return how far a zone is ahead of UTC; ValueError for one that is too far."""
     if zone is None or zone in ("Z", "UTC", "GMT"):
         return dt.timedelta()
     hours, _, minutes = zone[1:].partition(":")
