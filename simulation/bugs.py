@@ -27,9 +27,9 @@ from klamm.raft.quorum_state import QuorumStateFile
 from klamm.records.batch import BatchView
 from klamm.records.control import build_end_txn_marker
 from klamm.replication import replica_fetcher
+from klamm.replication.core.partition import PartitionState
 from klamm.replication.isr import IsrChanges
 from klamm.replication.manager import ReplicaManager
-from klamm.replication.partition import PartitionState
 from klamm.server.coordinators import transaction_gate, transaction_markers
 from klamm.server.coordinators.transaction_coordinator import BRIEF_PAUSES_MS, TransactionCoordinator
 from klamm.server.coordinators.transaction_guards import GuardKey, TransactionGuards

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm.model.errors import ErrorCode
-from klamm.replication.acknowledgements import NEVER_MS, Acknowledgements
+from klamm.replication.core.acknowledgements import NEVER_MS, Acknowledgements
 
 
 class Reply:

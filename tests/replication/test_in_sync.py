@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from klamm.metadata.image import PartitionImage
-from klamm.replication.partition import PartitionState
+from klamm.replication.core.partition import PartitionState
 
 ME = 1
 

@@ -11,8 +11,8 @@ from klamm.model.clock import ManualClock
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.records.batch import build_batch
 from klamm.replication import ReplicaManager
-from klamm.replication.acknowledgements import NEVER_MS
-from klamm.replication.fetch_waiter import FetchWaiter
+from klamm.replication.core.acknowledgements import NEVER_MS
+from klamm.replication.delayed_fetch import FetchWaiter
 from klamm.replication.manager import DISK_FULL_RETRY_MS
 from klamm.replication.settings import TopicSettings
 from klamm.storage import Disk, LogManager, StorageConfig

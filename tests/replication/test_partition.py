@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from klamm.metadata.image import PartitionImage
 from klamm.model.errors import ErrorCode
-from klamm.replication.partition import PartitionState
+from klamm.replication.core.partition import PartitionState
 
 ME = 1
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from klamm.metadata.image import BrokerImage, ClusterImage, PartitionImage
-from klamm.replication.partition import PartitionState
+from klamm.replication.core.partition import PartitionState
 from klamm.replication.selector import nearest_replica
 
 RACKS = {1: "a", 2: "b", 3: "b", 4: "c"}

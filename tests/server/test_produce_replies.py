@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.produce import PartitionProduceResponse
-from klamm.replication.acknowledgements import Acknowledgements
+from klamm.replication.core.acknowledgements import Acknowledgements
 from klamm.server.handlers.data.produce_replies import PendingPartition, PendingProduce
 
 

@@ -13,8 +13,8 @@ from klamm.model.clock import Clock
 from klamm.model.errors import ErrorCode, KlammError, StorageFailure
 from klamm.model.ids import Uuid
 from klamm.records.batch import BatchView
-from klamm.replication.acknowledgements import ExpiringReply
-from klamm.replication.fetch_waiter import FetchWaiter
+from klamm.replication.core.acknowledgements import ExpiringReply
+from klamm.replication.delayed_fetch import FetchWaiter
 from klamm.replication.follower_sessions import FollowerSession, FollowerSessions
 from klamm.replication.isr import IsrChanges
 from klamm.replication.replica import Replica

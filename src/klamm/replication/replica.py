@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 from klamm.metadata.image import ClusterImage
 from klamm.model.errors import ErrorCode
-from klamm.replication.acknowledgements import Acknowledgements
-from klamm.replication.fetch_waiter import FetchWaiter
-from klamm.replication.partition import PartitionState
+from klamm.replication.core.acknowledgements import Acknowledgements
+from klamm.replication.core.partition import PartitionState
+from klamm.replication.delayed_fetch import FetchWaiter
 from klamm.replication.settings import TopicSettings
 from klamm.storage import Log
 from klamm.storage.config import MAX_LONG

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.replication import Replica, ReplicaManager
-from klamm.replication.acknowledgements import NEVER_MS
+from klamm.replication.core.acknowledgements import NEVER_MS
 
 READ_BYTES = 4 << 20
 

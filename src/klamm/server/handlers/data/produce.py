@@ -25,7 +25,7 @@ from klamm.protocol.messages.produce import (
 from klamm.records.batch import CODEC_MASK, CRC_START, HEADER_SIZE, TRANSACTIONAL, BatchView
 from klamm.records.compression import Codec
 from klamm.replication import Replica
-from klamm.replication.acknowledgements import NEVER_MS
+from klamm.replication.core.acknowledgements import NEVER_MS
 from klamm.server.cluster.topics import is_internal
 from klamm.server.handlers.data import produce_quick, produce_transactional
 from klamm.server.handlers.data.produce_replies import (

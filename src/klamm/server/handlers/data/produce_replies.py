@@ -1,6 +1,6 @@
 """Replies to Produce that wait until every partition of the request is acknowledged or refused.
 
-The server's side of `replication/acknowledgements` for requests of any form; `produce_quick` has the replies to those
+The server's side of `replication/core/acknowledgements` for requests of any form; `produce_quick` has the replies to those
 of the usual form.
 """
 
@@ -19,7 +19,7 @@ from klamm.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from klamm.replication import Replica
-from klamm.replication.acknowledgements import NEVER_MS
+from klamm.replication.core.acknowledgements import NEVER_MS
 from klamm.server.handlers.data.leader_hints import node_endpoints, partition_image
 from klamm.server.requests.context import RequestContext
 from klamm.server.services import Services

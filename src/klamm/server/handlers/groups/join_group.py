@@ -12,7 +12,7 @@ from klamm.coordinator.groups import GroupShard
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from klamm.server.coordinators.group_requests import build_caller, submit_to
-from klamm.server.handlers.groups.rebalance_answers import join_answer
+from klamm.server.handlers.groups.rebalance_replies import join_answer
 from klamm.server.requests.context import ANSWERED, RequestContext
 from klamm.server.requests.deferred_reply import DeferredReply
 from klamm.server.services import Services

@@ -13,7 +13,7 @@ from klamm.model.errors import KlammError
 from klamm.net import Channel
 from klamm.protocol.codec import encode
 from klamm.protocol.messages.sync_group import SyncGroupResponse
-from klamm.server.handlers.groups.rebalance_answers import SYNC_FLEXIBLE_SINCE, sync_answer
+from klamm.server.handlers.groups.rebalance_replies import SYNC_FLEXIBLE_SINCE, sync_answer
 from klamm.server.handlers.groups.sync_group import check_request
 from klamm.server.requests.replies import build_frame
 from klamm.server.services import Services

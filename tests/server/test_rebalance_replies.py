@@ -13,7 +13,7 @@ from klamm.protocol.codec import decode, encode
 from klamm.protocol.header import RequestHeader, decode_request_header, encode_request_header
 from klamm.protocol.messages.join_group import JoinGroupResponse
 from klamm.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from klamm.server.handlers.groups.rebalance_answers import join_answer, sync_answer
+from klamm.server.handlers.groups.rebalance_replies import join_answer, sync_answer
 from klamm.server.handlers.groups.sync_group_quick import handle as quick_sync
 from klamm.server.requests.replies import build_frame
 

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from klamm.replication.fetch_waiter import FetchWaiter
+from klamm.replication.delayed_fetch import FetchWaiter
 
 
 class Timer:
