@@ -1,4 +1,4 @@
-"""What an append costs before any network: `Log.stage` and `Log.commit`, and what a read costs.
+"""What an append costs before any network: `Log.stage` and `Log.write_staged`, and what a read costs.
 
     python benchmarks/storage.py [--megabytes N]
     python benchmarks/storage.py --maintenance      what keeping it costs instead: see storage_maintenance.py
@@ -58,7 +58,7 @@ def measure(folder: str, size: int, producer_id: int, group: int, megabytes: int
             for view in views[i : i + group]:
                 log.stage(view, 0, NOW)
             staging += clock() - before
-            log.commit()
+            log.write_staged()
         both_us.append((time.process_time_ns() - begin) / count / 1000)
         stage_us.append(staging / count / 1000)
         log.truncate_fully_and_start_at(0)

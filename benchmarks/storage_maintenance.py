@@ -156,7 +156,7 @@ def recovery(folder: str, megabytes: int) -> None:
         while log.size_bytes < wanted * 1_000_000:
             for _ in range(50):
                 log.stage(memoryview(bytearray(batch)), 0, NOW)
-            log.commit()
+            log.write_staged()
         written = log.size_bytes
         copy = f"{path}-killed"
         shutil.copytree(path, copy)

@@ -277,14 +277,14 @@ def _show_aborted() -> Patches:
 
 @_bug("drop a control batch", in_situation="transactions")
 def _drop_control_batch() -> Patches:
-    stage_own = ReplicaManager.stage_own
+    stage_from_coordinator = ReplicaManager.stage_from_coordinator
 
     def dropping(self: Any, replica: Any, batch: memoryview, *args: Any) -> int:
         if batch[22] & 0x20 and not replica.topic.startswith("__") and replica.index == 0:
             return int(replica.log.next_offset)
-        return stage_own(self, replica, batch, *args)
+        return stage_from_coordinator(self, replica, batch, *args)
 
-    return [(ReplicaManager, "stage_own", dropping)]
+    return [(ReplicaManager, "stage_from_coordinator", dropping)]
 
 
 @_bug("commit what was aborted", in_situation="transactions")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from klamm.coordinator.core.deadlines import Deadlines
-from klamm.coordinator.core.shard import CoordinatorRecord, Decision, Event, Now
+from klamm.coordinator.core.shard import CoordinatorRecord, Decision, LoggedEvent, Now
 from klamm.coordinator.groups import GroupConfig, GroupShard
 from klamm.coordinator.groups.classic.group import ClassicGroup
 from klamm.coordinator.groups.group import Caller
@@ -68,7 +68,7 @@ class World:
     config: GroupConfig = field(default_factory=lambda: GroupConfig(initial_rebalance_delay_ms=0))
     now_ms: int = 1_000_000
     log: list[Entry] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
+    events: list[LoggedEvent] = field(default_factory=list)
     lazy: bool = False
     """Whether appended batches are committed only by `flush`; those that are not are lost with the leader."""
 

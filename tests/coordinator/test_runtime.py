@@ -31,7 +31,7 @@ class Log:
         self._waiting: list = []
         self._gathering: list = []
 
-    def gather(self, append) -> int:
+    def append_at_turn_end(self, append) -> int:
         if self.refuse is not None:
             raise KlammError(self.refuse)
         self._gathering.append(append)

@@ -31,7 +31,7 @@ class BorrowingHandler:
         self.overwritten = 0
         self.hold_chance = 0.0
         self.defer_chance = 0.0
-        server.turn.on_commit(self.commit, self.fail)
+        server.turn.before_flush(self.commit, self.fail)
 
     def handle(self, channel, view, start, end) -> None:
         frame = view[start:end]

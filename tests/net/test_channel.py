@@ -115,7 +115,7 @@ def test_borrowed_bytes_stay_until_the_turn_ends(data, seed):
             borrowed.clear()
 
         server = NetServer(asyncio.get_running_loop(), NetConfig())
-        server.turn.on_commit(commit, broken.append)
+        server.turn.before_flush(commit, broken.append)
         port = server.bind("TEST", "127.0.0.1", 0)[1]
         server.start(Keeper())
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

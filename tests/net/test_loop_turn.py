@@ -36,7 +36,7 @@ async def test_the_commit_comes_before_every_reply():
 async def test_what_the_commit_makes_ready_leaves_in_the_same_turn():
     events, errors = [], []
     turn = LoopTurn(asyncio.get_running_loop())
-    turn.on_commit(lambda: turn.mark(Channel("late", events)), errors.append)
+    turn.before_flush(lambda: turn.mark(Channel("late", events)), errors.append)
     turn.schedule()
     await asyncio.sleep(0)
     assert events == ["flush late"]
@@ -49,12 +49,12 @@ async def test_nothing_is_promised_when_the_commit_fails():
         raise ZeroDivisionError
 
     turn = LoopTurn(asyncio.get_running_loop())
-    turn.on_commit(fail, errors.append)
+    turn.before_flush(fail, errors.append)
     turn.mark(Channel("a", events))
     await asyncio.sleep(0)
     assert events == ["close a"]
     assert isinstance(errors[0], ZeroDivisionError)
-    turn.on_commit(lambda: None, errors.append)
+    turn.before_flush(lambda: None, errors.append)
     turn.mark(Channel("b", events))
     await asyncio.sleep(0)
     assert events == ["close a", "flush b"]

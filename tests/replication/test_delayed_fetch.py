@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from klamm.replication.delayed_fetch import FetchWaiter
+from klamm.replication.delayed_fetch import DelayedFetch
 
 
 class Timer:
@@ -23,7 +23,7 @@ class Loop:
 
 
 def replica():
-    return SimpleNamespace(fetch_waiters={})
+    return SimpleNamespace(delayed_fetches={})
 
 
 def fetch(answers, replicas):
@@ -33,41 +33,41 @@ def fetch(answers, replicas):
         attempts.append("forced" if force else "looked")
         return force or answers.pop(0)
 
-    return FetchWaiter(attempt, replicas), attempts
+    return DelayedFetch(attempt, replicas), attempts
 
 
 def test_a_fetch_looks_again_until_there_is_enough():
     loop, replicas = Loop(), [replica(), replica()]
-    waiter, attempts = fetch([False, True], replicas)
-    waiter.start(loop, 500)
-    assert all(waiter in r.fetch_waiters for r in replicas)
-    waiter.look_again()
-    assert not waiter.done
-    waiter.look_again()
-    assert waiter.done
-    assert not any(r.fetch_waiters for r in replicas)
-    waiter.look_again()
+    delayed_fetch, attempts = fetch([False, True], replicas)
+    delayed_fetch.start(loop, 500)
+    assert all(delayed_fetch in r.delayed_fetches for r in replicas)
+    delayed_fetch.try_complete()
+    assert not delayed_fetch.done
+    delayed_fetch.try_complete()
+    assert delayed_fetch.done
+    assert not any(r.delayed_fetches for r in replicas)
+    delayed_fetch.try_complete()
     loop.timers[0].callback()
     assert attempts == ["looked", "looked"]
 
 
 def test_a_fetch_is_answered_when_its_time_is_up():
     loop, replicas = Loop(), [replica()]
-    waiter, attempts = fetch([False], replicas)
-    waiter.start(loop, 500)
+    delayed_fetch, attempts = fetch([False], replicas)
+    delayed_fetch.start(loop, 500)
     assert loop.timers[0].delay == 0.5
     loop.timers[0].callback()
     assert attempts == ["forced"]
-    assert not replicas[0].fetch_waiters
-    assert waiter.done
+    assert not replicas[0].delayed_fetches
+    assert delayed_fetch.done
 
 
 def test_a_cancelled_fetch_is_forgotten():
     loop, replicas = Loop(), [replica()]
-    waiter, attempts = fetch([True], replicas)
-    waiter.start(loop, 500)
-    waiter.cancel()
-    waiter.look_again()
+    delayed_fetch, attempts = fetch([True], replicas)
+    delayed_fetch.start(loop, 500)
+    delayed_fetch.cancel()
+    delayed_fetch.try_complete()
     loop.timers[0].callback()
     assert attempts == []
-    assert not replicas[0].fetch_waiters
+    assert not replicas[0].delayed_fetches

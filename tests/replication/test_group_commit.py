@@ -49,9 +49,9 @@ def synced(messages: int = 1) -> TopicSettings:
 @pytest.mark.parametrize("acks_all", [True, False])
 def test_an_append_counts_when_it_is_on_the_device(node, acks_all):
     replica = node.lead("t", settings=synced())
-    assert not replica.answers_early, "no reply is made in advance"
+    assert not replica.can_encode_reply_before_write, "no reply is made in advance"
     _, answers = node.stage(replica, b"a", acks_all=acks_all)
-    node.manager.commit()
+    node.manager.write_staged()
     assert (answers, replica.log.high_watermark, replica.log.log_end_offset) == ([], 0, 1)
     node.later.run()
     assert (answers, replica.log.high_watermark) == ([ErrorCode.NONE], 1)
@@ -64,7 +64,7 @@ def test_appends_of_several_turns_and_partitions_share_what_they_can(node):
     for i in range(6):
         _, answers = node.stage(replicas[i % 2], b"%d" % i)
         answers_of_all.append(answers)
-        node.manager.commit()
+        node.manager.write_staged()
     node.later.run()
     assert answers_of_all == [[ErrorCode.NONE], [ErrorCode.NONE], [], [], [], []]
     node.later.run()
@@ -75,7 +75,7 @@ def test_appends_of_several_turns_and_partitions_share_what_they_can(node):
 def test_a_failed_sync_is_never_acknowledged(node):
     replica = node.lead("t", settings=synced())
     _, answers = node.stage(replica, b"a", acks_all=True)
-    node.manager.commit()
+    node.manager.write_staged()
     node.later.run(OSError(5, "Input/output error"))
     assert answers == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert replica.log.high_watermark == 0
@@ -88,7 +88,7 @@ def test_every_third_record_waits_for_the_device(node):
     for i in range(3):
         _, answers = node.stage(replica, b"%d" % i)
         answers_of_all.append(answers)
-        node.manager.commit()
+        node.manager.write_staged()
     assert answers_of_all == [[ErrorCode.NONE], [ErrorCode.NONE], []]
     node.later.run()
     assert answers_of_all[2] == [ErrorCode.NONE]
@@ -99,9 +99,9 @@ def test_a_duplicate_waits_like_the_original(node):
     replica = node.lead("t", settings=synced())
     fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     _, answers = node.stage(replica, b"a", **fields)
-    node.manager.commit()
+    node.manager.write_staged()
     _, again = node.stage(replica, b"a", **fields)
-    node.manager.commit()
+    node.manager.write_staged()
     assert (answers, again) == ([], [])
     node.later.run()
     node.later.run()
@@ -111,7 +111,7 @@ def test_a_duplicate_waits_like_the_original(node):
 def test_losing_the_partition_tells_who_waits(node):
     replica = node.lead("t", settings=synced())
     _, answers = node.stage(replica, b"a")
-    node.manager.commit()
+    node.manager.write_staged()
     replica.retire()
     assert answers == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     node.later.run()

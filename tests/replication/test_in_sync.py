@@ -127,7 +127,7 @@ def test_a_quiet_follower_is_not_behind_the_moment_the_leader_appends():
     for follower in (2, 3):
         fetch(state, follower, 10, 10, now_ms=0)
     assert state.high_watermark == 10
-    state.settled_ms = 1_000_000  # what the leader notes when it appends to a log that all have whole
+    state.in_sync_until_ms = 1_000_000  # what the leader notes when it appends to a log that all have whole
     assert state.laggards(20, 1_000_050) == []
     assert state.laggards(20, 1_000_101) == [2, 3]
 

@@ -127,7 +127,7 @@ def test_a_follower_the_controller_would_refuse_waits_until_that_changes(node, w
         if why == "unknown":
             return
         node.brokers()
-        node.manager.isr.look_again()
+        node.manager.isr.reconsider_candidates()
 
     run(node, scenario)
     assert len(node.requests) == (why != "unknown")
@@ -142,7 +142,7 @@ def test_a_refusal_leaves_the_follower_a_candidate(node):
         node.fetch(replica, 2, 0)
         await settle()
         assert replica.state.proposed is None
-        node.manager.isr.look_again()
+        node.manager.isr.reconsider_candidates()
 
     run(node, scenario)
     assert len(node.requests) == 2
@@ -186,11 +186,11 @@ def test_a_laggard_is_proposed_to_leave_and_still_counts(node):
     node.brokers()
     node.fetch(replica, 3, 0)
     node.stage(replica, b"x")
-    node.manager.commit()
+    node.manager.write_staged()
     replica.state.on_follower_fetch(3, 1, 1, 0, broker_epoch=30)
 
     async def scenario():
-        node.manager.isr.check_lag(replica.state.settled_ms + replica.state.lag_ms + 1)
+        node.manager.isr.check_lag(replica.state.in_sync_until_ms + replica.state.lag_ms + 1)
 
     run(node, scenario)
     assert [members for _, members in node.proposals()] == [[(ME, BROKER_EPOCH), (3, 30)]]

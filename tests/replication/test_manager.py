@@ -12,7 +12,7 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.records.batch import build_batch
 from klamm.replication import ReplicaManager
 from klamm.replication.core.acknowledgements import NEVER_MS
-from klamm.replication.delayed_fetch import FetchWaiter
+from klamm.replication.delayed_fetch import DelayedFetch
 from klamm.replication.manager import DISK_FULL_RETRY_MS
 from klamm.replication.settings import TopicSettings
 from klamm.storage import Disk, LogManager, StorageConfig
@@ -65,7 +65,7 @@ class Node:
         self.clock = clock = ManualClock()
         self.logs = LogManager(StorageConfig(log_dirs=(str(folder),)), clock=clock, disk=self.disk)
         self.logs.start("a0xbFTQNQ6y3oXwBz9Rwdw", ME, format_empty=True)
-        self.manager = ReplicaManager(ME, self.logs, clock, schedule_commit=self._schedule)
+        self.manager = ReplicaManager(ME, self.logs, clock, schedule_write=self._schedule)
         self.scheduled = 0
         self.topics: dict[str, TopicImage] = {}
 
@@ -122,7 +122,7 @@ def test_nothing_is_told_before_the_turn_commits(node):
     replica = node.lead("a")
     pending, answers = node.stage(replica, b"x", b"y")
     assert (pending.base_offset, answers, replica.log.high_watermark, node.scheduled) == (0, [], 0, 1)
-    node.manager.commit()
+    node.manager.write_staged()
     assert (answers, replica.log.high_watermark, node.values(replica)) == ([ErrorCode.NONE], 2, [b"x", b"y"])
 
 
@@ -132,7 +132,7 @@ def test_many_appends_of_a_turn_are_written_once(node):
     write = replica.log.appender.pwritev
     replica.log.appender.pwritev = lambda *args: (writes.append(len(args[1])), write(*args))[1]
     answers = [node.stage(replica, b"%d" % number)[1] for number in range(10)]
-    node.manager.commit()
+    node.manager.write_staged()
     assert writes == [10]
     assert node.scheduled == 1
     assert answers == [[ErrorCode.NONE]] * 10
@@ -151,17 +151,17 @@ def test_a_refused_batch_leaves_nothing_to_commit(node):
 def test_a_full_disk_fails_exactly_what_it_carried(node):
     good, bad = node.lead("good"), node.lead("bad")
     node.stage(bad, b"before")
-    node.manager.commit()
+    node.manager.write_staged()
     node.disk.full = "/bad-0/"
     fine, fine_told = node.stage(good, b"x")
     lost = [node.stage(bad, b"lost-%d" % number) for number in range(3)]
-    node.manager.commit()
+    node.manager.write_staged()
     assert (fine.error, fine_told) == (ErrorCode.NONE, [ErrorCode.NONE])
     assert [answers for _, answers in lost] == [[ErrorCode.KAFKA_STORAGE_ERROR]] * 3
     assert (bad.log.log_end_offset, bad.log.high_watermark, bad.log.next_offset) == (1, 1, 1)
     node.disk.full = ""
     again, _ = node.stage(bad, b"after")
-    node.manager.commit()
+    node.manager.write_staged()
     assert (again.error, again.base_offset) == (ErrorCode.NONE, 1)
     assert node.values(bad) == [b"before", b"after"]
     assert node.values(good) == [b"x"]
@@ -171,17 +171,17 @@ def test_a_failed_write_is_forgotten_by_producer_state(node):
     replica = node.lead("a")
     identity = {"producer_id": 5, "producer_epoch": 0}
     node.stage(replica, b"0", base_sequence=0, **identity)
-    node.manager.commit()
+    node.manager.write_staged()
     node.disk.full = "/a-0/"
     lost, _ = node.stage(replica, b"1", base_sequence=1, **identity)
     retry, _ = node.stage(replica, b"1", base_sequence=1, **identity)  # a duplicate of what is lost is lost as well
-    node.manager.commit()
+    node.manager.write_staged()
     assert (lost.error, retry.error) == (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.KAFKA_STORAGE_ERROR)
     node.disk.full = ""
     with pytest.raises(KlammError):
         node.stage(replica, b"2", base_sequence=2, **identity)
     again, _ = node.stage(replica, b"1", base_sequence=1, **identity)
-    node.manager.commit()
+    node.manager.write_staged()
     assert (again.error, again.base_offset) == (ErrorCode.NONE, 1)
     assert node.values(replica) == [b"0", b"1"]
 
@@ -190,11 +190,11 @@ def test_a_duplicate_of_what_is_written_does_not_fail_with_the_write_behind_it(n
     replica = node.lead("a")
     identity = {"producer_id": 5, "producer_epoch": 0}
     node.stage(replica, b"0", base_sequence=0, **identity)
-    node.manager.commit()
+    node.manager.write_staged()
     node.disk.full = "/a-0/"
     again, _ = node.stage(replica, b"0", base_sequence=0, **identity)
     lost, _ = node.stage(replica, b"1", base_sequence=1, **identity)
-    node.manager.commit()
+    node.manager.write_staged()
     assert (again.answers, lost.answers) == ([ErrorCode.NONE], [ErrorCode.KAFKA_STORAGE_ERROR])
 
 
@@ -205,7 +205,7 @@ def test_acks_all_is_refused_below_min_insync_replicas(node):
         node.stage(replica, b"x", acks_all=True)
     assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
     _, answers = node.stage(replica, b"x")
-    node.manager.commit()
+    node.manager.write_staged()
     assert answers == [ErrorCode.NONE]
 
 
@@ -213,7 +213,7 @@ def test_too_few_in_sync_after_the_append_is_told(node):
     settings = TopicSettings(min_insync_replicas=2)
     replica = node.lead("a", replicas=(1, 2), isr=(1, 2), settings=settings)
     _, answers = node.stage(replica, b"x", acks_all=True)
-    node.manager.commit()
+    node.manager.write_staged()
     assert answers == []
     node.lead("a", replicas=(1, 2), isr=(1,), epoch=1, settings=settings)
     assert answers == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
@@ -225,7 +225,7 @@ def test_a_reply_expires_at_its_deadline(node):
     base = node.manager.append(replica, records, True)
     reply = Reply(base, replica.log.next_offset, node.manager.now_ms() + 1000)
     node.manager.acknowledge(replica, reply, acks_all=True)
-    node.manager.commit()
+    node.manager.write_staged()
     node.clock.advance(999)
     node.manager.tick()
     assert reply.answers == []
@@ -240,18 +240,18 @@ def test_acks_all_waits_for_the_others(node):
     assert not replica.commits_alone
     one, one_told = node.stage(replica, b"x")
     every, every_told = node.stage(replica, b"y", acks_all=True)
-    node.manager.commit()
+    node.manager.write_staged()
     assert (one_told, every_told, replica.log.high_watermark) == ([ErrorCode.NONE], [], 0)
-    replica.advance(replica.state.on_follower_fetch(2, 1, 2, 0))
+    replica.advance_high_watermark(replica.state.on_follower_fetch(2, 1, 2, 0))
     assert (every_told, replica.log.high_watermark) == ([], 1)
-    replica.advance(replica.state.on_follower_fetch(2, 2, 2, 0))
+    replica.advance_high_watermark(replica.state.on_follower_fetch(2, 2, 2, 0))
     assert (every_told, every.error, one.error) == ([ErrorCode.NONE], ErrorCode.NONE, ErrorCode.NONE)
 
 
 def test_losing_leadership_fails_who_waits(node):
     replica = node.lead("a", replicas=(1, 2), isr=(1, 2))
     _, answers = node.stage(replica, b"x", acks_all=True)
-    node.manager.commit()
+    node.manager.write_staged()
     node.lead("a", replicas=(1, 2), isr=(2,), leader=2, epoch=1)
     assert not replica.leads
     assert answers == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
@@ -260,20 +260,20 @@ def test_losing_leadership_fails_who_waits(node):
 def test_readers_who_wait_are_woken_once_per_turn(node):
     first, second = node.lead("a"), node.lead("b")
     looked = []
-    waiter = FetchWaiter(looked.append, [first, second])
-    first.fetch_waiters[waiter] = None
-    second.fetch_waiters[waiter] = None
+    delayed_fetch = DelayedFetch(looked.append, [first, second])
+    first.delayed_fetches[delayed_fetch] = None
+    second.delayed_fetches[delayed_fetch] = None
     node.stage(first, b"x")
     node.stage(second, b"y")
-    node.manager.commit()
+    node.manager.write_staged()
     assert looked == [False]
 
 
 def test_a_deleted_topic_ends_every_wait(node):
     replica = node.lead("a", replicas=(1, 2), isr=(1, 2))
     looked = []
-    waiter = FetchWaiter(looked.append, [replica])
-    replica.fetch_waiters[waiter] = None
+    delayed_fetch = DelayedFetch(looked.append, [replica])
+    replica.delayed_fetches[delayed_fetch] = None
     _, answers = node.stage(replica, b"x", acks_all=True)
     topic = node.topics.pop("a")
     node.apply({}, {topic.id: "a"})
@@ -287,7 +287,7 @@ def test_a_deleted_topic_ends_every_wait(node):
 def test_a_topic_made_anew_is_another_one(node):
     replica = node.lead("a")
     node.stage(replica, b"old")
-    node.manager.commit()
+    node.manager.write_staged()
     old_id = replica.topic_id
     new = node.lead("a", topic_id=b"\x09" * 16)
     assert new is not replica
@@ -301,7 +301,7 @@ def test_a_replica_that_found_no_room_is_made_when_there_is_some(node):
     assert node.lead("a") is not None
     assert node.lead("b", partitions=2) is None
     topic = node.topics["b"]
-    assert [node.manager.absence(topic.id, index) for index in range(2)] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+    assert [node.manager.not_leader_error(topic.id, index) for index in range(2)] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
     node.manager.tick()
     assert node.manager.find("b", 0) is None, "there is still none"
     node.disk.full = "/b-1/"

@@ -40,7 +40,13 @@ def fake_replica() -> SimpleNamespace:
     )
     settings = SimpleNamespace(throttled_leaders=())
     return SimpleNamespace(
-        leads=False, retired=False, followed=[], state=FakeState(), log=log, counted_end=0, settings=settings
+        leads=False,
+        retired=False,
+        followed=[],
+        state=FakeState(),
+        log=log,
+        acknowledged_end_offset=0,
+        settings=settings,
     )
 
 

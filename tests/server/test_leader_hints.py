@@ -24,7 +24,7 @@ def lost(node):
 
         def step_down(running):
             replica = running.services.replicas.find(topic, 0)
-            replica.leads = replica.answers_early = replica.commits_alone = False
+            replica.leads = replica.can_encode_reply_before_write = replica.commits_alone = False
 
         node.run(step_down)
         yield wire, topic

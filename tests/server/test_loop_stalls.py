@@ -190,7 +190,7 @@ def test_a_fetch_of_many_partitions_waits_and_is_woken(watched):
             topics=[{"topic": topic, "partitions": [requested] * 3 * SLICE_ELEMENTS}],
         )  # fmt: skip
         deadline = time.monotonic() + 60
-        while not services.replicas.find(topic, 0).fetch_waiters:
+        while not services.replicas.find(topic, 0).delayed_fetches:
             assert time.monotonic() < deadline, "the fetch does not wait"
             time.sleep(0.01)
         producer.produce(topic, batch(b"woken"))

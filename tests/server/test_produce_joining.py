@@ -91,7 +91,7 @@ class LeaderNode:
         )
         header = encode_request_header(RequestHeader(PRODUCE, PRODUCE_VERSION, 7, "c"))
         frame = memoryview(bytearray(header + encode(request, PRODUCE_VERSION)))
-        if not self.channel.state.quick_produces:
+        if not self.channel.state.known_prefixes:
             context = SimpleNamespace(channel=self.channel, version=PRODUCE_VERSION, frame=frame)
             produce_quick.add_prefix(self.services, context, request, self.replica, batch)
         assert produce_quick.handle(self.manager, self.channel, frame, 0, len(frame)), "not on the quick path"
@@ -126,10 +126,10 @@ def node(tmp_path):
 
 def test_a_follower_that_fetches_after_the_append_joins_with_its_records(node):
     node.produce(b"first")
-    node.manager.commit()
+    node.manager.write_staged()
     node.produce(b"second")
     node.follower_fetches(1)  # it has everything that is written, but not what is staged
-    node.manager.commit()
+    node.manager.write_staged()
     node.check_acknowledged_is_committed()
     node.follower_fetches(2)
     assert node.replica.state.proposed == (LEADER, FOLLOWER)
@@ -138,22 +138,22 @@ def test_a_follower_that_fetches_after_the_append_joins_with_its_records(node):
 def test_a_candidate_that_becomes_eligible_after_the_append_joins_with_its_records(node):
     node.set_brokers(fenced=True)
     node.produce(b"first")
-    node.manager.commit()
+    node.manager.write_staged()
     node.follower_fetches(1)
     assert node.replica.state.proposed is None
     node.produce(b"second")
     node.set_brokers(fenced=False)
-    node.manager.isr.look_again()
-    node.manager.commit()
+    node.manager.isr.reconsider_candidates()
+    node.manager.write_staged()
     node.check_acknowledged_is_committed()
 
 
 def test_records_staged_before_min_insync_replicas_is_raised_are_committed(node):
     node.produce(b"first")
-    node.manager.commit()
+    node.manager.write_staged()
     node.produce(b"second")
     node.manager.reconfigure("t", TopicSettings(min_insync_replicas=2))
-    node.manager.commit()
+    node.manager.write_staged()
     node.check_acknowledged_is_committed()
 
 
@@ -164,7 +164,7 @@ def test_after_the_join_acks_all_waits_for_the_follower(node):
     node.produce(b"first")
     node.follower_fetches(0)
     node.produce(b"second")
-    node.manager.commit()
+    node.manager.write_staged()
     assert (len(node.channel.replies), node.channel.deferred) == (1, 1)
     assert node.replica.state.high_watermark == 1
     node.follower_fetches(2)

@@ -7,7 +7,7 @@ import pytest
 from klamm.model.errors import ErrorCode
 from klamm.protocol.codec import decode
 from klamm.protocol.messages.produce import ProduceRequest, ProduceResponse, TopicProduceData
-from klamm.server.handlers.data.produce_quick import QuickProduce
+from klamm.server.handlers.data.produce_quick import KnownPrefix
 
 
 class Channel:
@@ -22,7 +22,7 @@ def quick(acks, version=9):
     channel = Channel()
     context = SimpleNamespace(channel=channel, version=version)
     request = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=[])])
-    return QuickProduce(None, context, request, SimpleNamespace(index=3)), channel
+    return KnownPrefix(None, context, request, SimpleNamespace(index=3)), channel
 
 
 def prepare(entry, correlation_id, base_offset):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.produce import PartitionProduceResponse
 from klamm.replication.core.acknowledgements import Acknowledgements
-from klamm.server.handlers.data.produce_replies import PendingPartition, PendingProduce
+from klamm.server.handlers.data.produce_replies import DelayedProduce, PendingPartition
 
 
 class Timer:
@@ -31,7 +31,7 @@ class Story:
     def __init__(self, deadline_ms=1000) -> None:
         self.answers = []
         self.loop = Loop()
-        self.produce = PendingProduce(lambda: self.answers.append("done"), deadline_ms)
+        self.produce = DelayedProduce(lambda: self.answers.append("done"), deadline_ms)
 
     def partition(self):
         replica = SimpleNamespace(log=SimpleNamespace(next_offset=10), acknowledgements=Acknowledgements())
@@ -86,7 +86,7 @@ def test_time_up_fails_what_is_open_and_nothing_else():
 
 
 def test_only_acks_all_has_a_timeout():
-    produce = PendingProduce(lambda: None)
+    produce = DelayedProduce(lambda: None)
     story = Story()
     story.produce = produce
     story.partition()

@@ -13,7 +13,7 @@ from klamm.protocol.codec import decode, encode
 from klamm.protocol.header import RequestHeader, decode_request_header, encode_request_header
 from klamm.protocol.messages.join_group import JoinGroupResponse
 from klamm.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from klamm.server.handlers.groups.rebalance_replies import join_answer, sync_answer
+from klamm.server.handlers.groups.rebalance_replies import encode_join_reply, encode_sync_reply
 from klamm.server.handlers.groups.sync_group_quick import handle as quick_sync
 from klamm.server.requests.replies import build_frame
 
@@ -31,7 +31,7 @@ def test_an_answer_to_join_group_is_that_of_the_codec(version):
             members=[],
         )
         expected = build_frame(5, encode(response, version), flexible=version >= 6)
-        assert join_answer(5, version, response) == expected
+        assert encode_join_reply(5, version, response) == expected
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -39,7 +39,9 @@ def test_an_answer_to_sync_group_is_that_of_the_codec(version):
     for share in (b"", b"share", b"s" * 5000):
         kind = ("consumer", "range") if version >= 5 else (None, None)
         response = SyncGroupResponse(protocol_type=kind[0], protocol_name=kind[1], assignment=share)
-        assert sync_answer(-5, version, response) == build_frame(-5, encode(response, version), flexible=version >= 4)
+        assert encode_sync_reply(-5, version, response) == build_frame(
+            -5, encode(response, version), flexible=version >= 4
+        )
 
 
 @pytest.mark.parametrize("version", range(6))

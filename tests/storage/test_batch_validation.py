@@ -31,7 +31,7 @@ def refusal(log: Log, view: memoryview) -> KlammError:
     assert before[0] == after[0]
     assert before[2] == after[2]
     assert before[1][:8] == after[1][:8], "a refused batch keeps its base offset"
-    log.commit()
+    log.write_staged()
     assert log.log_end_offset == before[0]
     return refused.value
 

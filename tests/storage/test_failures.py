@@ -40,7 +40,7 @@ def test_a_failed_write_leaves_everything_as_it_was(home: Home, fault):
     log.stage(from_producer(0, producer_id=9, transactional=True), 0, NOW)
     log.stage(batch(), 0, NOW)
     with pytest.raises(StorageFailure):
-        log.commit()
+        log.write_staged()
     assert picture(log) == before
     assert os.path.getsize(log.segments.active.path(".log")) == log.segments.active.size
     home.disk.fail.clear()
@@ -68,7 +68,7 @@ def test_a_group_that_fails_after_a_roll_is_taken_back_whole(home: Home):
     for i in range(1, 20):
         log.stage(from_producer(i), 0, NOW)
     with pytest.raises(StorageFailure):
-        log.commit()
+        log.write_staged()
     assert writes.calls == 3
     assert picture(log) == before
     home.disk.fail.clear()

@@ -16,7 +16,7 @@ def test_offsets_and_leader_epoch_are_set_in_place(home: Home):
     assert log.stage(first, 5, NOW) == 0
     assert log.stage(second, 5, NOW) == 3
     assert (log.log_end_offset, log.next_offset) == (0, 5), "staged is not written"
-    log.commit()
+    log.write_staged()
     assert (log.log_end_offset, log.next_offset) == (5, 5)
     stored = list(iter_batches(log.read(0, 1 << 20, 5).read()))
     assert [(b.base_offset, b.leader_epoch) for b in stored] == [(0, 5), (3, 5)]
@@ -26,7 +26,7 @@ def test_offsets_and_leader_epoch_are_set_in_place(home: Home):
 
 def test_a_commit_with_nothing_staged_does_nothing(home: Home):
     log = home.open()
-    log.commit()
+    log.write_staged()
     assert log.log_end_offset == 0
 
 
@@ -34,7 +34,7 @@ def test_more_batches_than_one_write_takes(home: Home):
     log = home.open()
     for _ in range(2500):
         log.stage(batch(), 0, NOW)
-    log.commit()
+    log.write_staged()
     assert log.log_end_offset == 2500
     assert len(read_all(log)) == 2500
 
@@ -43,7 +43,7 @@ def test_a_group_that_does_not_fit_rolls_in_its_middle(home: Home):
     log = home.open(segment_bytes=1000)
     for i in range(50):
         log.stage(from_producer(i), 0, NOW)
-    log.commit()
+    log.write_staged()
     assert len(log.segments) > 3
     assert all(segment.size <= 1000 for segment in log.segments)
     assert [offset for offset, _ in read_all(log)] == list(range(50))
@@ -262,7 +262,7 @@ def test_a_duplicate_of_a_batch_that_is_only_staged(home: Home):
     assert log.stage(from_producer(0), 0, NOW) == 0
     assert log.stage(from_producer(0), 0, NOW) == 0
     assert log.stage(from_producer(1), 0, NOW) == 1
-    log.commit()
+    log.write_staged()
     assert log.log_end_offset == 2
 
 

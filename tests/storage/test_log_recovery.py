@@ -334,7 +334,7 @@ log = open_log(sys.argv[1], TopicPartition("topic", 0), LogConfig(segment_bytes=
 for i in range(10**9):
     for j in range(3):
         log.stage(memoryview(build_batch([(now, b"k", b"%d" % (i * 3 + j), ())])), 0, now)
-    log.commit()
+    log.write_staged()
     print(log.log_end_offset, flush=True)
 """
 

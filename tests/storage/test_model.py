@@ -64,7 +64,7 @@ class LogAgainstList(RuleBasedStateMachine):
         for count, idempotent in groups:
             expected = self.end
             assert self.log.stage(self.new_batch(count, idempotent), self.epoch, self.clock) == expected
-        self.log.commit()
+        self.log.write_staged()
 
     @precondition(lambda self: any(s is not None for _, _, s in self.model))
     @rule(which=st.integers(0, 4))

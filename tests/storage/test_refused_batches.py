@@ -28,7 +28,7 @@ def fill(home: Home, log, *sequences: int) -> None:
     for sequence in sequences:
         log.stage(from_producer(sequence), 0, NOW)
     with pytest.raises(StorageFailure):
-        log.commit()
+        log.write_staged()
     home.disk.fail.clear()
 
 
@@ -67,7 +67,7 @@ def test_a_group_that_is_taken_back_after_a_roll_begins_with_its_first(home: Hom
     for sequence in range(1, 20):
         log.stage(from_producer(sequence), 0, NOW)
     with pytest.raises(StorageFailure):
-        log.commit()
+        log.write_staged()
     home.disk.fail.clear()
     assert writes.calls == 3
     assert answer(log, 20) is FULL

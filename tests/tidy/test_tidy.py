@@ -206,7 +206,7 @@ def _definitions(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", ["docs/architecture.md", "docs/glossary.md", "CONTRIBUTING.md"])
 def test_paths_and_functions_of_the_map_exist(page):
-    """`storage/log.py`, `replication/manager.ReplicaManager.commit`, `coordinator/groups/classic/`."""
+    """`storage/log.py`, `replication/manager.ReplicaManager.write_staged`, `coordinator/groups/classic/`."""
     missing = []
     for path, name in re.findall(r"`((?:[a-z_]+/)+[a-z_]*)(?:\.((?:py|[A-Za-z_.]+)))?`", (ROOT / page).read_text()):
         bases = [base / path for base in (PACKAGE, ROOT)]

@@ -6,7 +6,16 @@ records are committed, and loads a shard from its partition on the node that lea
 `groups` and `transactions`; which partition is led where is known to the server.
 """
 
-from klamm.coordinator.core.shard import CoordinatorRecord, Decision, Event, Now, ReplyTo, Shard
+from klamm.coordinator.core.shard import CoordinatorRecord, Decision, LoggedEvent, Now, ReplyTo, Shard
 from klamm.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, PartitionLog
 
-__all__ = ["CoordinatorRecord", "CoordinatorRuntime", "Decision", "Event", "Now", "PartitionLog", "ReplyTo", "Shard"]
+__all__ = [
+    "CoordinatorRecord",
+    "CoordinatorRuntime",
+    "Decision",
+    "LoggedEvent",
+    "Now",
+    "PartitionLog",
+    "ReplyTo",
+    "Shard",
+]

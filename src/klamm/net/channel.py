@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from klamm.net.sockets import gather
+from klamm.net.sockets import set_receive_low_water
 from klamm.protocol.framing import LARGE_BYTES, BorrowedFrames
 from klamm.telemetry.log import Level, get_logger
 
@@ -28,7 +28,7 @@ IN_FLIGHT_MAX = 512
 """Requests of one connection that may wait for their replies; past it the connection is not read."""
 
 REPLIES_PER_TURN_MAX = 128
-"""Replies that may gather before they are sent; small requests can have large replies, and many fit in a buffer."""
+"""Queued replies after which they are sent; small requests can have large replies, and many fit in a buffer."""
 
 SEND_BYTES_PER_TURN = 4 * 1024 * 1024
 """What one connection may send before others are served; a consumer with fast disks would keep the loop for itself."""
@@ -112,7 +112,7 @@ class Channel:
     def __init__(self, server: "NetServer", sock: socket.socket, listener: str, context: object) -> None:
         self._server = server
         self._turn = server.turn
-        self._handled_turn = -1  # the turn whose commit may borrow frames of the receive buffer
+        self._handled_turn = -1  # the turn whose write may borrow frames of the receive buffer
         self._sock = sock
         # Kept: `fileno` of a closed socket is -1, and the watcher must be given the number it was registered with.
         self._fd = sock.fileno()
@@ -144,7 +144,7 @@ class Channel:
     def _on_readable(self) -> None:
         turn = self._turn
         if turn.scheduled and turn.number == self._handled_turn:
-            # `resume_reading` handled frames in this turn. Handlers borrow them until the commit, and a read would
+            # `resume_reading` handled frames in this turn. Handlers borrow them until the write, and a read would
             # overwrite them; the socket is still readable after it.
             return
         received = self._received
@@ -189,7 +189,7 @@ class Channel:
         size = self._received.low_water
         if size != self._low_water:
             self._low_water = size
-            gather(self._sock, size or 1)
+            set_receive_low_water(self._sock, size or 1)
 
     def pause_reading(self) -> None:
         """Take no more requests for now."""

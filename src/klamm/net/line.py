@@ -9,7 +9,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 
-from klamm.net.sockets import gather
+from klamm.net.sockets import set_receive_low_water
 from klamm.protocol.framing import BorrowedFrames
 
 BUFFER_IDLE_BYTES_MAX = 1024 * 1024
@@ -88,7 +88,7 @@ class Line(asyncio.BufferedProtocol):
             self._received.shrink(BUFFER_IDLE_BYTES_MAX)
         if size != self._low_water and self._sock is not None:
             self._low_water = size
-            gather(self._sock, size or 1)
+            set_receive_low_water(self._sock, size or 1)
 
     # The end
 

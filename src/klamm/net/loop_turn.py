@@ -1,9 +1,9 @@
 """A turn of the event loop, so that what many sockets brought is written and answered together.
 
-Every socket that is ready is read and its frames are handled; then, once, the turn ends: what was staged is committed
-(the `commit` hook), and each connection that has replies sends them in one go. A connection that has handled frames
-since the last commit is not read again before the next one, so bytes that a handler borrowed from a receive buffer
-stay untouched until the turn has committed them.
+Every socket that is ready is read and its frames are handled; then, once, the turn ends: what was staged is written
+(the `before_flush` hook), and each connection that has replies sends them in one go. A connection that has handled
+frames in a turn is not read again before the turn ends, so bytes that a handler borrowed from a receive buffer stay
+untouched until they are written.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from klamm.net.poller import Poller
 
 
 class Flushable(Protocol):
-    """Something that sends what it has gathered when the turn ends."""
+    """Something that sends what it has queued when the turn ends."""
 
     def flush(self) -> None:
         """Send what is queued."""
@@ -24,36 +24,36 @@ class Flushable(Protocol):
 
 
 class LoopTurn:
-    """Gathers the connections with replies and ends the turn once; not safe across threads."""
+    """Collects the connections with replies and ends the turn once; not safe across threads."""
 
-    __slots__ = ("_commit", "_committing", "_dirty", "_loop", "_on_failure", "_poller", "number", "scheduled")
+    __slots__ = ("_before_flush", "_dirty", "_ending", "_loop", "_on_failure", "_poller", "number", "scheduled")
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        commit: Callable[[], None] | None = None,
+        before_flush: Callable[[], None] | None = None,
         poller: Poller | None = None,
     ) -> None:
         self._loop = loop
         self._poller = poller
-        self._commit = commit or _commit_nothing
+        self._before_flush = before_flush or _do_nothing
         self._on_failure: Callable[[BaseException], None] = _raise
         self._dirty: list[Flushable] = []
-        self._committing = False
+        self._ending = False
         self.scheduled = False
         self.number = 0
-        """How many turns have committed."""
+        """How many turns have ended."""
 
-    def on_commit(self, commit: Callable[[], None], on_failure: Callable[[BaseException], None]) -> None:
+    def before_flush(self, hook: Callable[[], None], on_failure: Callable[[BaseException], None]) -> None:
         """Set what must be done before any reply of a turn leaves, and what is called when it fails."""
-        self._commit = commit
+        self._before_flush = hook
         self._on_failure = on_failure
 
     def mark(self, channel: Flushable) -> None:
         """Have `channel` flushed at the end of this turn."""
         # Each channel once a turn: it marks itself only while its `dirty` is not set.
         self._dirty.append(channel)
-        if not self.scheduled and not self._committing:  # a reply made ready by the commit leaves right behind it
+        if not self.scheduled and not self._ending:  # a reply made ready by the hook is sent by the same `end`
             self.schedule()
 
     def schedule(self) -> None:
@@ -65,30 +65,30 @@ class LoopTurn:
                 self._loop.call_soon(self.end)
 
     def end(self) -> None:
-        """Commit, then send; nothing happens when the turn has ended already."""
+        """Write, then send; nothing happens when the turn has ended already."""
         if not self.scheduled:
             return
-        # Cleared before the commit: what its callbacks stage needs a turn of its own.
+        # Cleared before the hook: what its callbacks stage needs a turn of its own.
         self.scheduled = False
-        self._committing = True
+        self._ending = True
         try:
-            self._commit()
+            self._before_flush()
         except Exception as error:  # noqa: BLE001 - after any failure the replies of this turn would be untrue
             dirty, self._dirty = self._dirty, []
             for channel in dirty:
-                channel.close("commit failed")
+                channel.close("write at the end of the turn failed")
             self._on_failure(error)
             return
         finally:
-            self._committing = False
+            self._ending = False
             self.number += 1
         dirty, self._dirty = self._dirty, []
         for channel in dirty:
             channel.flush()
 
 
-def _commit_nothing() -> None:
-    """The hook until `on_commit` sets one."""
+def _do_nothing() -> None:
+    """The hook until `before_flush` sets one."""
 
 
 def _raise(error: BaseException) -> None:

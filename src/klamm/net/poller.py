@@ -124,7 +124,7 @@ class Poller(BaseSelector):
         """
         turn, loop = self.turn, self.loop
         if turn is not None and turn.scheduled:
-            # What was staged outside of a wait borrows receive buffers: commit it before they are read into again.
+            # What was staged outside of a wait borrows receive buffers: write it before they are read into again.
             turn.end()
         if loop is None or (timeout is not None and timeout <= 0):
             return self._turn(-1 if timeout is None else timeout)[1]

@@ -31,7 +31,7 @@ class Sockets:
         return sock
 
 
-def gather(sock: Any, size: int) -> None:
+def set_receive_low_water(sock: Any, size: int) -> None:
     """Make the socket readable once `size` bytes have come, or the connection ends; 1 for any."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
     # What has come is acknowledged at once: a peer whose send buffer is full waits for that, and the kernel delays the

@@ -4,9 +4,9 @@ Owns the bridge between a partition's log and its place in the cluster: leadersh
 sessions, and requests that wait for data or for acknowledgement. Does not know the wire or the sockets.
 """
 
-from klamm.replication.delayed_fetch import FetchWaiter
+from klamm.replication.delayed_fetch import DelayedFetch
 from klamm.replication.fetch_sessions import FetchSessions
 from klamm.replication.manager import ReplicaManager
 from klamm.replication.replica import Replica
 
-__all__ = ["FetchSessions", "FetchWaiter", "Replica", "ReplicaManager"]
+__all__ = ["DelayedFetch", "FetchSessions", "Replica", "ReplicaManager"]

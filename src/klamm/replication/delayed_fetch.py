@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from klamm.replication.replica import Replica
 
 
-class FetchWaiter:
+class DelayedFetch:
     """A Fetch that found too little and waits on its partitions until there is more, or max_wait_ms has passed.
 
     `attempt(force)` reads again and answers if there is enough or `force` is set; True when it has answered.
@@ -28,12 +28,12 @@ class FetchWaiter:
     def start(self, loop: asyncio.AbstractEventLoop, max_wait_ms: int) -> None:
         """Begin to wait."""
         for replica in self._replicas:
-            replica.fetch_waiters[self] = None
+            replica.delayed_fetches[self] = None
         self._timer = loop.call_later(max_wait_ms / 1000, self._expire)
 
-    def look_again(self) -> None:
+    def try_complete(self) -> None:
         """Read again: one of the partitions has changed."""
-        # A commit collects waiters first and wakes them later: a connection may have been closed in between.
+        # A turn collects delayed fetches first and completes them later: a connection may have been closed in between.
         if not self.done and self._attempt(False):
             self.cancel()
 
@@ -48,4 +48,4 @@ class FetchWaiter:
         if self._timer is not None:
             self._timer.cancel()
         for replica in self._replicas:
-            replica.fetch_waiters.pop(self, None)
+            replica.delayed_fetches.pop(self, None)

@@ -61,7 +61,7 @@ def apply_answer(replicas: ReplicaManager, replica: Replica, data: PartitionData
 
 def follow_offsets(replicas: ReplicaManager, replica: Replica, data: PartitionData) -> bool:
     """Move the high watermark and the log start to the leader's; True when the log start has moved."""
-    replicas.advance_follower(replica, data.high_watermark)
+    replicas.set_follower_high_watermark(replica, data.high_watermark)
     kept = replica.log
     if data.log_start_offset <= kept.log_start_offset:
         return False
@@ -134,7 +134,7 @@ def reset_to_leader(replica: Replica, leader_start: int, leader_end: int) -> Non
 
 def _follow_log(replica: Replica) -> None:
     replica.state.high_watermark = replica.log.high_watermark
-    replica.counted_end = replica.log.log_end_offset
+    replica.acknowledged_end_offset = replica.log.log_end_offset
 
 
 def _name(replica: Replica) -> str:

@@ -5,7 +5,8 @@ those the last request named, and those whose log or high watermark has moved si
 nothing, and an append has the followers that wait for it at hand.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Protocol
 
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.replication.replica import Replica
@@ -17,6 +18,13 @@ SESSIONS_PER_FOLLOWER_MAX = 32
 """A follower has a session for each of its fetchers; more are left over from connections that were lost."""
 
 Key = tuple[bytes, int]
+
+
+class TryComplete(Protocol):
+    """Reads again for a fetch that waits, and answers it if there is enough or `force` is set."""
+
+    def __call__(self, *, force: bool = False) -> None:
+        """Answer the fetch if possible."""
 
 
 class FollowedPartition:
@@ -87,7 +95,7 @@ class FollowedPartition:
 class FollowerSession:
     """The partitions that one fetcher of a follower copies from here."""
 
-    __slots__ = ("changed", "epoch", "follower", "id", "parked", "partitions", "replica_epoch")
+    __slots__ = ("changed", "epoch", "follower", "id", "partitions", "replica_epoch", "try_complete_fetch")
 
     def __init__(self, session_id: int, follower: int, replica_epoch: int) -> None:
         self.id = session_id
@@ -97,8 +105,8 @@ class FollowerSession:
         self.partitions: dict[Key, FollowedPartition] = {}
         self.changed: dict[FollowedPartition, None] = {}
         """What the next answer checks, longest waiting first."""
-        self.parked: Callable[[bool], None] | None = None
-        """Answers the fetch that waits if there is enough; called with True in any case."""
+        self.try_complete_fetch: TryComplete | None = None
+        """Set while a fetch of the session waits."""
 
     def partition(self, key: Key) -> FollowedPartition:
         """The entry of a partition, made when the follower names it first."""
@@ -120,7 +128,7 @@ class FollowerSession:
             followed.attach(None)
         self.partitions.clear()
         self.changed.clear()
-        self.parked = None
+        self.try_complete_fetch = None
 
 
 class FollowerSessions:

@@ -70,7 +70,7 @@ class IsrChanges:
             self._candidates.pop((replica, follower), None)
             return
         # Before the offsets are compared: a follower that joins must have what acks=all has acknowledged so far.
-        self._replicas.commit_while_alone(replica)
+        self._replicas.write_before_isr_grows(replica)
         progress = state.followers.get(follower)
         # Behind what is committed: its next fetch brings it here again, so it is no candidate meanwhile.
         if progress is None or progress.log_end_offset < max(state.high_watermark, state.epoch_start_offset):
@@ -82,7 +82,7 @@ class IsrChanges:
         else:
             self._candidates[replica, follower] = None
 
-    def look_again(self) -> None:
+    def reconsider_candidates(self) -> None:
         """Consider the candidates again: a broker changed, or another proposal was decided."""
         for replica, follower in list(self._candidates):
             self.consider(replica, follower)
@@ -101,7 +101,7 @@ class IsrChanges:
             # First those that were only about to join: they hold the high watermark back without being in the ISR.
             if state.reconsider(end, now_ms, self.eligible):
                 replica.refresh()
-                self._replicas.advance(replica)
+                self._replicas.update_leader_high_watermark(replica)
             behind = state.laggards(end, now_ms)
             if behind:
                 self._propose(replica, (r for r in state.isr if r not in behind), "replica lags")
@@ -216,7 +216,7 @@ class IsrChanges:
         proposed = state.proposed or ()
         state.withdraw()
         replica.refresh()
-        self._replicas.advance(replica)
+        self._replicas.update_leader_high_watermark(replica)
         for follower in proposed:
             if follower not in state.isr:
                 self._candidates[replica, follower] = None

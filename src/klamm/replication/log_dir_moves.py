@@ -260,7 +260,7 @@ class LogDirMoves:
             self._check(move)
             # What is staged has offsets in the old log: it is written there, and copied with the rest.
             if move.replica.has_staged:
-                self._replicas.commit()
+                self._replicas.write_staged()
             if move.cuts != move.source.truncations:
                 await self._agree(move)
                 continue

@@ -1,6 +1,7 @@
 """All replicas of this node: looked up by name or id, appended to during a turn, written when it ends.
 
-Every append of a turn is staged first; `commit` then writes each log once and answers the replies that waited for it.
+Every append of a turn is staged first; `write_staged` then writes each log once and completes the replies that waited
+for it.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from klamm.model.errors import ErrorCode, KlammError, StorageFailure
 from klamm.model.ids import Uuid
 from klamm.records.batch import BatchView
 from klamm.replication.core.acknowledgements import ExpiringReply
-from klamm.replication.delayed_fetch import FetchWaiter
+from klamm.replication.delayed_fetch import DelayedFetch
 from klamm.replication.follower_sessions import FollowerSession, FollowerSessions
 from klamm.replication.isr import IsrChanges
 from klamm.replication.replica import Replica
@@ -50,7 +51,7 @@ class ReplicaManager:
         clock: Clock,
         config: ReplicationConfig | None = None,
         *,
-        schedule_commit: Callable[[], None] = _do_nothing,
+        schedule_write: Callable[[], None] = _do_nothing,
     ) -> None:
         self.node_id = node_id
         self.logs = logs
@@ -65,7 +66,7 @@ class ReplicaManager:
         self._by_id: dict[bytes, dict[int, Replica]] = {}
         self._dirty: list[Replica] = []
         """Replicas with `has_staged` set, in the order of their first append: each once."""
-        self._gathering: list[Callable[[], None]] = []
+        self._before_write: list[Callable[[], None]] = []
         self._now_ms = 0
         """The wall clock at the first append of the turn."""
         self.offline: set[tuple[bytes, int]] = set()
@@ -75,8 +76,8 @@ class ReplicaManager:
         self._retry_disk_full_at_ms = 0
         self._expiring: dict[Replica, None] = {}
         """Replicas with replies that wait for the high watermark, checked for deadlines that have passed."""
-        self.schedule_commit = schedule_commit
-        """Arranges that `commit` is called when the turn ends."""
+        self.schedule_write = schedule_write
+        """Arranges that `write_staged` is called when the turn ends."""
         self.on_role: list[Callable[[Replica], None]] = []
         """Called when a replica has a new leader, epoch or set of replicas, or is removed (`retired`)."""
 
@@ -90,7 +91,7 @@ class ReplicaManager:
         partitions = self._by_id.get(topic_id)
         return partitions.get(index) if partitions is not None else None
 
-    def absence(self, topic_id: bytes, index: int) -> ErrorCode:
+    def not_leader_error(self, topic_id: bytes, index: int) -> ErrorCode:
         """The error for a partition that this node does not lead: its disk has failed, or another broker leads."""
         replica = self.find_by_id(topic_id, index)
         # KAFKA_STORAGE_ERROR, too, makes a client refresh its metadata, where it finds the next leader.
@@ -142,10 +143,10 @@ class ReplicaManager:
         if not replica.has_staged:
             replica.has_staged = True
             self._dirty.append(replica)
-            self.schedule_commit()
+            self.schedule_write()
         return base_offset
 
-    def stage_own(self, replica: Replica, batch: memoryview, transaction_version: int = 0) -> int:
+    def stage_from_coordinator(self, replica: Replica, batch: memoryview, transaction_version: int = 0) -> int:
         """Stage a batch of a coordinator of this node: markers are allowed, sequences are not checked."""
         base_offset = replica.log.stage_from(
             batch, replica.leader_epoch, self._clock.now_ms(), Origin.COORDINATOR, transaction_version
@@ -153,14 +154,14 @@ class ReplicaManager:
         if not replica.has_staged:
             replica.has_staged = True
             self._dirty.append(replica)
-            self.schedule_commit()
+            self.schedule_write()
         return base_offset
 
     def acknowledge(self, replica: Replica, reply: ExpiringReply, *, acks_all: bool) -> None:
-        """Answer `reply` when the log has its records, for acks=all when every replica in sync has them."""
+        """Complete `reply` when the log has its records, for acks=all when every replica in sync has them."""
         if not replica.has_staged:
             # A coordinator registers callbacks for records of earlier turns too.
-            reached = replica.state.high_watermark if acks_all else replica.counted_end
+            reached = replica.state.high_watermark if acks_all else replica.acknowledged_end_offset
             if reply.required_offset <= reached:
                 reply.succeed()
                 return
@@ -169,41 +170,44 @@ class ReplicaManager:
                 reply.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 return
         if acks_all:
-            self.await_commit(replica, reply)
+            self.await_high_watermark(replica, reply)
         else:
             replica.acknowledgements.until_written.append(reply)
 
-    def await_commit(self, replica: Replica, reply: ExpiringReply) -> None:
-        """Answer `reply` when the high watermark has passed its records, or its deadline has."""
+    def await_high_watermark(self, replica: Replica, reply: ExpiringReply) -> None:
+        """Complete `reply` when the high watermark has passed its records; fail it when its deadline has passed."""
         replica.acknowledgements.until_committed.append(reply)
         self._expiring[replica] = None
 
-    def before_commit(self, stage: Callable[[], None]) -> None:
+    def before_write(self, stage: Callable[[], None]) -> None:
         """Call `stage` when the turn ends, before anything is written, to stage records of many requests at once."""
-        self._gathering.append(stage)
-        self.schedule_commit()
+        self._before_write.append(stage)
+        self.schedule_write()
 
-    def commit(self) -> None:
-        """Write what the turn staged, then answer what waits for it. A failed write fails exactly what it carried."""
+    def write_staged(self) -> None:
+        """Write what the turn staged, then complete the replies that wait for it.
+
+        A failed write fails exactly the replies whose records it contained.
+        """
         # First, and the list replaced: what they stage is part of this write, what they add is for the next.
-        if self._gathering:
-            gathering, self._gathering = self._gathering, []
-            for stage in gathering:
+        if self._before_write:
+            hooks, self._before_write = self._before_write, []
+            for stage in hooks:
                 stage()
         if not self._dirty:
             return
         dirty, self._dirty = self._dirty, []
-        woken: dict[FetchWaiter, None] = {}
+        woken: dict[DelayedFetch, None] = {}
         sessions: dict[FollowerSession, None] = {}
         for replica in dirty:
-            # Before the replies: an answer may stage more, which needs another commit.
+            # Before the replies: completing one may stage more, which needs another write.
             replica.has_staged = False
             acknowledgements = replica.acknowledgements
             log = replica.log
-            log_state = log.state  # not the log's properties: a turn commits many logs
+            log_state = log.state  # not the log's properties: a turn writes many logs
             before_end = log_state.log_end_offset
             try:
-                log.commit()
+                log.write_staged()
             except StorageFailure as failure:
                 # The other logs of the turn are on other files, maybe on other disks: they go on.
                 self._on_write_failed(replica, failure)
@@ -211,37 +215,37 @@ class ReplicaManager:
             if replica.followed:
                 if replica.state.high_watermark == before_end:
                     # Until this append no follower in sync was behind: their lag counts from here.
-                    replica.state.settled_ms = self._clock.monotonic_ms()
+                    replica.state.in_sync_until_ms = self._clock.monotonic_ms()
                 for followed in replica.followed:
                     session = followed.session
                     session.changed[followed] = None
-                    if session.parked is not None:
-                        # Answered after the loop: a session follows many partitions, and gets all of them at once.
+                    if session.try_complete_fetch is not None:
+                        # Completed after the loop: a session follows many partitions, and gets all of them at once.
                         sessions[session] = None
             # Followers above may have the records before the sync; this log counts them after it.
             if replica.awaits_sync and self._await_sync(replica):
                 continue
-            end = replica.counted_end = log_state.log_end_offset
+            end = replica.acknowledged_end_offset = log_state.log_end_offset
             if acknowledgements.until_written:
                 acknowledgements.on_written(end)
             if replica.commits_alone and not acknowledgements.until_committed:
                 # Most appends of a partition without followers: the high watermark is the log end.
                 replica.state.high_watermark = log.advance_to_end()
-                if replica.fetch_waiters:
-                    woken.update(replica.fetch_waiters)
+                if replica.delayed_fetches:
+                    woken.update(replica.delayed_fetches)
                 continue
-            if self._advance(replica, end):
-                woken.update(replica.fetch_waiters)
+            if self._maybe_advance_high_watermark(replica, end):
+                woken.update(replica.delayed_fetches)
         for session in sessions:
-            # It may have been answered meanwhile, by a follower's next request.
-            if session.parked is not None:
-                session.parked(False)
+            # It may have been completed meanwhile, by a follower's next request.
+            if session.try_complete_fetch is not None:
+                session.try_complete_fetch()
         # Last, and once each: a consumer that waits on many partitions of the turn gets them in one response.
-        for waiter in woken:
-            waiter.look_again()
+        for delayed_fetch in woken:
+            delayed_fetch.try_complete()
 
-    def commit_while_alone(self, replica: Replica) -> None:
-        """Write and commit what is staged on a replica that is alone in its ISR, before it no longer is.
+    def write_before_isr_grows(self, replica: Replica) -> None:
+        """Write what is staged on a replica that is alone in its ISR and move its high watermark, before the ISR grows.
 
         Its replies to acks=all only wait for the write. A follower counted before that could be elected without records
         that were acknowledged. Waiting requests of followers are answered when the turn ends.
@@ -249,20 +253,20 @@ class ReplicaManager:
         if not replica.has_staged or not replica.commits_alone or replica.awaits_sync:
             return  # with flush.messages all replies to acks=all wait for the high watermark
         try:
-            replica.log.commit()
+            replica.log.write_staged()
         except StorageFailure as failure:
             self._on_write_failed(replica, failure)
             return
-        replica.counted_end = replica.log.log_end_offset
-        # `has_staged` stays set: the replica is in `_dirty`, and `commit` has yet to answer the replies.
-        self.advance(replica)
+        replica.acknowledged_end_offset = replica.log.log_end_offset
+        # `has_staged` stays set: the replica is in `_dirty`, and `write_staged` has yet to answer the replies.
+        self.update_leader_high_watermark(replica)
 
-    def _advance(self, replica: Replica, end: int) -> bool:
+    def _maybe_advance_high_watermark(self, replica: Replica, end: int) -> bool:
         """Compute the high watermark, `end` being what counts of this log; return whether it has moved."""
         before = replica.state.high_watermark
         reached = replica.state.on_local_append(end)
         if reached > before:
-            replica.advance(reached)
+            replica.advance_high_watermark(reached)
             return True
         replica.acknowledge_committed(reached)  # duplicates of what was committed long ago
         return False
@@ -278,13 +282,15 @@ class ReplicaManager:
     def _on_synced(self, replica: Replica, failure: StorageFailure | None) -> None:
         if failure is not None:
             # Only replies that wait for this sync: what counted before it was acknowledged under flush.messages.
-            replica.acknowledgements.fail_above(replica.counted_end, ErrorCode.KAFKA_STORAGE_ERROR, failure.message)
+            replica.acknowledgements.fail_above(
+                replica.acknowledged_end_offset, ErrorCode.KAFKA_STORAGE_ERROR, failure.message
+            )
             return
         # Later records may count already without a sync: fewer than flush.messages of them.
-        replica.counted_end = max(replica.counted_end, replica.log.recovery_point)
-        replica.acknowledgements.on_written(replica.counted_end)
-        if self._advance(replica, replica.counted_end):
-            _look_again(replica)
+        replica.acknowledged_end_offset = max(replica.acknowledged_end_offset, replica.log.recovery_point)
+        replica.acknowledgements.on_written(replica.acknowledged_end_offset)
+        if self._maybe_advance_high_watermark(replica, replica.acknowledged_end_offset):
+            _try_complete_fetches(replica)
 
     def _on_write_failed(self, replica: Replica, failure: StorageFailure) -> None:
         log.error("append failed", partition=f"{replica.topic}-{replica.index}", reason=failure.message)
@@ -292,30 +298,30 @@ class ReplicaManager:
         # Taken before anything is answered: an answer may stage more, which has not failed.
         lost = acknowledgements.take_above(replica.log.log_end_offset)
         # Duplicates of records that are in the log need nothing of the failed write, and come first by their offsets.
-        acknowledgements.on_written(replica.counted_end)
+        acknowledgements.on_written(replica.acknowledged_end_offset)
         replica.acknowledge_committed(replica.state.high_watermark)
         for reply in lost:
             reply.fail(ErrorCode.KAFKA_STORAGE_ERROR, failure.message)
 
     # The high watermark
 
-    def advance(self, replica: Replica) -> None:
+    def update_leader_high_watermark(self, replica: Replica) -> None:
         """Compute the high watermark after a change of a follower, the ISR or a setting."""
-        if self._advance(replica, replica.counted_end):
-            _look_again(replica)
+        if self._maybe_advance_high_watermark(replica, replica.acknowledged_end_offset):
+            _try_complete_fetches(replica)
 
-    def advance_to(self, replica: Replica, high_watermark: int) -> None:
+    def set_leader_high_watermark(self, replica: Replica, high_watermark: int) -> None:
         """Move the high watermark of a partition led here and wake the consumers that wait for it."""
-        replica.advance(high_watermark)
-        _look_again(replica)
+        replica.advance_high_watermark(high_watermark)
+        _try_complete_fetches(replica)
 
-    def advance_follower(self, replica: Replica, high_watermark: int) -> None:
+    def set_follower_high_watermark(self, replica: Replica, high_watermark: int) -> None:
         """Move a follower's high watermark to the leader's, as far as its log reaches; it never goes back."""
         log_ = replica.log
         reached = min(high_watermark, log_.log_end_offset)
         if reached > log_.high_watermark:
             replica.state.high_watermark = log_.advance_high_watermark(reached)
-            _look_again(replica)
+            _try_complete_fetches(replica)
 
     def tick(self) -> None:
         """Expire requests whose deadline has passed, and retry replicas whose log dir was full."""
@@ -366,7 +372,7 @@ class ReplicaManager:
                 if count % APPLY_SLICE == 0:
                     await asyncio.sleep(0)
         # Unfenced brokers and decided proposals may let candidates join, also of partitions that did not change.
-        self.isr.look_again()
+        self.isr.reconsider_candidates()
 
     def _follow(
         self, topic: TopicImage, index: int, settings: TopicSettings, later: Callable[[str], TopicSettings]
@@ -418,7 +424,7 @@ class ReplicaManager:
             self._by_name.setdefault(topic.name, {})[index] = replica
             self._by_id.setdefault(topic.id, {})[index] = replica
         else:
-            self.commit_while_alone(replica)
+            self.write_before_isr_grows(replica)
         replica.settings = settings
         # Before the role: below min.insync.replicas the high watermark of a new leader must not move.
         replica.state.min_insync_replicas = settings.min_insync_replicas
@@ -431,7 +437,7 @@ class ReplicaManager:
         state = replica.state
         led, epoch = state.is_leader, state.leader_epoch
         if replica.has_staged and partition.leader_epoch > epoch:
-            self.commit()  # what was staged belongs to the epoch that ends, and is answered under it
+            self.write_staged()  # what was staged belongs to the epoch that ends, and is answered under it
         state.apply(partition, replica.log.log_end_offset, self._clock.monotonic_ms())
         # After `apply`: the answers name the leader and epoch of this state.
         if state.leader_epoch != epoch or not state.is_leader:
@@ -448,10 +454,10 @@ class ReplicaManager:
                 # becomes visible again once the ISR has fetched up to it from here.
                 state.high_watermark = replica.log.high_watermark
                 # With flush.messages a record counts once it is on this device, also one copied as a follower.
-                replica.counted_end = replica.log.durable_offset
-                if replica.counted_end < replica.log.log_end_offset:
+                replica.acknowledged_end_offset = replica.log.durable_offset
+                if replica.acknowledged_end_offset < replica.log.log_end_offset:
                     self.logs.group_sync.wait(replica.log, partial(self._on_synced, replica))
-            self.advance(replica)
+            self.update_leader_high_watermark(replica)
             if state.under_min_isr:
                 # The high watermark stands still now: Kafka's error for records that are stored but not replicated.
                 replica.acknowledgements.fail_uncommitted(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
@@ -463,18 +469,18 @@ class ReplicaManager:
 
     def _wake(self, replica: Replica) -> None:
         for followed in list(replica.followed):
-            if followed.session.parked is not None:
-                followed.session.parked(False)
-        _look_again(replica)
+            if followed.session.try_complete_fetch is not None:
+                followed.session.try_complete_fetch()
+        _try_complete_fetches(replica)
 
     def reconfigure(self, topic: str, settings: TopicSettings) -> None:
         """Apply a topic's new settings to its replicas."""
         for replica in self._by_name.get(topic, {}).values():
             # Before: a raised min.insync.replicas stops the high watermark, also for what is acknowledged already.
-            self.commit_while_alone(replica)
+            self.write_before_isr_grows(replica)
             replica.configure(settings)
             if replica.leads:
-                self.advance(replica)
+                self.update_leader_high_watermark(replica)
 
     def _drop_topic(self, name: str, topic_id: bytes) -> None:
         for index in list(self._by_id.get(topic_id, {})):
@@ -496,7 +502,7 @@ class ReplicaManager:
                 del self._by_name[name]
         # Or the end of the turn would write to files that are closed and renamed below.
         if replica.has_staged:
-            self.commit()
+            self.write_staged()
         replica.retire()
         for listener in self.on_role:
             listener(replica)
@@ -508,8 +514,8 @@ class ReplicaManager:
         self.logs.delete(replica.topic, replica.index)
 
 
-def _look_again(replica: Replica) -> None:
+def _try_complete_fetches(replica: Replica) -> None:
     """Let the consumers that wait for more of a partition read again."""
-    if replica.fetch_waiters:
-        for waiter in list(replica.fetch_waiters):
-            waiter.look_again()
+    if replica.delayed_fetches:
+        for delayed_fetch in list(replica.delayed_fetches):
+            delayed_fetch.try_complete()

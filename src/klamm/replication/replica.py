@@ -6,7 +6,7 @@ from klamm.metadata.image import ClusterImage
 from klamm.model.errors import ErrorCode
 from klamm.replication.core.acknowledgements import Acknowledgements
 from klamm.replication.core.partition import PartitionState
-from klamm.replication.delayed_fetch import FetchWaiter
+from klamm.replication.delayed_fetch import DelayedFetch
 from klamm.replication.settings import TopicSettings
 from klamm.storage import Log
 from klamm.storage.config import MAX_LONG
@@ -19,12 +19,12 @@ class Replica:
     """Joins a log with its partition's state. `leads` and the epoch are kept as plain attributes for the hot path."""
 
     __slots__ = (
+        "acknowledged_end_offset",
         "acknowledgements",
-        "answers_early",
         "awaits_sync",
+        "can_encode_reply_before_write",
         "commits_alone",
-        "counted_end",
-        "fetch_waiters",
+        "delayed_fetches",
         "followed",
         "has_staged",
         "index",
@@ -52,12 +52,12 @@ class Replica:
         self.min_insync_replicas = 1
         self.retired = False
         """Whether this node no longer has a replica of the partition."""
-        self.counted_end = log.log_end_offset
+        self.acknowledged_end_offset = log.log_end_offset
         """What counts of the leader's own log: all of it, or with flush.messages what the device has."""
         self.has_staged = False
-        """Whether something was staged since the last commit; a duplicate counts, for its reply waits too."""
+        """Whether something was staged since the last write; a duplicate counts, for its reply waits too."""
         self.acknowledgements = Acknowledgements()
-        self.fetch_waiters: dict[FetchWaiter, None] = {}
+        self.delayed_fetches: dict[DelayedFetch, None] = {}
         self.followed: list[FollowedPartition] = []
         """This partition's entries in followers' fetch sessions."""
         # Derived from state and settings by `refresh`, for the hot path:
@@ -67,7 +67,7 @@ class Replica:
         """Whether what is written is committed: this node leads and no other replica is in sync."""
         self.awaits_sync = False
         """Whether flush.messages is set: an append may have to be on the device before it counts."""
-        self.answers_early = False
+        self.can_encode_reply_before_write = False
         """Whether the reply to an append can be encoded before the write: its time is the producer's, and no sync has
         to come first."""
 
@@ -93,7 +93,7 @@ class Replica:
         self.under_min_isr = state.under_min_isr
         self.commits_alone = self.leads and state.alone_in_sync
         self.awaits_sync = self.log.config.flush_messages < MAX_LONG
-        self.answers_early = self.leads and not self.log.config.log_append_time and not self.awaits_sync
+        self.can_encode_reply_before_write = self.leads and not self.log.config.log_append_time and not self.awaits_sync
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest known epoch up to `epoch`; (-1, -1) when it is not known.
@@ -123,18 +123,18 @@ class Replica:
         """Answer the fetches of followers now, after a change other than an append: of the log start."""
         for followed in list(self.followed):
             followed.touch()
-            if followed.session.parked is not None:
-                followed.session.parked(True)
+            if followed.session.try_complete_fetch is not None:
+                followed.session.try_complete_fetch(force=True)
 
     def retire(self) -> None:
         """End all waiting requests of a partition that was removed from this node."""
         self.retired = True
-        self.leads = self.answers_early = self.commits_alone = False
+        self.leads = self.can_encode_reply_before_write = self.commits_alone = False
         self.acknowledgements.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        for waiter in list(self.fetch_waiters):
-            waiter.look_again()
+        for delayed_fetch in list(self.delayed_fetches):
+            delayed_fetch.try_complete()
 
-    def advance(self, high_watermark: int) -> None:
+    def advance_high_watermark(self, high_watermark: int) -> None:
         """Move the high watermark of the log and answer the replies it has reached."""
         self.log.advance_high_watermark(high_watermark)
         for followed in self.followed:

@@ -129,10 +129,10 @@ def make_replicas(
 ) -> ReplicaManager:
     """Make the replicas, whose appends are written once per turn of the loop, before the replies of the turn leave."""
     replicas = ReplicaManager(
-        config.node_id, logs, environment.clock, replication_config(config), schedule_commit=turn.schedule
+        config.node_id, logs, environment.clock, replication_config(config), schedule_write=turn.schedule
     )
-    # A commit that raises leaves replies without a write behind them, so the node stops.
-    turn.on_commit(replicas.commit, fail)
+    # A turn whose write raises leaves replies without a write behind them, so the node stops.
+    turn.before_flush(replicas.write_staged, fail)
     return replicas
 
 

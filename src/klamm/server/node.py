@@ -310,7 +310,7 @@ class KlammNode:
         if broker is not None:
             await broker.stop()
         # What coordinators and the last requests have staged is written before the replies leave in `net.leave`.
-        services.replicas.commit()
+        services.replicas.write_staged()
         await self.net.leave(DRAIN_SECONDS)
         # Last: the other voters acknowledge the end of this epoch while connections drain.
         await self._quorum.raft.hand_over()

@@ -33,18 +33,18 @@ INLINE_UNPACKED_BYTES_MAX = 256 * 1024
 """What the loop's thread unpacks of a batch: a millisecond of gzip, less of the others."""
 
 
-class UnpackElsewhere(KlammError):
-    """Raised when a batch unpacks to more than the loop has time for: it is checked in a thread instead."""
+class DecompressInThread(KlammError):
+    """Raised when a batch decompresses to more than the loop has time for: a thread validates it instead."""
 
     def __init__(self) -> None:
-        super().__init__(ErrorCode.MESSAGE_TOO_LARGE, "the batch is too much to be unpacked here")
+        super().__init__(ErrorCode.MESSAGE_TOO_LARGE, "the batch is too large to be decompressed on the event loop")
 
 
-class NotPlain(KlammError):
-    """Raised for a packed batch that only `validate` can judge."""
+class NeedsFullValidation(KlammError):
+    """Raised for a compressed batch that only `validate` can judge."""
 
     def __init__(self) -> None:
-        super().__init__(ErrorCode.INVALID_RECORD, "the batch is not plain")
+        super().__init__(ErrorCode.INVALID_RECORD, "the batch needs full validation")
 
 
 def validate(
@@ -53,7 +53,7 @@ def validate(
     """Return the batch as it is to be written, apart from its offset and leader epoch.
 
     The view is over `data` itself, or over new bytes where timestamps or the codec had to change. RecordRefused and
-    CorruptBatch leave `data` untouched. With `inline`, UnpackElsewhere where more would have to be unpacked than the
+    CorruptBatch leave `data` untouched. With `inline`, DecompressInThread where more would have to be unpacked than the
     loop can wait for.
     """
     batch = _one_batch(data, config, name)
@@ -96,7 +96,7 @@ def validate(
 def has_sound_records(data: memoryview, codec: int, config: LogConfig, name: str) -> bool:
     """Return whether a small packed batch whose header is plain holds the records its header counts.
 
-    `validate` finds the reason when it does not. Raises UnpackElsewhere for one that unpacks to more than
+    `validate` finds the reason when it does not. Raises DecompressInThread for one that unpacks to more than
     INLINE_UNPACKED_BYTES_MAX.
     """
     batch = BatchView(data)
@@ -108,7 +108,7 @@ def has_sound_records(data: memoryview, codec: int, config: LogConfig, name: str
     except (CorruptBatch, RecordRefused):
         return False
     except KlammError:
-        raise UnpackElsewhere from None
+        raise DecompressInThread from None
     return not check.noted_count and check.largest_timestamp == batch.max_timestamp
 
 
@@ -206,7 +206,7 @@ def _pieces(batch: BatchView, config: LogConfig, name: str, *, inline: bool) -> 
         ) from None
     except KlammError as error:
         if inline:
-            raise UnpackElsewhere from None
+            raise DecompressInThread from None
         raise RecordRefused(
             error.code,
             f"the batch of {batch.size} bytes for {name} unpacks to more than {limit} bytes, the most that "

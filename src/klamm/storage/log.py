@@ -42,7 +42,7 @@ class Log:
         # Bound here rather than wrapped in methods: every request of a client goes through one of these.
         self.stage = appender.stage
         self.stage_plain = appender.stage_plain
-        self.commit = appender.commit
+        self.write_staged = appender.write_staged
         self.read = reader.read
         self.advance_high_watermark = state.advance_high_watermark
         self.advance_to_end = state.advance_to_end
@@ -181,12 +181,12 @@ class Log:
     def append_as_leader(
         self, batches: memoryview, leader_epoch: int, now_ms: int, *, origin: Origin = Origin.CLIENT
     ) -> int:
-        """Stage and commit one batch; return the offset of its first record."""
+        """Stage and write one batch; return the offset of its first record."""
         if origin is Origin.CLIENT:
             offset = self.stage(batches, leader_epoch, now_ms)
         else:
             offset = self.stage_from(batches, leader_epoch, now_ms, origin)
-        self.commit()
+        self.write_staged()
         return offset
 
     def append_as_follower(self, batches: memoryview) -> None:
@@ -202,7 +202,7 @@ class Log:
             if first.base_offset < start <= first.last_offset:
                 self.truncate_fully_and_start_at(first.base_offset)
         self.appender.stage_as_follower(batches)
-        self.commit()
+        self.write_staged()
         # The records before `start` are in the file now, but stay deleted for readers.
         state.advance_log_start(min(start, state.log_end_offset))
 
@@ -251,7 +251,7 @@ class Log:
 
     def prepare_clean_close(self) -> bool:
         """Bring all files into the form a clean close leaves; return whether any of it is not durable yet."""
-        self.commit()
+        self.write_staged()
         if self.flusher.is_unchanged:
             return False
         self.flusher.write_final_files()

@@ -1,8 +1,8 @@
-"""Appending to a log: stage batches, commit them with one write, roll segments.
+"""Appending to a log: stage batches, write them with one call, roll segments.
 
 Appending has two steps so that all requests of one turn of the loop share one write: `stage` checks a batch and gives
-it an offset, `commit` writes everything staged. A commit that fails leaves no trace: offsets, producers, leader epochs
-and the file are as before the first `stage`.
+it an offset, `write_staged` writes everything staged. A write that fails leaves no trace: offsets, producers, leader
+epochs and the file are as before the first `stage`.
 """
 
 import errno
@@ -15,7 +15,7 @@ from klamm.records.batch import CRC_START, BatchView, iter_batches
 from klamm.records.crc import crc32c
 from klamm.records.kernels.produce import plain_header
 from klamm.storage import truncation
-from klamm.storage.batch_validation import NotPlain, has_sound_records, validate
+from klamm.storage.batch_validation import NeedsFullValidation, has_sound_records, validate
 from klamm.storage.config import MAX_LONG, LogConfig
 from klamm.storage.log_segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, LogSegment
 from klamm.storage.log_state import LogState, LogStatus
@@ -103,15 +103,15 @@ class LogAppender:
     # --- appending ---------------------------------------------------------------------------------------------------
 
     def stage(self, batches: memoryview, leader_epoch: int, now_ms: int) -> int:
-        """Check a producer's batch, give it the next offset in place, and queue it for `commit`.
+        """Check a producer's batch, give it the next offset in place, and queue it for `write_staged`.
 
         Returns the offset of its first record; a duplicate of a known batch queues nothing and returns the original's.
         RecordRefused, CorruptBatch and KlammError change nothing. The view must be writable and stay valid until
-        `commit`.
+        `write_staged`.
         """
         header = plain_header(batches) if self._accepts_plain else None
-        # header[6] is the codec: packed records are checked by the slow path here, `stage_plain` is for callers that
-        # have decided that decompressing on the loop is cheap enough.
+        # header[6] is the codec: compressed records are checked by the slow path here, `stage_plain` is for callers
+        # that have decided that decompressing on the loop is cheap enough.
         if header is None or header[6]:
             return self.stage_from(batches, leader_epoch, now_ms, Origin.CLIENT)
         return self.stage_plain(batches, leader_epoch, now_ms, header)
@@ -119,13 +119,14 @@ class LogAppender:
     def stage_plain(self, batches: memoryview, leader_epoch: int, now_ms: int, header: "PlainHeader") -> int:
         """`stage` for a batch without anything special, whose header was read already: most of them.
 
-        Packed batches are checked here too: NotPlain leaves one to `validate`, UnpackElsewhere to a thread.
+        Compressed batches are checked here too: NeedsFullValidation leaves one to `validate`, DecompressInThread to a
+        thread.
         """
         size = len(batches)
         crc, last_delta, max_timestamp, producer_id, epoch, sequence, codec, keyless = header
         # Also raised where records are not looked at: `validate` explains a checksum that does not match.
         if codec and (not self._accepts_plain or not self._has_sound_records(batches, crc, codec)):
-            raise NotPlain
+            raise NeedsFullValidation
         if (
             not self._accepts_plain
             or size > self._max_message_bytes
@@ -178,7 +179,7 @@ class LogAppender:
         return offset
 
     def _has_sound_records(self, batches: memoryview, crc: int, codec: int) -> bool:
-        """Return whether a small packed batch is what its header and checksum say."""
+        """Return whether a small compressed batch is what its header and checksum say."""
         if crc >= 0 and crc32c(batches[CRC_START:]) != crc:
             return False
         return codec in self.unchecked_codecs or has_sound_records(batches, codec, self._config, self._name)
@@ -188,7 +189,7 @@ class LogAppender:
         self._state.check_appendable()
         return self._stage_batch(batch, leader_epoch, now_ms, Origin.CLIENT)
 
-    def commit(self) -> None:
+    def write_staged(self) -> None:
         """Write everything staged; after it, `log_end_offset` includes it.
 
         When the disk refuses, nothing staged is kept, offsets and producer state are as before `stage`, and
@@ -214,22 +215,22 @@ class LogAppender:
             or self._staged_epochs
             or self._staged_aborts
         ):
-            self._commit_in_runs()
+            self._write_in_runs()
             return
         # At an explicit position, not in append mode: what an earlier failed write left behind is overwritten.
         try:
             written = self.pwritev(segment.file.fd, staged, position)  # type: ignore[union-attr]
         except OSError as error:
-            raise self._fail_commit(error) from error
+            raise self._fail_write(error) from error
         if written != total:
-            raise self._fail_commit(_short_write(written, total))
+            raise self._fail_write(_short_write(written, total))
         # The index follows the bytes, never the other way round: an entry must not lead to a batch that is not there.
         self._index_written(segment, self._staged_meta)
         self._state.log_end_offset = self.next_offset
         self._clear_staged()
 
     def stage_as_follower(self, batches: memoryview) -> None:
-        """Check that batches continue the log and queue them for `commit`.
+        """Check that batches continue the log and queue them for `write_staged`.
 
         A fetch response may end inside a batch; that batch is left out.
         """
@@ -337,7 +338,7 @@ class LogAppender:
         segment.bytes_since_index = unindexed
 
     def _clear_staged(self) -> None:
-        # New lists: the old ones may still be held by a commit that failed.
+        # New lists: the old ones may still be held by a write that failed.
         self._staged = []
         self._staged_meta = []
         self._staged_bytes = 0
@@ -345,8 +346,8 @@ class LogAppender:
         if self._undo:
             self._undo.clear()
 
-    def _commit_in_runs(self) -> None:
-        """`commit` for what happens rarely: rolls, a new leader epoch, aborted transactions, very many batches.
+    def _write_in_runs(self) -> None:
+        """`write_staged` for what happens rarely: rolls, a new leader epoch, aborted transactions, very many batches.
 
         Batches are written in runs, one for each segment they go to. A roll writes a snapshot of the producers, which
         must not know of batches in later segments. So producer state is rolled back to the log end first, and follows
@@ -374,8 +375,8 @@ class LogAppender:
                 size += batch_size
             self._write_run(staged[start:], staged_meta[start:])
         except (OSError, StorageFailure) as error:
-            # Also when only a later run failed: a commit is acknowledged as a whole or not at all.
-            raise self._fail_commit(error, end_before) from error
+            # Also when only a later run failed: a turn's write is acknowledged as a whole or not at all.
+            raise self._fail_write(error, end_before) from error
         assert state.log_end_offset == end
         self._clear_staged()
 
@@ -417,7 +418,7 @@ class LogAppender:
             segment.txn_index.append(aborted)
         self._staged_aborts = []
 
-    def _fail_commit(self, error: OSError | StorageFailure, end_before: int | None = None) -> StorageFailure:
+    def _fail_write(self, error: OSError | StorageFailure, end_before: int | None = None) -> StorageFailure:
         """Discard what is staged after a failed write, and what was written beyond `end_before`; return the error.
 
         A full disk is not a failed disk: the log stays as it was and takes appends again once there is space.
@@ -438,7 +439,7 @@ class LogAppender:
             if segment.file is None or not _is_disk_full(error):
                 state.fail(failure)
         if end_before is not None and state.log_end_offset != end_before:
-            self._undo_partial_commit(end_before)
+            self._undo_partial_write(end_before)
         # An idempotent producer has more batches on their way: they must not be taken before these are sent again.
         for view in staged:
             self.note_refused(view, ErrorCode.KAFKA_STORAGE_ERROR, self.now_ms)
@@ -451,8 +452,8 @@ class LogAppender:
         self._clear_staged()
         self.reset_to_log_end()
 
-    def _undo_partial_commit(self, offset: int) -> None:
-        """Truncate the runs of a commit that were written before another run failed."""
+    def _undo_partial_write(self, offset: int) -> None:
+        """Truncate the runs of a turn that were written before another run failed."""
         try:
             truncation.truncate_to(self._state, offset, self.now_ms)
         except (OSError, KlammError) as error:

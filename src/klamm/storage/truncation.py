@@ -1,4 +1,4 @@
-"""Truncating the end of a log: a new leader has another history, or a commit failed half way.
+"""Truncating the end of a log: a new leader has another history, or a write failed half way.
 
 The caller resets the log's appender afterwards; what is staged is not touched here.
 """

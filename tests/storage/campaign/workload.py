@@ -203,7 +203,7 @@ class Workload:
             expected = Batch.of(batch)
             assert log.stage(memoryview(batch), epoch, self.clock.now_ms()) == known.end
             known = known.appended(_placed(expected.data, known.end, epoch))
-        log.commit()
+        log.write_staged()
         self.state[partition] = known
 
     # --- steps -------------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """The interface of a coordinator's shard: it decides what should become durable, and replays what did.
 
 A decision changes no hard state. Its records are replayed at once, so the next decision sees them, and appended in one
-batch, all or none; its replies leave when the batch is committed. Soft state (the members that wait in a join) may
+batch, all or none, when the turn ends; large and transactional decisions are appended first and then replayed. Replies
+are sent when the batch is committed. Soft state (the members that wait in a join) may
 change while deciding: it is lost with the shard, and requests that wait are answered with an error.
 """
 
@@ -35,7 +36,7 @@ class CoordinatorRecord(NamedTuple):
     value: bytes | None
 
 
-class Event(NamedTuple):
+class LoggedEvent(NamedTuple):
     """A log line for operators: a text and fields."""
 
     text: str
@@ -55,7 +56,8 @@ class Decision(NamedTuple):
     """Where to send each response or KlammError."""
     timers: tuple[tuple[Hashable, int | None], ...] = ()
     """(key, deadline on the monotonic clock) to set or move; None cancels. `on_timer` is called once per deadline."""
-    events: tuple[Event, ...] = ()
+    events: tuple[LoggedEvent, ...] = ()
+    """Logged once the records are appended."""
     producer_id: int = -1
     producer_epoch: int = -1
     """With a producer id the records belong to that producer's transaction and take effect with its commit marker."""

@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 from typing import Any
 
-from klamm.coordinator.core.shard import CoordinatorRecord, Decision, Event, ReplyTo
+from klamm.coordinator.core.shard import CoordinatorRecord, Decision, LoggedEvent, ReplyTo
 
 
 class DecisionBuilder:
@@ -15,7 +15,7 @@ class DecisionBuilder:
         self.records: list[CoordinatorRecord] = []
         self.replies: list[tuple[ReplyTo, Any]] = []
         self.timers: dict[Hashable, int | None] = {}
-        self.events: list[Event] = []
+        self.events: list[LoggedEvent] = []
 
     def reply(self, reply_to: ReplyTo, response: Any) -> None:
         """Send `response` once the decision is committed."""
@@ -31,7 +31,7 @@ class DecisionBuilder:
 
     def log_event(self, text: str, **fields: Any) -> None:
         """Write a log line when the decision is carried out."""
-        self.events.append(Event(text, fields))
+        self.events.append(LoggedEvent(text, fields))
 
     def build(self) -> Decision:
         """Return what was collected."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from klamm.coordinator.core.shard import (
     CoordinatorRecord,
     Decision,
-    Event,
+    LoggedEvent,
     Now,
     ReplyTo,
     Shard,
@@ -179,7 +179,7 @@ class GroupShard(Shard):
         records = tuple(offset_tombstone(*partition) for partition in self.offsets.of_topics(deleted))
         if not records:
             return Decision()
-        event = Event("offsets of deleted topics removed", {"topics": ",".join(deleted), "offsets": len(records)})
+        event = LoggedEvent("offsets of deleted topics removed", {"topics": ",".join(deleted), "offsets": len(records)})
         return Decision(records=records, events=(event,), atomic=False)
 
     def waiting(self) -> Iterable[ReplyTo]:
@@ -213,7 +213,7 @@ class GroupShard(Shard):
         if not records:
             return Decision(timers=timers)
         # Not atomic: every tombstone is valid by itself, and there may be more than one batch takes.
-        event = Event("offsets and groups expired", {"records": len(records)})
+        event = LoggedEvent("offsets and groups expired", {"records": len(records)})
         return Decision(records=tuple(records), timers=timers, events=(event,), atomic=False)
 
     # Membership
@@ -409,7 +409,7 @@ class GroupShard(Shard):
         """DeleteGroups: a list of DeletableGroupResult."""
         records, results = listing.delete_groups(self.groups, self.offsets, group_ids)
         gone = [result.group_id for result in results if not result.error_code]
-        events = (Event("groups deleted", {"groups": ",".join(gone)}),) if gone else ()
+        events = (LoggedEvent("groups deleted", {"groups": ",".join(gone)}),) if gone else ()
         return Decision(records=tuple(records), replies=((reply_to, results),), events=events)
 
     def check(self) -> None:

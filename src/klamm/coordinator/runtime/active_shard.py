@@ -1,4 +1,8 @@
-"""A loaded shard: appends what it decides, replays it, and holds replies until the records are committed."""
+"""A loaded shard: replays what it decides, appends it, and holds replies until the records are committed.
+
+Usually records are replayed at once and appended when the turn ends, in one batch with those of other decisions. Large
+decisions, and those of transactions, are appended as batches of their own, and replayed after that.
+"""
 
 import asyncio
 from collections import deque
@@ -8,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from klamm.coordinator.core.deadlines import Deadlines
-from klamm.coordinator.core.shard import CoordinatorRecord, Decision, Now, ReplyTo, Shard
+from klamm.coordinator.core.shard import CoordinatorRecord, Decision, LoggedEvent, Now, ReplyTo, Shard
 from klamm.model.clock import Clock
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.records.batch import HEADER_SIZE, build_batch
@@ -26,8 +30,8 @@ Replies = Sequence[tuple[ReplyTo, Any]]
 BATCH_BYTES_MAX = 256 * 1024
 """How large a batch of a decision that need not be atomic becomes."""
 
-GATHERED_BYTES_MAX = 64 * 1024
-"""How large a batch of many decisions becomes; a decision that is larger has a batch of its own."""
+TURN_BATCH_BYTES_MAX = 64 * 1024
+"""How large the batch of a turn becomes; a decision that is larger has a batch of its own."""
 
 RECORD_OVERHEAD = 24
 """What a batch adds to the key and value of a record, at most."""
@@ -47,8 +51,8 @@ class _Held:
 class ActiveShard(Generic[S]):
     """One shard, its log, its deadlines, and its replies that are held back.
 
-    The decisions of one turn of the loop are written together: each is replayed at once, its records gather, and when
-    the turn ends they are one batch with one checksum.
+    The decisions of one turn of the loop are written together: each is replayed at once and its records are
+    added to the batch of the turn, which is appended when the turn ends, with one checksum.
     """
 
     def __init__(
@@ -74,11 +78,12 @@ class ActiveShard(Generic[S]):
         self._codec = codec
         self._held: deque[_Held] = deque()
         self._rows: list[tuple[int, bytes, bytes | None, tuple[()]]] = []
-        """What has gathered in this turn, as `build_batch` takes it; its replies are beside it."""
+        """The records of this turn, as `build_batch` takes them; their replies and events are beside them."""
         self._rows_bytes = self._rows_bytes_max = 0
         self._rows_offset = 0
         self._rows_since = Now(0, 0)
         self._rows_replies: list[tuple[ReplyTo, Any]] = []
+        self._rows_events: list[LoggedEvent] = []
         self._deadlines = Deadlines()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
@@ -106,7 +111,7 @@ class ActiveShard(Generic[S]):
                 self._hold(((reply_to, refused),), now)
             return
         except Exception as error:  # noqa: BLE001 - a bug in one decision must not take the shard's other groups down
-            log.failure("decision failed", error, partition=self.name)
+            log.failure("coordinator request failed", error, partition=self.name)
             if reply_to is not None:
                 self._hold(((reply_to, KlammError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error))),), now)
             return
@@ -114,9 +119,9 @@ class ActiveShard(Generic[S]):
 
     def carry_out(self, decision: Decision, now: Now) -> None:
         """Carry out a decision made at `now`, in the same turn of the loop."""
-        for event in decision.events:
-            log.info(event.text, **event.fields)
-        if decision.records and not self._append(decision, now):
+        if not decision.records:
+            _log_events(decision.events)
+        elif not self._append(decision, now):
             return
         # Timers are set after the append: those of a decision that could not be appended must never fire.
         if decision.timers:
@@ -133,59 +138,67 @@ class ActiveShard(Generic[S]):
         for key, value in records:
             size += len(key) + len(value or b"")
         # Records of a transaction need a batch of their own: the producer id stands in the batch header.
-        if decision.producer_id < 0 and size <= GATHERED_BYTES_MAX and self._reserve_bytes(size):
-            return self._gather(records, size, decision.replies, now)
-        self._write_gathered()
+        if decision.producer_id < 0 and size <= TURN_BATCH_BYTES_MAX and self._reserve_bytes(size):
+            return self._add_to_turn_batch(decision, size, now)
+        self._append_turn_batch()
         # The last batch carries the replies: a log commits in order, so all others are committed by then.
         runs = [records] if decision.atomic else list(_runs(records))
         for run in runs[:-1]:
             if not self._append_batch(decision, run, (), now):
-                _deliver(decision.replies, KlammError(ErrorCode.NOT_COORDINATOR, "a part could not be written"))
+                self._deliver(
+                    decision.replies,
+                    KlammError(ErrorCode.NOT_COORDINATOR, f"{self.name}: a part of the records could not be appended"),
+                )
                 return False
-        return self._append_batch(decision, runs[-1], decision.replies, now)
+        if not self._append_batch(decision, runs[-1], decision.replies, now):
+            return False
+        _log_events(decision.events)
+        return True
 
     # Decisions of one turn
 
     def _reserve_bytes(self, size: int) -> bool:
-        """Write the gathered batch if `size` more bytes exceed it; return False when they exceed an empty one too."""
+        """Append the turn's batch if `size` more bytes exceed it; return False when they exceed an empty one too."""
         if self._rows:
             if self._rows_bytes + size <= self._rows_bytes_max:
                 return True
-            self._write_gathered()
+            self._append_turn_batch()
         self._rows_bytes = 0
-        self._rows_bytes_max = min(GATHERED_BYTES_MAX, self._log.batch_bytes_max - HEADER_SIZE)
+        self._rows_bytes_max = min(TURN_BATCH_BYTES_MAX, self._log.batch_bytes_max - HEADER_SIZE)
         return size <= self._rows_bytes_max
 
-    def _gather(self, records: Sequence[CoordinatorRecord], size: int, replies: Replies, now: Now) -> bool:
+    def _add_to_turn_batch(self, decision: Decision, size: int, now: Now) -> bool:
+        records, replies = decision.records, decision.replies
         if self._closed:
-            _deliver(replies, KlammError(ErrorCode.NOT_COORDINATOR, f"{self.name} is no longer served here"))
+            self._deliver(replies, KlammError(ErrorCode.NOT_COORDINATOR, f"{self.name} is no longer served here"))
             return False
         rows = self._rows
         if not rows:
             self._rows_since = now
             try:
                 # The offset is reserved now, because replay needs it; the batch is built at the end of the turn.
-                self._rows_offset = self._log.gather(self._write_gathered)
+                self._rows_offset = self._log.append_at_turn_end(self._append_turn_batch)
             except KlammError as error:
                 self._fail_append(error, replies)
                 return False
         # Replayed before it is written, so that the next decision of the turn sees it.
         if not self._replay(records, self._rows_offset + len(rows), -1, -1):
-            _deliver(replies, KlammError(ErrorCode.UNKNOWN_SERVER_ERROR, "a record could not be replayed"))
+            self._deliver(replies, KlammError(ErrorCode.UNKNOWN_SERVER_ERROR, "a record could not be replayed"))
             return False
         stamp = now.wall_ms
         for key, value in records:
             rows.append((stamp, key, value, _NO_HEADERS))
         self._rows_bytes += size
         self._rows_replies.extend(replies)
+        self._rows_events.extend(decision.events)
         return True
 
-    def _write_gathered(self) -> None:
-        """Append the gathered records as one batch; the log calls this before it writes at the end of the turn."""
-        rows, replies = self._rows, self._rows_replies
+    def _append_turn_batch(self) -> None:
+        """Append the records of the turn as one batch; the log calls this before it writes at the end of the turn."""
+        rows, replies, events = self._rows, self._rows_replies, self._rows_events
         if not rows or self._closed:
             return
-        self._rows, self._rows_replies = [], []
+        self._rows, self._rows_replies, self._rows_events = [], [], []
         try:
             base = self._log.append(build_batch(rows, codec=self._codec))
         except KlammError as error:
@@ -196,15 +209,18 @@ class ActiveShard(Generic[S]):
             log.warning(
                 "unexpected append by another writer", partition=self.name, offset=base, expected=self._rows_offset
             )
-            _deliver(replies, KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "unexpected append by another writer"))
+            self._deliver(
+                replies, KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "unexpected append by another writer")
+            )
             self._on_failed_write(ErrorCode.UNKNOWN_SERVER_ERROR)
             return
+        _log_events(events)
         self._await_commit(base + len(rows), replies, self._rows_since)
 
     def _fail_append(self, error: KlammError, replies: Replies) -> None:
         """Answer with an error and reload the shard: its soft state may have changed for a decision that is lost."""
-        log.warning("append failed", partition=self.name, reason=error)
-        _deliver(replies, KlammError(_client_code(error.code), str(error)))
+        log.warning("coordinator append failed", partition=self.name, reason=error)
+        self._deliver(replies, KlammError(_client_code(error.code), str(error)))
         self._on_failed_write(error.code)
 
     def _replay(self, records: Sequence[CoordinatorRecord], base: int, producer_id: int, producer_epoch: int) -> bool:
@@ -222,7 +238,7 @@ class ActiveShard(Generic[S]):
         self, decision: Decision, records: Sequence[CoordinatorRecord], replies: Replies, now: Now
     ) -> bool:
         if self._closed:
-            _deliver(replies, KlammError(ErrorCode.NOT_COORDINATOR, f"{self.name} is no longer served here"))
+            self._deliver(replies, KlammError(ErrorCode.NOT_COORDINATOR, f"{self.name} is no longer served here"))
             return False
         stamp = now.wall_ms
         batch = build_batch(
@@ -238,7 +254,7 @@ class ActiveShard(Generic[S]):
             self._fail_append(error, replies)
             return False
         if not self._replay(records, base, decision.producer_id, decision.producer_epoch):
-            _deliver(replies, KlammError(ErrorCode.UNKNOWN_SERVER_ERROR, "a record could not be replayed"))
+            self._deliver(replies, KlammError(ErrorCode.UNKNOWN_SERVER_ERROR, "a record could not be replayed"))
             return False
         self._await_commit(base + len(records), replies, now)
         return True
@@ -253,8 +269,8 @@ class ActiveShard(Generic[S]):
         reply_to: ReplyTo,
     ) -> None:
         """Write and replay a producer's marker."""
-        # Gathered records have been replayed with offsets before the marker's, so they are appended before it.
-        self._write_gathered()
+        # Records of this turn have been replayed with offsets before the marker's, so they are appended before it.
+        self._append_turn_batch()
         if self._closed:
             reply_to(KlammError(ErrorCode.NOT_COORDINATOR, f"{self.name} is no longer served here"))
             return
@@ -291,7 +307,7 @@ class ActiveShard(Generic[S]):
             # An answer without records of its own must not show what is decided but not committed yet.
             self._held.append(_Held(self._held[-1].end_offset, replies, now.ms + self._write_timeout_ms))
         else:
-            _deliver(replies)
+            self._deliver(replies)
 
     def _on_committed(self, end_offset: int, error: ErrorCode) -> None:
         if self._closed:
@@ -301,7 +317,7 @@ class ActiveShard(Generic[S]):
             return
         held = self._held
         while held and held[0].end_offset <= end_offset:
-            _deliver(held.popleft().replies)
+            self._deliver(held.popleft().replies)
 
     def _time_out_writes(self) -> None:
         """Answer requests whose write takes too long; the write may still succeed."""
@@ -313,9 +329,18 @@ class ActiveShard(Generic[S]):
             if held.deadline_ms <= now_ms and held.replies:
                 # The entry stays in the queue, to keep the order of offsets.
                 replies, held.replies = held.replies, ()
-                _deliver(replies, KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the write timed out"))
+                self._deliver(
+                    replies, KlammError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the write to {self.name} timed out")
+                )
         # One timer for all writes: the error is sent at most two timeouts after the decision.
         self._write_timer = self._loop.call_later(self._write_timeout_ms / 1000, self._time_out_writes)
+
+    def _deliver(self, replies: Replies, error: KlammError | None = None) -> None:
+        for reply_to, response in replies:
+            try:
+                reply_to(response if error is None else error)
+            except Exception as failure:  # noqa: BLE001 - one reply that cannot be made must not hold back the others
+                log.failure("reply failed", failure, partition=self.name, response=type(response).__name__)
 
     # Deadlines
 
@@ -344,10 +369,10 @@ class ActiveShard(Generic[S]):
         # Oldest first: replies behind the log, those of this turn, then joins and syncs that wait in the shard.
         held, self._held = self._held, deque()
         for waiting in held:
-            _deliver(waiting.replies, error)
-        gathered, self._rows, self._rows_replies = self._rows_replies, [], []
-        _deliver(gathered, error)
-        _deliver(tuple((reply_to, error) for reply_to in self.shard.waiting()))
+            self._deliver(waiting.replies, error)
+        turn_replies, self._rows, self._rows_replies, self._rows_events = self._rows_replies, [], [], []
+        self._deliver(turn_replies, error)
+        self._deliver(tuple((reply_to, error) for reply_to in self.shard.waiting()))
 
 
 def _decide_timer(key: Hashable, shard: Shard, now: Now) -> Decision:
@@ -376,9 +401,6 @@ def _client_code(code: ErrorCode) -> ErrorCode:
     return code
 
 
-def _deliver(replies: Replies, error: KlammError | None = None) -> None:
-    for reply_to, response in replies:
-        try:
-            reply_to(response if error is None else error)
-        except Exception as failure:  # noqa: BLE001 - one reply that cannot be made must not hold back the others
-            log.failure("reply failed", failure)
+def _log_events(events: Sequence[LoggedEvent]) -> None:
+    for event in events:
+        log.info(event.text, **event.fields)

@@ -73,7 +73,7 @@ class PartitionLog(Protocol):
     def append(self, batch: bytearray, transaction_version: int = 0) -> int:
         """Queue a batch for writing and return its first offset; raises KlammError when nothing was queued."""
 
-    def gather(self, append: Callable[[], None]) -> int:
+    def append_at_turn_end(self, append: Callable[[], None]) -> int:
         """Have `append` called before this turn's writes, to append one batch; returns the offset it will begin at.
 
         Raises KlammError when nothing can be appended now; `append` is not called then.

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from klamm.coordinator.core.shard import CoordinatorRecord, Decision, Event, Now, ReplyTo, Shard, refusal
+from klamm.coordinator.core.shard import CoordinatorRecord, Decision, LoggedEvent, Now, ReplyTo, Shard, refusal
 from klamm.coordinator.transactions import rules
 from klamm.coordinator.transactions.markers import PendingMarkers
 from klamm.coordinator.transactions.records import metadata_record, read_record, tombstone
@@ -100,7 +100,7 @@ class TransactionShard(Shard):
         pending = [
             PendingMarkers.of(metadata, self.coordinator_epoch) for metadata in self if metadata.state in PREPARED
         ]
-        events = (Event("resending markers of ended transactions", {"transactions": len(pending)}),)
+        events = (LoggedEvent("resending markers of ended transactions", {"transactions": len(pending)}),)
         return Decision(
             replies=tuple((self._send_markers, markers) for markers in pending),
             timers=(
@@ -148,7 +148,7 @@ class TransactionShard(Shard):
             replies=tuple((self._send_markers, self._pending(metadata)) for metadata in (*prepared, *slow)),
             timers=((ABORT_TIMER, now.ms + self._config.abort_timed_out_interval_ms),),
             events=tuple(
-                Event(
+                LoggedEvent(
                     "transaction aborted: transaction timeout exceeded",
                     {"transactional_id": old.transactional_id, "producer_id": old.producer_id, "ms": old.timeout_ms},
                 )
@@ -170,7 +170,7 @@ class TransactionShard(Shard):
         return Decision(
             records=tuple(tombstone(transactional_id) for transactional_id in part),
             timers=((EXPIRE_TIMER, now.ms + pause_ms),),
-            events=(Event("transactional ids expired", {"count": len(part)}),) if part else (),
+            events=(LoggedEvent("transactional ids expired", {"count": len(part)}),) if part else (),
         )
 
     # Requests. A refusal is a KlammError, given to `reply_to` like every answer.
@@ -206,12 +206,12 @@ class TransactionShard(Shard):
             busy = KlammError(
                 ErrorCode.CONCURRENT_TRANSACTIONS, f"the open transaction of {transactional_id} is aborted first"
             )
-            event = Event(
+            event = LoggedEvent(
                 "transaction aborted: producer fenced by InitProducerId",
                 {"transactional_id": transactional_id, "producer_id": producer.id, "epoch": producer.epoch},
             )
             return self._prepare(following, reply_to, busy, (event,))
-        event = Event(
+        event = LoggedEvent(
             "producer initialized",
             {"transactional_id": transactional_id, "producer_id": producer.id, "epoch": producer.epoch},
         )
@@ -282,7 +282,7 @@ class TransactionShard(Shard):
                 return refused
             # Fatal to the producer, so an on-caller looks for it; every other refusal is retried or means fencing.
             fields = {"transactional_id": transactional_id, "producer_id": producer.id, "epoch": producer.epoch}
-            return refused._replace(events=(Event("EndTxn refused", {**fields, "reason": error}),))
+            return refused._replace(events=(LoggedEvent("EndTxn refused", {**fields, "reason": error}),))
         if following is not None:
             continues_as = ProducerIdAndEpoch(following.producer_id, following.producer_epoch)
             # No epoch is left: the client continues with the id that replaces this one once the markers are written.
@@ -305,7 +305,7 @@ class TransactionShard(Shard):
         return Decision((self._record(metadata.completed(now.wall_ms)),), ((reply_to, None),))
 
     def _prepare(
-        self, prepared: TransactionMetadata, reply_to: ReplyTo, answer: Any, events: tuple[Event, ...] = ()
+        self, prepared: TransactionMetadata, reply_to: ReplyTo, answer: Any, events: tuple[LoggedEvent, ...] = ()
     ) -> Decision:
         """Answer, and have the markers sent, once the decision is committed."""
         # Both leave after the commit: no marker may be written for an end that could still be lost.

@@ -1,8 +1,9 @@
 """The replies that wait on one replica until its log has their records: written, or committed as well.
 
-Pure. A reply joins one of two stages when its records are staged, and names the offset it needs. Replies leave a stage
-in the order of their offsets, each answered exactly once: by `succeed` when the stage has reached the offset, by `fail`
-when it never will, or not in time. The form of a reply and its connection belong to the caller.
+Pure. A reply joins one of two queues when its records are staged, and names the offset it needs. Replies leave a queue
+in the order in which they joined it, each completed exactly once: by `succeed` when the log or the high watermark has
+reached the offset, by `fail` when it never will, or not in time. The form of a reply and its connection belong to the
+caller.
 """
 
 from collections import deque
@@ -38,7 +39,7 @@ _Reply = TypeVar("_Reply", bound=PendingReply)
 
 
 class Acknowledgements:
-    """The pending replies of one replica in two stages.
+    """The pending replies of one replica in two queues.
 
     With flush.messages "written" means synced: the caller reports an offset as written once the device has it.
     """
@@ -47,9 +48,9 @@ class Acknowledgements:
 
     def __init__(self) -> None:
         self.until_written: deque[PendingReply] = deque()
-        """Replies to acks=0 and acks=1, and to acks=all where this replica is alone in sync."""
+        """Replies to acks=0 and acks=1. On the quick path also to acks=all while this replica is alone in the ISR."""
         self.until_committed: deque[ExpiringReply] = deque()
-        """Replies to acks=all that need the high watermark."""
+        """Replies to acks=all that need the high watermark; off the quick path all of them."""
 
     def __len__(self) -> int:
         return len(self.until_written) + len(self.until_committed)
@@ -111,7 +112,7 @@ class Acknowledgements:
 
 
 def _take_above(waiting: deque[_Reply], offset: int) -> list[_Reply]:
-    """Remove and return the replies of a stage that need more than `offset`."""
+    """Remove and return the replies of a queue that need more than `offset`."""
     # Not from the end backwards: a reply for several appends has grown its offset past those of its neighbours.
     lost = [reply for reply in waiting if reply.required_offset > offset]
     if lost:

@@ -62,7 +62,7 @@ class PartitionState:
     """How long a follower may be behind and still count as in sync."""
     epoch_start_offset: int = 0
     """Where the log ended when this node became leader; a follower that has less cannot join."""
-    settled_ms: int = -1
+    in_sync_until_ms: int = -1
     """Until then no replica in sync was behind: the leader had just begun, or all of them had everything."""
     followers: dict[int, FollowerProgress] = field(default_factory=dict)
     proposed: tuple[int, ...] | None = None
@@ -114,7 +114,7 @@ class PartitionState:
         else:
             if new_epoch:
                 self.epoch_start_offset = log_end_offset
-                self.settled_ms = now_ms
+                self.in_sync_until_ms = now_ms
             # Offsets of followers under an earlier epoch prove nothing: their logs may be truncated since.
             known = {} if new_epoch else self.followers
             others = (replica for replica in image.replicas if replica != self.node_id)
@@ -186,7 +186,7 @@ class PartitionState:
             if progress is None or progress.log_end_offset >= log_end_offset:
                 continue
             # A new leader has no fetch of any follower yet: lag counts from its election at the earliest.
-            if now_ms - max(progress.caught_up_ms, self.settled_ms) > self.lag_ms:
+            if now_ms - max(progress.caught_up_ms, self.in_sync_until_ms) > self.lag_ms:
                 behind.append(replica_id)
         return behind
 

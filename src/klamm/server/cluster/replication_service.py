@@ -86,7 +86,7 @@ class ReplicationService:
         """Reconsider ISRs and high watermarks: a broker was registered, fenced, unfenced or removed."""
         replicas = self._services.replicas
         now_ms = self._services.clock.monotonic_ms()
-        replicas.isr.look_again()
+        replicas.isr.reconsider_candidates()
         for replica in replicas:
             state = replica.state
             # Only a leader with replicas outside its ISR can gain or lose by a change of brokers.
@@ -94,7 +94,7 @@ class ReplicationService:
                 continue
             if state.reconsider(replica.log.log_end_offset, now_ms, replicas.isr.eligible):
                 replica.refresh()
-                replicas.advance(replica)
+                replicas.update_leader_high_watermark(replica)
 
     def _set_rates(self, image: MetadataImage) -> None:
         replicas = self._services.replicas
@@ -115,7 +115,7 @@ class ReplicationService:
             now = services.loop.time()
             try:
                 services.replicas.tick()
-                services.replicas.isr.look_again()
+                services.replicas.isr.reconsider_candidates()
                 if now >= next_lag:
                     next_lag = now + lag_check_s
                     services.replicas.isr.check_lag(services.clock.monotonic_ms())

@@ -39,7 +39,7 @@ def leading_replica(services: Services, topic: str, index: int, current_leader_e
         if image is None or index not in image.partitions:
             raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         # Not always NOT_LEADER_OR_FOLLOWER: a replica whose log dir failed is KAFKA_STORAGE_ERROR.
-        raise KlammError(services.replicas.absence(image.id, index))
+        raise KlammError(services.replicas.not_leader_error(image.id, index))
     error = replica.state.check_leader_epoch(current_leader_epoch)
     if error:
         raise KlammError(error)

@@ -9,7 +9,7 @@ from klamm.coordinator.groups import GroupShard
 from klamm.coordinator.groups.group import Caller
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.server.requests.context import ANSWERED, RequestContext
-from klamm.server.requests.deferred_reply import DeferredReply, Gathering
+from klamm.server.requests.deferred_reply import DeferredReply, ReplyCollector
 from klamm.server.requests.slices import Steps
 from klamm.server.services import Services
 
@@ -42,9 +42,9 @@ def submit_all(
     finish: Callable[[list[Any]], None],
 ) -> Steps[object]:
     """Let the shard of every group decide; `finish` gets all answers at once, in the order of `group_ids`."""
-    gathering = Gathering(len(group_ids), finish)
+    collector = ReplyCollector(len(group_ids), finish)
     for position, group_id in enumerate(group_ids):
-        submit_to(services, group_id, partial(decide, group_id), gathering.place(position))
+        submit_to(services, group_id, partial(decide, group_id), collector.place(position))
         yield 1
     return ANSWERED
 

@@ -59,13 +59,13 @@ class ReplicaLog:
     def append(self, batch: bytearray, transaction_version: int = 0) -> int:
         """Stage a batch; it is written when the turn ends."""
         self._check()
-        return self._replicas.stage_own(self._replica, memoryview(batch), transaction_version)
+        return self._replicas.stage_from_coordinator(self._replica, memoryview(batch), transaction_version)
 
-    def gather(self, append: Callable[[], None]) -> int:
+    def append_at_turn_end(self, append: Callable[[], None]) -> int:
         """Have a batch appended when the turn ends."""
         self._check()
         # At the end of the turn, so that the decisions of the whole turn share one batch.
-        self._replicas.before_commit(append)
+        self._replicas.before_write(append)
         return self._replica.log.next_offset
 
     def _check(self) -> None:

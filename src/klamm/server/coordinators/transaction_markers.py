@@ -78,7 +78,7 @@ def write_marker(
         timestamp=services.clock.now_ms(),
     )
     try:
-        services.replicas.stage_own(replica, memoryview(marker), markers.transaction_version)
+        services.replicas.stage_from_coordinator(replica, memoryview(marker), markers.transaction_version)
     except KlammError as error:
         callback(error.code)
         return

@@ -11,11 +11,11 @@ from klamm.server.requests.routes import Route
 from klamm.storage.batch_validation import INLINE_PACKED_BYTES_MAX
 
 if TYPE_CHECKING:
-    from klamm.server.handlers.data.produce_quick import QuickProduce
+    from klamm.server.handlers.data.produce_quick import KnownPrefix
 
 
-class Waiter(Protocol):
-    """A request that is answered later."""
+class DelayedRequest(Protocol):
+    """A request whose reply is sent later."""
 
     def cancel(self) -> None:
         """Drop the request: its connection is closed."""
@@ -44,7 +44,7 @@ class ConnectionState:
 
     software_name: str = ""
     software_version: str = ""
-    quick_produces: "dict[bytes, QuickProduce]" = field(default_factory=dict)
+    known_prefixes: "dict[bytes, KnownPrefix]" = field(default_factory=dict)
     prefix_lengths: list[int] = field(default_factory=list)
     waiting_produces: ProduceQueue = field(default_factory=ProduceQueue)
     """Produce requests that wait until their own records, or those of earlier ones, are validated."""
@@ -54,7 +54,8 @@ class ConnectionState:
     """Compressed batches up to this size are validated on the loop; lowered when a smaller one took too long."""
     on_close: list[Callable[[], None]] = field(default_factory=list)
     """Called when the connection ends."""
-    waiters: dict[Waiter, None] = field(default_factory=dict)
+    delayed: dict[DelayedRequest, None] = field(default_factory=dict)
+    """Requests to cancel when the connection ends."""
 
 
 @dataclass(slots=True)

@@ -36,7 +36,7 @@ class DeferredReply:
         self._slot.send((frame,))
 
 
-class Gathering:
+class ReplyCollector:
     """Collects answers that arrive in any order; calls `finish` with all of them, in order, after the last one."""
 
     def __init__(self, count: int, finish: Callable[[list[Any]], None]) -> None:

@@ -75,9 +75,9 @@ class Router:
     def closed(self, channel: Channel) -> None:
         """Cancel what waits for a connection that has ended, and call its close callbacks."""
         if channel.state is not None:
-            # A copy: cancelling removes the waiter from the map.
-            for waiter in list(channel.state.waiters):
-                waiter.cancel()
+            # A copy: cancelling removes the request from the map.
+            for request in list(channel.state.delayed):
+                request.cancel()
             for callback in channel.state.on_close:
                 callback()
 

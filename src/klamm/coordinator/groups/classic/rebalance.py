@@ -54,7 +54,10 @@ def prepare_rebalance(builder: ClassicDecisionBuilder, group: ClassicGroup, reas
 
 
 def complete_if_all_joined(builder: ClassicDecisionBuilder, group: ClassicGroup) -> None:
-    """Complete the join phase when all members have joined; the initial delay is always waited out."""
+    """Complete the join phase when all members have joined.
+
+    The initial delay is waited out; a session expiry may end it early.
+    """
     if group.state is PREPARING_REBALANCE and group.previous_state is not EMPTY and group.has_all_members_joined:
         complete_join(builder, group)
 

@@ -31,7 +31,7 @@ from klamm.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from klamm.replication import FetchWaiter, Replica
+from klamm.replication import DelayedFetch, Replica
 from klamm.replication.fetch_sessions import FetchContext, FetchedPartition, PartitionKey
 from klamm.replication.selector import nearest_replica
 from klamm.server.handlers.data import fetch_follower
@@ -123,14 +123,14 @@ def _answer(
         again = reader.read()
         if not (force or reader.suffices(again)):
             return False
-        # Registered with the connection: when it closes, the waiter must leave the replicas.
-        context.connection.waiters.pop(waiter, None)
+        # Registered with the connection: when it closes, the delayed_fetch must leave the replicas.
+        context.connection.delayed.pop(delayed_fetch, None)
         slot.send(response_parts(context, reader.response(again)))
         return True
 
-    waiter = FetchWaiter(attempt, reader.replicas())
-    context.connection.waiters[waiter] = None
-    waiter.start(services.loop, request.max_wait_ms)
+    delayed_fetch = DelayedFetch(attempt, reader.replicas())
+    context.connection.delayed[delayed_fetch] = None
+    delayed_fetch.start(services.loop, request.max_wait_ms)
     return ANSWERED
 
 
@@ -154,15 +154,15 @@ class _ManyWaiting:
         self._context = context
         self._reader = reader
         self._slot: Slot | None = None
-        self._waiter = FetchWaiter(self._attempt, reader.replicas())
+        self._delayed_fetch = DelayedFetch(self._attempt, reader.replicas())
         self._task: asyncio.Task[None] | None = None
         self._again = False
         self._force = False
 
     def listen(self, max_wait_ms: int) -> None:
         """Record changes of the partitions from now on."""
-        self._context.connection.waiters[self._waiter] = None
-        self._waiter.start(self._services.loop, max_wait_ms)
+        self._context.connection.delayed[self._delayed_fetch] = None
+        self._delayed_fetch.start(self._services.loop, max_wait_ms)
 
     def wait(self) -> None:
         """Answer later, when there is enough; read again now if a partition has changed since `listen`."""
@@ -172,8 +172,8 @@ class _ManyWaiting:
 
     def cancel(self) -> None:
         """Stop recording changes."""
-        self._context.connection.waiters.pop(self._waiter, None)
-        self._waiter.cancel()
+        self._context.connection.delayed.pop(self._delayed_fetch, None)
+        self._delayed_fetch.cancel()
 
     def _attempt(self, force: bool) -> bool:
         """Begin to read again after a change, or at the deadline; the answer follows later."""
@@ -370,7 +370,7 @@ class _Reader:
         if topic is not None:
             partition.known_as = topic.name
             if partition.index in topic.partitions:
-                return self._services.replicas.absence(topic.id, partition.index)
+                return self._services.replicas.not_leader_error(topic.id, partition.index)
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if partition.topic is None and partition.known_as is None:
             return ErrorCode.UNKNOWN_TOPIC_ID

@@ -10,6 +10,7 @@ v15 the broker epoch of the follower (KIP-903)
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from klamm.model.errors import ErrorCode, KlammError
@@ -44,8 +45,8 @@ def handle(
         session, goes_on = sessions.resolve(request.session_id, request.session_epoch, follower, replica_epoch)
     except KlammError as error:
         return FetchResponse(error_code=error.code)
-    if session.parked is not None:
-        session.parked(True)  # the follower has sent its next request before this answer
+    if session.try_complete_fetch is not None:
+        session.try_complete_fetch(force=True)  # the follower has sent its next request before this answer
     fetch = _FollowerFetch(services, context, request, session, full=not goes_on)
     # A new session is answered at once: the follower gets the high watermarks of all its partitions.
     force = not goes_on or request.max_wait_ms <= 0
@@ -84,7 +85,7 @@ def _handle_many(
     if response is not None:
         return response
     fetch.park()
-    fetch.wake(False)  # for what was appended between two slices
+    fetch.try_complete()  # for what was appended between two slices
     return ANSWERED
 
 
@@ -139,13 +140,13 @@ def _record_progress(services: Services, session: FollowerSession, followed: Fol
     in_sync = follower in state.isr
     if not in_sync:
         # The fetch may make it count: what was staged while the leader was alone is committed without it, before.
-        services.replicas.commit_while_alone(replica)
+        services.replicas.write_before_isr_grows(replica)
     isr = services.replicas.isr
     before = state.high_watermark
     reached = state.on_follower_fetch(
         follower,
         followed.fetch_offset,
-        replica.counted_end,
+        replica.acknowledged_end_offset,
         now_ms,
         leader_end=log.log_end_offset,
         log_start_offset=followed.log_start_offset,
@@ -154,7 +155,7 @@ def _record_progress(services: Services, session: FollowerSession, followed: Fol
     )
     # Completes acks=all, and answers the fetches of consumers that wait for the high watermark.
     if reached > before:
-        services.replicas.advance_to(replica, reached)
+        services.replicas.set_leader_high_watermark(replica, reached)
     if not in_sync:
         replica.refresh()
         isr.consider(replica, follower)
@@ -220,11 +221,13 @@ class _FollowerFetch:
         self._slot = self._context.channel.defer()
         # The request's bytes are borrowed for this turn only.
         self._context.frame = memoryview(b"")
-        self._session.parked = self.wake
-        self._context.connection.waiters[self] = None
-        self._timer = self._services.loop.call_later(self._request.max_wait_ms / 1000, self.wake, True)
+        self._session.try_complete_fetch = self.try_complete
+        self._context.connection.delayed[self] = None
+        self._timer = self._services.loop.call_later(
+            self._request.max_wait_ms / 1000, partial(self.try_complete, force=True)
+        )
 
-    def wake(self, force: bool) -> None:
+    def try_complete(self, *, force: bool = False) -> None:
         """Answer if there is enough by now; with `force`, in any case."""
         response = self.attempt(force)
         if response is None or self._slot is None:
@@ -233,8 +236,8 @@ class _FollowerFetch:
         self._slot.send(response_parts(self._context, response))
 
     def _end(self) -> None:
-        self._session.parked = None
-        self._context.connection.waiters.pop(self, None)
+        self._session.try_complete_fetch = None
+        self._context.connection.delayed.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()
 

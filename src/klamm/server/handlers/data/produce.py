@@ -30,8 +30,8 @@ from klamm.server.cluster.topics import is_internal
 from klamm.server.handlers.data import produce_quick, produce_transactional
 from klamm.server.handlers.data.produce_replies import (
     ACKS_ALL,
+    DelayedProduce,
     PendingPartition,
-    PendingProduce,
     build_response,
     close_if_refused,
     refuse_all,
@@ -41,7 +41,7 @@ from klamm.server.requests.record_checks import BatchToCheck, Validated, Waiting
 from klamm.server.requests.replies import response_parts
 from klamm.server.requests.slices import SLICE_ELEMENTS, Steps, run_in_slices
 from klamm.server.services import Services
-from klamm.storage.batch_validation import UnpackElsewhere
+from klamm.storage.batch_validation import DecompressInThread
 from klamm.telemetry.log import get_logger
 
 log = get_logger("produce")
@@ -76,7 +76,7 @@ class StagedProduce:
         return self.request.acks == ACKS_ALL
 
     @property
-    def names_many(self) -> bool:
+    def has_many_partitions(self) -> bool:
         """Whether it is staged in slices: its connection is held meanwhile, and it owns its records."""
         return sum(len(topic.partition_data) for topic in self.request.topic_data) > SLICE_ELEMENTS
 
@@ -97,7 +97,7 @@ def handle(services: Services, context: RequestContext, request: ProduceRequest)
     if request.acks not in (-1, 0, 1):
         return refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS)
     produce = StagedProduce(services, context, request, context.channel.defer() if request.acks else None)
-    if produce.names_many:
+    if produce.has_many_partitions:
         context.channel.hold()  # requests behind it must not be staged before all of this one is
         _check_later(produce)
         return ANSWERED
@@ -143,7 +143,7 @@ def _check_inline(produce: StagedProduce) -> bool:
     for batch in batches:
         try:
             checked[batch.part_id] = batch.check(inline=True)
-        except UnpackElsewhere:
+        except DecompressInThread:
             # The next one of this size goes to a thread at once.
             connection.inline_bytes_max = size - 1
             return False
@@ -197,7 +197,7 @@ def _admit(produce: StagedProduce) -> None:
 def _stage(produce: StagedProduce) -> None:
     """Stage what is not refused, and answer when all of it is acknowledged."""
     steps = _stage_steps(produce)
-    if produce.names_many:
+    if produce.has_many_partitions:
         produce.services.checks.stage_later(_stage_many(produce.context, steps))
         return
     for _ in steps:
@@ -219,7 +219,7 @@ def _stage_steps(produce: StagedProduce) -> Steps[None]:
     services, context, request = produce.services, produce.context, produce.request
 
     def complete() -> None:
-        context.connection.waiters.pop(pending, None)
+        context.connection.delayed.pop(pending, None)
         response = build_response(services, context, produce.responses)
         if produce.slot is not None:
             produce.slot.send(response_parts(context, response))
@@ -228,9 +228,9 @@ def _stage_steps(produce: StagedProduce) -> Steps[None]:
 
     # acks=1 has no deadline: it is answered at the end of the turn that stages it.
     deadline_ms = services.replicas.now_ms() + max(request.timeout_ms, 0) if produce.acks_all else NEVER_MS
-    pending = PendingProduce(complete, deadline_ms)
+    pending = DelayedProduce(complete, deadline_ms)
     # When the connection closes, the timer of the request is cancelled.
-    context.connection.waiters[pending] = None
+    context.connection.delayed[pending] = None
     for topic in request.topic_data:
         responses: list[PartitionProduceResponse] = []
         produce.responses.append((topic, responses))
@@ -243,7 +243,7 @@ def _stage_steps(produce: StagedProduce) -> Steps[None]:
 
 
 def _append(
-    produce: StagedProduce, topic: TopicProduceData, partition: PartitionProduceData, pending: PendingProduce
+    produce: StagedProduce, topic: TopicProduceData, partition: PartitionProduceData, pending: DelayedProduce
 ) -> PartitionProduceResponse:
     """Stage one partition; its response is complete when it is acknowledged, at once if it is refused."""
     services, context = produce.services, produce.context
@@ -281,7 +281,7 @@ def _append(
     pending.add(pending_partition)
     services.replicas.acknowledge(replica, pending_partition, acks_all=produce.acks_all)
     # From the second request on, the prefix is known and the quick path answers.
-    if replica.answers_early and _is_only_partition(produce.request):
+    if replica.can_encode_reply_before_write and _is_only_partition(produce.request):
         produce_quick.add_prefix(services, context, produce.request, replica, records)
     return response
 
@@ -317,7 +317,7 @@ def _leading_replica(services: Services, topic: Any, index: int) -> Replica:
         raise KlammError(missing)
     if index not in known.partitions:
         raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    raise KlammError(services.replicas.absence(known.id, index))
+    raise KlammError(services.replicas.not_leader_error(known.id, index))
 
 
 def _check(version: int, request: ProduceRequest, records: memoryview | None) -> None:

@@ -24,7 +24,7 @@ from klamm.server.handlers.data.produce_replies import ACKS_ALL, build_response
 from klamm.server.requests.context import ListenerContext, RequestContext
 from klamm.server.requests.replies import response_parts
 from klamm.server.services import Services
-from klamm.storage.batch_validation import UnpackElsewhere
+from klamm.storage.batch_validation import DecompressInThread
 
 PRODUCE = 0
 VERSION_MIN = 7
@@ -45,7 +45,7 @@ _FAILED = struct.Struct(">hq")
 _NO_TAGS = b"\0\0\0"
 
 
-class QuickProduce:
+class KnownPrefix:
     """The meaning of a known prefix of a connection, the constant bytes of its replies, and the replies of this turn.
 
     It is the pending reply of all appends with this prefix in one turn: their replies are encoded before the write and
@@ -106,13 +106,13 @@ class QuickProduce:
             _FAILED.pack_into(reply, self._error_at, error, -1)
 
 
-class DelayedReply:
+class DelayedProduceReply:
     """A reply to acks=all, encoded when the high watermark has passed its records."""
 
     __slots__ = ("_base_offset", "_channel", "_correlation_id", "_entry", "_slot", "deadline_ms", "required_offset")
 
     def __init__(
-        self, channel: Channel, entry: QuickProduce, correlation_id: int, base_offset: int, now_ms: int
+        self, channel: Channel, entry: KnownPrefix, correlation_id: int, base_offset: int, now_ms: int
     ) -> None:
         self._channel = channel
         self._slot = channel.defer()
@@ -148,25 +148,25 @@ def handle(replicas: ReplicaManager, channel: Channel, view: memoryview, start: 
     state = channel.state
     if state.waiting_produces.requests:
         return False  # an earlier batch is still being validated, and this one must not overtake it
-    known = known_batch(view, start, end, state.prefix_lengths, state.quick_produces)
+    known = known_batch(view, start, end, state.prefix_lengths, state.known_prefixes)
     if known is None:
         return False
-    entry: QuickProduce
+    entry: KnownPrefix
     entry, correlation_id, position, stop, header = known
     replica = entry.replica
-    if not replica.answers_early:
+    if not replica.can_encode_reply_before_write:
         return False
     if header[6] and stop - position > state.inline_bytes_max and header[6] not in replica.log.unchecked_codecs:
         state.validate_in_thread = True
         return False
     acks_all = entry.acks_all
-    # Still true when the turn is written: `ReplicaManager.commit_while_alone` writes before a follower is counted.
+    # Still true when the turn is written: `ReplicaManager.write_before_isr_grows` writes before a follower is counted.
     waits = acks_all and not replica.commits_alone
     if waits and entry.timeout_ms < WAITING_TIMEOUT_MS_MIN:
         return False
     try:
         base_offset = replicas.append(replica, view[position:stop], acks_all, header)
-    except UnpackElsewhere:
+    except DecompressInThread:
         state.inline_bytes_max = stop - position - 1
         state.validate_in_thread = True
         return False
@@ -174,7 +174,9 @@ def handle(replicas: ReplicaManager, channel: Channel, view: memoryview, start: 
         return False  # nothing was staged: `produce` is refused in the same way, and encodes the error
     if waits:
         # Encoded later: the reply has the log start offset at the time it is sent.
-        replicas.await_commit(replica, DelayedReply(channel, entry, correlation_id, base_offset, replicas.now_ms()))
+        replicas.await_high_watermark(
+            replica, DelayedProduceReply(channel, entry, correlation_id, base_offset, replicas.now_ms())
+        )
         return True
     # The parts of the log, not its properties: each of those is a call, and this runs for every request.
     log = replica.log
@@ -209,8 +211,8 @@ def add_prefix(
     if prefix is None:
         return
     state = channel.state
-    if len(state.quick_produces) >= QUICK_MAX:
-        state.quick_produces.clear()
+    if len(state.known_prefixes) >= QUICK_MAX:
+        state.known_prefixes.clear()
         state.prefix_lengths.clear()
     # Without the two bytes of the version, which are not adjacent to the rest in the frame.
     length = len(prefix) - 2
@@ -218,7 +220,7 @@ def add_prefix(
         # The newest first: a connection usually repeats its last form.
         state.prefix_lengths.insert(0, length)
         del state.prefix_lengths[LENGTHS_MAX:]
-    state.quick_produces[prefix] = QuickProduce(services, context, request, replica)
+    state.known_prefixes[prefix] = KnownPrefix(services, context, request, replica)
 
 
 def _prefix(frame: memoryview, version: int, size: int) -> bytes | None:

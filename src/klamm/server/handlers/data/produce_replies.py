@@ -1,7 +1,7 @@
 """Replies to Produce that wait until every partition of the request is acknowledged or refused.
 
-The server's side of `replication/core/acknowledgements` for requests of any form; `produce_quick` has the replies to those
-of the usual form.
+The server's side of `replication/core/acknowledgements` for requests of any form; `produce_quick` has the replies to
+those of the usual form.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class PendingPartition:
 
     __slots__ = ("_produce", "deadline_ms", "replica", "required_offset", "response")
 
-    def __init__(self, produce: "PendingProduce", replica: Replica, response: PartitionProduceResponse) -> None:
+    def __init__(self, produce: "DelayedProduce", replica: Replica, response: PartitionProduceResponse) -> None:
         self._produce = produce
         self.replica = replica
         self.response = response
@@ -53,7 +53,7 @@ class PendingPartition:
         self._produce.on_settled(self)
 
 
-class PendingProduce:
+class DelayedProduce:
     """A Produce that is answered once, when all of its partitions are acknowledged; acks=all no later than its timeout.
 
     Partitions are added until `start`: those acknowledged before do not complete the request.

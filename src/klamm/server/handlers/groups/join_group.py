@@ -12,7 +12,7 @@ from klamm.coordinator.groups import GroupShard
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from klamm.server.coordinators.group_requests import build_caller, submit_to
-from klamm.server.handlers.groups.rebalance_replies import join_answer
+from klamm.server.handlers.groups.rebalance_replies import encode_join_reply
 from klamm.server.requests.context import ANSWERED, RequestContext
 from klamm.server.requests.deferred_reply import DeferredReply
 from klamm.server.services import Services
@@ -42,7 +42,7 @@ def handle(services: Services, context: RequestContext, request: JoinGroupReques
         if response.error_code or response.members:
             reply(response)
         else:
-            reply.send(join_answer(context.correlation_id, caller.version, response))
+            reply.send(encode_join_reply(context.correlation_id, caller.version, response))
 
     def decide(shard: GroupShard, now: Now, reply_to: ReplyTo) -> Decision:
         return shard.join(request, caller, now, reply_to)

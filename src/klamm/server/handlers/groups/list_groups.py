@@ -11,7 +11,7 @@ from klamm.coordinator.groups import GroupShard
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from klamm.server.requests.context import ANSWERED, RequestContext
-from klamm.server.requests.deferred_reply import DeferredReply, Gathering
+from klamm.server.requests.deferred_reply import DeferredReply, ReplyCollector
 from klamm.server.services import Services
 
 
@@ -31,9 +31,9 @@ def handle(services: Services, context: RequestContext, request: ListGroupsReque
         reply(ListGroupsResponse(groups=[group for groups in shards for group in groups]))
 
     partitions = runtime.active
-    gathering = Gathering(len(partitions), finish)
+    collector = ReplyCollector(len(partitions), finish)
     for position, partition in enumerate(partitions):
-        runtime.submit(partition, decide, gathering.place(position))
+        runtime.submit(partition, decide, collector.place(position))
     return ANSWERED
 
 

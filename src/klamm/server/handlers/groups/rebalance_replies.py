@@ -23,7 +23,7 @@ _BLOB = b"-the place of an assignment-"
 _TEMPLATES_MAX = 256
 
 
-def join_answer(correlation_id: int, version: int, response: JoinGroupResponse) -> bytes:
+def encode_join_reply(correlation_id: int, version: int, response: JoinGroupResponse) -> bytes:
     """Return the encoded reply to a member that is not the leader."""
     before, after = _join_template(
         version,
@@ -66,7 +66,7 @@ def _join_template(
     return header + before[: -1 if flexible else -2], after
 
 
-def sync_answer(correlation_id: int, version: int, response: SyncGroupResponse) -> bytes:
+def encode_sync_reply(correlation_id: int, version: int, response: SyncGroupResponse) -> bytes:
     """Return the encoded reply with a member's assignment."""
     before, after = _sync_template(version, response.protocol_type, response.protocol_name)
     share = response.assignment

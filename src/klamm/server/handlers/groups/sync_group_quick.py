@@ -13,7 +13,7 @@ from klamm.model.errors import KlammError
 from klamm.net import Channel
 from klamm.protocol.codec import encode
 from klamm.protocol.messages.sync_group import SyncGroupResponse
-from klamm.server.handlers.groups.rebalance_replies import SYNC_FLEXIBLE_SINCE, sync_answer
+from klamm.server.handlers.groups.rebalance_replies import SYNC_FLEXIBLE_SINCE, encode_sync_reply
 from klamm.server.handlers.groups.sync_group import check_request
 from klamm.server.requests.replies import build_frame
 from klamm.server.services import Services
@@ -68,4 +68,4 @@ class _Reply:
             body = encode(response, self._version)
             self._slot.send((build_frame(self._correlation_id, body, flexible=self._version >= SYNC_FLEXIBLE_SINCE),))
         else:
-            self._slot.send((sync_answer(self._correlation_id, self._version, response),))
+            self._slot.send((encode_sync_reply(self._correlation_id, self._version, response),))

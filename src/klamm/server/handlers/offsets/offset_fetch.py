@@ -26,7 +26,7 @@ from klamm.protocol.messages.offset_fetch import (
 )
 from klamm.server.coordinators.group_requests import submit_to
 from klamm.server.requests.context import ANSWERED, RequestContext
-from klamm.server.requests.deferred_reply import DeferredReply, Gathering
+from klamm.server.requests.deferred_reply import DeferredReply, ReplyCollector
 from klamm.server.requests.slices import Steps
 from klamm.server.services import Services
 
@@ -47,9 +47,9 @@ def handle(services: Services, context: RequestContext, request: OffsetFetchRequ
             # Up to v7 the response has the fields of its one group at the top level.
             reply(_build_single_group_response(answers[0], groups[0], version))
 
-    gathering = Gathering(len(groups), finish)
+    collector = ReplyCollector(len(groups), finish)
     for position, group in enumerate(groups):
-        _fetch(services, version, group, request.require_stable, gathering.place(position))
+        _fetch(services, version, group, request.require_stable, collector.place(position))
         yield 1
     return ANSWERED
 
