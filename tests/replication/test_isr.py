@@ -7,6 +7,7 @@ import pytest
 from klamm.metadata.image import BrokerImage, ClusterImage, MetadataImage
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages import alter_partition as ap
+from klamm.telemetry.log import configure
 
 from .test_manager import ME, Node
 
@@ -112,6 +113,20 @@ def test_many_at_once_are_one_request(node):
     run(node, scenario)
     assert len(node.requests) == 1
     assert [index for index, _ in node.proposals()] == [0, 1, 2, 3, 4]
+
+
+def test_the_leader_logs_each_applied_change_of_the_isr_once(node, capsys):
+    configure()  # tests that ran before may have left another level
+    node.lead("t", replicas=(ME, 2, 3), isr=(ME, 2, 3))
+    node.lead("t", replicas=(ME, 2, 3), isr=(ME, 3), epoch=1)
+    node.lead("t", replicas=(ME, 2, 3), isr=(ME, 3), epoch=1)
+    node.lead("t", replicas=(ME, 2, 3), isr=(ME, 3, 2), epoch=2)
+    node.lead("t", replicas=(ME, 2, 3), isr=(2, 3), leader=2, epoch=3)
+    lines = [line for line in capsys.readouterr().err.splitlines() if "ISR" in line]
+    assert [line.split("replication ")[1] for line in lines] == [
+        'ISR shrunk partition=t-0 before="[1, 2, 3]" after="[1, 3]"',
+        'ISR expanded partition=t-0 before="[1, 3]" after="[1, 3, 2]"',
+    ], "nothing for the first metadata, for the same again, or when another broker leads"
 
 
 @pytest.mark.parametrize("why", ["fenced", "another epoch", "unknown"])

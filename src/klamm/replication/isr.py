@@ -115,7 +115,7 @@ class IsrChanges:
     def _propose(self, replica: "Replica", isr: Iterable[int], why: str) -> None:
         state = replica.state
         proposed = tuple(isr)
-        log.info(
+        log.debug(
             "ISR change proposed",
             partition=f"{replica.topic}-{replica.index}", before=list(state.isr), after=list(proposed), reason=why,
         )  # fmt: skip
@@ -228,6 +228,16 @@ class IsrChanges:
         self._alter_partition = None
         if self._task is not None:
             self._task.cancel()
+
+
+def log_isr_change(replica: "Replica", before: tuple[int, ...]) -> None:
+    """Log the ISR of a partition led here if the metadata has changed it; `before` is empty for a new replica."""
+    after = replica.state.isr
+    if not before or set(after) == set(before):
+        return
+    # Both in one record, when a replica is replaced: the loss is what an operator has to see.
+    event = "ISR expanded" if set(before) < set(after) else "ISR shrunk"
+    log.info(event, partition=f"{replica.topic}-{replica.index}", before=list(before), after=list(after))
 
 
 def _no_epoch() -> int:

@@ -17,7 +17,7 @@ from klamm.records.batch import BatchView
 from klamm.replication.core.acknowledgements import ExpiringReply
 from klamm.replication.delayed_fetch import DelayedFetch
 from klamm.replication.follower_sessions import FollowerSession, FollowerSessions
-from klamm.replication.isr import IsrChanges
+from klamm.replication.isr import IsrChanges, log_isr_change
 from klamm.replication.replica import Replica
 from klamm.replication.settings import ReplicationConfig, TopicSettings
 from klamm.replication.throttle import Throttle
@@ -435,7 +435,7 @@ class ReplicaManager:
 
     def _take_over(self, replica: Replica, partition: PartitionImage) -> None:
         state = replica.state
-        led, epoch = state.is_leader, state.leader_epoch
+        led, epoch, isr = state.is_leader, state.leader_epoch, state.isr
         if replica.has_staged and partition.leader_epoch > epoch:
             self.write_staged()  # what was staged belongs to the epoch that ends, and is answered under it
         state.apply(partition, replica.log.log_end_offset, self._clock.monotonic_ms())
@@ -445,6 +445,7 @@ class ReplicaManager:
                 followed.touch()  # a fetch that waits here is answered with the new epoch or leader
         replica.refresh()
         if state.is_leader:
+            log_isr_change(replica, isr)
             if not led:
                 if state.leader_epoch > 0 and len(partition.replicas) > 1:
                     # Batches that the previous leader refused are sent here now, in any order: a later one must not
