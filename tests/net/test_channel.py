@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from klamm.net.channel import IN_FLIGHT_MAX, REPLIES_PER_TURN_MAX
 from klamm.protocol.framing import BUFFER_BYTES
-from klamm.telemetry.log import configure
+from klamm.telemetry.log import Level, configure
 
 
 def frame_of(body: bytes) -> bytes:
@@ -250,6 +250,22 @@ async def test_the_log_says_who_ended_a_connection_and_why(serve, capsys):
     other.close()
     await net.until(lambda: net.server.connection_count == 0)
     assert "connection closed" not in capsys.readouterr().err
+
+
+@pytest.mark.asyncio
+async def test_a_stop_of_the_node_is_not_logged_as_the_peers_decision(serve, capsys):
+    net = serve()
+    peer = await net.connect()
+    await peer.send(frame_of(b"hello peer"))
+    await peer.receive_frame()
+    configure(Level.DEBUG)
+    try:
+        net.server.stop()
+    finally:
+        configure()
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "connection closed" in line]
+    assert "DEBUG net" in line
+    assert "decided_by=node" in line
 
 
 @pytest.mark.asyncio

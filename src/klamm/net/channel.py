@@ -451,12 +451,12 @@ class Channel:
             log.info("connection closed", decided_by="node", **self._end_fields(reason))
             self._close()
 
-    def end(self, reason: str) -> None:
-        """Close the connection because the peer or the network ended it, or both sides did."""
+    def end(self, reason: str, *, decided_by: str = "peer") -> None:
+        """Close the connection because the peer or the network ended it, both sides did, or the node stops."""
         if not self.closed:
             # Clients come and go all the time: only for debugging, and without building the fields otherwise.
             if log.enabled(Level.DEBUG):
-                log.debug("connection closed", decided_by="peer", **self._end_fields(reason))
+                log.debug("connection closed", decided_by=decided_by, **self._end_fields(reason))
             self._close()
 
     def _end_fields(self, reason: str) -> dict[str, object]:

@@ -171,7 +171,7 @@ class Poller(BaseSelector):
                     if event & ~_OUT and watch.read is not None and watched.get(fd) is watch:
                         watch.read()
                 except Exception as error:  # noqa: BLE001 - one connection's bug must not stop the loop
-                    log.failure("connection handler failed", error)
+                    log.failure("connection handler failed", error, peer=_peer_address(watch))
         finally:
             self.dispatching = False
         turn = self.turn
@@ -220,3 +220,9 @@ class TurnLoop(asyncio.SelectorEventLoop):
         self.poller = Poller()
         super().__init__(self.poller)
         self.poller.loop = self
+
+
+def _peer_address(watch: _Watch) -> tuple[str, int] | None:
+    """The peer of the connection whose callbacks these are; None for one that is closed, or is no channel."""
+    owner = getattr(watch.read or watch.write, "__self__", None)
+    return getattr(owner, "peer_address", None)

@@ -212,7 +212,8 @@ class NetServer:
             self._reaper.cancel()
         self.stop_listening()
         for channel in list(self._channels):
-            channel.end("the server stops")  # not `close`: the node logs its stop once, not per connection
+            # Not `close`: the node logs its stop once, not per connection.
+            channel.end("the server stops", decided_by="node")
 
 
 def _describe_bind_failure(name: str, host: str, port: int, error: OSError) -> str:
