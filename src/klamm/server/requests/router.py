@@ -20,6 +20,7 @@ from klamm.protocol.codec import decode, decode_in_slices
 from klamm.protocol.header import decode_request_header
 from klamm.protocol.schema import declaration
 from klamm.server.requests.context import ANSWERED, ConnectionState, ListenerContext, RequestContext
+from klamm.server.requests.failures import log_request_failed
 from klamm.server.requests.replies import response_parts, response_parts_in_slices
 from klamm.server.requests.routes import Route, quick_paths
 from klamm.server.requests.slices import Steps, run_slice
@@ -69,7 +70,7 @@ class Router:
             _close_refused(channel, api_key, version, error)
         except Exception as error:  # noqa: BLE001 - a bug in one handler must not take the others down
             api_key, version, _ = _START.unpack_from(view, start)
-            log.failure("request failed", error, peer=channel.peer_address, api_key=api_key, version=version)
+            log_request_failed(channel, api_key, version, error)
             channel.close("request failed")
 
     def closed(self, channel: Channel) -> None:
@@ -128,7 +129,7 @@ class Router:
         """Run the remaining slices of a request."""
         try:
             await self._finish_in_slices(context, steps)
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:  # noqa: BLE001 - a bug in one handler must not take the others down
             self._fail(context, error)
         finally:
             context.channel.release()
@@ -176,16 +177,14 @@ class Router:
             self._refuse_elements(context, api, error)
         except ProtocolError as error:
             _close_refused(channel, api.key, context.version, error)
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:  # noqa: BLE001 - a bug in one handler must not take the others down
             self._fail(context, error)
         finally:
             channel.release()
 
     def _fail(self, context: RequestContext, error: Exception) -> None:
         channel = context.channel
-        log.failure(
-            "request failed", error, peer=channel.peer_address, api_key=context.api_key, version=context.version
-        )
+        log_request_failed(channel, context.api_key, context.version, error)
         channel.close("request failed")
 
     def _refuse_elements(self, context: RequestContext, api: Api, error: ElementLimitError) -> None:
@@ -224,8 +223,8 @@ class Router:
         except asyncio.CancelledError:
             slot.abandon()
             raise
-        except Exception as error:  # noqa: BLE001 - as above
-            log.failure("request failed", error, api_key=context.api_key, version=context.version)
+        except Exception as error:  # noqa: BLE001 - a bug in one handler must not take the others down
+            log_request_failed(context.channel, context.api_key, context.version, error)
             # Closes the connection: the replies behind this one would wait for ever.
             slot.abandon()
             return

@@ -37,12 +37,10 @@ from klamm.replication.selector import nearest_replica
 from klamm.server.handlers.data import fetch_follower
 from klamm.server.handlers.data.leader_hints import node_endpoints, partition_image
 from klamm.server.requests.context import ANSWERED, RequestContext
+from klamm.server.requests.failures import log_request_failed
 from klamm.server.requests.replies import RecordRegion, response_parts, response_parts_in_slices
 from klamm.server.requests.slices import SLICE_ELEMENTS, Steps, cut, run_in_slices
 from klamm.server.services import Services
-from klamm.telemetry.log import get_logger
-
-log = get_logger("fetch")
 
 READ_COMMITTED = 1
 SELECTOR = "replica.selector.class"
@@ -200,7 +198,8 @@ class _ManyWaiting:
                     slot.send(await response_parts_in_slices(self._context, response))
                     return
         except Exception as error:  # noqa: BLE001 - the peer waits for an answer that will not come
-            log.failure("fetch of many partitions failed", error, peer=self._context.channel.peer_address)
+            context = self._context
+            log_request_failed(context.channel, context.api_key, context.version, error)
             slot.abandon()
         finally:
             self._task = None

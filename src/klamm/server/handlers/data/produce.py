@@ -37,14 +37,12 @@ from klamm.server.handlers.data.produce_replies import (
     refuse_all,
 )
 from klamm.server.requests.context import ANSWERED, RequestContext
+from klamm.server.requests.failures import log_request_failed
 from klamm.server.requests.record_checks import BatchToCheck, Validated, WaitingProduce
 from klamm.server.requests.replies import response_parts
 from klamm.server.requests.slices import SLICE_ELEMENTS, Steps, run_in_slices
 from klamm.server.services import Services
 from klamm.storage.batch_validation import DecompressInThread
-from klamm.telemetry.log import get_logger
-
-log = get_logger("produce")
 
 ZSTD_SINCE = 7
 TRANSIENT = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -209,7 +207,7 @@ async def _stage_many(context: RequestContext, steps: Steps[None]) -> None:
     try:
         await run_in_slices(steps)
     except Exception as error:  # noqa: BLE001 - a bug in one request must not leave its connection held
-        log.failure("request failed", error, peer=context.channel.peer_address, api_key=context.api_key)
+        log_request_failed(context.channel, context.api_key, context.version, error)
         context.channel.close("request failed")
     finally:
         context.channel.release()
