@@ -198,7 +198,7 @@ def test_a_node_that_waits_for_its_quorum_says_so_and_can_be_stopped(quorum):
     quorum.combined(3)
     alone = quorum.members[2]
     alone.launch()
-    wait_for(lambda: "waiting for the metadata quorum to have a leader" in alone.log(), "it says what it waits for")
+    wait_for(lambda: "metadata quorum has no leader, waiting" in alone.log(), "it says what it waits for")
     assert f"1@127.0.0.1:{quorum.members[1].controller_port}" in alone.log()
     alone.stop()
     quorum.start()

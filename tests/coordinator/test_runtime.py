@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from klamm.coordinator import CoordinatorRecord, CoordinatorRuntime, Decision, Now, Shard
+from klamm.coordinator import CoordinatorRecord, CoordinatorRuntime, Decision, LoggedEvent, Now, Shard
 from klamm.coordinator.core.deadlines import Deadlines
 from klamm.coordinator.runtime import coordinator_runtime
 from klamm.coordinator.runtime.coordinator_runtime import keys_by_partition
@@ -15,6 +15,7 @@ from klamm.metadata.image import EMPTY_IMAGE
 from klamm.model.clock import ManualClock
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.records.batch import BatchView, build_batch
+from klamm.telemetry.log import configure
 
 
 class Log:
@@ -334,6 +335,30 @@ async def test_a_batch_that_gathers_ends_where_the_log_or_a_transaction_says():
     ]
     assert all(batch.size <= 200 for batch in batches)
     assert [batch.base_offset for batch in batches] == [0, 3, 6, 9, 10, 11]
+    harness.runtime.stop()
+
+
+@pytest.mark.parametrize("size", [1, 100_000], ids=["in the batch of the turn", "in a batch of its own"])
+async def test_an_event_is_logged_once_its_records_are_appended(capsys, size):
+    configure()  # tests that ran before may have left another level
+    harness = RuntimeHarness()
+    await harness.load()
+
+    def store(shard, reply_to):
+        decision = shard.put("a", "1" * size, reply_to)
+        return decision._replace(events=(LoggedEvent("rebalance completed", {}),))
+
+    harness.logs[0].refuse = ErrorCode.KAFKA_STORAGE_ERROR if size > 1 else None
+    refused = harness.submit(store)
+    harness.logs[0].refuse = ErrorCode.KAFKA_STORAGE_ERROR
+    harness.logs[0].end_turn()
+    assert code(refused) is ErrorCode.NOT_COORDINATOR
+    assert "rebalance completed" not in capsys.readouterr().err, "the decision is lost"
+    harness.logs[0].refuse = None
+    await harness.loaded()
+    harness.submit(store)
+    harness.logs[0].end_turn()
+    assert capsys.readouterr().err.count("rebalance completed") == 1
     harness.runtime.stop()
 
 

@@ -19,7 +19,7 @@ def complete_topic(ctx: click.Context, _: click.Parameter, incomplete: str) -> l
     def names(cluster: BlockingCluster) -> list[str]:
         from klamm.cli.queries.topics import list_topics
 
-        # Internal topics only once the underscore is typed, or they would crowd out the rest.
+        # Internal topics only after an underscore is typed: before, they are noise in the list.
         return [topic.name for topic in list_topics(cluster) if incomplete.startswith("_") or not topic.internal]
 
     return _matching_names(ctx, incomplete, names)

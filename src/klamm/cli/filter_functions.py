@@ -30,7 +30,7 @@ def _number(value: Any) -> Any:
     if is_number(value):
         return value
     try:
-        # Longer text is no number that people write.
+        # Bounds the work: float() parses text of any length.
         return float(value) if isinstance(value, str) and len(value) <= 64 else UNKNOWN
     except ValueError:
         return UNKNOWN

@@ -151,7 +151,7 @@ def seek(*, name: str, place: str, topics: tuple[str, ...], consent: Consent, ta
             try:
                 goal = SeekTarget(timestamp=parse_time_ms(place, int(time.time() * 1000)))
             except ValueError:
-                # The first complaint lists everything that may be written, times included.
+                # The first error lists all accepted forms, timestamps included.
                 raise error from None
     except ValueError as error:
         raise click.UsageError(str(error)) from None

@@ -465,9 +465,9 @@ class RaftDriver:
                 return
             if self._sole_leadership is not None and not self._sole_leadership.done():
                 self._sole_leadership.set_result(None)
-            log.info("became leader", epoch=leadership.epoch, offset=self._applied_offset)
+            log.info("quorum leadership gained", epoch=leadership.epoch, offset=self._applied_offset)
         elif self._leadership.leader_id == self.config.node_id:
-            log.info("no longer leader", epoch=leadership.epoch, leader=leadership.leader_id)
+            log.info("quorum leadership lost", epoch=leadership.epoch, leader=leadership.leader_id)
         self._pending_leadership = None
         self._leadership = leadership
         self._listener.on_leader_change(leadership.leader_id, leadership.epoch)

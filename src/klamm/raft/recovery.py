@@ -110,13 +110,15 @@ def _verified_batches(folder: str, log: DiskRaftLog) -> Iterator[BatchView]:
                 if view.next_offset <= offset:
                     continue  # a read starts at a batch boundary, which may lie before the log start
                 if view.base_offset > offset or (epochs and view.leader_epoch < epochs[-1][0]):
-                    raise CorruptBatch(f"offset {view.base_offset} of epoch {view.leader_epoch} does not follow")
+                    raise CorruptBatch(
+                        f"offset {view.base_offset} of epoch {view.leader_epoch} where offset {offset} was expected"
+                    )
                 if not epochs or view.leader_epoch > epochs[-1][0]:
                     epochs.append((view.leader_epoch, offset))
                 offset = view.next_offset
                 yield view
             if offset == begin:
-                raise CorruptBatch("no complete batch")
+                raise CorruptBatch(f"no complete batch at offset {offset}")
         except (CorruptBatch, OSError) as error:
             raise _damaged(folder, offset, error) from error
     if epochs and tuple(epochs) != log.epochs():

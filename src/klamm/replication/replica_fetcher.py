@@ -235,9 +235,9 @@ class ReplicaFetcher:
                 raise ProtocolError("correlation id of no request")
             response, _ = decode(FetchResponse, VERSION, frame, offset)
         except ProtocolError as error:
-            log.warning("answer from leader cannot be read", leader=self.leader, reason=error)
+            log.warning("fetch response from leader invalid", leader=self.leader, reason=error)
             if self._line is not None:
-                self._line.close("its answer cannot be read")
+                self._line.close("fetch response invalid")
             return
         self._apply_response(response)
         # In the same call, not scheduled: the next fetch is what moves the leader's high watermark.

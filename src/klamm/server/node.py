@@ -238,7 +238,7 @@ class KlammNode:
                     return
             except TimeoutError:
                 report_after = WAIT_REPORT_SECONDS
-                log.info("waiting for the metadata quorum to have a leader", **quorum.transport.reachable())
+                log.info("metadata quorum has no leader, waiting", **quorum.transport.reachable())
 
     def _controller_endpoints(self) -> dict[str, Endpoint]:
         name = self.config.controller_listener_names[0]

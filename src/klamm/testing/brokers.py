@@ -119,7 +119,7 @@ class Broker(ABC):
             if self._own_folder:
                 shutil.rmtree(self.data, ignore_errors=True)
 
-    # Conveniences
+    # Helpers for tests
 
     def topic(self, prefix: str = "topic", *, partitions: int = 1, config: Mapping[str, Any] | None = None) -> str:
         """Create a topic with a unique name."""

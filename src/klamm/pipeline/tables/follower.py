@@ -147,7 +147,7 @@ class TopicFollower:
             stored = self._store.positions(table.name)
             reason = _rebuild_reason(stored.topic_id, topic_id, stored.offsets, begins, ends)
             if reason is not None:
-                _log.warning("table is read again from the beginning table=%s: %s", table.name, reason)
+                _log.warning("table re-read from beginning table=%s: %s", table.name, reason)
                 table.reader.forget_inferred()
                 self._store.reset(table.name, table.reader.columns)
                 stored = self._store.positions(table.name)
@@ -206,13 +206,13 @@ class TopicFollower:
                 pause_s = min(pause_s * 2, _RETRY_MAX_S)
             else:
                 if self.error is not None:
-                    _log.info("tables are followed again")
+                    _log.info("table follower reconnected")
                     self.error = None
                 pause_s = 0.5
 
     def _fail(self, error: Exception) -> None:
         if self.error is None or str(self.error) != str(error):
-            _log.warning("tables are not followed: %s", error)
+            _log.warning("table follower disconnected: %s", error)
         with self._applied:
             self.error = error
             self._applied.notify_all()
@@ -251,7 +251,7 @@ class TopicFollower:
                 if offset < table.positions.get(partition, 0):
                     truncated = True
                     _log.warning(
-                        "table is read again from the beginning table=%s: partition %d was truncated from %d to %d",
+                        "table re-read from beginning table=%s: partition %d was truncated from %d to %d",
                         *(table.name, partition, table.positions[partition], offset),
                     )
                     table.reader.forget_inferred()

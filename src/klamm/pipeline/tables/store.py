@@ -76,7 +76,7 @@ class TableStore:
             if path is None:
                 raise
             # Everything in the store can be read again from the topics.
-            _log.warning("store is built anew path=%s: %s", path, str(error).splitlines()[0])
+            _log.warning("store rebuilt path=%s: %s", path, str(error).splitlines()[0])
             self._remove(path)
             connection = open_database(path, self._limits)
             _create_own_tables(connection)
@@ -109,7 +109,7 @@ class TableStore:
             self.create_index(name)
             return
         if stored is not None:
-            _log.warning("table is read again from the beginning table=%s: its declaration changed", name)
+            _log.warning("table re-read from beginning table=%s: its declaration changed", name)
         with self.transaction() as transaction:
             transaction.drop(name)
             transaction.create(name)

@@ -61,7 +61,7 @@ def complete_interrupted_moves(logs: LogManager, image: MetadataImage, node_id: 
             logs.take_over(future)
         # With a failed log dir the original may be in it, and come back.
         elif all(log_dir.failure is None for log_dir in logs.dirs):
-            log.warning("future replica set aside: its partition is gone", partition=future.name, path=future.path)
+            log.warning("future replica is stray, folder renamed", partition=future.name, path=future.path)
             logs.set_aside(future)
 
 

@@ -123,7 +123,7 @@ class ReplicationService:
                     next_checkpoint = now + checkpoint_s
                     self._checkpoint()
             except Exception as error:  # noqa: BLE001 - a failure of one partition must not stop the checks of all others
-                log.failure("replica checks failed", error)
+                log.failure("ISR check failed", error)
 
     def _checkpoint(self) -> None:
         """Write the high watermarks if one of them has moved."""

@@ -131,7 +131,7 @@ class ControllerRuntime:
         self._next_balance_ms = now_ms + self._duties.balance_interval_ms
         # Due at once: a partition may have lost its last replica together with the previous controller.
         self._next_unclean_ms = now_ms
-        log.info("active controller", epoch=epoch, offset=self._metadata.image.provenance.offset)
+        log.info("became active controller", epoch=epoch, offset=self._metadata.image.provenance.offset)
         if first.records:
             self.spawn(self._wait_committed(controller, self._append(controller, first)), "first records")
         # After the records of the takeover: a watcher may submit decisions that build on them.

@@ -6,10 +6,10 @@ from klamm.coordinator.groups.classic.member import ClassicMember
 from klamm.coordinator.groups.config import GroupConfig
 from klamm.coordinator.groups.decision_builder import DecisionBuilder
 
+# The first parts of a classic group's timer keys: (SESSION, group, member), (JOIN, group), (SYNC, group).
 SESSION = "session"
 JOIN = "join"
 SYNC = "sync"
-"""The first words of a classic group's timer keys: (SESSION, group, member), (JOIN, group), (SYNC, group)."""
 
 
 class ClassicDecisionBuilder(DecisionBuilder):

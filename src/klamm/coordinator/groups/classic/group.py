@@ -165,7 +165,10 @@ class ClassicGroup:
         if generation_or_epoch >= 0 or member_id or instance_id is not None:
             self.check_member(member_id, instance_id)
             if generation_or_epoch != self.generation_id:
-                raise KlammError(ErrorCode.ILLEGAL_GENERATION, f"current generation is {self.generation_id}")
+                raise KlammError(
+                    ErrorCode.ILLEGAL_GENERATION,
+                    f"generation {generation_or_epoch} is not the current one, {self.generation_id}",
+                )
         elif not transactional and self.state is not EMPTY:
             raise KlammError(ErrorCode.UNKNOWN_MEMBER_ID, f"{self.group_id} has members: a commit needs a member id")
         # The member has the new generation but not its assignment: the offset may belong to another member by now.

@@ -110,11 +110,11 @@ def _rejoin(
     request: JoinGroupRequest,
     protocols: Protocols,
     reply_to: ReplyTo,
-    what: str,
+    action: str,
 ) -> None:
     group.update(member, protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
     _wait(builder, group, member, reply_to)
-    prepare_or_complete(builder, group, f"member {member.member_id} {what}{_client_reason(request)}")
+    prepare_or_complete(builder, group, f"member {member.member_id} {action}{_client_reason(request)}")
 
 
 def _wait(builder: ClassicDecisionBuilder, group: ClassicGroup, member: ClassicMember, reply_to: ReplyTo) -> None:

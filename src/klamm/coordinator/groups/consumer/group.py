@@ -171,7 +171,9 @@ class ConsumerGroup:
             return None
         stale = ErrorCode.ILLEGAL_GENERATION if member.uses_classic_protocol else ErrorCode.STALE_MEMBER_EPOCH
         if generation_or_epoch > member.member_epoch:
-            raise KlammError(stale, f"the epoch of {member_id} is {member.member_epoch}")
+            raise KlammError(
+                stale, f"epoch {generation_or_epoch} is newer than that of {member_id}, {member.member_epoch}"
+            )
 
         def check(topic_id: bytes, partition: int) -> ErrorCode:
             since = member.assignment_epoch(topic_id, partition)

@@ -57,7 +57,7 @@ async def _start(
     for topic in marker.topics:
         answers: dict[int, asyncio.Future[ErrorCode]] = {}
         for index in topic.partition_indexes:
-            # A partition that is named twice gets one marker.
+            # The response has one entry per partition: one that the request names twice gets one marker.
             if index not in answers:
                 answers[index] = _append(services, TopicPartition(topic.name, index), pending)
                 await pace.spend()
