@@ -48,7 +48,7 @@ def test_a_file_for_java_is_read_as_java_reads_it():
         "ssl.keystore.location": "/me.pem",
         "key.deserializer": "org.apache.kafka.common.serialization.StringDeserializer",
         "partition.assignment.strategy": "org.apache.kafka.clients.consumer.StickyAssignor,range",
-        "somebody.elses": "yes",
+        "another.setting": "yes",
     }
     assert from_java("consumer", given) == {
         "bootstrap.servers": "elsewhere:9092",
@@ -77,7 +77,7 @@ def test_what_cannot_be_obeyed_is_refused(given, words):
 
 @pytest.fixture
 def refused_file(tmp_path):
-    """A file nobody here can obey: whoever reads it says so, whoever ignores it does not."""
+    """A file that cannot be followed: commands that read it report that, others do not."""
     path = tmp_path / "client.properties"
     path.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n")
     return str(path)
@@ -144,9 +144,9 @@ def tls_port(klamm):
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 sink.sendall(data)
-        for each in (source, sink):
+        for side in (source, sink):
             with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                side.shutdown(socket.SHUT_RDWR)
 
     def serve():
         with contextlib.suppress(OSError):
@@ -164,17 +164,17 @@ def tls_port(klamm):
 
     threading.Thread(target=serve, daemon=True).start()
     yield door.getsockname()[1]
-    for each in closing:
+    for connection in closing:
         with contextlib.suppress(OSError):
-            each.shutdown(socket.SHUT_RDWR)
-        each.close()
+            connection.shutdown(socket.SHUT_RDWR)
+        connection.close()
 
 
 def test_a_command_speaks_tls(tls_port, wire):
     topic = wire.create_topic(unique("tls"))
     believed = {"security.protocol": "SSL", "ssl.ca.location": str(TLS / "ca.pem")}
     with BlockingCluster(f"127.0.0.1:{tls_port}", settings=believed) as cluster:
-        assert topic in {each.name for each in cluster.ask(MetadataRequest(topics=None)).topics}
+        assert topic in {listed.name for listed in cluster.ask(MetadataRequest(topics=None)).topics}
     pairs = [word for name, value in believed.items() for word in ("-X", f"{name}={value}")]
     assert topic in run("topic", "ls", "-b", f"127.0.0.1:{tls_port}", *pairs).stdout
     with Admin({"bootstrap.servers": f"127.0.0.1:{tls_port}", **believed}) as admin:

@@ -50,8 +50,8 @@ def test_a_group_that_read_nothing_keeps_its_place(klamm, wire):
     assert (idle.exit_code, idle.stdout) == (0, ""), idle.output
     assert committed(klamm, group, topic) == 0
     assert run("kafka-console-producer", "--bootstrap-server", klamm.bootstrap, "--topic", topic, stdin="late\n")
-    found = consume(klamm, "--topic", topic, "--group", group, "--max-messages", "1", "--timeout-ms", "20000")
-    assert found.stdout == "late\n"
+    consumed = consume(klamm, "--topic", topic, "--group", group, "--max-messages", "1", "--timeout-ms", "20000")
+    assert consumed.stdout == "late\n"
 
 
 def test_an_idle_group_commits_as_time_passes(klamm, wire):
@@ -191,7 +191,7 @@ def test_floats_as_java_prints_them():
     def printed(number: float) -> str:
         return float_text(struct.unpack(">f", struct.pack(">f", number))[0])
 
-    assert [printed(each) for each in (0.1, 16777216.0, 3.4028235e38, 1.4e-45, -2.5)] == [
+    assert [printed(number) for number in (0.1, 16777216.0, 3.4028235e38, 1.4e-45, -2.5)] == [
         *("0.1", "1.6777216E7", "3.4028235E38", "1.4E-45", "-2.5")
     ]
 

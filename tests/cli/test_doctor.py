@@ -48,13 +48,13 @@ def test_a_wrong_advertised_address_is_told_at_once(tmp_path):
     overrides = {"advertised.listeners": "PLAINTEXT://nowhere.invalid:9092"}
     with KlammProcess(tmp_path, overrides=overrides) as node:
         began = time.monotonic()
-        found = run(node.bootstrap, "doctor", "--timeout", "4s", exits=exit_codes.REFUSED)
+        report = run(node.bootstrap, "doctor", "--timeout", "4s", exits=exit_codes.REFUSED)
         assert time.monotonic() - began < 30
-        states = checks(found)
+        states = checks(report)
         assert states["advertised addresses"] == "wrong"
         assert (states["round trip"], states["disk"]) == ("left out", "left out")
-        assert "nowhere.invalid" in found.stdout
-        assert "advertised.listeners" in found.stdout
+        assert "nowhere.invalid" in report.stdout
+        assert "advertised.listeners" in report.stdout
         assert not [name for name in topics(node.bootstrap) if name.startswith("klamm-doctor")]
 
 
@@ -133,13 +133,13 @@ def answering():
 def test_a_port_that_speaks_something_else(answering, answer, words):
     bootstrap = answering(answer)
     said = run(bootstrap, "topic", "ls", exits=exit_codes.NO_ANSWER).stderr
-    found = run(bootstrap, "doctor", exits=exit_codes.REFUSED).stdout
+    report = run(bootstrap, "doctor", exits=exit_codes.REFUSED).stdout
     sent = CliRunner().invoke(cli, ["produce", "t", "--timeout", "2s", "-b", bootstrap], input="x\n")
     assert sent.exit_code == exit_codes.NO_ANSWER, sent.output
     assert words[0] in sent.stderr
     for word in words:
         assert word in said
-        assert found.count(word) == 1
+        assert report.count(word) == 1
 
 
 def test_a_port_with_tls_that_hangs_up(answering):

@@ -34,10 +34,10 @@ def flags(command: click.Command) -> set[str]:
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_command_reads_or_changes(name):
-    found = flags(ALL[name])
-    assert ("-o" in found) or ("--dry-run" in found) or name in NEITHER, found
-    if "--dry-run" in found:
-        assert {"--yes"} | (set() if name in OWN_CONSENT else {"--confirm"}) <= found
+    options = flags(ALL[name])
+    assert ("-o" in options) or ("--dry-run" in options) or name in NEITHER, options
+    if "--dry-run" in options:
+        assert {"--yes"} | (set() if name in OWN_CONSENT else {"--confirm"}) <= options
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if "-o" in flags(ALL[name])])

@@ -132,15 +132,15 @@ def test_random_expressions_never_fail_on_a_record():
 
 def test_fields_that_are_missing_are_counted_and_a_near_one_is_named():
     """A misspelt field is None like an absent one, so the filter passed nothing and said nothing."""
-    found = compile_filter('value.prise > 5 or value.who.nam == "x" or headers["trac"] == "y"')
-    assert [found(RECORD) for _ in range(3)] == [False] * 3
-    assert list(found.misses.sentences()) == [
+    condition = compile_filter('value.prise > 5 or value.who.nam == "x" or headers["trac"] == "y"')
+    assert [condition(RECORD) for _ in range(3)] == [False] * 3
+    assert list(condition.misses.sentences()) == [
         "--where: value.prise is missing in 3 of 3 records; did you mean price?",
         "--where: value.who.nam is missing in 3 of 3 records; did you mean name?",
         "--where: headers['trac'] is missing in 3 of 3 records; did you mean trace?",
     ]
-    found.forget_unjudged()
-    assert list(found.misses.sentences()) == []
+    condition.forget_unjudged()
+    assert list(condition.misses.sentences()) == []
 
 
 @pytest.mark.parametrize(
@@ -154,12 +154,12 @@ def test_fields_that_are_missing_are_counted_and_a_near_one_is_named():
     ],
 )
 def test_a_field_whose_absence_is_asked_about_is_not_missing(text):
-    found = compile_filter(text)
-    found(RECORD)
-    assert list(found.misses.sentences()) == []
+    condition = compile_filter(text)
+    condition(RECORD)
+    assert list(condition.misses.sentences()) == []
 
 
 def test_a_field_below_a_missing_one_is_counted_once():
-    found = compile_filter("value.other.deep > 1")
-    found(RECORD)
-    assert list(found.misses.sentences()) == ["--where: value.other is missing in 1 of 1 record"]
+    condition = compile_filter("value.other.deep > 1")
+    condition(RECORD)
+    assert list(condition.misses.sentences()) == ["--where: value.other is missing in 1 of 1 record"]

@@ -147,7 +147,7 @@ def test_an_offset_beyond_the_end_is_told(run, group, topic):
 
 
 def test_members_are_told_of_before_anything_else(run, klamm, topic):
-    """Nobody looked for them where the offsets were the wanted ones already: it said "Nothing to change"."""
+    """Also checked where the offsets were right already: the command printed "Nothing to change"."""
     name = unique("g")
     run("seek", name, "--to", "latest", "--topic", topic)
     member = ConfluentMember(klamm.bootstrap, name, topic)
@@ -173,15 +173,15 @@ def test_a_group_can_be_given_offsets_before_it_exists(run, topic):
 
 
 def test_what_cannot_be_done_is_said_in_a_sentence(run, group, topic):
-    assert "no group nobody" in run("show", "nobody", code=3)
-    assert "no group nobody" in run("delete", "nobody", code=3)
+    assert "no group unknown" in run("show", "unknown", code=3)
+    assert "no group unknown" in run("delete", "unknown", code=3)
     assert "is no position" in run("seek", group, "--to", "somewhere", code=2)
     assert "write TOPIC:0,1,2" in run("seek", group, "--to", "1", "--topic", "t:x", code=2)
     assert "no topic ghost" in run("seek", group, "--to", "1", "--topic", "ghost", code=3)
     assert "3 partitions" in run("seek", group, "--to", "1", "--topic", f"{topic}:7", code=3)
-    nobody = unique("g")
-    assert "GROUP_ID_NOT_FOUND" in run("seek", nobody, "--to", "earliest", "--yes", code=3)
-    assert run("seek", nobody, "--to", "1", "--topic", topic, "--dry-run").count("unset -> 1") == 3
+    group = unique("g")
+    assert "GROUP_ID_NOT_FOUND" in run("seek", group, "--to", "earliest", "--yes", code=3)
+    assert run("seek", group, "--to", "1", "--topic", topic, "--dry-run").count("unset -> 1") == 3
 
 
 def test_deleting(run, group):

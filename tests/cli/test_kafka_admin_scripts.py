@@ -27,9 +27,9 @@ def configs(klamm):
 def controller(klamm) -> tuple[str, str]:
     """Where a controller listens, as its quorum tells."""
     told = run("kafka-metadata-quorum", "--bootstrap-server", klamm.bootstrap, "describe", "--status").stdout
-    found = re.search(r"CONTROLLER://([^\"]+)", told)
-    assert found is not None, told
-    return "--bootstrap-controller", found.group(1)
+    match = re.search(r"CONTROLLER://([^\"]+)", told)
+    assert match is not None, told
+    return "--bootstrap-controller", match.group(1)
 
 
 def test_settings_of_a_group(configs):

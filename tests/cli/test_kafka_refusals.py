@@ -35,7 +35,7 @@ def run(*words: str, stdin: str | None = None):
 
 @contextmanager
 def stranger(answer: bytes) -> Iterator[str]:
-    """Somebody who answers every first word with the same bytes."""
+    """A server that answers every first bytes with the same bytes."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -58,7 +58,7 @@ def stranger(answer: bytes) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("command", ALL, ids=lambda words: words[0])
-def test_somebody_else_listens_there(command):
+def test_another_server_listens_there(command):
     with stranger(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address:
         done = run(*command, "--bootstrap-server", address, stdin="line\n")
     assert done.exit_code == 1

@@ -200,7 +200,7 @@ def test_perf_tools_print_what_they_measured(klamm, wire):
     ],
 )
 def test_lines_that_are_not_as_promised(klamm, wire, line, words, said):
-    properties = [each for word in words for each in ("--reader-property", word)]
+    properties = [argument for word in words for argument in ("--reader-property", word)]
     where = ("--bootstrap-server", klamm.bootstrap, "--topic", wire.create_topic())
     done = run("kafka-console-producer", *where, *properties, stdin=f"{line}\n")
     assert done.exit_code == 1

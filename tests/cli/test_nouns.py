@@ -85,17 +85,17 @@ def test_what_the_broker_refuses_is_said_in_its_words(run):
     assert "INVALID_REPLICATION_FACTOR" in run("topic", "create", unique(), "-r", "9", exits=1).stderr
     assert "INVALID_CONFIG" in run("topic", "create", unique(), "-c", "segment.bytes=1", exits=1).stderr
     run("topic", "create", unique(), "-c", "retention=soon", exits=exit_codes.USAGE)
-    nobody = run("topic", "ls", "-b", "127.0.0.1:1", exits=exit_codes.NO_ANSWER, where=False)
-    assert "no broker answers at 127.0.0.1:1" in nobody.stderr
-    assert "klamm doctor" in nobody.stderr
+    refused = run("topic", "ls", "-b", "127.0.0.1:1", exits=exit_codes.NO_ANSWER, where=False)
+    assert "no broker answers at 127.0.0.1:1" in refused.stderr
+    assert "klamm doctor" in refused.stderr
 
 
 def test_settings(run):
     name = unique("t")
     run("topic", "create", name)
     run("config", "set", "topic", name, "segment.bytes=64MiB", "retention=2d")
-    found = {row["setting"]: row for row in rows(run("config", "ls", "topic", name))}
-    assert found["segment.bytes"]["value"] == str(64 << 20)
+    settings = {row["setting"]: row for row in rows(run("config", "ls", "topic", name))}
+    assert settings["segment.bytes"]["value"] == str(64 << 20)
     assert "2d" in run("config", "ls", "topic", name, "-o", "table").stdout
     assert "min.compaction.lag.ms" in run("config", "ls", "topic", name, "--all", "--docs").stdout
     assert run("config", "unset", "topic", name, "retention", "--dry-run").stdout == "~ retention.ms: 2d -> unset\n"
@@ -106,19 +106,19 @@ def test_settings(run):
 
 
 @pytest.mark.parametrize("words", [[], ["--dry-run"]], ids=["done", "dry"])
-def test_settings_nobody_has_are_refused(run, words):
+def test_unknown_settings_are_refused(run, words):
     name = unique("t")
     run("topic", "create", name)
-    for kind, thing, wrong, right in (
+    for kind, resource, wrong, right in (
         ("broker", "default", "log.retentoin.ms=5", "log.retention.ms"),
         ("broker", "1", "min.insync.replica=1", "min.insync.replicas"),
         ("topic", name, "retension.ms=5", "retention.ms"),
         ("group", "billing", "consumer.sesion.timeout.ms=50000", "consumer.session.timeout.ms"),
     ):
-        said = run("config", "set", kind, thing, wrong, *words, exits=exit_codes.REFUSED).stderr
+        said = run("config", "set", kind, resource, wrong, *words, exits=exit_codes.REFUSED).stderr
         assert "INVALID_CONFIG" in said
         assert f"did you mean {right}?" in said
-        assert run("config", "unset", kind, thing, wrong.partition("=")[0], *words, exits=exit_codes.REFUSED)
+        assert run("config", "unset", kind, resource, wrong.partition("=")[0], *words, exits=exit_codes.REFUSED)
     assert "did you mean retention.ms?" in run("topic", "alter", name, "-c", "retension.ms=5", *words, exits=1).stderr
 
 
@@ -133,8 +133,8 @@ def test_short_names_mean_the_settings_of_what_they_are_set_for(run):
         "~ message.max.bytes: unset -> 2 MiB",
     ]  # fmt: skip
     run("config", "set", "broker", "default", "log.retention=3d")
-    found = {row["setting"]: row["value"] for row in rows(run("config", "ls", "broker", "default"))}
-    assert {name: value for name, value in found.items() if "retention" in name} == {
+    settings = {row["setting"]: row["value"] for row in rows(run("config", "ls", "broker", "default"))}
+    assert {name: value for name, value in settings.items() if "retention" in name} == {
         "log.retention.ms": str(3 * DAY_MS)
     }
     run("config", "unset", "broker", "default", "log.retention")
@@ -205,18 +205,18 @@ def test_writing_lines_keys_json_and_files(run, tmp_path):
     file = tmp_path / "blob"
     file.write_bytes(b"\x00\xff")
     run("produce", name, str(file), "-i", "file", "-k", "blob", "-z", "zstd", "-q")
-    found = rows(run("consume", name))
-    assert [(row["key"], row["value"]) for row in found] == [
+    consumed = rows(run("consume", name))
+    assert [(row["key"], row["value"]) for row in consumed] == [
         (None, "one"), (None, "two"), ("a", "1"), ("b", ""), ("gone", None), ("j", '{"x":1}'), (None, "[1, 2]"),
         ("blob", {"base64": "AP8="}),
     ]  # fmt: skip
-    assert found[2]["headers"] == {"source": "test"}
-    assert found[5]["timestamp"] == 1000
+    assert consumed[2]["headers"] == {"source": "test"}
+    assert consumed[5]["timestamp"] == 1000
     copy = unique("copy")
     run("topic", "create", copy)
     run("produce", copy, "-i", "jsonl", "-q", stdin=run("consume", name).stdout)
     same = [(row["key"], row["value"], row["headers"], row["timestamp"]) for row in rows(run("consume", copy))]
-    assert same == [(row["key"], row["value"], row["headers"], row["timestamp"]) for row in found]
+    assert same == [(row["key"], row["value"], row["headers"], row["timestamp"]) for row in consumed]
     run("produce", name, "-K", ":", stdin="no separator\n", exits=exit_codes.USAGE)
     run("produce", name, "-i", "jsonl", stdin="{", exits=exit_codes.USAGE)
 
@@ -264,8 +264,8 @@ def test_the_cluster_and_the_doctor(run):
     about = rows(run("cluster", "show"))[0]
     assert about["quorum_leader"] == about["controller"] == 1
     assert [broker["state"] for broker in about["brokers"]] == ["alive"]
-    found = {row["check"]: row["state"] for row in rows(run("doctor"))}
-    assert found == dict.fromkeys(
+    states = {row["check"]: row["state"] for row in rows(run("doctor"))}
+    assert states == dict.fromkeys(
         ("DNS", "TCP", "versions", "advertised addresses", "partitions", "disk", "round trip", "clock"), "ok"
     )
     assert "klamm-doctor" not in run("topic", "ls").stdout
@@ -283,8 +283,8 @@ def test_the_tab_key_finds_topics(filled, klamm):
     from click.shell_completion import ShellComplete
 
     words = ["topic", "show", "-b", klamm.bootstrap]
-    found = ShellComplete(cli, {}, "klamm", "_KLAMM_COMPLETE").get_completions(words, filled[:8])
-    assert filled in [item.value for item in found]
+    completions = ShellComplete(cli, {}, "klamm", "_KLAMM_COMPLETE").get_completions(words, filled[:8])
+    assert filled in [item.value for item in completions]
 
 
 def test_the_scripts_are_written_and_run(run, tmp_path, klamm):
@@ -353,8 +353,8 @@ def test_kafkas_names_are_completed_once_they_are_meant(run):
     from klamm.cli.main import cli
 
     complete = ShellComplete(cli, {}, "klamm", "_KLAMM_COMPLETE").get_completions
-    assert [each.value for each in complete([], "kafka-con")] == [
+    assert [item.value for item in complete([], "kafka-con")] == [
         "kafka-configs", "kafka-console-consumer", "kafka-console-producer", "kafka-consumer-groups",
         "kafka-consumer-perf-test",
     ]  # fmt: skip
-    assert [each.value for each in complete([], "to")] == ["topic"]
+    assert [item.value for item in complete([], "to")] == ["topic"]

@@ -27,11 +27,11 @@ def klamm(*args, env=None, cwd=None):
 
 def everything(folder):
     """What lies below a folder: every name, with size and time of change."""
-    found = {}
+    files = {}
     for path in sorted(folder.rglob("*")):
         facts = path.stat()
-        found[str(path.relative_to(folder))] = (facts.st_size, facts.st_mtime_ns) if path.is_file() else None
-    return found
+        files[str(path.relative_to(folder))] = (facts.st_size, facts.st_mtime_ns) if path.is_file() else None
+    return files
 
 
 def refused(result, *words):
@@ -179,7 +179,7 @@ def test_a_folder_that_cannot_be_one(tmp_path):
     assert file.read_text() == "mine"
 
 
-def test_a_folder_somebody_else_uses(tmp_path):
+def test_a_folder_in_use(tmp_path):
     folder = tmp_path / "photos"
     folder.mkdir()
     (folder / "cat.jpg").write_text("meow")

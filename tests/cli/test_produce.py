@@ -101,8 +101,8 @@ def test_a_partition_that_is_not_there(run, wire):
     new = unique("new")
     said = run("produce", new, "-i", "jsonl", stdin='{"value": 1, "partition": 3}\n', exits=exit_codes.NOT_FOUND).stderr
     assert f"`klamm topic create {new} -p 4`" in said
-    found = [json.loads(line) for line in run("consume", name).stdout.splitlines()]
-    assert {row["value"]: row["partition"] for row in found if row["value"] != "1"} == {"3": 1, "4": 1, "5": 0}
+    rows = [json.loads(line) for line in run("consume", name).stdout.splitlines()]
+    assert {row["value"]: row["partition"] for row in rows if row["value"] != "1"} == {"3": 1, "4": 1, "5": 0}
 
 
 def test_a_dry_run_says_whether_the_topic_would_be_made(run, tmp_path):
@@ -137,7 +137,7 @@ def test_a_key_separator_is_named_as_it_was_written(run, wire):
 
 
 def test_timeout_bounds_the_wait_for_a_record(run, tmp_path):
-    """The only broker sends its clients where nobody answers."""
+    """The only broker sends its clients to an address without a server."""
     overrides = {"advertised.listeners": "PLAINTEXT://127.0.0.1:1"}
     with KlammProcess(tmp_path, overrides=overrides) as node:
         began = time.monotonic()

@@ -37,8 +37,8 @@ def test_another_address_of_the_cluster_asks_too(klamm, other):
     refused = run("topic", "create", name, "--yes", "-b", other, exits=exit_codes.NOT_AGREED)
     assert "the context prod is protected" in refused.stderr
     run("produce", name, "-b", other, stdin="x\n", exits=exit_codes.NOT_AGREED)
-    found = {row["check"]: row["state"] for row in map(json.loads, run("doctor", "-b", other).stdout.splitlines())}
-    assert found["round trip"] == "left out"
+    states = {row["check"]: row["state"] for row in map(json.loads, run("doctor", "-b", other).stdout.splitlines())}
+    assert states["round trip"] == "left out"
     assert name not in run("topic", "ls", "-b", other).stdout
     run("topic", "create", name, "--confirm", "prod", "-b", other)
     run("topic", "delete", name, "--confirm", "prod", "-b", other)
@@ -56,7 +56,7 @@ def test_a_context_shows_which_cluster_it_is(klamm):
 def test_a_cluster_that_did_not_answer_is_known_at_its_first_answer(klamm, other, kept):
     run("ctx", "add", "prod", "-b", klamm.bootstrap, "--protected")
     held = json.loads(kept.read_text())
-    held["contexts"]["prod"]["cluster_id"] = None  # as if nobody had been there, or an older version had kept it
+    held["contexts"]["prod"]["cluster_id"] = None  # as an older version, or a first use, leaves it
     for first in (["topic", "ls"], ["topic", "create", unique("t"), "--yes", "-b", other]):
         kept.write_text(json.dumps(held))
         run(*first, exits=exit_codes.NOT_AGREED if "-b" in first else 0)
@@ -85,7 +85,7 @@ def test_an_address_that_is_none_is_not_kept():
     assert "write HOST:PORT" in run("ctx", "add", "x", "-b", "127.0.0.1:abc", exits=exit_codes.USAGE).stderr
 
 
-def test_kafkas_own_names_ask_nobody(klamm):
+def test_kafkas_own_names_do_not_ask(klamm):
     run("ctx", "add", "prod", "-b", klamm.bootstrap, "--protected")
     name = unique("script")
     run("kafka-topics", "--create", "--topic", name, "--bootstrap-server", klamm.bootstrap)

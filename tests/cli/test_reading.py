@@ -180,7 +180,7 @@ def test_a_member_ends_at_the_end_and_goes_on_there(klamm, run, chat, protocol):
 
 
 def test_a_member_that_found_nothing_keeps_its_place(run, wire):
-    """What comes while nobody reads is there for the next one, though reading began at the end."""
+    """Records that arrive between two readers are there for the next one, though reading began at the end."""
     topic = wire.create_topic()
     words = ("consume", topic, "-g", unique("idle"), "-X", "auto.offset.reset=latest", "-f", "%v\\n")
     assert run(*words)[1] == ""
@@ -206,7 +206,7 @@ def test_a_reader_that_has_seen_enough(klamm, start, wire, form):
 
 
 @pytest.mark.parametrize("options", [[], ["-o", "json"], ["-g", "group"]], ids=" ".join)
-def test_a_pipe_that_nobody_reads_holds_up_no_end(klamm, start, wire, options):
+def test_a_pipe_without_a_reader_delays_no_end(klamm, start, wire, options):
     name, group = wire.create_topic(), unique("g")
     write(klamm, name, ["small", *["x" * 100_000] * 20])
     reads, writes = os.pipe()
@@ -249,8 +249,8 @@ def test_two_members_share_and_lose_nothing(klamm, start, wire):
 
 def shares(klamm, group):
     admin = AdminClient({"bootstrap.servers": klamm.bootstrap, "log_level": 0})
-    found = admin.describe_consumer_groups([group])[group].result(20)
-    return sorted(len(member.assignment.topic_partitions) for member in found.members)
+    description = admin.describe_consumer_groups([group])[group].result(20)
+    return sorted(len(member.assignment.topic_partitions) for member in description.members)
 
 
 def test_what_a_member_could_not_write_is_not_committed(klamm, start, wire):

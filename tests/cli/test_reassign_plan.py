@@ -85,5 +85,8 @@ def test_any_plan_is_whole_and_even(cluster):
 def test_planning_again_moves_no_data(cluster):
     racks, copies, placements = cluster
     placed = after(placements, plan_moves(placements, racks, copies=copies))
-    again = [Placement("t", each.partition, now, each.size_bytes) for each, now in zip(placements, placed, strict=True)]
+    again = [
+        Placement("t", placement.partition, now, placement.size_bytes)
+        for placement, now in zip(placements, placed, strict=True)
+    ]
     assert sum(move.copied_bytes for move in plan_moves(again, racks, copies=copies)) == 0

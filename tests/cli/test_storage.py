@@ -68,10 +68,10 @@ def test_format_gives_every_folder_its_identity(file, tmp_path):
         f"Formatting metadata directory {tmp_path}/meta with metadata.version 4.3-IV0.",
     ]
     identities = [identity(tmp_path / name) for name in ("a", "b", "meta")]
-    assert {each["cluster.id"] for each in identities} == {CLUSTER}
-    assert {each["node.id"] for each in identities} == {"7"}
-    assert {each["version"] for each in identities} == {"1"}
-    assert len({each["directory.id"] for each in identities}) == 3
+    assert {identity["cluster.id"] for identity in identities} == {CLUSTER}
+    assert {identity["node.id"] for identity in identities} == {"7"}
+    assert {identity["version"] for identity in identities} == {"1"}
+    assert len({identity["directory.id"] for identity in identities}) == 3
 
 
 def test_a_formatted_folder_is_not_formatted_again(file, tmp_path):

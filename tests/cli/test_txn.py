@@ -74,7 +74,7 @@ def test_what_hangs_in_a_partition_is_ended_by_hand(klamm, topic):
 
 
 def test_mistakes_are_answered_with_one_sentence(klamm):
-    assert "was never used" in run(klamm, "show", "nobody-at-all", exits=3)
+    assert "was never used" in run(klamm, "show", "unknown-id", exits=3)
     assert "there is no state Odd" in run(klamm, "ls", "--state", "Odd", exits=2)
     assert "INVALID_REGULAR_EXPRESSION" in run(klamm, "ls", "--pattern", "(", exits=1)
     assert "--start-offset" in run(klamm, "abort", exits=2)

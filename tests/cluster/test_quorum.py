@@ -117,11 +117,11 @@ def wait_for(condition, what):
 def leader_told_by(member, but=None):
     """The leader as a node tells it, once it is not `but`."""
 
-    def look():
+    def read_state():
         quorum_state = described(member.port)
         return quorum_state if quorum_state is not None and quorum_state.leader_id not in (-1, but) else None
 
-    return wait_for(look, f"a leader other than {but}").leader_id
+    return wait_for(read_state, f"a leader other than {but}").leader_id
 
 
 def create_topic(member, timeout_ms=20_000):
@@ -365,7 +365,7 @@ def kraft_version_at(member):
 def change_voter(member, api, node_id, wanted, **fields):
     """Ask until the voters are as wanted: a leader that goes in between may have done it and not said so."""
 
-    def look():
+    def read_state():
         quorum_state = described(member.port)
         replicas = () if quorum_state is None else (*quorum_state.current_voters, *quorum_state.observers)
         directory_ids = [replica.replica_directory_id.bytes for replica in replicas if replica.replica_id == node_id]
@@ -374,7 +374,7 @@ def change_voter(member, api, node_id, wanted, **fields):
                 wire.call(api, 0, cluster_id=CLUSTER, voter_id=node_id, voter_directory_id=directory_ids[0], **fields)
         return voters_told_by(member) == wanted
 
-    wait_for(look, f"{api} of {node_id}")
+    wait_for(read_state, f"{api} of {node_id}")
 
 
 def test_fixed_voters_are_freed_and_all_of_them_replaced(quorum):

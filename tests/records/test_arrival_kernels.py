@@ -42,7 +42,7 @@ def known(*versions):
     return {struct.pack(">h", version) + PREFIX: f"v{version}" for version in versions or (9,)}
 
 
-def look(kernels, frame, table=None, *, before=0, behind=0):
+def locate_batch(kernels, frame, table=None, *, before=0, behind=0):
     """What the kernel finds in a frame that lies inside of a larger buffer."""
     view = memoryview(bytearray(b"\xff" * before + frame + b"\xff" * behind))
     end = before + len(frame)
@@ -61,7 +61,7 @@ def expected_header(records, *, checked):
 def test_the_batch_of_a_known_request_is_found(form, version, size):
     records = batch(size, producer_id=2**40, epoch=300, sequence=70_000, count=3 if size < 1000 else 1)
     frame = request(records, version=version, correlation_id=-5)
-    located = look(form, frame, known(version), before=11, behind=9)
+    located = locate_batch(form, frame, known(version), before=11, behind=9)
     begin = 11 + frame.index(records)
     assert located == (
         f"v{version}",
@@ -91,10 +91,10 @@ def test_a_request_of_another_kind_is_left_alone(form):
         request(good[:-1]),
         request(b""),
     ):
-        assert look(form, frame) is None
-    assert look(form, request(good)) is not None
-    assert look(form, request(good, version=8), known(8)) is not None
-    assert look(form, request(good + b"\0", version=8), known(8)) is None
+        assert locate_batch(form, frame) is None
+    assert locate_batch(form, request(good)) is not None
+    assert locate_batch(form, request(good, version=8), known(8)) is not None
+    assert locate_batch(form, request(good + b"\0", version=8), known(8)) is None
 
 
 @pytest.mark.parametrize(
@@ -106,28 +106,28 @@ def test_a_batch_that_is_not_plain_goes_the_long_way(form, at, value):
     records = batch()
     records[at] ^= value
     assert form.plain_header(memoryview(records)) is None
-    assert look(form, request(records)) is None
+    assert locate_batch(form, request(records)) is None
 
 
 def test_a_small_batch_that_does_not_match_its_checksum_goes_the_long_way(form):
     records = batch()
     records[-2] ^= 1  # in the value: the record stays one
-    assert look(form, request(records)) is None
+    assert locate_batch(form, request(records)) is None
     assert form.plain_header(memoryview(records)) == expected_header(records, checked=False)
 
 
 def test_a_large_batch_is_left_for_the_library_to_check(form):
     records = batch(5000)
     records[-2] ^= 1  # in the value: the record stays one
-    assert look(form, request(records))[4] == expected_header(records, checked=False)
+    assert locate_batch(form, request(records))[4] == expected_header(records, checked=False)
 
 
 @pytest.mark.parametrize("version", [8, 9])
 def test_a_cut_request_is_none_wherever_it_is_cut(compiled, interpreted, version):
     frame = request(batch(200), version=version)
     for end in range(len(frame)):
-        assert look(compiled, frame[:end], known(version), behind=64) is None
-        assert look(interpreted, frame[:end], known(version), behind=64) is None
+        assert locate_batch(compiled, frame[:end], known(version), behind=64) is None
+        assert locate_batch(interpreted, frame[:end], known(version), behind=64) is None
 
 
 @pytest.mark.parametrize("name", broken_batches.SECTIONS)
@@ -135,7 +135,7 @@ def test_a_batch_whose_records_are_none_goes_the_long_way(form, name):
     section, count = broken_batches.SECTIONS[name]
     records = broken_batches.seal(section, count)
     assert form.plain_header(memoryview(records)) is None
-    assert look(form, request(records)) is None
+    assert locate_batch(form, request(records)) is None
 
 
 def test_a_largest_timestamp_that_no_record_has_goes_the_long_way(form):
@@ -151,7 +151,7 @@ def test_a_request_longer_than_its_buffer_is_an_error(form):
 
 
 def test_a_batch_of_more_than_two_megabytes_goes_the_long_way(form):
-    assert look(form, request(batch(2**21))) is None
+    assert locate_batch(form, request(batch(2**21))) is None
 
 
 @settings(max_examples=300)
@@ -163,6 +163,8 @@ def test_both_forms_say_the_same_of_damaged_requests(compiled, interpreted, seed
     for _ in range(rng.randrange(4)):
         frame[rng.randrange(len(frame))] = rng.randrange(256)
     frame = bytes(frame[: rng.choice([len(frame), rng.randrange(len(frame) + 1)])])
-    assert look(compiled, frame, known(version), behind=70) == look(interpreted, frame, known(version), behind=70)
+    assert locate_batch(compiled, frame, known(version), behind=70) == locate_batch(
+        interpreted, frame, known(version), behind=70
+    )
     rest = bytes(frame[-size:])
     assert compiled.plain_header(memoryview(rest)) == interpreted.plain_header(memoryview(rest))

@@ -156,12 +156,12 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path)
 
 
-Said = Callable[[], str]
+ReadLog = Callable[[], str]
 """All log lines so far."""
 
 
 @pytest.fixture
-def said() -> Iterator[Said]:
+def read_log() -> Iterator[ReadLog]:
     lines = io.StringIO()
     telemetry.configure(stream=lines)
     yield lines.getvalue

@@ -16,7 +16,7 @@ from klamm.storage.checkpoints import (
 from klamm.storage.disk import Disk
 from klamm.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 
-from .conftest import Said
+from .conftest import ReadLog
 
 ID = Uuid(bytes(range(16)))
 
@@ -30,10 +30,10 @@ def test_offsets_in_kafkas_format(tmp_path: Path):
 
 
 @pytest.mark.parametrize("text", ["0\n", "1\n0\n", "0\n2\na 0 5\n", "0\nmany\n", "0\n1\na 0\n", "0\n1\na zero 5\n"])
-def test_an_unreadable_checkpoint_counts_as_empty(tmp_path: Path, text: str, said: Said):
+def test_an_unreadable_checkpoint_counts_as_empty(tmp_path: Path, text: str, read_log: ReadLog):
     (tmp_path / "c").write_text(text)
     assert read_offsets(Disk(), str(tmp_path / "c")) == {}
-    assert "unreadable checkpoint" in said()
+    assert "unreadable checkpoint" in read_log()
 
 
 def test_a_missing_or_new_checkpoint_is_empty(tmp_path: Path):

@@ -69,7 +69,7 @@ def test_where_the_file_system_cannot_be_synced_every_log_is(tmp_path, monkeypat
     assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 
-def test_a_failed_sync_leaves_no_clean_marker_and_is_not_tried_again(tmp_path, said):
+def test_a_failed_sync_leaves_no_clean_marker_and_is_not_tried_again(tmp_path, read_log):
     disk = CountingDisk()
     manager = filled(tmp_path, clean_shutdown.SYNCFS_LOGS_MIN, disk)
     disk.failure = OSError(errno.EIO, "Input/output error")
@@ -77,7 +77,7 @@ def test_a_failed_sync_leaves_no_clean_marker_and_is_not_tried_again(tmp_path, s
     assert disk.together == 1
     assert disk.syncs < clean_shutdown.SYNCFS_LOGS_MIN
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
-    assert "log directory could not be synced" in said()
+    assert "log directory could not be synced" in read_log()
     again = started(tmp_path)
     assert all(log.log_end_offset == 1 for log in again.logs())
     again.close()

@@ -14,7 +14,7 @@ from klamm.storage import CleanerConfig, LogConfig, LogManager, StorageConfig
 from klamm.storage.compaction_policy import CleanedTransactions, ClosedSegment, group_segments, plan_compaction
 from klamm.storage.txn_index import AbortedTxn
 
-from .conftest import NOW, PRODUCER, FaultyDisk, Said, append_end_txn_marker, no_space
+from .conftest import NOW, PRODUCER, FaultyDisk, ReadLog, append_end_txn_marker, no_space
 
 DAY = 24 * 3600 * 1000
 COMPACT = frozenset({"compact"})
@@ -413,7 +413,7 @@ def test_compaction_and_deletion_go_together(tmp_path: Path):
 # When things go wrong
 
 
-def test_damage_is_reported_with_its_place_and_nothing_is_changed(node: CompactionNode, said: Said):
+def test_damage_is_reported_with_its_place_and_nothing_is_changed(node: CompactionNode, read_log: ReadLog):
     for i in range(20):
         node.put((b"key%d" % (i % 3), b"value%d" % i))
     path = node.log.segments[0].path(".log")
@@ -427,8 +427,8 @@ def test_damage_is_reported_with_its_place_and_nothing_is_changed(node: Compacti
     node.clock.advance(1000)
     node.manager.tick()
     node.manager.tick()
-    assert "compaction stopped" in said()
-    assert path in said()
+    assert "compaction stopped" in read_log()
+    assert path in read_log()
     assert node.log.segments.bases == bases
     assert not {name for name in node.names() if name.endswith((".cleaned", ".swap"))}
 

@@ -139,7 +139,7 @@ def refuse(folder: str):
 
 
 @pytest.mark.parametrize("what", ["a file in its place", "lock", "identity", "checkpoint", "segment"])
-def test_a_log_dir_that_fails_at_start_fails_alone(tmp_path: Path, what: str, said):
+def test_a_log_dir_that_fails_at_start_fails_alone(tmp_path: Path, what: str, read_log):
     Pair(tmp_path).manager.close()
     pair = BrokenAtStart(tmp_path)
     if what == "a file in its place":
@@ -159,7 +159,7 @@ def test_a_log_dir_that_fails_at_start_fails_alone(tmp_path: Path, what: str, sa
     assert facts[pair.a] is None
     assert facts[pair.b]
     assert pair.manager.online_directory_ids([pair.a, pair.b]) == [pair.manager.directory_ids[pair.a]]
-    assert f"log directory failed folder={pair.b}" in said()
+    assert f"log directory failed folder={pair.b}" in read_log()
     assert pair.manager.get("a1", 0).append_as_leader(batch(), 0, NOW) == 1
     assert os.path.dirname(pair.manager.create("new", 0, b"n" * 16, LogConfig()).path) == pair.a
     assert pair.manager.previous_broker_epoch == -1

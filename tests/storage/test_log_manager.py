@@ -12,7 +12,7 @@ from klamm.model.errors import ConfigError, ErrorCode, KlammError, StorageFailur
 from klamm.model.ids import TopicPartition
 from klamm.storage import LogConfig, LogManager, StorageConfig, housekeeping
 
-from .conftest import NOW, PRODUCER, FaultyDisk, Said, batch, from_producer, no_space, read_all
+from .conftest import NOW, PRODUCER, FaultyDisk, ReadLog, batch, from_producer, no_space, read_all
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 ID = b"t" * 16
@@ -182,7 +182,7 @@ def test_a_very_long_topic_name_can_be_deleted(tmp_path: Path):
     started(tmp_path).close()
 
 
-def test_strange_things_in_a_data_folder_are_left_alone_and_named(tmp_path: Path, said: Said):
+def test_strange_things_in_a_data_folder_are_left_alone_and_named(tmp_path: Path, read_log: ReadLog):
     started(tmp_path).close()
     (tmp_path / "lost+found").mkdir()
     (tmp_path / f"t-0.{'a' * 32}-stray").mkdir()
@@ -192,8 +192,8 @@ def test_strange_things_in_a_data_folder_are_left_alone_and_named(tmp_path: Path
     assert manager.logs() == []
     manager.close()
     for name in ("lost+found", "notes.txt", "-stray"):
-        assert name in said()
-    assert "__cluster_metadata" not in said()
+        assert name in read_log()
+    assert "__cluster_metadata" not in read_log()
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 

@@ -17,7 +17,7 @@ from klamm.storage.log_recovery import create_log, open_log
 from klamm.storage.log_segment import LogSegment
 from klamm.storage.recovery_progress import RecoveryProgress
 
-from .conftest import NOW, PRODUCER, Home, Said, append_end_txn_marker, batch, from_producer, read_all
+from .conftest import NOW, PRODUCER, Home, ReadLog, append_end_txn_marker, batch, from_producer, read_all
 from .tools import content
 
 
@@ -80,7 +80,7 @@ def test_a_clean_log_is_not_scanned(home: Home, monkeypatch: pytest.MonkeyPatch)
     assert log.recovery_point == log.log_end_offset == 30
 
 
-def test_only_segments_beyond_the_recovery_point_are_checked(home: Home, said: Said):
+def test_only_segments_beyond_the_recovery_point_are_checked(home: Home, read_log: ReadLog):
     log = home.open(segment_bytes=1000)
     fill(log)
     bases = log.segments.bases
@@ -91,8 +91,8 @@ def test_only_segments_beyond_the_recovery_point_are_checked(home: Home, said: S
     other = home.crash()
     assert other.open(recovery_point=bases[1], segment_bytes=1000).log_end_offset == 30
     assert home.crash().open(recovery_point=0, segment_bytes=1000).log_end_offset == 0
-    assert "log truncated" in said()
-    assert "position=0 offset=0" in said()
+    assert "log truncated" in read_log()
+    assert "position=0 offset=0" in read_log()
 
 
 def test_a_tail_torn_at_any_byte_costs_the_last_batch_only(home: Home):
@@ -126,7 +126,7 @@ def test_a_tail_of_zeros_is_no_batch(home: Home):
     assert again.append_as_leader(from_producer(3), 0, NOW) == 3
 
 
-def test_damage_in_the_middle_ends_the_log_there(home: Home, said: Said):
+def test_damage_in_the_middle_ends_the_log_there(home: Home, read_log: ReadLog):
     log = home.open(segment_bytes=1000)
     fill(log)
     bases = log.segments.bases
@@ -140,8 +140,8 @@ def test_damage_in_the_middle_ends_the_log_there(home: Home, said: Said):
     assert again.segments.bases == bases[:2]
     assert len(read_all(again)) == bases[1] + 1
     assert again.producers.entries[PRODUCER].next_sequence == bases[1] + 1
-    assert f"position={second} offset={bases[1] + 1}" in said()
-    assert "segment after the damage removed" in said()
+    assert f"position={second} offset={bases[1] + 1}" in read_log()
+    assert "segment after the damage removed" in read_log()
 
 
 def test_a_damaged_tail_is_found_despite_a_clean_stop(home: Home):
@@ -253,7 +253,7 @@ def test_epochs_beyond_the_end_are_forgotten(home: Home):
     assert home.crash().open().leader_epochs.entries() == [(1, 0)]
 
 
-def test_strangers_are_left_alone_and_named_and_leftovers_removed(home: Home, said: Said):
+def test_strangers_are_left_alone_and_named_and_leftovers_removed(home: Home, read_log: ReadLog):
     log = home.open()
     fill(log, 2)
     log.close()
@@ -261,7 +261,7 @@ def test_strangers_are_left_alone_and_named_and_leftovers_removed(home: Home, sa
         (home.path / name).write_bytes(b"x")
     home.open()
     assert "notes.txt" in home.names()
-    assert "notes.txt" in said()
+    assert "notes.txt" in read_log()
     assert home.names() & {f"{7:020d}.index", f"{0:020d}.log.deleted", "leader-epoch-checkpoint.tmp"} == set()
 
 
@@ -359,7 +359,7 @@ def hurt(path: Path, position: int) -> None:
     path.write_bytes(data)
 
 
-def test_damage_to_what_was_durable_is_named_and_nothing_is_cut(home: Home, said: Said):
+def test_damage_to_what_was_durable_is_named_and_nothing_is_cut(home: Home, read_log: ReadLog):
     log = home.open(segment_bytes=1000)
     fill(log)
     bases = log.segments.bases
@@ -377,8 +377,8 @@ def test_damage_to_what_was_durable_is_named_and_nothing_is_cut(home: Home, said
             again.append_as_leader(from_producer(bases[1] + 1), 0, NOW)
         again.close(clean=False)
         assert {name: (home.path / name).read_bytes() for name in before} == before
-    assert f"path={path} position={second} offset={bases[1] + 1}" in said()
-    assert "klamm storage check" in said()
+    assert f"path={path} position={second} offset={bases[1] + 1}" in read_log()
+    assert "klamm storage check" in read_log()
     hurt(path, second + 70)
     assert home.open(recovery_point=bases[1] + 3, segment_bytes=1000).log_end_offset == 30, (
         "restored, it is whole again"
@@ -435,16 +435,16 @@ def test_a_manager_serves_the_other_logs_beside_a_damaged_one(tmp_path: Path):
     last.close()
 
 
-def test_a_long_check_says_how_far_it_is(said: Said):
+def test_a_long_check_says_how_far_it_is(read_log: ReadLog):
     clock = ManualClock(NOW)
     progress = RecoveryProgress(clock, 10_000_000)
     progress.advance("t-0", 1_000_000)
-    assert said() == ""
+    assert read_log() == ""
     clock.advance(2000)
     progress.advance("t-0", 4_000_000)
-    assert "recovering logs percent=50 mb=5 total_mb=10 mb_per_second=2.5 seconds_left=2 partition=t-0" in said()
+    assert "recovering logs percent=50 mb=5 total_mb=10 mb_per_second=2.5 seconds_left=2 partition=t-0" in read_log()
     progress.advance("t-1", 1)
-    assert said().count("recovering logs") == 1
+    assert read_log().count("recovering logs") == 1
 
 
 def test_a_log_begun_in_a_new_folder_is_one_opened_in_an_empty_one(tmp_path: Path):

@@ -23,34 +23,34 @@ LINES = sum(source.lines for source in PRODUCT)
 NAMES = {"each": 0, "found": 1, "thing": 0, "stuff": 0}
 """Variables that name no noun, and how many are left: `found` is a field of the JSON that `klamm doctor` prints."""
 
-PARAMETERS_LEFT = 1
+PARAMETERS_LEFT = 0
 """Parameters with one of these names: `found` again, for the JSON of `klamm doctor`."""
 
 PERSONS_LEFT = 0
 
 FUNCTIONS_DIALECT = re.compile(r"^ *(?:async )?def (_?(?:told|said|heard|asked|look))\(", re.MULTILINE)
 """Functions whose names are no verb with an object: `report_lag` and `parse_voters` are."""
-FUNCTIONS_LEFT = 6
+FUNCTIONS_LEFT = 0
 
 OUTSIDE = ("benchmarks", "compat", "docs", "ecosystem", "examples", "tests", "tools")
 """Folders of Python beside the product; a folder of `tests/` has a ceiling of its own."""
 
-NOUNS_LEFT = {"tests/cli": 30, "tests/client": 115, "tests/pipeline": 1, "tests/testing": 4}
+NOUNS_LEFT: dict[str, int] = {}
 """Variables and parameters of `NAMES` that are left, by folder; 0 where a folder is not named."""
 
-PERSON_LINES_LEFT = {"tests/cli": 16, "tests/client": 8, "tests/testing": 1}
+PERSON_LINES_LEFT: dict[str, int] = {}
 """Lines with a word of `PERSONS` that are left, by folder; 0 where a folder is not named."""
 
 PAGES = ("*.md", "docs/**/*.md", *(f"{folder}/*.md" for folder in OUTSIDE))
 """Prose that users and contributors read."""
 
 LAMBDAS_PER_1000_LINES = 0.5
-COMMENTS_PER_1000_LINES = 13.0
+COMMENTS_PER_1000_LINES = 25.0
 LINES_MAX = 600
 ENTRIES_MAX = 12
 """Files and folders at one level of `server/`."""
 
-REPEATED_CLASSES = 36
+REPEATED_CLASSES = 0
 """Class names with two meanings in different packages."""
 
 MODULES_DIALECT = {

@@ -61,9 +61,9 @@ class Doctor:
         self.cluster: BlockingCluster | None = None
         self._report = report
 
-    def add(self, check: str, state: str, found: str) -> None:
+    def add(self, check: str, state: str, result: str) -> None:
         """Keep a finding, and report it."""
-        self.findings.append(Finding(check, state, found))
+        self.findings.append(Finding(check, state, result))
         self._report(self.findings[-1])
 
     def is_wrong(self, check: str) -> bool:

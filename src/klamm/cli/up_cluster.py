@@ -25,7 +25,7 @@ RESTART_MIN_S, RESTART_MAX_S = 0.5, 30.0
 LOG_TAIL_BYTES = 2000
 
 
-class Supervisor:
+class ClusterSupervisor:
     """Starts the nodes, starts one again that died, and stops all of them."""
 
     def __init__(self, nodes: Sequence[LocalNode], log_level: str) -> None:
@@ -189,4 +189,4 @@ def run_cluster(folder: str, nodes: int, *, host: str, port: int, overrides: Seq
     planned = plan_cluster(os.path.abspath(folder), nodes, host=host, port=port)
     _refuse_taken_ports(planned)
     prepare_cluster(planned, lambda _: settings)
-    asyncio.run(Supervisor(planned, log_level).run())
+    asyncio.run(ClusterSupervisor(planned, log_level).run())

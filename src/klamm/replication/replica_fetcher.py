@@ -198,7 +198,7 @@ class ReplicaFetcher:
             self._watchdog.cancel()
         answered = self._answered
 
-        def look() -> None:
+        def check_answered() -> None:
             if self._line is None:
                 return
             if answered == self._answered and self._in_flight:
@@ -209,7 +209,7 @@ class ReplicaFetcher:
         config = self._replicas.config
         # A third of replica.lag.time.max.ms leaves time for two more connections before the leader shrinks the ISR.
         timeout_ms = config.fetch_wait_max_ms + max(config.lag_time_max_ms // 3, ANSWER_TIMEOUT_MS_MIN)
-        self._watchdog = self._loop.call_later(min(config.socket_timeout_ms, timeout_ms) / 1000, look)
+        self._watchdog = self._loop.call_later(min(config.socket_timeout_ms, timeout_ms) / 1000, check_answered)
 
     def _on_lost(self, reason: str) -> None:
         if self._line is None:

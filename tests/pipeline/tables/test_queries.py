@@ -188,8 +188,8 @@ def test_queries_run_side_by_side(database):
     ],
 )
 def test_the_names_that_a_query_reads(database, sql, names):
-    found = read_table_names(database._connection.cursor(), sql)
-    assert sorted(found) == names if names is not None else set(found) <= {"t"}
+    result = read_table_names(database._connection.cursor(), sql)
+    assert sorted(result) == names if names is not None else set(result) <= {"t"}
 
 
 @pytest.mark.parametrize("wrong", [{"rows": 0}, {"time_s": 0}, {"memory_bytes": 1}])

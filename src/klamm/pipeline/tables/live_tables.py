@@ -311,11 +311,11 @@ class Watch:
         self._sql = sql
         self._reads = tables.tables_in(sql)
         self._version = tables.version_of(self._reads)
-        self._rows, self.names = self._look()
+        self._rows, self.names = self._read_rows()
         self._pending = [Change(CAME, row) for row in self._rows] if snapshot else []
         self._looked = time.monotonic()
 
-    def _look(self) -> tuple[list[tuple[Any, ...]], list[str]]:
+    def _read_rows(self) -> tuple[list[tuple[Any, ...]], list[str]]:
         answer = self._tables.answer(self._sql)
         if answer.truncated:
             raise QueryError(
@@ -331,11 +331,11 @@ class Watch:
             return pending
         if not self._tables.wait_for_change(self._reads, self._version, timeout_s):
             return None if self._tables.closed else []
-        # Many small batches are one look: the pause bounds what a busy table costs.
+        # Many small batches are one read: the pause bounds what a busy table costs.
         time.sleep(max(self._looked + WATCH_PAUSE_S - time.monotonic(), 0.0))
         self._version = self._tables.version_of(self._reads)
         try:
-            rows, _ = self._look()
+            rows, _ = self._read_rows()
         except QueryError:
             if self._tables.closed:
                 return None
