@@ -6,7 +6,10 @@ import pytest
 from klamm.cli.main import COMMANDS, cli
 from klamm.cli.output import FORMATS
 
-NEITHER = {"up", "server", "completion", "storage random-uuid", "pipeline run", "pipeline serve", "pipeline stop"}
+NEITHER = {"up", "server", "completion", "storage random-uuid", "pipeline run", "pipeline serve", "pipeline pause",
+    "pipeline restart",
+    "pipeline resume",
+    "pipeline stop"}
 """Run something, or print one thing that has one form."""
 OWN_CONSENT = {"storage repair", "storage format", "shims"}
 """Change files of this machine, which no context protects."""
