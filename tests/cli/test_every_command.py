@@ -6,10 +6,18 @@ import pytest
 from klamm.cli.main import COMMANDS, cli
 from klamm.cli.output import FORMATS
 
-NEITHER = {"up", "server", "completion", "storage random-uuid", "pipeline run", "pipeline serve", "pipeline pause",
+NEITHER = {
+    "up",
+    "server",
+    "completion",
+    "storage random-uuid",
+    "pipeline run",
+    "pipeline serve",
+    "pipeline pause",
     "pipeline restart",
     "pipeline resume",
-    "pipeline stop"}
+    "pipeline stop",
+}
 """Run something, or print one thing that has one form."""
 OWN_CONSENT = {"storage repair", "storage format", "shims"}
 """Change files of this machine, which no context protects."""
