@@ -93,17 +93,24 @@ def load(file: str, pairs: tuple[str, ...], home: str = HOME, target: Target | N
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @set_option
 @click.option("--topics", is_flag=True, help="Check that the topics that are read exist in the cluster.")
+@click.option("--spark", "resolve_columns", is_flag=True, help="Start Spark, and let it resolve columns and types.")
 @cluster_options
 @files_output_option
 @refuses
-def check(*, file: str, pairs: tuple[str, ...], topics: bool, target: Target, output: str) -> None:
-    """Report errors of a file with their positions. Starts no Spark."""
+def check(
+    *, file: str, pairs: tuple[str, ...], topics: bool, resolve_columns: bool, target: Target, output: str
+) -> None:
+    """Report errors of a file with their positions. Starts no Spark, unless --spark is given."""
     from klamm.pipeline.sql import SqlError, SqlProblem
     from klamm.pipeline.sql.registry_schemas import resolve
     from klamm.pipeline.sql.topics import ClusterTopics
 
     try:
         compiled = resolve(load(file, pairs, target=target), declared=topics)
+        if resolve_columns:
+            from klamm.pipeline.sql.dry_build import build_dry
+
+            build_dry(compiled)
     except SqlError as error:
         # At a terminal the error prints the source line with a marker below it.
         if output == "table":

@@ -63,12 +63,14 @@ def ship_module(spark: SparkSession, name: str) -> bool:
     binds a function to the files that the job has at that time.
     """
     context = _context(spark)
-    if context is None or is_local(context.master):
+    if context is None:
         return False
     # A module of a package cannot be imported without the package around it.
     top = name.partition(".")[0]
     spec = find_spec(top)
     if spec is None or spec.origin is None or _is_installed(spec.origin):
+        return False
+    if is_local(context.master) and _is_on_worker_path(spec.origin, package=bool(spec.submodule_search_locations)):
         return False
     if not spec.submodule_search_locations:
         context.addPyFile(spec.origin)
@@ -134,6 +136,13 @@ def _files_of(package: str) -> Iterator[tuple[str, str]]:
         source = str(file.locate())
         if not _EXCLUDED.search(relative) and os.path.isfile(source):
             yield source, relative
+
+
+def _is_on_worker_path(path: str, *, package: bool) -> bool:
+    """Whether Python processes of a session on this machine import a module: they have its environment and folder."""
+    folder = os.path.dirname(os.path.dirname(path) if package else path)
+    folders = [os.getcwd(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    return os.path.realpath(folder) in {os.path.realpath(worker_folder) for worker_folder in folders}
 
 
 def _is_installed(path: str) -> bool:

@@ -112,7 +112,7 @@ def run(
     folder = tempfile.mkdtemp(prefix="klamm-pipeline-")
     try:
         topics = FolderTopics(os.path.join(folder, "topics"))
-        identity = QueryIdentity("testing", name, {}, {}).renew(pipeline)
+        identity = QueryIdentity("testing", os.path.basename(name), {}, {}).renew(pipeline)
         given = {name.lower() for step in steps for name in step}
         # A test reads no databases or files: a source that is given no rows has none.
         given |= {node.name for node in pipeline.nodes if node.name.lower() in given or node.kind == SOURCE}
@@ -165,7 +165,7 @@ def _session() -> SparkSession:
 def _text(sql: str | os.PathLike[str]) -> tuple[str, str]:
     if isinstance(sql, os.PathLike) or (sql.endswith(".sql") and "\n" not in sql):
         with open(sql, encoding="utf-8") as file:
-            return file.read(), os.path.basename(os.fspath(sql))
+            return file.read(), os.fspath(sql)
     return sql, "pipeline.sql"
 
 

@@ -7,7 +7,6 @@ again whenever one of them changes, and the difference to the topic's contents i
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +38,7 @@ from klamm.pipeline.sql.registry_functions import RegistryFunctions
 from klamm.pipeline.sql.spark_errors import error_position
 from klamm.pipeline.sql.spark_jvm import activate_session, check_append_stream, clone_session
 from klamm.pipeline.sql.topics import TopicConnector
+from klamm.pipeline.sql.user_functions import find_modules_beside, load_function
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,6 +100,7 @@ class Engine:
     def build(self, given: Container[str] = ()) -> list[Query]:
         """Return all queries, each after those it reads from; sources in `given` have no query: a test feeds them."""
         queries: list[Query] = []
+        find_modules_beside(self._pipeline)
         for declared in self._pipeline.functions:
             # Imported on the driver first: a wrong target fails here, and not in a task.
             function = load_function(declared.target)
@@ -535,20 +536,6 @@ def _expression(text: str) -> Any:
     from pyspark.sql import functions  # noqa: PLC0415
 
     return functions.expr(text)
-
-
-def load_function(target: str) -> Callable[..., Any]:
-    """Import the Python function of `module:function`."""
-    module, _, name = target.partition(":")
-    try:
-        target_object: Any = importlib.import_module(module)
-        for part in name.split("."):
-            target_object = getattr(target_object, part)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"there is no function {target}: {error}") from None
-    if not callable(target_object):
-        raise ConfigError(f"{target} is not callable")
-    return target_object  # type: ignore[no-any-return]
 
 
 def columns_of(schema: Any) -> list[Column]:

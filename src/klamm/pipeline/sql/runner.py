@@ -26,6 +26,7 @@ from klamm.pipeline.sql.engine import Engine, Query
 from klamm.pipeline.sql.jdbc import driver_jars
 from klamm.pipeline.sql.late_rows import LateRowsWatch
 from klamm.pipeline.sql.object_store_identity import RemoteIdentity, is_remote
+from klamm.pipeline.sql.preflight import check_start
 from klamm.pipeline.sql.query_ledger import check_ledgers
 from klamm.pipeline.sql.registry_schemas import resolve
 from klamm.pipeline.sql.status import DEFAULT_HOME, Home, error_line
@@ -102,6 +103,7 @@ def run_pipeline(
 
     if spark is None:
         check_requirements()
+    check_start(pipeline, client, home_of(pipeline).path)
     pipeline = resolve(pipeline, declared=True)
     home = home_of(pipeline)
     # The lock is held for the whole run: two processes on one checkpoint would corrupt it.

@@ -1,0 +1,37 @@
+"""Builds a pipeline's queries without a cluster and without starting them: Spark resolves columns, types, functions."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import Any
+
+from klamm.pipeline.sql.core.graph import Pipeline
+from klamm.pipeline.sql.core.identity import QueryIdentity
+from klamm.pipeline.sql.core.statements import SOURCE
+from klamm.pipeline.sql.engine import Engine
+from klamm.pipeline.sql.folder_topics import FolderTopics
+from klamm.pipeline.sql.jdbc import driver_jars
+from klamm.pipeline.sql.registry_schemas import without_registry
+from klamm.pipeline.sql.runner import SPARK_SETTINGS, name_of
+
+
+def build_dry(pipeline: Pipeline, *, master: str | None = None, spark: Any = None) -> None:
+    """Raise SqlError where Spark does not resolve a statement; a source is read only when it declares no columns."""
+    from klamm.pipeline.sessions import session  # noqa: PLC0415 - pyspark is an extra
+
+    settings = {name: value for name, value in pipeline.settings.items() if name.startswith("spark.")}
+    config = {**SPARK_SETTINGS, **settings, **driver_jars(pipeline, settings)}
+    running = spark or session(f"klamm check {name_of(pipeline)}", master=master, config=config, progress=False)
+    try:
+        # Topics are empty folders, and schemas are not registered: JSON in their place has the same columns.
+        plain = without_registry(pipeline)
+        declared = {node.name for node in plain.nodes if node.kind == SOURCE and node.create.columns}
+        with tempfile.TemporaryDirectory(prefix="klamm-check-") as folder:
+            topics = FolderTopics(os.path.join(folder, "topics"))
+            identity = QueryIdentity("check", name_of(plain), {}, {}).renew(plain)
+            # A session of its own: a session of the caller keeps its views.
+            Engine(running.newSession(), plain, topics, folder, identity).build(declared)
+    finally:
+        if spark is None:
+            running.stop()
