@@ -177,6 +177,7 @@ STEPS = [
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(
     ("ksql", "spark", "watermark"),
     [
