@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from compat import toolchain
+from ecosystem import maven
 
 TOOLS = ("mvn", "java", "javac", "go", "node", "npm", "kcat")
 
@@ -17,6 +18,7 @@ def main() -> int:
         toolchain.js_program()
         toolchain.go_program()
         toolchain.spark_jars()
+        maven.class_path("connect")
     except toolchain.ToolMissing as problem:
         print(f"compat: {problem}", file=sys.stderr)
         return 1

@@ -50,6 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         "test_mixed_cluster",
         "test_admin",
         "test_spark_connector",
+        "test_connect",
     ]
     items.sort(key=lambda item: order.index(item.path.stem) if item.path.stem in order else len(order))
 

@@ -9,7 +9,7 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 
 from ecosystem import maven
 from ecosystem.cluster import Cluster, eventually
-from ecosystem.processes import Process
+from ecosystem.mirrors import mirror_properties, start_mirror
 
 pytestmark = pytest.mark.program("MirrorMaker 2", maven.version("connect", "connect-mirror"))
 
@@ -19,39 +19,6 @@ def other_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     """The cluster at the other end."""
     with Cluster(request.param, tmp_path_factory.mktemp("other")) as cluster:
         yield cluster
-
-
-def properties(here: Cluster, there: Cluster, topics: str) -> str:
-    settings = {
-        "clusters": "here, there",
-        "here.bootstrap.servers": here.bootstrap,
-        "there.bootstrap.servers": there.bootstrap,
-        "here->there.enabled": "true",
-        "there->here.enabled": "true",
-        "topics": topics,
-        "groups": topics,
-        "replication.factor": "3",
-        "checkpoints.topic.replication.factor": "3",
-        "heartbeats.topic.replication.factor": "3",
-        "offset-syncs.topic.replication.factor": "3",
-        "offset.storage.replication.factor": "3",
-        "status.storage.replication.factor": "3",
-        "config.storage.replication.factor": "3",
-        "refresh.topics.interval.seconds": "2",
-        "refresh.groups.interval.seconds": "2",
-        "sync.topic.configs.interval.seconds": "2",
-        "emit.checkpoints.interval.seconds": "1",
-        "emit.heartbeats.interval.seconds": "1",
-        "sync.group.offsets.enabled": "true",
-        "sync.group.offsets.interval.seconds": "1",
-        "offset.lag.max": "0",
-        "dedicated.mode.enable.internal.rest": "false",
-        "here.exactly.once.source.support": "enabled",
-        "there.exactly.once.source.support": "enabled",
-        "offset.flush.interval.ms": "500",
-        "plugin.discovery": "only_scan",
-    }
-    return "".join(f"{name} = {value}\n" for name, value in settings.items())
 
 
 def by_partition(cluster: Cluster, topic: str) -> list[tuple[int, bytes | None, bytes | None]]:
@@ -91,10 +58,8 @@ def test_both_ways(cluster: Cluster, other_cluster: Cluster, tmp_path: Path, req
         home.create_topic(topic, 3, retention_ms="86400001")
         home.produce(topic, [(f"{name}-{number % 50}", f"{name}-{number}") for number in range(5000)])
     commit_all(cluster, topic, topic)
-    file = tmp_path / "mm2.properties"
-    file.write_text(properties(cluster, other_cluster, topic))
-    main = "org.apache.kafka.connect.mirror.MirrorMaker"
-    with Process(maven.java_command("connect", main, str(file), heap_mb=512), tmp_path / "output.log") as mirror:
+    properties = mirror_properties(cluster.bootstrap, other_cluster.bootstrap, topic)
+    with start_mirror(tmp_path, properties) as mirror:
         for home, target, name in ((cluster, other_cluster, "here"), (other_cluster, cluster, "there")):
             remote = f"{name}.{topic}"
             eventually(
