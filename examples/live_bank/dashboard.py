@@ -47,6 +47,17 @@ def bar(share: float, width: int) -> str:
     return "█" * whole + (_PARTS[rest] if rest else "")
 
 
+def signed_bar(value: Decimal, lowest: Decimal, highest: Decimal, width: int) -> str:
+    """A bar from zero, to the right for a positive value and to the left for a negative one."""
+    span = highest - lowest or Decimal(1)
+    left = round(-lowest / span * width)
+    if value >= 0:
+        return " " * left + bar(float(value / span) * width / max(width - left, 1), width - left)
+    # Blocks of eighths are filled from the left: a bar to the left has whole cells only, at least one.
+    cells = max(1, round(-value / span * width))
+    return ("█" * min(cells, left)).rjust(left)
+
+
 def columns(values: Sequence[float], width: int, height: int) -> list[str]:
     """The last values as standing bars, `height` lines high."""
     shown = list(values)[-width:]
@@ -119,7 +130,7 @@ class Balances(Fitted):
         ranked = sorted(self.seen.balances.items(), key=_balance, reverse=True)
         if not ranked:
             return _waiting("no balances until the pipeline runs")
-        most = max((abs(account.balance) for _, account in ranked), default=Decimal(1)) or Decimal(1)
+        balances = [account.balance for _, account in ranked]
         hidden = len(ranked) - height
         shown = ranked if hidden <= 0 else ranked[: height - 1]
         grid = Table.grid(padding=(0, 1), expand=True)
@@ -133,8 +144,8 @@ class Balances(Fitted):
         room = max(width - names - amounts - 2, 3)
         for name, account in shown:
             style = "red" if account.balance < 0 else "green"
-            filled = bar(float(abs(account.balance) / most), room)
-            grid.add_row(name, Text(filled, style=style), money(account.balance))
+            drawn = signed_bar(account.balance, min(*balances, Decimal(0)), max(*balances, Decimal(0)), room)
+            grid.add_row(name, Text(drawn, style=style), money(account.balance))
         if hidden > 0:
             grid.add_row(Text(f"and {hidden + 1}", style="dim"), Text("more", style="dim"), _total(ranked))
         return grid

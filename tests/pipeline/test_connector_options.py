@@ -5,6 +5,7 @@ import pytest
 from klamm.model.errors import ConfigError
 from klamm.model.ids import TopicPartition
 from klamm.pipeline.core.connector_options import EARLIEST, LATEST, ReadBound, read_options, write_options
+from klamm.pipeline.sql import SqlError, compile_text
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 
@@ -130,3 +131,12 @@ def test_what_a_write_refuses(options, words):
     with pytest.raises(ConfigError) as refusal:
         write_options({**SERVERS, **options})
     assert words in str(refusal.value)
+
+
+@pytest.mark.parametrize("setting", ["ssl.truststore.location", "ssl.keystore.location", "ssl.keystore.password"])
+def test_settings_of_the_java_client_say_what_to_write_instead(setting):
+    instead = "kafka.ssl.ca.location" if "trust" in setting else "kafka.ssl."
+    with pytest.raises(ConfigError, match=rf"kafka.{setting} is a setting of Java's client: write {instead}"):
+        read(**{f"kafka.{setting}": "x.jks"})
+    with pytest.raises(SqlError, match=rf"kafka.{setting} is a setting of Java's client"):
+        compile_text(f"SET kafka.{setting} = 'x'; CREATE STREAM s (a INT);")

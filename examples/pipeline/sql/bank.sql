@@ -3,7 +3,7 @@
 --     klamm up &
 --     klamm pipeline check examples/pipeline/sql/bank.sql
 --     klamm pipeline run examples/pipeline/sql/bank.sql --once
---     klamm consume balances --from-beginning
+--     klamm consume balances
 
 SET name = 'bank';
 SET partitions = 2;

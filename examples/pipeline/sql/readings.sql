@@ -3,7 +3,7 @@
 --     klamm up &
 --     klamm pipeline run examples/pipeline/sql/readings.sql &
 --     echo '{"sensor": "roof", "celsius": 21.5, "at": "2026-01-01T12:00:00Z"}' | klamm produce readings
---     klamm consume sensors --from-beginning
+--     klamm consume sensors
 
 CREATE STREAM readings (sensor STRING NOT NULL, celsius DOUBLE NOT NULL, at TIMESTAMP NOT NULL)
   WITH (key = 'sensor', timestamp = 'at', watermark = '30 seconds', partitions = 2);

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
+import sys
+import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,9 +43,9 @@ class _LogFormatter(logging.Formatter):
         return super().format(record)
 
 
-def log_to_stderr() -> None:
+def log_to_stderr(handler: logging.Handler | None = None) -> None:
     """Show log lines of the pipeline and its clients; as libraries they do not configure logging themselves."""
-    handler = logging.StreamHandler()
+    handler = handler or logging.StreamHandler()
     line = "%(asctime)s.%(msecs)03d %(levelname)s %(package)s %(message)s"
     handler.setFormatter(_LogFormatter(line, "%Y-%m-%d %H:%M:%S"))
     for name in ("klamm.pipeline", "klamm.client"):
@@ -185,7 +188,7 @@ def plan(*, file: str, pairs: tuple[str, ...], home: str, output: str) -> None:
     "--rebuild", multiple=True, metavar="QUERY", help="Discard this query's state and read from the beginning."
 )
 @click.option("--fail-fast", is_flag=True, help="End at the first query that has failed for good.")
-@click.option("--progress/--no-progress", default=None, help="A line per batch.  [default: on a terminal]")
+@click.option("--progress/--no-progress", default=None, help="A line per batch, or none, instead of the live view.")
 @click.option("--log-batches", is_flag=True, help="A line of the log per batch, with all its numbers.")
 @click.option("--metrics", metavar="[HOST:]PORT", help="Answer Prometheus at /metrics; 0 is any free port.")
 @set_option
@@ -207,22 +210,29 @@ def run(
     target: Target,
 ) -> None:
     """Run a file's queries until they are stopped. Ctrl-C finishes the batches first."""
-    from klamm.pipeline.sql.runner import run_pipeline
+    from klamm.cli.pipeline_view import Messages, live_view
+    from klamm.pipeline.sql.runner import home_of, name_of, run_pipeline
 
-    log_to_stderr()
     compiled = load(file, pairs, home, target)
-    run_pipeline(
-        compiled,
-        client=target.client("admin"),
-        master=master,
-        once=once,
-        rebuild=rebuild,
-        fail_fast=fail_fast,
-        progress=progress,
-        log_batches=log_batches,
-        metrics=metrics,
-        report=functools.partial(click.echo, err=True),
-    )
+    # A pipe, a service or a test gets lines; so does a caller that chose a form of progress.
+    is_live = sys.stdout.isatty() and sys.stderr.isatty() and progress is None and not log_batches
+    messages = Messages()
+    log_to_stderr(messages if is_live else None)
+    with contextlib.ExitStack() as stack:
+        if is_live:
+            stack.enter_context(live_view(name_of(compiled), home_of(compiled).status, messages.lines))
+        run_pipeline(
+            compiled,
+            client=target.client("admin"),
+            master=master,
+            once=once,
+            rebuild=rebuild,
+            fail_fast=fail_fast,
+            progress=bool(progress),
+            log_batches=log_batches,
+            metrics=metrics,
+            report=messages.add if is_live else functools.partial(click.echo, err=True),
+        )
 
 
 @pipeline.command("ls")
@@ -253,13 +263,19 @@ def ls(*, home: str, output: str) -> None:
 
 @pipeline.command("show")
 @click.argument("name", metavar="PIPELINE")
+@click.option("--watch", "watched", is_flag=True, help="Show the live view until Ctrl-C.")
 @home_option
 @output_option
 @refuses
-def show_(*, name: str, home: str, output: str) -> None:
+def show_(*, name: str, watched: bool, home: str, output: str) -> None:
     """Show one pipeline: rate, lag, watermark, state and batch times of its queries, and the last error."""
+    from klamm.cli.pipeline_view import graph_lines, headline, live_view
     from klamm.pipeline.sql.status import home as find
 
+    if watched:
+        with contextlib.suppress(KeyboardInterrupt), live_view(name, find(name, home).status):
+            threading.Event().wait()
+        return
     status = find(name, home).status()
     heads = (
         "batch",
@@ -286,7 +302,10 @@ def show_(*, name: str, home: str, output: str) -> None:
     ]
 
     def table() -> None:
-        click.echo(f"{name}: {status['state']}" + (f", process {status['pid']}" if "pid" in status else ""))
+        click.echo(headline(name, status))
+        # Before the queries are built there is only the graph.
+        for line in graph_lines(status) if not rows else ():
+            click.echo(line)
         for line in table_lines(rows):
             click.echo(line)
         for query, progress in status["queries"].items():

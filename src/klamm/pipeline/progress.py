@@ -13,6 +13,7 @@ class ProgressLines(StreamingQueryListener):  # type: ignore[misc]
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream
+        self._names: dict[str, str] = {}
 
     def _print(self, line: str) -> None:
         # sys.stderr is looked up per line: test runners and notebooks replace it.
@@ -20,6 +21,8 @@ class ProgressLines(StreamingQueryListener):  # type: ignore[misc]
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's names
         """Print that a query has started."""
+        # The event of the end has only the id.
+        self._names[str(event.id)] = event.name or str(event.id)
         self._print(f"{event.name or event.id}: started")
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
@@ -38,4 +41,5 @@ class ProgressLines(StreamingQueryListener):  # type: ignore[misc]
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
         """Print how a query has ended."""
-        self._print(f"{event.id}: {'failed' if event.exception else 'ended'}")
+        name = self._names.pop(str(event.id), str(event.id))
+        self._print(f"{name}: {'failed' if event.exception else 'ended'}")

@@ -10,7 +10,7 @@ from klamm.cli.main import cli
 from klamm.client.types import Record
 from klamm.pipeline.sql import compile_text
 from klamm.pipeline.sql.dead_letters import parse_dead_letter
-from klamm.pipeline.sql.runner import renew_identity
+from klamm.pipeline.sql.runner import renew_identity, write_starting
 from klamm.pipeline.sql.status import Home
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "pipeline" / "sql"
@@ -112,3 +112,30 @@ def test_a_letter_is_read_from_its_headers():
     assert (letter.stream, letter.topic, letter.partition, letter.offset, letter.error) == ("s", "in", 1, 17, "no JSON")
     assert (letter.key, letter.value, letter.headers) == (b"k", b"{", (("own", b"1"),))
     assert parse_dead_letter(record._replace(headers=[("own", b"1")])) is None
+
+
+def test_plan_marks_the_reader_of_a_stream_without_duplicates_as_keeping_state(typed, tmp_path):
+    (tmp_path / "p.sql").write_text(
+        "CREATE STREAM s (id STRING) WITH (deduplicate = 'id'); CREATE STREAM x AS SELECT * FROM s;"
+    )
+    assert typed("plan", "p.sql").output.splitlines() == [
+        "s  stream (topic s, json)",
+        "└─ x  stream (topic x, json, keeps state)",
+    ]
+
+
+def test_show_has_the_graph_before_there_are_queries(typed, tmp_path):
+    home = Home(str(tmp_path / ".klamm" / "pipelines" / "p"))
+    with home.locked():
+        write_starting(home, compile_text(TEXT, "p.sql"), "Spark")
+        lines = typed("show", "p", "-o", "table").output.splitlines()
+    assert lines[0].startswith("p: starting, process ")
+    assert lines[0].endswith(", waits for Spark")
+    assert lines[1:] == ["s  stream", "├─ t  table", "└─ big  stream"]
+
+
+def test_pause_resume_and_restart_need_a_pipeline_that_runs(typed, tmp_path):
+    home = Home(str(tmp_path / ".klamm" / "pipelines" / "p"))
+    home.write_status({"state": "stopped", "pid": 7, "queries": {"t": {}}, "error": None})
+    for verb in ("pause", "resume", "restart"):
+        assert "p does not run" in typed(verb, "p", "t").output

@@ -60,6 +60,21 @@ _WRITE: Final = (
 _SPARK: Final = ("path", "checkpointLocation", "queryName")
 """Options that Spark adds to those of the user."""
 
+_PEM: Final = "keytool and openssl convert a Java keystore"
+JAVA_SETTINGS: Final = {
+    "ssl.truststore.location": f"write kafka.ssl.ca.location, a PEM file of certificates; {_PEM}",
+    "ssl.truststore.password": "leave it out: kafka.ssl.ca.location is a PEM file without a password",
+    "ssl.truststore.type": "leave it out: kafka.ssl.ca.location is a PEM file",
+    "ssl.truststore.certificates": "write them to a file, and its path as kafka.ssl.ca.location",
+    "ssl.keystore.location": f"write kafka.ssl.certificate.location and kafka.ssl.key.location, PEM files; {_PEM}",
+    "ssl.keystore.password": "write kafka.ssl.key.password if the PEM file of the key has one, or leave it out",
+    "ssl.keystore.type": "leave it out: kafka.ssl.certificate.location is a PEM file",
+    "ssl.keystore.key": "write it to a file, and its path as kafka.ssl.key.location",
+    "ssl.keystore.certificate.chain": "write it to a file, and its path as kafka.ssl.certificate.location",
+    "ssl.protocol": "leave it out: TLS 1.2 and 1.3 are used",
+    "ssl.enabled.protocols": "leave it out: TLS 1.2 and 1.3 are used",
+}
+"""Settings of existing Spark jobs that the Java client has and this one has not, with what to write instead."""
 _RESERVED: Final = {
     "auto.offset.reset": "startingOffsets defines where a query begins",
     "enable.auto.commit": "the checkpoint is the position; progress is committed to kafka.group.id automatically",
@@ -207,6 +222,8 @@ def _split_options(
         if lowered.startswith("kafka.") and setting in settings:
             client[settings[setting]] = value
             continue
+        if lowered.startswith("kafka.") and setting in JAVA_SETTINGS:
+            raise ConfigError(f"{name} is a setting of Java's client: {JAVA_SETTINGS[setting]}")
         candidates = {**spellings, **{f"kafka.{key}": f"kafka.{key}" for key in settings}}
         near = difflib.get_close_matches(lowered, candidates, n=1, cutoff=0.6)
         hint = f"; did you mean {candidates[near[0]]}?" if near else ""

@@ -21,6 +21,7 @@ from klamm.pipeline.lake.parquet_writer import ParquetTaskWriter, file_prefix, w
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_CATALOG: Final = "klamm"
 _BOUNDED: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
@@ -236,10 +237,13 @@ class IcebergSink:
 def _catalog(table: LakeTable) -> Any:
     """Return the catalog of the options; without any, a SQLite catalog in the folder, which is the warehouse too."""
     from pyiceberg.catalog import load_catalog  # noqa: PLC0415
+    from pyiceberg.utils.config import Config  # noqa: PLC0415
 
     options = dict(table.options)
-    name = options.pop("catalog", "klamm")
-    if not options and name == "klamm" and table.local is not None:
+    name = options.pop("catalog", _CATALOG)
+    # A name without more options may be a catalog of .pyiceberg.yaml or of the environment.
+    is_configured = name != _CATALOG and Config().get_catalog_config(name) is not None
+    if not options and not is_configured and table.local is not None:
         folder = os.path.abspath(table.local)
         os.makedirs(folder, exist_ok=True)
         # No server is needed to try it: the catalog is a SQLite file beside the data.

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from klamm.model.errors import ConfigError
 from klamm.pipeline.executor_package import is_local
+from klamm.pipeline.jvm_output import jvm_output_to
 from klamm.pipeline.metrics import serve_metrics
 from klamm.pipeline.sql.core.graph import Pipeline
 from klamm.pipeline.sql.core.graph_rendering import graph_rows
@@ -116,7 +117,8 @@ def run_pipeline(
         if spark is None:
             report("starting Spark")
             config = {**SPARK_SETTINGS, **spark_settings, **driver_jars(pipeline, spark_settings)}
-            spark_session = session(f"klamm {name_of(pipeline)}", master=master, config=config, progress=progress)
+            with jvm_output_to(os.path.join(home.path, "spark.log")):
+                spark_session = session(f"klamm {name_of(pipeline)}", master=master, config=config, progress=progress)
         else:
             spark_session = spark
         try:

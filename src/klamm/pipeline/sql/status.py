@@ -224,14 +224,17 @@ def homes(root: str = DEFAULT_HOME) -> dict[str, Home]:
         names = sorted(os.listdir(root))
     except FileNotFoundError:
         return {}
-    return {
-        name: Home(os.path.join(root, name)) for name in names if os.path.exists(os.path.join(root, name, IDENTITY))
-    }
+    return {name: Home(os.path.join(root, name)) for name in names if _is_home(os.path.join(root, name))}
+
+
+def _is_home(path: str) -> bool:
+    """Whether a folder is a pipeline's; one that starts for the first time has a status, and no identity yet."""
+    return any(os.path.exists(os.path.join(path, name)) for name in (IDENTITY, _STATUS))
 
 
 def home(name: str, root: str = DEFAULT_HOME) -> Home:
     """Return a pipeline by its name or its folder; ConfigError when there is none."""
-    if os.path.exists(os.path.join(name, IDENTITY)):
+    if _is_home(name):
         return Home(name)
     known_homes = homes(root)
     if name not in known_homes:

@@ -53,6 +53,7 @@ _ANSWERS_KEPT: Final = 20
 ONCE_RESTARTS: Final = 10
 """Failures in a row after which a query over the current records is parked, when `restarts` is not set."""
 _PARALLEL_MAX: Final = 8
+_STARTING_ONCE_MAX: Final = 2
 
 
 class QueryState(StrEnum):
@@ -234,7 +235,9 @@ class Supervisor:
 
         Spark gives the Python process of a source ten seconds to start; many at once on few cores would not make it.
         """
-        if any(other.handle is not None and self._is_starting(other) for other in self._running):
+        starting = sum(other.handle is not None and self._is_starting(other) for other in self._running)
+        # Two at a time where the end is waited for: one that is too slow is restarted.
+        if starting >= (_STARTING_ONCE_MAX if once else 1):
             return False
         if not once:
             return True

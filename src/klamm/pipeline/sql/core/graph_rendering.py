@@ -23,7 +23,9 @@ def render_graph(pipeline: Pipeline, changes: Iterable[QueryChange] = ()) -> lis
         # A node with two inputs is reached twice.
         is_repeated = node.name in rendered
         lines.append(
-            indent + branch + (f"{node.name} (above)" if is_repeated else _line(node, verdicts.get(node.name)))
+            indent
+            + branch
+            + (f"{node.name} (above)" if is_repeated else _line(pipeline, node, verdicts.get(node.name)))
         )
         if is_repeated:
             return
@@ -54,13 +56,19 @@ def graph_rows(pipeline: Pipeline) -> list[dict[str, Any]]:
             "reads": list(node.inputs),
             "topic": node.topic if node.has_topic else None,
             "runs": node.runs,
-            "stateful": node.stateful,
+            "stateful": keeps_state(pipeline, node),
         }
         for node in pipeline.nodes
     ]
 
 
-def _line(node: GraphNode, change: QueryChange | None) -> str:
+def keeps_state(pipeline: Pipeline, node: GraphNode) -> bool:
+    """Whether a query keeps state: for its own SELECT, or to read a stream without duplicates."""
+    deduplicated = any(pipeline.node(stream).option("deduplicate") for stream in node.streams)
+    return node.stateful or (node.runs and deduplicated)
+
+
+def _line(pipeline: Pipeline, node: GraphNode, change: QueryChange | None) -> str:
     facts: list[str] = []
     if node.has_topic:
         facts.append(f"topic {node.topic}")
@@ -74,7 +82,7 @@ def _line(node: GraphNode, change: QueryChange | None) -> str:
         facts.insert(0, f"{node.connector} {where}".strip())
     if node.recomputed:
         facts.append("computed again at every change")
-    elif node.stateful:
+    elif keeps_state(pipeline, node):
         facts.append("keeps state")
     line = f"{node.name}  {node.kind}"
     if facts:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from klamm.client.config import CONSUMER_CONFIGS, PRODUCER_CONFIGS
+from klamm.pipeline.core.connector_options import JAVA_SETTINGS
 from klamm.pipeline.core.lake_tables import FORMATS as LAKE_FORMATS
 from klamm.pipeline.sql.core.problems import SqlProblem, join_words, suggest
 from klamm.pipeline.sql.core.secrets import is_secret
@@ -304,6 +305,8 @@ def _check_client_setting(name: str, value: Value) -> Iterator[SqlProblem]:
     if setting in _RESERVED:
         hint = "use SET bootstrap" if setting == "bootstrap.servers" else "the pipeline sets it"
         yield SqlProblem(value.name_offset, f"{name} cannot be set: {hint}")
+    elif setting in JAVA_SETTINGS:
+        yield SqlProblem(value.name_offset, f"{name} is a setting of Java's client: {JAVA_SETTINGS[setting]}")
     elif setting not in CONSUMER_CONFIGS and setting not in PRODUCER_CONFIGS:
         known = [f"kafka.{key}" for key in (*CONSUMER_CONFIGS.keys, *PRODUCER_CONFIGS.keys)]
         yield SqlProblem(value.name_offset, f"{name} is not a client setting{suggest(name, known)}")

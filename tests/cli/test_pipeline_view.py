@@ -1,0 +1,87 @@
+"""The live view of a pipeline: what is drawn of a status."""
+
+import io
+
+from rich.console import Console
+
+from klamm.cli.pipeline_view import Messages, graph_lines, headline, render_status, tree_rows
+
+GRAPH = [
+    {"name": "payments", "kind": "stream", "reads": []},
+    {"name": "balances", "kind": "table", "reads": ["payments"]},
+    {"name": "suspicious", "kind": "stream", "reads": ["payments"]},
+    {"name": "joined", "kind": "stream", "reads": ["suspicious", "balances"]},
+]
+QUERIES = {
+    "balances": {
+        "state": "running",
+        "rows_per_s": 1500.4,
+        "lag_records": 12,
+        "lag_ms": 3400,
+        "state_rows": 40,
+        "late_rows": 2,
+        "bad_records": {"drop": 3},
+        "batch_ms": 500,
+    },
+    "suspicious": {
+        "state": "failed",
+        "error_gist": "a record is bad",
+        "advice": "klamm pipeline restart bank suspicious",
+    },
+    "joined": {"state": "paused"},
+    "payments.dead_letters": {"state": "restarting", "restart_in_ms": 4000, "error_gist": "away"},
+}
+
+
+def drawn(status, messages=(), *, color=False):
+    stream = io.StringIO()
+    Console(file=stream, width=100, force_terminal=color, color_system="standard" if color else None).print(
+        render_status("bank", status, 43_000, messages)
+    )
+    return stream.getvalue()
+
+
+def test_the_graph_with_numbers_of_each_query():
+    text = drawn({"state": "running", "pid": 7, "started_ms": 1000, "graph": GRAPH, "queries": QUERIES}, ["a message"])
+    lines = [line.rstrip() for line in text.splitlines()]
+    assert lines[0] == " bank   running, process 7  42s"
+    rows = {line.split()[1] if line[0] in "├└│ " else line.split()[0]: line.split() for line in lines[3:9]}
+    assert rows["payments"] == ["payments", "stream"]
+    assert rows["balances"][2:] == ["running", "1,500", "12", "3.4s", "40", "2", "3", "500ms"]
+    assert rows["suspicious"][2] == "failed"
+    assert rows["payments.dead_letters"][2:4] == ["in", "4s"]
+    assert "suspicious: a record is bad" in lines
+    assert "  to go on: klamm pipeline restart bank suspicious" in lines
+    assert lines[-1] == "a message"
+
+
+def test_failed_is_red_and_paused_yellow():
+    text = drawn({"state": "running", "graph": GRAPH, "queries": QUERIES}, color=True)
+    assert "\x1b[1;31mfailed" in text
+    assert "\x1b[33mpaused" in text
+    assert "\x1b[32mrunning" in text
+
+
+def test_before_there_are_queries_the_graph_and_what_it_waits_for_are_shown():
+    status = {"state": "starting", "pid": 7, "waits_for": "Spark", "graph": GRAPH, "queries": {}}
+    assert headline("bank", status) == "bank: starting, process 7, waits for Spark"
+    assert graph_lines(status) == [
+        "payments  stream",
+        "├─ balances  table",
+        "│  └─ joined  stream",
+        "└─ suspicious  stream",
+        "   └─ joined (above)",
+    ]
+    assert "waits for Spark" in drawn(status)
+
+
+def test_a_status_without_a_graph_lists_its_queries():
+    assert tree_rows([], ["a", "b"]) == [("a", "a", False), ("b", "b", False)]
+    assert "a" in drawn({"state": "gone", "queries": {"a": {}}})
+
+
+def test_only_the_last_messages_are_kept():
+    messages = Messages()
+    for number in range(20):
+        messages.add(str(number))
+    assert list(messages.lines) == [str(number) for number in range(14, 20)]
