@@ -18,7 +18,7 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.fetch import EpochEndOffset, PartitionData
 from klamm.records.batch import build_batch, iter_batches
 from klamm.replication import Replica, ReplicaManager
-from klamm.replication.follower_append import Applied, apply_answer, common_end, reset_to_leader
+from klamm.replication.follower_append import Applied, apply_fetched_partition, common_end, reset_to_leader
 from klamm.replication.follower_sessions import FollowedPartition, FollowerSession
 from klamm.server.handlers.data.fetch_follower import _divergence
 from klamm.storage import LogConfig, LogManager, StorageConfig
@@ -78,7 +78,7 @@ def fetch(leader: Member, follower: Member, max_bytes: int = 1 << 20) -> Applied
             data.records = memoryview(bytearray(piece.read())) if piece is not None else b""
     except KlammError as error:
         data.error_code = error.code
-    return apply_answer(follower.manager, follower.replica, data)
+    return apply_fetched_partition(follower.manager, follower.replica, data)
 
 
 def catch_up(leader: Member, follower: Member) -> None:
@@ -185,7 +185,7 @@ def test_refusals(code, applied):
     with three_members() as members:
         elect(members, 1, 0)
         data = PartitionData(partition_index=0, error_code=code, records=b"", high_watermark=-1)
-        assert apply_answer(members[2].manager, members[2].replica, data) is applied
+        assert apply_fetched_partition(members[2].manager, members[2].replica, data) is applied
 
 
 def test_a_damaged_batch_is_not_appended():
@@ -195,7 +195,7 @@ def test_a_damaged_batch_is_not_appended():
         data = bytearray(leader.log.read(0, 1000, 1).read())
         data[-1] ^= 1
         part = PartitionData(partition_index=0, records=memoryview(data), high_watermark=1, log_start_offset=0)
-        assert apply_answer(follower.manager, follower.replica, part) is Applied.FAILED
+        assert apply_fetched_partition(follower.manager, follower.replica, part) is Applied.FAILED
         assert follower.log.log_end_offset == follower.log.high_watermark == 0
 
 
@@ -218,7 +218,7 @@ def test_a_divergence_without_a_place_is_no_divergence():
         members[1].append(b"x")
         catch_up(members[1], members[2])
         data = PartitionData(partition_index=0, records=b"", high_watermark=1, diverging_epoch=EpochEndOffset())
-        assert apply_answer(members[2].manager, members[2].replica, data) is Applied.NOTHING
+        assert apply_fetched_partition(members[2].manager, members[2].replica, data) is Applied.NOTHING
         assert members[2].log.log_end_offset == 1
 
 

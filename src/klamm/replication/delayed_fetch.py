@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class DelayedFetch:
     """A Fetch that found too little and waits on its partitions until there is more, or max_wait_ms has passed.
 
-    `attempt(force)` reads again and answers if there is enough or `force` is set; True when it has answered.
+    `attempt(force)` reads again and replies if there is enough or `force` is set; True when it has replied.
     """
 
     __slots__ = ("_attempt", "_replicas", "_timer", "done")
@@ -43,7 +43,7 @@ class DelayedFetch:
             self.cancel()
 
     def cancel(self) -> None:
-        """Stop waiting; nothing is answered."""
+        """Stop waiting, without a reply."""
         self.done = True
         if self._timer is not None:
             self._timer.cancel()

@@ -205,7 +205,7 @@ class FetchPlan:
         return list(topics.values())
 
     def on_session_opened(self, session_id: int) -> None:
-        """Continue with the session that the answer to a full request has opened."""
+        """Continue with the session that the response to a full request has opened."""
         if session_id != self.session_id:
             self.session_id = session_id
             self._epoch = 1

@@ -83,7 +83,7 @@ class FetchContext:
 
     @property
     def session_id(self) -> int:
-        """The id to answer with."""
+        """The session id of the response."""
         return self.session.id if self.session is not None else NO_SESSION
 
 
@@ -127,7 +127,7 @@ class FetchSessions:
                 session.partitions[partition.key] = partition
             else:
                 known.update(partition)
-        # As in Kafka: a session that has lost its last partition is over, and the answer carries session id 0.
+        # As in Kafka: a session that has lost its last partition is over, and the response carries session id 0.
         if not session.partitions:
             del self._sessions[session.id]
             return FetchContext([])

@@ -1,4 +1,4 @@
-"""Applies a leader's answer to a follower's log: append, truncate, move its offsets. Nothing here waits.
+"""Applies a leader's Fetch response to a follower's log: append, truncate, move its offsets. Nothing here waits.
 
 Truncation goes by epochs alone (KIP-101, KIP-279), not by the high watermark, which lags on a follower. The leader
 names the last epoch both logs share and where it ends there; what lies beyond was never committed.
@@ -17,7 +17,7 @@ log = get_logger("replication")
 
 
 class Applied(Enum):
-    """The effect of a partition's part of an answer."""
+    """The effect of a partition's part of a response."""
 
     NOTHING = "no news, or none that moved an end of the log"
     MOVED = "an end of the log is elsewhere"
@@ -26,8 +26,8 @@ class Applied(Enum):
     LOST = "the log here takes no appends any more"
 
 
-def apply_answer(replicas: ReplicaManager, replica: Replica, data: PartitionData) -> Applied:
-    """Apply the leader's answer for a partition to its replica here."""
+def apply_fetched_partition(replicas: ReplicaManager, replica: Replica, data: PartitionData) -> Applied:
+    """Apply the leader's response for a partition to its replica here."""
     code = data.error_code
     if code:
         return _refused(replica, ErrorCode(code))
@@ -106,7 +106,7 @@ def truncate(replica: Replica, diverging: EpochEndOffset) -> None:
 
 
 def common_end(kept: Log, epoch: int, end_offset: int) -> int:
-    """The offset up to which both logs agree by this answer; the next answer may name an earlier one."""
+    """The offset up to which both logs agree by this response; the next one may name an earlier one."""
     own_epoch, own_end = kept.end_offset_for_epoch(epoch)
     if own_epoch < 0:
         return min(end_offset, kept.log_end_offset)

@@ -66,7 +66,7 @@ class FollowedPartition:
     ) -> None:
         """Take over what the follower's latest fetch names."""
         if fetch_offset == self.fetch_offset or leader_epoch != self.leader_epoch:
-            # It may have dropped the last answer, which crossed this request on the way: send the offsets again.
+            # It may have dropped the last response, which crossed this request on the way: send the offsets again.
             self.sent_high_watermark = self.sent_log_start_offset = -1
         self.fetch_offset = fetch_offset
         self.max_bytes = max_bytes
@@ -88,7 +88,7 @@ class FollowedPartition:
             replica.followed.append(self)
 
     def touch(self) -> None:
-        """Make the next answer of the session check the partition."""
+        """Make the next response of the session check the partition."""
         self.session.changed[self] = None
 
 
@@ -104,7 +104,7 @@ class FollowerSession:
         self.epoch = INITIAL_EPOCH
         self.partitions: dict[Key, FollowedPartition] = {}
         self.changed: dict[FollowedPartition, None] = {}
-        """What the next answer checks, longest waiting first."""
+        """What the next response checks, longest waiting first."""
         self.try_complete_fetch: TryComplete | None = None
         """Set while a fetch of the session waits."""
 

@@ -2,7 +2,7 @@
 
 A follower that has everything committed is proposed to join, one that has been behind for replica.lag.time.max.ms to
 leave. All proposals of a moment are sent in one AlterPartition. The decision of the controller comes through the
-metadata log; until then a proposal holds the high watermark back, so a lost answer does no harm.
+metadata log; until then a proposal holds the high watermark back, so a lost response does no harm.
 """
 
 import asyncio
@@ -119,7 +119,7 @@ class IsrChanges:
             "ISR change proposed",
             partition=f"{replica.topic}-{replica.index}", before=list(state.isr), after=list(proposed), reason=why,
         )  # fmt: skip
-        # Before the request is sent: the controller may decide before its answer arrives, and a record committed
+        # Before the request is sent: the controller may decide before its response arrives, and a record committed
         # meanwhile must be on the new member too.
         state.propose(proposed)
         replica.refresh()
@@ -189,14 +189,14 @@ class IsrChanges:
         return request, proposed
 
     def _settle(self, response: ap.AlterPartitionResponse, proposed: dict[tuple[bytes, int], "Replica"]) -> bool:
-        """Note the controller's answer; False when a proposal must be sent again after a pause."""
+        """Note the controller's response; False when a proposal must be sent again after a pause."""
         all_decided = True
         for topic in response.topics:
-            for answer in topic.partitions:
-                replica = proposed.get((topic.topic_id, answer.partition_index))
+            for result in topic.partitions:
+                replica = proposed.get((topic.topic_id, result.partition_index))
                 if replica is None:
                     continue
-                code = ErrorCode(answer.error_code)
+                code = ErrorCode(result.error_code)
                 if code and code not in _REFUSED:
                     # Undecided, or it refers to a newer state that is not committed and may be lost with this
                     # controller: repeat the proposal until the metadata log settles it.
@@ -207,7 +207,7 @@ class IsrChanges:
                 if epochs != (state.leader_epoch, state.partition_epoch):
                     continue  # the metadata log was faster
                 # Success without a newer partition epoch: the ISR was that already, and no record will follow.
-                if code in _REFUSED or (not code and answer.partition_epoch <= state.partition_epoch):
+                if code in _REFUSED or (not code and result.partition_epoch <= state.partition_epoch):
                     self._withdraw(replica, code)
         return all_decided
 

@@ -258,7 +258,7 @@ class ReplicaManager:
             self._on_write_failed(replica, failure)
             return
         replica.acknowledged_end_offset = replica.log.log_end_offset
-        # `has_staged` stays set: the replica is in `_dirty`, and `write_staged` has yet to answer the replies.
+        # `has_staged` stays set: the replica is in `_dirty`, and `write_staged` has yet to complete the replies.
         self.update_leader_high_watermark(replica)
 
     def _maybe_advance_high_watermark(self, replica: Replica, end: int) -> bool:
@@ -295,7 +295,7 @@ class ReplicaManager:
     def _on_write_failed(self, replica: Replica, failure: StorageFailure) -> None:
         log.error("append failed", partition=f"{replica.topic}-{replica.index}", reason=failure.message)
         acknowledgements = replica.acknowledgements
-        # Taken before anything is answered: an answer may stage more, which has not failed.
+        # Taken before any reply is completed: completing one may stage more, which has not failed.
         lost = acknowledgements.take_above(replica.log.log_end_offset)
         # Duplicates of records that are in the log need nothing of the failed write, and come first by their offsets.
         acknowledgements.on_written(replica.acknowledged_end_offset)
@@ -437,9 +437,9 @@ class ReplicaManager:
         state = replica.state
         led, epoch, isr = state.is_leader, state.leader_epoch, state.isr
         if replica.has_staged and partition.leader_epoch > epoch:
-            self.write_staged()  # what was staged belongs to the epoch that ends, and is answered under it
+            self.write_staged()  # what was staged belongs to the epoch that ends, and is acknowledged under it
         state.apply(partition, replica.log.log_end_offset, self._clock.monotonic_ms())
-        # After `apply`: the answers name the leader and epoch of this state.
+        # After `apply`: the responses name the leader and epoch of this state.
         if state.leader_epoch != epoch or not state.is_leader:
             for followed in list(replica.followed):
                 followed.touch()  # a fetch that waits here is answered with the new epoch or leader

@@ -119,7 +119,7 @@ class Replica:
                 starts.append(progress.log_start_offset)
         return min(starts)
 
-    def answer_followers(self) -> None:
+    def complete_follower_fetches(self) -> None:
         """Answer the fetches of followers now, after a change other than an append: of the log start."""
         for followed in list(self.followed):
             followed.touch()
@@ -135,14 +135,14 @@ class Replica:
             delayed_fetch.try_complete()
 
     def advance_high_watermark(self, high_watermark: int) -> None:
-        """Move the high watermark of the log and answer the replies it has reached."""
+        """Move the high watermark of the log and complete the replies it has reached."""
         self.log.advance_high_watermark(high_watermark)
         for followed in self.followed:
             followed.session.changed[followed] = None
         self.acknowledge_committed(high_watermark)
 
     def acknowledge_committed(self, high_watermark: int) -> None:
-        """Answer acks=all up to the high watermark; an error when fewer than min.insync.replicas are in sync by now."""
+        """Complete acks=all up to the high watermark; fail it if fewer than min.insync.replicas are in sync now."""
         waiting = self.acknowledgements.until_committed
         if not waiting or waiting[0].required_offset > high_watermark:
             return

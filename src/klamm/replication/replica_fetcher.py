@@ -1,4 +1,4 @@
-"""Copies the partitions this node follows from one leader: fetch, apply the answer, fetch again.
+"""Copies the partitions this node follows from one leader: fetch, apply the response, fetch again.
 
 One request is always in flight, waiting at the leader when there is nothing to copy. If there is something to name
 meanwhile (a partition was added, or a sync is done), a second one is sent at once; the leader then answers the first.
@@ -21,7 +21,7 @@ from klamm.protocol.header import RequestHeader, decode_response_header, encode_
 from klamm.protocol.messages.fetch import FetchResponse, PartitionData
 from klamm.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from klamm.replication.fetch_plan import NOT_REQUESTED, FetchPlan, Following
-from klamm.replication.follower_append import Applied, apply_answer, follow_offsets, reset_to_leader
+from klamm.replication.follower_append import Applied, apply_fetched_partition, follow_offsets, reset_to_leader
 from klamm.replication.manager import ReplicaManager
 from klamm.replication.replica import Replica
 from klamm.replication.settings import is_throttled
@@ -193,7 +193,7 @@ class ReplicaFetcher:
         self._watch()
 
     def _watch(self) -> None:
-        """Close a connection on which no answer comes, early enough to try another before this node leaves the ISR."""
+        """Close a connection without a response, early enough to try another before this node leaves the ISR."""
         if self._watchdog is not None:
             self._watchdog.cancel()
         answered = self._answered
@@ -202,7 +202,7 @@ class ReplicaFetcher:
             if self._line is None:
                 return
             if answered == self._answered and self._in_flight:
-                self._line.close("no answer from the leader")
+                self._line.close("no response from the leader")
             else:
                 self._watch()
 
@@ -224,7 +224,7 @@ class ReplicaFetcher:
         if not self._closed:
             self._schedule()
 
-    # Answers
+    # Responses
 
     def _on_frame(self, frame: memoryview) -> None:
         self._answered += 1
@@ -272,20 +272,20 @@ class ReplicaFetcher:
             self._replicas.follower_throttle.record(throttled, self._clock.monotonic_ms())
 
     def _is_stale(self, following: Following) -> bool:
-        """Whether an answer that has just come is to an earlier fetch than the partition's latest.
+        """Whether a response that has just come is to an earlier fetch than the partition's latest.
 
         The leader answers the latest fetch from its offset again, so records of both would be appended twice.
         """
         return following.request == NOT_REQUESTED or following.request in self._in_flight
 
     def _apply_stale(self, following: Following, data: PartitionData) -> None:
-        """Of an answer to an earlier fetch only the leader's offsets count, and only under the same epoch."""
+        """Of a response to an earlier fetch only the leader's offsets count, and only under the same epoch."""
         if following.answered and not data.error_code and follow_offsets(self._replicas, following.replica, data):
             self.plan.mark_moved(following)
 
     def _apply_partition(self, following: Following, data: PartitionData) -> int:
         replica = following.replica
-        applied = apply_answer(self._replicas, replica, data)
+        applied = apply_fetched_partition(self._replicas, replica, data)
         if applied is Applied.MOVED:
             # Not after a truncation: what is left was claimed by an earlier fetch, so it is on the device.
             if replica.awaits_sync and data.diverging_epoch is None:
@@ -343,7 +343,7 @@ class ReplicaFetcher:
         try:
             if address is None:
                 return
-            # A connection of its own: the fetcher's carries Fetch only, whose answers are matched by order.
+            # A connection of its own: the fetcher's carries Fetch only, whose responses are matched by order.
             peer = Peer(self._loop, *address, client_id=self._client_id)
             try:
                 start = await self._list_offset(peer, following, EARLIEST_LOCAL)
@@ -374,7 +374,7 @@ class ReplicaFetcher:
             topics=[ListOffsetsTopic(name=replica.topic, partitions=[partition])],
         )
         response = await peer.ask(request, LIST_OFFSETS_VERSION)
-        answer = response.topics[0].partitions[0]
-        if answer.error_code:
-            raise KlammError(ErrorCode(answer.error_code))
-        return int(answer.offset)
+        result = response.topics[0].partitions[0]
+        if result.error_code:
+            raise KlammError(ErrorCode(result.error_code))
+        return int(result.offset)

@@ -46,7 +46,7 @@ class LoggedEvent(NamedTuple):
 class Decision(NamedTuple):
     """The result of deciding: records to make durable, then replies to send.
 
-    Without records the replies wait until everything decided before them is committed, so that no answer shows what
+    Without records the replies wait until everything decided before them is committed, so that no reply shows what
     could still be lost.
     """
 

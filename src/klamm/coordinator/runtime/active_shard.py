@@ -304,7 +304,7 @@ class ActiveShard(Generic[S]):
         if self._rows:
             self._rows_replies.extend(replies)
         elif self._held:
-            # An answer without records of its own must not show what is decided but not committed yet.
+            # A reply without records of its own must not show what is decided but not committed yet.
             self._held.append(_Held(self._held[-1].end_offset, replies, now.ms + self._write_timeout_ms))
         else:
             self._deliver(replies)

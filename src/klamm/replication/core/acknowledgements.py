@@ -22,10 +22,10 @@ class PendingReply(Protocol):
     """The offset after its records: where the log, or the high watermark, must be."""
 
     def succeed(self) -> None:
-        """Answer that the records are written or committed, whichever was waited for."""
+        """Send success: the records are written or committed, whichever was waited for."""
 
     def fail(self, error: ErrorCode, message: str | None = None) -> None:
-        """Answer that they are not, or that it is not known whether they are."""
+        """Send an error: they are not, or it is not known whether they are."""
 
 
 class ExpiringReply(PendingReply, Protocol):
@@ -56,14 +56,14 @@ class Acknowledgements:
         return len(self.until_written) + len(self.until_committed)
 
     def on_written(self, offset: int) -> None:
-        """Answer the replies that need the log up to `offset`."""
+        """Complete the replies that need the log up to `offset`."""
         waiting = self.until_written
         # `succeed` may add replies; they need offsets beyond this one, so the loop ends before them.
         while waiting and waiting[0].required_offset <= offset:
             waiting.popleft().succeed()
 
     def on_committed(self, high_watermark: int, error: ErrorCode = ErrorCode.NONE) -> None:
-        """Answer the replies that need the high watermark up to here; with `error` if too few were in sync for it."""
+        """Complete the replies that need the high watermark up to here; with `error` if too few were in sync for it."""
         waiting = self.until_committed
         if error:
             while waiting and waiting[0].required_offset <= high_watermark:
@@ -73,7 +73,7 @@ class Acknowledgements:
             waiting.popleft().succeed()
 
     def take_above(self, offset: int) -> list[PendingReply]:
-        """Remove and return the replies that need more than `offset`, for the caller to answer."""
+        """Remove and return the replies that need more than `offset`, for the caller to complete."""
         return [*_take_above(self.until_written, offset), *_take_above(self.until_committed, offset)]
 
     def fail_above(self, offset: int, error: ErrorCode, message: str | None = None) -> None:

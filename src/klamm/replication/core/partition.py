@@ -196,7 +196,7 @@ class PartitionState:
         self._recount()
 
     def withdraw(self) -> None:
-        """Drop the proposal: the controller refused it, or its answer is lost. The decided ISR counts."""
+        """Drop the proposal: the controller refused it, or its response is lost. The decided ISR counts."""
         self.proposed = None
         self._recount()
 

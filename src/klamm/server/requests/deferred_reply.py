@@ -37,23 +37,23 @@ class DeferredReply:
 
 
 class ReplyCollector:
-    """Collects answers that arrive in any order; calls `finish` with all of them, in order, after the last one."""
+    """Collects responses that arrive in any order; calls `finish` with all of them, in order, after the last one."""
 
     def __init__(self, count: int, finish: Callable[[list[Any]], None]) -> None:
-        self._answers: list[Any] = [None] * count
+        self._responses: list[Any] = [None] * count
         self._missing = count
         self._finish = finish
-        # No answer will come to trigger it.
+        # No response will come to trigger it.
         if not count:
             finish([])
 
     def place(self, index: int) -> Callable[[Any], None]:
-        """Return the callback for answer number `index`."""
+        """Return the callback for response number `index`."""
 
-        def answer(response: Any) -> None:
-            self._answers[index] = response
+        def collect(response: Any) -> None:
+            self._responses[index] = response
             self._missing -= 1
             if not self._missing:
-                self._finish(self._answers)
+                self._finish(self._responses)
 
-        return answer
+        return collect

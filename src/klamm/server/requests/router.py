@@ -207,7 +207,7 @@ class Router:
             return
         if asyncio.iscoroutine(result):
             # The slot is taken now: replies to later requests queue behind it.
-            self._start_task(self._answer_later(context, context.channel.defer(), result))
+            self._start_task(self._reply_later(context, context.channel.defer(), result))
             return
         context.channel.reply_parts(response_parts(context, result))
 
@@ -216,7 +216,7 @@ class Router:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _answer_later(self, context: RequestContext, slot: Slot, work: Coroutine[Any, Any, Any]) -> None:
+    async def _reply_later(self, context: RequestContext, slot: Slot, work: Coroutine[Any, Any, Any]) -> None:
         try:
             response = await work
             parts = response_parts(context, response)

@@ -43,7 +43,7 @@ def handle(services: Services, _context: RequestContext, request: DeleteRecordsR
                     log.delete_records(target)
                     moved = True
                     # A waiting fetch of a follower is answered at once: the response carries the new log start offset.
-                    replica.answer_followers()
+                    replica.complete_follower_fetches()
                 answer.low_watermark = log.log_start_offset
                 if replica.state.followers:
                     waiting.append((replica, target, answer))

@@ -74,7 +74,7 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
     partitions: list[FetchedPartition] = []
     for topic in request.topics:
         partitions += _fetched_partitions(topic, topic.partitions, uses_ids)
-    return _answer(services, context, request, partitions, uses_ids)
+    return _respond(services, context, request, partitions, uses_ids)
 
 
 def _handle_many(services: Services, context: RequestContext, request: FetchRequest, uses_ids: bool) -> Steps[object]:
@@ -85,11 +85,11 @@ def _handle_many(services: Services, context: RequestContext, request: FetchRequ
             partitions += _fetched_partitions(topic, named, uses_ids)
             yield len(named)
         yield 1
-    result = _answer(services, context, request, partitions, uses_ids)
+    result = _respond(services, context, request, partitions, uses_ids)
     return (yield from result) if isinstance(result, GeneratorType) else result
 
 
-def _answer(
+def _respond(
     services: Services,
     context: RequestContext,
     request: FetchRequest,
@@ -134,17 +134,17 @@ def _answer(
 
 def _read_many(services: Services, context: RequestContext, request: FetchRequest, reader: "_Reader") -> Steps[object]:
     """Read many partitions in slices; with too few bytes, wait and read them in slices again."""
-    waiting = _ManyWaiting(services, context, reader)
-    waiting.listen(request.max_wait_ms)  # from the first slice on: records may come to it while the last slice is read
+    delayed = _DelayedLargeFetch(services, context, reader)
+    delayed.listen(request.max_wait_ms)  # from the first slice on: records may come to it while the last slice is read
     reading = yield from reader.read_in_slices()
     if reader.suffices(reading):
-        waiting.cancel()
+        delayed.cancel()
         return (yield from reader.respond_in_slices(reading))
-    waiting.wait()
+    delayed.wait()
     return ANSWERED
 
 
-class _ManyWaiting:
+class _DelayedLargeFetch:
     """A Fetch of many partitions that waits: reading them takes several turns, and one reading runs at a time."""
 
     def __init__(self, services: Services, context: RequestContext, reader: "_Reader") -> None:
@@ -379,20 +379,20 @@ class _Reader:
 
     def response(self, reading: Reading) -> FetchResponse:
         """Return the response: in a session only what changed. Partitions with data are read last next time."""
-        answer = _Answer()
-        self._add_to(answer, reading.results)
-        return self._finish(answer)
+        builder = _ResponseBuilder()
+        self._add_to(builder, reading.results)
+        return self._finish(builder)
 
     def respond_in_slices(self, reading: Reading) -> Steps[FetchResponse]:
         """`response` in slices."""
-        answer = _Answer()
+        builder = _ResponseBuilder()
         for results in cut(reading.results):
-            self._add_to(answer, results)
+            self._add_to(builder, results)
             yield len(results)
-        return self._finish(answer)
+        return self._finish(builder)
 
-    def _add_to(self, answer: "_Answer", results: Sequence[tuple[FetchedPartition, PartitionData]]) -> None:
-        topics = answer.topics
+    def _add_to(self, builder: "_ResponseBuilder", results: Sequence[tuple[FetchedPartition, PartitionData]]) -> None:
+        topics = builder.topics
         for partition, data in results:
             if self._fetch.incremental and not _has_news(partition, data):
                 continue
@@ -400,11 +400,11 @@ class _Reader:
             partition.sent_high_watermark = data.high_watermark if not data.error_code else -1
             partition.sent_log_start_offset = data.log_start_offset
             if len(data.records):
-                answer.served.append(partition.key)
+                builder.served.append(partition.key)
             if data.error_code in _HINTED:
                 image = partition_image(self._services, partition.topic, partition.topic_id, partition.index)
                 if image is not None:
-                    answer.leaders.add(image.leader)
+                    builder.leaders.add(image.leader)
                     data.current_leader = LeaderIdAndEpoch(leader_id=image.leader, leader_epoch=image.leader_epoch)
             key = partition.topic if partition.topic is not None else partition.topic_id
             topic = topics.get(key)
@@ -412,18 +412,18 @@ class _Reader:
                 topic = topics[key] = FetchableTopicResponse(topic=partition.topic or "", topic_id=partition.topic_id)
             topic.partitions.append(data)
 
-    def _finish(self, answer: "_Answer") -> FetchResponse:
+    def _finish(self, builder: "_ResponseBuilder") -> FetchResponse:
         if self._fetch.session is not None:
             # Or a busy partition would use up max_bytes every time, and those behind it would starve.
-            self._fetch.session.rotate(answer.served)
-        endpoints = node_endpoints(self._services, self._context, answer.leaders, NodeEndpoint)
+            self._fetch.session.rotate(builder.served)
+        endpoints = node_endpoints(self._services, self._context, builder.leaders, NodeEndpoint)
         return FetchResponse(
-            session_id=self._fetch.session_id, responses=list(answer.topics.values()), node_endpoints=endpoints
+            session_id=self._fetch.session_id, responses=list(builder.topics.values()), node_endpoints=endpoints
         )
 
 
 @dataclass(slots=True)
-class _Answer:
+class _ResponseBuilder:
     """The parts of a response that is being built."""
 
     topics: dict[Any, FetchableTopicResponse] = field(default_factory=dict)
