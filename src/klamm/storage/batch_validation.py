@@ -14,7 +14,7 @@
     record without key in a compacted topic          INVALID_RECORD, naming the records
 
 The plain case never comes here: `LogAppender.stage_plain` has it inline. `validate` reads nothing but its arguments, so
-it may run in a thread; packed records are decompressed in pieces, so that they are never in memory all at once.
+it may run in a thread; compressed records are decompressed in pieces, so that they are never in memory all at once.
 """
 
 from collections.abc import Iterator
@@ -27,10 +27,10 @@ from klamm.records.crc import crc32c
 from klamm.storage.config import LogConfig
 from klamm.storage.producer_state import Origin
 
-INLINE_PACKED_BYTES_MAX = 32 * 1024
-"""A larger packed batch is checked in a thread."""
-INLINE_UNPACKED_BYTES_MAX = 256 * 1024
-"""What the loop's thread unpacks of a batch: a millisecond of gzip, less of the others."""
+INLINE_COMPRESSED_BYTES_MAX = 32 * 1024
+"""A larger compressed batch is validated in a thread."""
+INLINE_DECOMPRESSED_BYTES_MAX = 256 * 1024
+"""What the loop's thread decompresses of a batch: a millisecond of gzip, less of the others."""
 
 
 class DecompressInThread(KlammError):
@@ -53,8 +53,8 @@ def validate(
     """Return the batch as it is to be written, apart from its offset and leader epoch.
 
     The view is over `data` itself, or over new bytes where timestamps or the codec had to change. RecordRefused and
-    CorruptBatch leave `data` untouched. With `inline`, DecompressInThread where more would have to be unpacked than the
-    loop can wait for.
+    CorruptBatch leave `data` untouched. With `inline`, DecompressInThread where more would have to be decompressed
+    than the loop can wait for.
     """
     batch = _one_batch(data, config, name)
     # Coordinators write markers, and records of transactions without a sequence of their own.
@@ -94,15 +94,15 @@ def validate(
 
 
 def has_sound_records(data: memoryview, codec: int, config: LogConfig, name: str) -> bool:
-    """Return whether a small packed batch whose header is plain holds the records its header counts.
+    """Return whether a small compressed batch whose header is plain holds the records its header counts.
 
-    `validate` finds the reason when it does not. Raises DecompressInThread for one that unpacks to more than
-    INLINE_UNPACKED_BYTES_MAX.
+    `validate` finds the reason when it does not. Raises DecompressInThread for one that decompresses to more than
+    INLINE_DECOMPRESSED_BYTES_MAX.
     """
     batch = BatchView(data)
     check = RecordCheck(batch, name, keyed=config.compacted)
     try:
-        for piece in unpack(codec, batch.records, INLINE_UNPACKED_BYTES_MAX):
+        for piece in unpack(codec, batch.records, INLINE_DECOMPRESSED_BYTES_MAX):
             check.feed(piece)
         check.finish()
     except (CorruptBatch, RecordRefused):
@@ -191,15 +191,15 @@ def _timestamp_range(config: LogConfig, now_ms: int) -> tuple[int, int]:
 
 
 def _pieces(batch: BatchView, config: LogConfig, name: str, *, inline: bool) -> Iterator[Buffer]:
-    """Yield the records section, unpacked piece by piece within the limit."""
+    """Yield the records section, decompressed piece by piece within the limit."""
     if not batch.codec:
         yield batch.records
         return
     limit = config.unpacked_bytes_max
     # A topic whose limit is smaller gets its refusal here, and no thread for it.
-    inline = inline and limit > INLINE_UNPACKED_BYTES_MAX
+    inline = inline and limit > INLINE_DECOMPRESSED_BYTES_MAX
     try:
-        yield from unpack(batch.codec, batch.records, INLINE_UNPACKED_BYTES_MAX if inline else limit)
+        yield from unpack(batch.codec, batch.records, INLINE_DECOMPRESSED_BYTES_MAX if inline else limit)
     except CorruptBatch as error:
         raise RecordRefused(
             ErrorCode.INVALID_RECORD, f"the batch for {name} cannot be unpacked: {error.message}"

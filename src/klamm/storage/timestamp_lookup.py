@@ -8,7 +8,7 @@ from klamm.model.errors import CorruptBatch, KlammError, RecordRefused
 from klamm.records.batch import BatchView
 from klamm.records.checking import RecordCheck
 from klamm.records.compression import DECOMPRESSED_BYTES_MAX, unpack
-from klamm.storage.batch_validation import INLINE_PACKED_BYTES_MAX, INLINE_UNPACKED_BYTES_MAX
+from klamm.storage.batch_validation import INLINE_COMPRESSED_BYTES_MAX, INLINE_DECOMPRESSED_BYTES_MAX
 from klamm.storage.log_segment import LogSegment
 from klamm.storage.segment_list import SegmentList
 
@@ -22,7 +22,7 @@ class TimestampOffset(NamedTuple):
 
 
 class SearchElsewhere(Exception):
-    """Raised when the answer may be in a packed batch that is too large to be unpacked on the loop.
+    """Raised when the answer may be in a compressed batch that is too large to be decompressed on the loop.
 
     `search` looks there, in any thread; when it returns None, the lookup continues at `next_offset`.
     """
@@ -54,13 +54,13 @@ def find_timestamp(segments: SegmentList, timestamp: int, first_offset: int) -> 
 def _search(batch: BatchView, timestamp: int, first_offset: int) -> TimestampOffset | None:
     """`_first_at` here, if that is little work."""
     batch.check_crc()
-    if not batch.codec or batch.size <= INLINE_PACKED_BYTES_MAX:
+    if not batch.codec or batch.size <= INLINE_COMPRESSED_BYTES_MAX:
         try:
-            return _first_at(batch, timestamp, first_offset, INLINE_UNPACKED_BYTES_MAX)
+            return _first_at(batch, timestamp, first_offset, INLINE_DECOMPRESSED_BYTES_MAX)
         except CorruptBatch:
             raise
         except KlammError:
-            pass  # it unpacks to more than that
+            pass  # it decompresses to more than that
     # A copy, because the view is over a chunk that is dropped when this lookup returns.
     own = BatchView(bytes(batch.raw))
     search = partial(_first_at, own, timestamp, first_offset, DECOMPRESSED_BYTES_MAX)

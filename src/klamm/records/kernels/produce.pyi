@@ -3,6 +3,7 @@ from typing import TypeAlias, TypeVar
 _T = TypeVar("_T")
 
 PlainHeader: TypeAlias = tuple[int, int, int, int, int, int, int, bool]
+"""CRC (-1: compared already), last offset delta, max timestamp, producer id, epoch, sequence, codec, lacks a key."""
 
 COMPILED: bool
 

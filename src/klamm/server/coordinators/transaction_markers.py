@@ -176,7 +176,7 @@ class MarkerWriter:
             self._senders[broker] = self._services.loop.create_task(self._deliver(broker), name=f"markers {broker}")
 
     async def _deliver(self, broker: int) -> None:
-        """Send what has gathered for a broker, as long as there is something."""
+        """Send the queued markers of a broker until none are left."""
         try:
             while self._outgoing.get(broker):
                 waiting = self._outgoing[broker]

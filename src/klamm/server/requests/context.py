@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from klamm.net import Channel
 from klamm.server.requests.record_checks import ProduceQueue
 from klamm.server.requests.routes import Route
-from klamm.storage.batch_validation import INLINE_PACKED_BYTES_MAX
+from klamm.storage.batch_validation import INLINE_COMPRESSED_BYTES_MAX
 
 if TYPE_CHECKING:
     from klamm.server.handlers.data.produce_quick import KnownPrefix
@@ -50,7 +50,7 @@ class ConnectionState:
     """Produce requests that wait until their own records, or those of earlier ones, are validated."""
     validate_in_thread: bool = False
     """Set by the quick path when the records of the current request have to be validated in a thread."""
-    inline_bytes_max: int = INLINE_PACKED_BYTES_MAX
+    inline_bytes_max: int = INLINE_COMPRESSED_BYTES_MAX
     """Compressed batches up to this size are validated on the loop; lowered when a smaller one took too long."""
     on_close: list[Callable[[], None]] = field(default_factory=list)
     """Called when the connection ends."""
