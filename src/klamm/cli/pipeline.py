@@ -188,6 +188,13 @@ def plan(*, file: str, pairs: tuple[str, ...], home: str, output: str) -> None:
     "--rebuild", multiple=True, metavar="QUERY", help="Discard this query's state and read from the beginning."
 )
 @click.option("--fail-fast", is_flag=True, help="End at the first query that has failed for good.")
+@click.option(
+    "--continue",
+    "continued",
+    multiple=True,
+    metavar="SINK",
+    help="Write to a new place, without the rows until now.",
+)
 @click.option("--progress/--no-progress", default=None, help="A line per batch, or none, instead of the live view.")
 @click.option("--log-batches", is_flag=True, help="A line of the log per batch, with all its numbers.")
 @click.option("--metrics", metavar="[HOST:]PORT", help="Answer Prometheus at /metrics; 0 is any free port.")
@@ -201,6 +208,7 @@ def run(
     once: bool,
     master: str | None,
     rebuild: tuple[str, ...],
+    continued: tuple[str, ...],
     fail_fast: bool,
     progress: bool | None,
     log_batches: bool,
@@ -227,6 +235,7 @@ def run(
             master=master,
             once=once,
             rebuild=rebuild,
+            continued=continued,
             fail_fast=fail_fast,
             progress=bool(progress),
             log_batches=log_batches,

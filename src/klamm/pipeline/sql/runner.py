@@ -20,7 +20,7 @@ from klamm.pipeline.jvm_output import jvm_output_to
 from klamm.pipeline.metrics import serve_metrics
 from klamm.pipeline.sql.core.graph import Pipeline
 from klamm.pipeline.sql.core.graph_rendering import graph_rows
-from klamm.pipeline.sql.core.identity import INCOMPATIBLE, REBUILD, QueryIdentity, compare
+from klamm.pipeline.sql.core.identity import FROM_NOW, INCOMPATIBLE, REBUILD, QueryIdentity, compare
 from klamm.pipeline.sql.core.problems import SqlError
 from klamm.pipeline.sql.core.query_failures import NO_PYTHON
 from klamm.pipeline.sql.engine import Engine, Query
@@ -61,13 +61,19 @@ def home_of(pipeline: Pipeline) -> Home:
     )
 
 
-def renew_identity(pipeline: Pipeline, home: Home, rebuild: Iterable[str] = ()) -> QueryIdentity:
-    """Return the identity to run with; ConfigError when the file has changed in a way that the checkpoints forbid."""
+def renew_identity(
+    pipeline: Pipeline, home: Home, rebuild: Iterable[str] = (), continued: Iterable[str] = ()
+) -> QueryIdentity:
+    """Return the identity to run with; ConfigError when the file has changed in a way that the checkpoints forbid.
+
+    `continued` names sinks that may write to a new place without the rows of the old one.
+    """
     stored = home.identity()
-    rebuilt = frozenset(rebuild)
-    unknown = rebuilt - {query.name for query in pipeline.queries}
-    if unknown:
-        raise ConfigError(f"there is no query {min(unknown)} to rebuild")
+    rebuilt, accepted = frozenset(rebuild), frozenset(continued)
+    for names, action in ((rebuilt, "rebuild"), (accepted, "continue")):
+        unknown = names - {query.name for query in pipeline.queries}
+        if unknown:
+            raise ConfigError(f"there is no query {min(unknown)} to {action}")
     changes = compare(stored, pipeline)
     for change in changes:
         if change.verdict == INCOMPATIBLE:
@@ -76,6 +82,12 @@ def renew_identity(pipeline: Pipeline, home: Home, rebuild: Iterable[str] = ()) 
             raise ConfigError(
                 f"{change.name} must be rebuilt: {change.reason}; "
                 f"--rebuild {change.name} reads its topics from the beginning"
+            )
+        if change.verdict == FROM_NOW and change.name not in rebuilt | accepted:
+            raise ConfigError(
+                f"{change.name} has another place: {change.reason}\n"
+                f"--continue {change.name} writes only the rows from now on\n"
+                f"--rebuild {change.name} reads its topics from the beginning and writes all rows"
             )
     base = stored or QueryIdentity(uuid.uuid4().hex, name_of(pipeline), {}, {})
     return base.renew(pipeline, rebuilt if stored else frozenset())
@@ -88,6 +100,7 @@ def run_pipeline(
     master: str | None = None,
     once: bool = False,
     rebuild: Iterable[str] = (),
+    continued: Iterable[str] = (),
     progress: bool | None = None,
     log_batches: bool = False,
     metrics: str | int | None = None,
@@ -110,7 +123,7 @@ def run_pipeline(
     # The lock is held for the whole run: two processes on one checkpoint would corrupt it.
     with home.locked():
         home.clear_requests()
-        identity = renew_identity(pipeline, home, rebuild)
+        identity = renew_identity(pipeline, home, rebuild, continued)
         write_starting(home, pipeline, "Spark")
         topics = ClusterTopics(pipeline, client)
         spark_settings = {name: value for name, value in pipeline.settings.items() if name.startswith("spark.")}
@@ -125,7 +138,7 @@ def run_pipeline(
             remote = _open_remote(spark_session, pipeline, home, report)
             if remote is not None:
                 # Again: the remote folder may have had an identity that this machine did not know.
-                identity = renew_identity(pipeline, home, rebuild)
+                identity = renew_identity(pipeline, home, rebuild, continued)
             engine = Engine(spark_session, pipeline, topics, home.path if remote is None else remote.path, identity)
             for topic in topics.ensure():
                 report(f"created topic {topic}")

@@ -3,9 +3,12 @@
 Spark keeps a query's position and state in a folder that only the same query can use. The identity, stored beside it,
 describes each query in a form that can be compared.
 
-    continues       the query continues; new rows are computed by the new statement
-    rebuild         its state was computed by the old statement: it must read its topics from the beginning
-    incompatible    its topic holds rows that contradict the new statement: it needs another topic
+    continues           the query continues; new rows are computed by the new statement
+    continues from now  a lake sink has another place, which lacks the rows of the one before
+    rebuild             its state was computed by the old statement: it must read its topics from the beginning
+    incompatible        its topic holds rows that contradict the new statement: it needs another topic
+
+An input is described with all its declared columns, but compared by those that the query reads.
 """
 
 from __future__ import annotations
@@ -16,17 +19,29 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
+from klamm.pipeline.sql.core.graph import SINGLE, GraphNode, Pipeline
 from klamm.pipeline.sql.core.query_sources import normalize_select
+from klamm.pipeline.sql.core.read_columns import (
+    ALL,
+    Names,
+    called_functions,
+    is_only_aggregated,
+    is_wider_integer,
+    read_columns,
+)
 from klamm.pipeline.sql.core.secrets import is_secret, mask_secrets
+from klamm.pipeline.sql.core.statements import SINK, TABLE
 
 SAME: Final = "same"
 NEW: Final = "new"
 CONTINUES: Final = "continues"
+FROM_NOW: Final = "continues from now"
 REBUILD: Final = "rebuild"
 INCOMPATIBLE: Final = "incompatible"
 REMOVED: Final = "removed"
-VERSION: Final = 1
+VERSION: Final = 2
+_READABLE_VERSIONS: Final = (1, 2)
+_EVERY_COLUMN: Final = "*"
 _TUNING_OPTIONS: Final = frozenset(
     {
         *("trigger", "max_records", "partitions", "replication", "bad_records", "dead_letter_topic", "late_topic"),
@@ -73,8 +88,8 @@ class QueryIdentity:
         """Parse the text of an identity file."""
         try:
             document = json.loads(text)
-            if document["version"] != VERSION:
-                raise ConfigError(f"{path} is of version {document['version']}; this Klamm supports {VERSION}")
+            if document["version"] not in _READABLE_VERSIONS:
+                raise ConfigError(f"{path} is of version {document['version']}; this Klamm supports up to {VERSION}")
             named = bool(document.get("named", False))
             return cls(document["id"], document["name"], document["queries"], document["generations"], named)
         except (KeyError, TypeError, ValueError) as error:
@@ -95,7 +110,14 @@ def describe(pipeline: Pipeline) -> dict[str, dict[str, Any]]:
 
 
 def _describe_query(pipeline: Pipeline, node: GraphNode) -> dict[str, Any]:
-    inputs = {name: _describe_input(pipeline.node(name)) for name in (*node.streams, *node.tables)}
+    read_names = read_columns(pipeline, node)
+    inputs = {
+        name: {
+            **_describe_input(pipeline.node(name)),
+            **_describe_reading(pipeline, node, name, read_names.get(name, ALL)),
+        }
+        for name in (*node.streams, *node.tables)
+    }
     views = sorted(
         " ".join((view.name, *normalize_select(view.create.select)))
         for view in _views(pipeline, node)
@@ -111,6 +133,7 @@ def _describe_query(pipeline: Pipeline, node: GraphNode) -> dict[str, Any]:
         "kind": node.kind,
         "select": " ".join(normalize_select(node.create.select)) if node.create.select else "",
         "views": views,
+        "functions": called_functions(pipeline, node),
         "inputs": inputs,
         "topic": node.topic if node.has_topic else "",
         "format": node.format,
@@ -140,6 +163,18 @@ def _describe_input(node: GraphNode) -> dict[str, Any]:
         "columns": _columns(node),
         "time": [node.option("timestamp") or "", node.option("watermark") or "", node.option("deduplicate") or ""],
     }
+
+
+def _describe_reading(pipeline: Pipeline, reader: GraphNode, name: str, names: Names) -> dict[str, Any]:
+    """Return which columns of an input a query reads, and those of them whose values are in no state."""
+    node = pipeline.node(name)
+    # The value of these formats is the one column beside the key, whichever that is.
+    if names is ALL or node.format in SINGLE:
+        return {"read": _EVERY_COLUMN}
+    declared = [column.name.lower() for column in node.create.columns]
+    aggregated = [column for column in declared if column in names and is_only_aggregated(pipeline, reader, column)]
+    # All names, and not those of declared columns: a column that is no longer declared was read, too.
+    return {"read": sorted(names), "aggregated": sorted(aggregated)}
 
 
 def _columns(node: GraphNode) -> list[str]:
@@ -175,7 +210,9 @@ def compare(stored: QueryIdentity | None, pipeline: Pipeline) -> list[QueryChang
 
 
 def _compare_query(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> QueryChange:
-    if before == now:
+    moved = bool(_location(now)) and _location(before) != _location(now)
+    before, now = _comparable(before, now), _comparable(now, now)
+    if before == now and not moved:
         return QueryChange(name, SAME)
     # From the strictest verdict to the mildest: the first difference decides.
     for part, template in (
@@ -183,7 +220,8 @@ def _compare_query(name: str, before: Mapping[str, Any], now: Mapping[str, Any])
         ("format", "its topic holds {}"),
         ("key", "its topic has the key {}"),
     ):
-        if before[part] != now[part] and before["topic"] == now["topic"]:
+        is_sink_format = part == "format" and now["kind"] == SINK
+        if before[part] != now[part] and before["topic"] == now["topic"] and not is_sink_format:
             # The last entry of a key is its format.
             previous = before[part] if isinstance(before[part], str) else ", ".join(before[part][:-1])
             return QueryChange(name, INCOMPATIBLE, template.format(previous or "nothing"))
@@ -200,12 +238,79 @@ def _compare_query(name: str, before: Mapping[str, Any], now: Mapping[str, Any])
         # Positions of a database source are values of its cursor: they mean nothing in another table.
         if previous != current and "connector" in before["options"]:
             return QueryChange(name, REBUILD, f"{option} is {current or 'not set'} instead of {previous or 'nothing'}")
-    reason = _differences(before, now)
     # Either is enough: state that is new is missing, state that is old is of the wrong shape.
     stateful = before["stateful"] or now["stateful"]
-    if stateful:
+    if stateful and _state_parts(before, now) != _state_parts(now, now):
+        reason = _differences(before, now)
         return QueryChange(name, REBUILD, f"{reason}, and its state was computed by the old statement")
-    return QueryChange(name, CONTINUES, reason)
+    if moved:
+        rows = f"the rows that are in {_location(before)}" if _location(before) else "all rows until now"
+        return QueryChange(name, FROM_NOW, f"{_location(now)} lacks {rows}")
+    return QueryChange(name, CONTINUES, _differences(before, now))
+
+
+def _location(description: Mapping[str, Any]) -> str:
+    """Return where a sink keeps its rows; nothing for a console, or a query that writes to a topic."""
+    options = description["options"]
+    place = options.get("path") or options.get("table")
+    return f"{description['format']} at {place}" if description["kind"] == SINK and place else ""
+
+
+def _comparable(description: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a description that a query depends on, for comparison with the description of `now`.
+
+    What is read is decided by the new statement for both: a stored identity of version 1 has all declared columns.
+    """
+    comparable = {part: value for part, value in description.items() if part != "functions"}
+    # Joined streams keep their rows as state, in the order of their columns, and Spark compares only the types.
+    is_ordered = now["stateful"] and sum(source["kind"] != TABLE for source in now["inputs"].values()) > 1
+    inputs = {}
+    for name, source in description["inputs"].items():
+        read = now["inputs"].get(name, {}).get("read", _EVERY_COLUMN)
+        columns = [
+            # Fields of CSV are found by their position.
+            f"{column} in field {field}" if source["format"] == "csv" else column
+            for field, column in enumerate(source["columns"], 1)
+            if read == _EVERY_COLUMN or _is_named(column, read)
+        ]
+        rest = {part: value for part, value in source.items() if part not in ("columns", "read", "aggregated")}
+        is_sorted = read != _EVERY_COLUMN and not is_ordered
+        inputs[name] = {**rest, "columns": sorted(columns) if is_sorted else columns}
+    # An identity of version 1 has no functions: they count as unchanged.
+    functions = description.get("functions", now.get("functions", {}))
+    return {**comparable, "inputs": inputs, "functions": functions, "aggregated": _aggregated(now)}
+
+
+def _aggregated(description: Mapping[str, Any]) -> dict[str, list[str]]:
+    return {name: source.get("aggregated", []) for name, source in description["inputs"].items()}
+
+
+def _is_named(column: str, names: list[str]) -> bool:
+    # Columns are stored as "name type"; a name with a space may be taken for a longer one, which only reads more.
+    return any(column.lower().startswith(f"{name} ") for name in names)
+
+
+def _state_parts(description: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a description that its state depends on; of the columns with the types of `now` if wider."""
+    inputs = {}
+    for name, source in description["inputs"].items():
+        current = now["inputs"].get(name, {}).get("columns", [])
+        columns = [_widened(column, current, description["aggregated"].get(name, [])) for column in source["columns"]]
+        inputs[name] = {**source, "columns": columns}
+    parts = ("kind", "select", "views", "columns", "stateful")
+    # Where a sink writes, and how, is no part of its state; the options of other queries may be.
+    options = {} if description["kind"] == SINK else description["options"]
+    functions = {name: function[0] for name, function in description["functions"].items()}
+    return {**{part: description[part] for part in parts}, "inputs": inputs, "options": options, "functions": functions}
+
+
+def _widened(column: str, current: list[str], aggregated: list[str]) -> str:
+    name, _, kind = column.partition(" ")
+    for candidate in current:
+        other, _, wider = candidate.partition(" ")
+        if other == name and name.lower() in aggregated and is_wider_integer(kind, wider):
+            return candidate
+    return column
 
 
 def _input_topics(description: Mapping[str, Any]) -> set[str]:
@@ -216,9 +321,34 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     reasons = {
         "select": "its SELECT changed",
         "views": "a view it reads changed",
-        "inputs": "the declaration of an input changed",
+        "functions": "a function it calls changed",
         "columns": "its columns changed",
+        "format": "its format changed",
         "options": "its options changed",
     }
     changed = [text for part, text in reasons.items() if before.get(part) != now.get(part)]
+    for name, source in now["inputs"].items():
+        previous = before["inputs"].get(name)
+        if previous is not None and previous != source:
+            changed.append(_input_difference(name, previous, source))
     return " and ".join(changed) or "it changed"
+
+
+def _input_difference(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return what is different in an input's declaration; of several columns the first."""
+    types, types_now = (
+        {column: kind for column, _, kind in (text.partition(" ") for text in source["columns"])}
+        for source in (before, now)
+    )
+    for column, kind in types_now.items():
+        if column not in types:
+            return f"{name} now has {column}"
+        if types[column] != kind:
+            return f"{name}.{column} is {kind} instead of {types[column]}"
+    for column in types:
+        if column not in types_now:
+            return f"{name} no longer has {column}"
+    for part, text in (("time", "time, watermark or deduplication"), ("parsing", "parsing"), ("format", "format")):
+        if before.get(part) != now.get(part):
+            return f"the {text} of {name} changed"
+    return f"the declaration of {name} changed"
