@@ -89,6 +89,11 @@ class QueryCheckpoint:
         # check of the sink and never refuses a batch.
         self._folder.write(_KLAMM, _WRITTEN, json.dumps(document) + "\n", durable=False)
 
+    def forget_written(self) -> None:
+        """Record that no batch was written: a sink in another place may lack the batches until now."""
+        document = {"sink": "", "batch": -1, "position": ""}
+        self._folder.write(_KLAMM, _WRITTEN, json.dumps(document) + "\n", durable=True)
+
     def view(self, next_batch: int, sink: SinkBatch) -> CheckpointView:
         """Return what the ledger compares with the sink."""
         digests = {}

@@ -1,10 +1,12 @@
 """State that a changed file keeps, on Spark and a cluster: results are those of a recomputation."""
 
 import json
+import shutil
 
 import pytest
 
 import klamm
+from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import compile_text
 from klamm.pipeline.sql.runner import home_of, run_pipeline
 
@@ -55,3 +57,41 @@ def test_new_unused_and_wider_columns_keep_sums_and_joined_rows(
     pairs = sorted((row["account"], row["a"], row["b"]) for _, row in rows(klamm_broker, names["pairs"]))
     notes = [f"n{step}" for step in range(len(STEPS))]
     assert pairs == [(account, a, b) for account in "ab" for a in notes for b in notes if b > a]
+
+
+SINK = """
+CREATE STREAM payments (account STRING, amount INT) WITH (topic = '{payments}', bad_records = 'fail');
+CREATE SINK lake WITH (format = 'parquet', path = '{path}') AS SELECT account, amount FROM payments;
+"""
+
+
+def test_a_lake_sink_moves_without_its_rows_only_when_that_is_said(
+    spark, patiently, klamm_broker, klamm_admin, klamm_name, tmp_path
+):
+    topic = klamm_name("payments")
+    settings = {"bootstrap": klamm_broker.bootstrap, "checkpoint": str(tmp_path / "home"), "partitions": "1"}
+    klamm_admin.create_topic(topic, 1)
+
+    def send(amount):
+        with klamm_broker.producer() as producer:
+            producer.send(topic, json.dumps({"account": "a", "amount": amount}).encode())
+
+    def run(folder, **options):
+        text = SINK.format(payments=topic, path=tmp_path / folder)
+        patiently(run_pipeline, compile_text(text, "bank.sql", settings), once=True, spark=spark, **options)
+        return sorted(row["amount"] for row in spark.read.parquet(str(tmp_path / folder)).collect())
+
+    send(1)
+    assert run("old") == [1]
+    send(2)
+    with pytest.raises(ConfigError, match="--continue lake"):
+        run("new")
+    assert not (tmp_path / "new").exists()
+    assert run("new", continued=["lake"]) == [2]
+    send(3)
+    assert run("new") == [2, 3]
+    # A folder that was removed is refused as before, also with --continue: it has not moved.
+    shutil.rmtree(tmp_path / "new")
+    with pytest.raises(ConfigError, match="was removed or set back"):
+        run("new", continued=["lake"])
+    assert run("whole", rebuild=["lake"]) == [1, 2, 3]

@@ -6,7 +6,7 @@ Checkpoints of this machine are read as files, remote ones by Spark's file syste
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -103,6 +103,14 @@ def check_ledgers(queries: Iterable[Query], topics: TopicConnector) -> None:
             )
     if refusals:
         raise ConfigError("\n".join(refusals))
+
+
+def forget_old_places(queries: Iterable[Query], moved: Container[str]) -> None:
+    """Let sinks begin in a new place, whose lack of the rows until now was accepted."""
+    for query in queries:
+        checkpoint = query.ledger.checkpoint() if query.name in moved else None
+        if checkpoint is not None:
+            checkpoint.forget_written()
 
 
 def describe_sink(node: GraphNode) -> str:

@@ -28,7 +28,7 @@ from klamm.pipeline.sql.jdbc import driver_jars
 from klamm.pipeline.sql.late_rows import LateRowsWatch
 from klamm.pipeline.sql.object_store_identity import RemoteIdentity, is_remote
 from klamm.pipeline.sql.preflight import check_start
-from klamm.pipeline.sql.query_ledger import check_ledgers
+from klamm.pipeline.sql.query_ledger import check_ledgers, forget_old_places
 from klamm.pipeline.sql.registry_schemas import resolve
 from klamm.pipeline.sql.status import DEFAULT_HOME, Home, error_line
 from klamm.pipeline.sql.supervisor import Supervisor, report_nothing
@@ -143,6 +143,9 @@ def run_pipeline(
             for topic in topics.ensure():
                 report(f"created topic {topic}")
             queries = _build_queries(engine)
+            # By the stored identity: a sink that has not moved keeps the note of what it has written.
+            stored_changes = compare(home.identity(), pipeline)
+            forget_old_places(queries, {change.name for change in stored_changes if change.verdict == FROM_NOW})
             check_ledgers(queries, topics)
             # Only now, when all queries could be built: a file with an error must not change the stored identity.
             home.keep(identity)
