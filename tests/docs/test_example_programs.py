@@ -26,13 +26,14 @@ def run(*words: str, timeout_s: float = 100) -> str:
     [
         ("shop.py", "48 events of 12 users, each user's in order"),
         ("bank.py", "8 transfers of 12 committed, 19 bookings audited"),
+        ("tables.py", "in all accounts: 476.00"),
     ],
 )
 def test_a_story_with_a_broker_of_its_own(name, says):
     assert says in run(str(EXAMPLES / name))
 
 
-@pytest.mark.parametrize("name", ["shop.py", "bank.py"])
+@pytest.mark.parametrize("name", ["shop.py", "bank.py", "tables.py"])
 def test_a_story_on_a_broker_that_is_there(name, klamm):
     run(str(EXAMPLES / name), klamm.bootstrap)
 

@@ -32,11 +32,12 @@ from klamm.server.boot.free_ports import free_port_row
 READY = re.compile(r"is ready on|Klamm is ready|are ready|query started|is running")
 SERVICE = re.compile(
     r"^klamm\s+(?:up|server)\b|^klamm\s+tail\b|^klamm\s+.*--(?:follow|watch)\b|^klamm\s+pipeline\s+run\b(?!.*--once)"
+    r"|^klamm\s+pipeline\s+serve\b"
 )
 FILES = {"properties", "sql", "json", "yaml", "ini"}
 TYPED = re.compile(r"^\s*(?:\$ |klamm |kafka-[a-z-]+(?:\.sh)? |make |pip |python )", re.MULTILINE)
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[a-z]*)(?P<options>[^\n`]*)$")
-PORTS = range(9092, 9102)
+PORTS = (*range(9092, 9102), 8083)
 SPARK_DEFAULTS = {
     # Queries of a few rows: time goes into starting and compiling, not into running what was compiled.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -108,7 +109,7 @@ class Service:
 
     def wait_until_ready(self) -> None:
         deadline = time.monotonic() + PATIENCE_S
-        ready = READY if re.match(r"klamm\s+(up|server|pipeline)", self.command) else re.compile(r"\S")
+        ready = READY if re.match(r"klamm\s+(up|server|pipeline\s+(run|serve))", self.command) else re.compile(r"\S")
         while not ready.search(self.output.read_text()):
             assert self.process.poll() is None, f"{self.command} ended:\n{self.output.read_text()}"
             assert time.monotonic() < deadline, f"{self.command} is not ready:\n{self.output.read_text()}"

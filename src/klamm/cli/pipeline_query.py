@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from klamm.pipeline.tables.live_tables import LiveTables
     from klamm.pipeline.tables.queries import QueryLimits
 
+_BROKER_MS: Final = "2000"
 _PATIENCE_S: Final = 1.0
 """How long catching up may take before something is said about it."""
 
@@ -94,7 +95,8 @@ def _open(
             tables=names or None,
             store=store,
             limits=limits,
-            client=target.client("consumer"),
+            # A command reports that no broker answers; a service would wait for one that is starting.
+            client={"bootstrap.timeout.ms": _BROKER_MS, **target.client("consumer")},
             wait=wait,
             timeout_s=target.timeout_s if target.impatient else None,
             report=catch_up.report,
@@ -105,7 +107,7 @@ class _CatchUp:
     """Shows on standard error how far reading is, when it takes longer than a moment."""
 
     def __init__(self) -> None:
-        self._began = time.monotonic()
+        self._began: float | None = None
         self._said = 0.0
         self._total = 0
         self._width = 0
@@ -120,6 +122,8 @@ class _CatchUp:
     def report(self, missing: int) -> None:
         """Take the number of records that are not read yet."""
         now = time.monotonic()
+        # From the first report on: connecting is not reading.
+        self._began = self._began or now
         self._total = max(self._total, missing)
         if now - self._began < _PATIENCE_S or not missing:
             return

@@ -9,8 +9,12 @@ import pytest
 from klamm.client.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
 from klamm.model.errors import ConfigError
 from klamm.pipeline import open_tables
+from klamm.pipeline.core.registry_framing import prefix
+from klamm.pipeline.registry.client import parse_settings, shared_registry
+from klamm.pipeline.registry.codecs import compile_schema
 from klamm.pipeline.sql import SqlError
 from klamm.pipeline.tables.queries import QueryError, QueryLimits
+from pipeline.small_registry import small_registry
 
 PATIENCE_S = 60
 
@@ -319,6 +323,28 @@ def test_times_out_of_range_and_of_another_unit(klamm_broker, tmp_path):
         assert status["last_error"] == "seen is not between the years 1900 and 2200"
 
 
+def test_two_tables_of_one_topic(klamm_broker, tmp_path):
+    """One of them was declared later: its topic is read from the beginning, and the other one's rows stay as they are."""
+    topic = klamm_broker.topic("t")
+    first = f"CREATE TABLE first (id STRING, n INT) WITH (topic = '{topic}', key = 'id');\n"
+    second = f"CREATE TABLE second (id STRING, n DOUBLE) WITH (topic = '{topic}', key = 'id');\n"
+    put(klamm_broker, topic, [("a", {"n": 1}), ("b", {"n": 1.5}), ("c", b"bad")])
+    options = {"bootstrap": klamm_broker.bootstrap, "store": tmp_path / "store", "timeout_s": PATIENCE_S}
+    (tmp_path / "p.sql").write_text(first)
+    with open_tables(tmp_path / "p.sql", **options) as tables:
+        assert tables.status()[0]["bad_records"] == 2
+    put(klamm_broker, topic, [("a", {"n": 2})])
+    (tmp_path / "p.sql").write_text(first + second)
+    with open_tables(tmp_path / "p.sql", **options) as tables:
+        assert tables.query("SELECT * FROM first").to_pylist() == [{"id": "a", "n": 2}]
+        assert tables.query("SELECT * FROM second ORDER BY id").to_pylist() == [
+            {"id": "a", "n": 2.0},
+            {"id": "b", "n": 1.5},
+        ]
+        assert [status["bad_records"] for status in tables.status()] == [2, 1]
+        assert [status["lag_records"] for status in tables.status()] == [0, 0]
+
+
 def test_a_broker_that_goes_away_and_comes_back(klamm_own_broker, tmp_path):
     topic = klamm_own_broker.topic("t")
     (tmp_path / "p.sql").write_text(f"CREATE TABLE t (id STRING, n INT) WITH (topic = '{topic}', key = 'id');")
@@ -343,3 +369,41 @@ def test_waiting_has_an_end(klamm_broker, bank):
     follower = bank(wait=False)._follower
     with pytest.raises(KafkaTimeoutError, match="not read yet"):
         follower.wait_for({where: end + 10 for where, end in follower.ends().items()}, 0.2)
+
+
+def test_values_and_keys_of_a_registry(klamm_broker, tmp_path):
+    record = {
+        "type": "record",
+        "name": "Drink",
+        "fields": [
+            {"name": "name", "type": "string"},
+            {"name": "cents", "type": "long"},
+            {"name": "tags", "type": {"type": "array", "items": "string"}},
+        ],
+    }
+    topic = klamm_broker.topic("drinks")
+    with small_registry() as registry:
+        client = shared_registry(parse_settings(registry.url))
+        value = client.register(f"{topic}-value", json.dumps(record), "AVRO")
+        key = client.register(f"{topic}-key", '"long"', "AVRO")
+        values, keys = compile_schema(client, value), compile_schema(client, key)
+        with klamm_broker.producer() as producer:
+            for number, name in enumerate(["espresso", "tea"]):
+                row = {"name": name, "cents": 100 * number, "tags": ["hot", name]}
+                producer.send(topic, prefix(value.id) + values.encode(row), key=prefix(key.id) + keys.encode(number))
+            producer.send(topic, b"not framed", key=prefix(key.id) + keys.encode(5))
+            producer.flush()
+        (tmp_path / "p.sql").write_text(
+            f"SET registry = '{registry.url}';\n"
+            f"CREATE TABLE drinks WITH (topic = '{topic}', format = 'avro', key_format = 'avro', key = 'id');\n"
+            "CREATE TABLE prices (id BIGINT, cents DECIMAL(8, 2))"
+            f" WITH (topic = '{topic}', format = 'avro', key_format = 'avro', key = 'id');\n"
+        )
+        with open_tables(tmp_path / "p.sql", bootstrap=klamm_broker.bootstrap, timeout_s=PATIENCE_S) as tables:
+            expected = {"id": 1, "name": "tea", "cents": 100, "tags": ["hot", "tea"]}
+            assert tables.get("drinks", 1) == expected
+            assert tables.query("SELECT name FROM drinks WHERE list_contains(tags, 'tea')").to_pylist() == [
+                {"name": "tea"}
+            ]
+            assert tables.get("prices", "1") == {"id": 1, "cents": Decimal("100.00")}
+            assert [status["bad_records"] for status in tables.status()] == [1, 1]

@@ -7,13 +7,14 @@ rules of `core`, which are the authority: what the short cut accepts, they accep
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from klamm.pipeline.tables.core.field_types import FieldType
-from klamm.pipeline.tables.core.text_values import BadValue, from_text, parse_base64
+from klamm.pipeline.tables.core.text_values import BadValue, check_decimal, from_text, parse_base64
 
 _SIMPLE: Final = {
     "BOOLEAN": pa.bool_(),
@@ -137,10 +138,17 @@ def convert_array(values: pa.Array, field_type: FieldType) -> pa.Array:
         return values.cast(wanted)
     except _CAST_ERRORS:
         pass
-    parts = []
-    for value in values:
-        try:
-            parts.append(value.cast(wanted).as_py() if value.is_valid else None)
-        except _CAST_ERRORS:
-            parts.append(None)
-    return pa.array(parts, wanted)
+    return pa.array([_convert_value(value, field_type, wanted) for value in values], wanted)
+
+
+def _convert_value(scalar: pa.Scalar, field_type: FieldType, wanted: pa.DataType) -> Any:
+    if not scalar.is_valid:
+        return None
+    value = scalar.as_py()
+    try:
+        if field_type.name == "DECIMAL" and isinstance(value, int | float | Decimal):
+            # Arrow casts a whole column by its type: no BIGINT fits a DECIMAL(8,2), though its numbers may.
+            return check_decimal(Decimal(str(value)), field_type)
+        return scalar.cast(wanted).as_py()
+    except (*_CAST_ERRORS, BadValue, InvalidOperation):
+        return None

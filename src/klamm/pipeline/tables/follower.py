@@ -77,7 +77,7 @@ class TopicFollower:
         client: Mapping[str, Any],
         on_change: Callable[[frozenset[str]], None],
     ) -> None:
-        self._tables = {table.topic: table for table in tables}
+        self._tables = {table.name: table for table in tables}
         self._store = store
         self._on_change = on_change
         settings = {name: value for name, value in client.items() if name in CONSUMER_CONFIGS and name != "group.id"}
@@ -156,11 +156,12 @@ class TopicFollower:
         self._assign(consumer)
 
     def _assign(self, consumer: AsyncConsumer[Any, Any]) -> None:
-        positions = {
-            TopicPartition(table.topic, partition): offset
-            for table in self._tables.values()
-            for partition, offset in table.positions.items()
-        }
+        positions: dict[TopicPartition, int] = {}
+        for table in self._tables.values():
+            for partition, offset in table.positions.items():
+                where = TopicPartition(table.topic, partition)
+                # Several tables may have one topic: it is read from where the first of them is.
+                positions[where] = min(offset, positions.get(where, offset))
         consumer.assign(positions)
         for where, offset in positions.items():
             consumer.seek(where, offset)
@@ -231,7 +232,7 @@ class TopicFollower:
             table.name: {
                 partition: offset
                 for partition, offset in positions.get(table.topic, {}).items()
-                if partition in table.positions and table.positions[partition] != offset
+                if partition in table.positions and table.positions[partition] < offset
             }
             for table in self._tables.values()
         }
@@ -248,7 +249,7 @@ class TopicFollower:
         truncated = False
         for table in self._tables.values():
             for partition, offset in positions.get(table.topic, {}).items():
-                if offset < table.positions.get(partition, 0):
+                if offset < min(self._read_positions(table.topic, partition), default=0):
                     truncated = True
                     _log.warning(
                         "table re-read from beginning table=%s: partition %d was truncated from %d to %d",
@@ -258,6 +259,11 @@ class TopicFollower:
                     self._store.reset(table.name, table.reader.columns)
                     break
         return truncated
+
+    def _read_positions(self, topic: str, partition: int) -> list[int]:
+        """Return how far each table of a topic has read a partition."""
+        tables = [table for table in self._tables.values() if table.topic == topic]
+        return [table.positions[partition] for table in tables if partition in table.positions]
 
     def _purge_deleted(self, consumer: AsyncConsumer[Any, Any]) -> None:
         """Remove deleted keys once no older version of them can come from another partition."""
@@ -276,7 +282,7 @@ class TopicFollower:
             self._purge_at = time.monotonic() + _PURGE_INTERVAL_S
 
     def _apply(self, changes: Mapping[str, TableChanges], moved: Mapping[str, Mapping[int, int]]) -> None:
-        by_name = {table.name: table for table in self._tables.values()}
+        by_name = self._tables
         with self._store.transaction() as transaction:
             for name, change in changes.items():
                 table = by_name[name]
@@ -321,6 +327,9 @@ class TopicFollower:
     def _decode(self, batch: pa.RecordBatch) -> Iterator[tuple[str, TableChanges]]:
         for table in self._tables.values():
             mine = batch if len(self._tables) == 1 else batch.filter(pc.equal(batch.column("topic"), table.topic))
+            # Another table of the topic may be behind, so that records come again: bad ones would be counted twice.
+            if any(other.topic == table.topic and other is not table for other in self._tables.values()):
+                mine = _drop_read(mine, table.positions)
             if mine.num_rows:
                 yield table.name, table.reader.read(mine)
 
@@ -332,11 +341,11 @@ class TopicFollower:
         if consumer is None:
             raise ConfigError(f"the cluster cannot be reached: {self.error}")
         with self._applied:
-            places = [
+            places = {
                 TopicPartition(table.topic, partition)
                 for table in self._tables.values()
                 for partition in table.positions
-            ]
+            }
         return self._loop.run(consumer.end_offsets(places))
 
     def behind(self, goals: Mapping[TopicPartition, int]) -> int:
@@ -345,7 +354,7 @@ class TopicFollower:
             return sum(max(end - self._position(where, end), 0) for where, end in goals.items())
 
     def _position(self, where: TopicPartition, default: int) -> int:
-        return self._tables[where.topic].positions.get(where.partition, default)
+        return min(self._read_positions(where.topic, where.partition), default=default)
 
     def wait_for(
         self, goals: Mapping[TopicPartition, int], timeout_s: float | None, report: Callable[[int], None] | None = None
@@ -364,6 +373,18 @@ class TopicFollower:
                 raise KafkaTimeoutError(f"{missing} records are not read yet after {timeout_s:g} s")
             with self._applied:
                 self._applied.wait(0.1)
+
+
+def _drop_read(batch: pa.RecordBatch, positions: Mapping[int, int]) -> pa.RecordBatch:
+    """Return the records from these positions on."""
+    for partition in pc.unique(batch.column("partition")).to_pylist():
+        is_read = pc.and_(
+            pc.equal(batch.column("partition"), partition),
+            pc.less(batch.column("offset"), positions.get(partition, 0)),
+        )
+        if pc.any(is_read).as_py():
+            batch = batch.filter(pc.invert(is_read))
+    return batch
 
 
 async def _find_partitions(consumer: AsyncConsumer[Any, Any], table: FollowedTable) -> list[int]:

@@ -32,6 +32,8 @@ def to_plain(value: Any) -> Any:
         return base64.b64encode(value).decode()
     if isinstance(value, dict):
         return {str(name): to_plain(item) for name, item in value.items()}
+    if type(value).__name__ == "MonthDayNano":
+        return _interval(*value)
     if isinstance(value, list) and value and all(isinstance(item, tuple) and len(item) == 2 for item in value):
         return {str(to_plain(name)): to_plain(item) for name, item in value}  # a map, as Arrow returns it
     if isinstance(value, list | tuple):
@@ -41,6 +43,19 @@ def to_plain(value: Any) -> Any:
 
 def _special_float(value: float) -> str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _interval(months: int, days: int, nanoseconds: int) -> str:
+    """Return an interval as DuckDB shows it: `1 month 2 days 03:04:05.5`."""
+    words = [
+        f"{count} {unit}{'' if abs(count) == 1 else 's'}" for count, unit in ((months, "month"), (days, "day")) if count
+    ]
+    seconds, rest = divmod(abs(nanoseconds) // 1000, 1_000_000)
+    if seconds or rest or not words:
+        fraction = f".{rest:06d}".rstrip("0") if rest else ""
+        sign = "-" if nanoseconds < 0 else ""
+        words.append(f"{sign}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{fraction}")
+    return " ".join(words)
 
 
 def _decimal(value: Decimal) -> int | float | str:
