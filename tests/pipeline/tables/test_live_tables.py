@@ -324,7 +324,7 @@ def test_times_out_of_range_and_of_another_unit(klamm_broker, tmp_path):
 
 
 def test_two_tables_of_one_topic(klamm_broker, tmp_path):
-    """One of them was declared later: its topic is read from the beginning, and the other one's rows stay as they are."""
+    """The second one was declared later: the topic is read again for it, and the rows of the first stay as they are."""
     topic = klamm_broker.topic("t")
     first = f"CREATE TABLE first (id STRING, n INT) WITH (topic = '{topic}', key = 'id');\n"
     second = f"CREATE TABLE second (id STRING, n DOUBLE) WITH (topic = '{topic}', key = 'id');\n"
