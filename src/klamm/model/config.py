@@ -213,6 +213,9 @@ _DOUBLE = re.compile(r"([+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)[dDfF]
 _HEX_DOUBLE = re.compile(r"([+-]?0[xX][0-9a-fA-F]*\.?[0-9a-fA-F]*[pP][+-]?[0-9]+)[dDfF]?")
 
 
+# The errors of these functions name what was expected: `_convert` puts "name=value is not" before them.
+
+
 def _boolean(text: str) -> bool:
     lowered = text.lower()
     if lowered not in ("true", "false"):
