@@ -172,15 +172,16 @@ def live_view(name: str, read: Callable[[], Status], messages: Iterable[str] = (
         while not closing.wait(_INTERVAL_S):
             live.update(draw(), refresh=True)
 
-    with Live(draw(), console=console, screen=True, auto_refresh=False) as live:
-        thread = threading.Thread(target=refresh, args=(live,), name="live-view", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            closing.set()
-            thread.join()
-            status = read()
-    # Not of an earlier run, when this one has not begun.
-    if status.get("pid") == os.getpid():
-        console.print(draw())
+    try:
+        with Live(draw(), console=console, screen=True, auto_refresh=False) as live:
+            thread = threading.Thread(target=refresh, args=(live,), name="live-view", daemon=True)
+            thread.start()
+            try:
+                yield
+            finally:
+                closing.set()
+                thread.join()
+    finally:
+        # Not of an earlier run, when this one has not begun.
+        if read().get("pid") == os.getpid():
+            console.print(draw())

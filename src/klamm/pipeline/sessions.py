@@ -17,6 +17,7 @@ from klamm.model.errors import ConfigError
 from klamm.pipeline.executor_package import is_local, ship_package
 from klamm.pipeline.java import find_java
 from klamm.pipeline.spark_home import unpacked_spark_home
+from klamm.pipeline.worker_python import check_worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,9 +36,13 @@ def check_requirements() -> None:
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Register `format("klamm")` with a session, and send the package to executors on other machines."""
+    """Register `format("klamm")` with a session, and send the package to executors on other machines.
+
+    ConfigError when the session's workers run another Python on this machine, without klamm.
+    """
     from klamm.pipeline.data_source import KlammSource  # noqa: PLC0415 - pyspark is an extra
 
+    check_worker_python(spark)
     # Before the registration: it captures the context's environment, in which `ship_package` sets PYTHONPATH.
     ship_package(spark)
     spark.dataSource.register(KlammSource)
