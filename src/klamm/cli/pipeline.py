@@ -197,6 +197,9 @@ def plan(*, file: str, pairs: tuple[str, ...], home: str, output: str) -> None:
 )
 @click.option("--progress/--no-progress", default=None, help="A line per batch, or none, instead of the live view.")
 @click.option("--log-batches", is_flag=True, help="A line of the log per batch, with all its numbers.")
+@click.option(
+    "--ui", metavar="[HOST:]PORT", help="Serve a page with graph, rates, errors and dead letters; 0 is any free port."
+)
 @click.option("--metrics", metavar="[HOST:]PORT", help="Answer Prometheus at /metrics; 0 is any free port.")
 @set_option
 @home_option
@@ -212,6 +215,7 @@ def run(
     fail_fast: bool,
     progress: bool | None,
     log_batches: bool,
+    ui: str | None,
     metrics: str | None,
     pairs: tuple[str, ...],
     home: str,
@@ -239,6 +243,7 @@ def run(
             fail_fast=fail_fast,
             progress=bool(progress),
             log_batches=log_batches,
+            ui=ui,
             metrics=metrics,
             report=messages.add if is_live else functools.partial(click.echo, err=True),
         )

@@ -5,6 +5,7 @@ One process runs one pipeline. Identity and checkpoints are in its folder, from 
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import threading
@@ -34,6 +35,8 @@ from klamm.pipeline.sql.status import DEFAULT_HOME, Home, error_line
 from klamm.pipeline.sql.supervisor import Supervisor, report_nothing
 from klamm.pipeline.sql.topic_lag import LagWatch
 from klamm.pipeline.sql.topics import ClusterTopics
+from klamm.pipeline.ui.dead_letters import newest_letters
+from klamm.pipeline.ui.server import serve_ui
 
 SPARK_SETTINGS: Final = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -104,14 +107,15 @@ def run_pipeline(
     progress: bool | None = None,
     log_batches: bool = False,
     metrics: str | int | None = None,
+    ui: str | int | None = None,
     fail_fast: bool = False,
     spark: Any = None,
     report: Callable[[str], None] = report_nothing,
 ) -> None:
     """Run a pipeline until it is stopped, or with `once` over the current records, in a new session or in `spark`.
 
-    `log_batches` logs a line per batch, `metrics` (a port, or host:port) serves Prometheus. A query that has failed
-    for good does not end the others, unless `fail_fast` is set; ConfigError at the end.
+    `log_batches` logs a line per batch; `metrics` (a port, or host:port) serves Prometheus, `ui` a page. A query that
+    has failed for good does not end the others, unless `fail_fast` is set; ConfigError at the end.
     """
     from klamm.pipeline.sessions import check_requirements, session  # noqa: PLC0415 - pyspark is an extra
 
@@ -170,6 +174,12 @@ def run_pipeline(
                 listening = stack.enter_context(serve_metrics(name_of(pipeline), runner.status, address))
                 if listening is not None:
                     report(f"metrics on http://{listening[0]}:{listening[1]}/metrics")
+                letters = functools.partial(
+                    newest_letters, topics.watcher, dict.fromkeys(pipeline.dead_letters.values())
+                )
+                page = stack.enter_context(serve_ui(name_of(pipeline), ui, runner.status, home, letters))
+                if page is not None:
+                    report(f"page on http://{page[0]}:{page[1]}/")
                 if not once:
                     runner.lags = stack.enter_context(LagWatch(topics.watcher, runner.positions))
                 runner.late_rows = LateRowsWatch(engine)
