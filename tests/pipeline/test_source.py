@@ -249,6 +249,29 @@ def test_new_partitions_and_topics_are_read_from_their_beginning(klamm_broker, k
     assert sorted(texts(rows(reader, reader.partitions(start, end)))) == ["new partition", "new topic"]
 
 
+def test_records_that_were_lost_are_counted_with_the_position(klamm_broker, klamm_admin, stream):
+    topic = klamm_broker.topic("trimmed")
+    fill(klamm_broker, topic, map(str, range(10)))
+    strict = stream(subscribe=topic, startingOffsets="earliest")
+    lenient = stream(subscribe=topic, startingOffsets="earliest", failOnDataLoss="false")
+    start = lenient.initialOffset()
+    klamm_admin.delete_records({TopicPartition(topic, 0): 6})
+    end = strict.latestOffset(start, ReadAllAvailable())
+    assert "#lost" not in end
+    with pytest.raises(DataLoss, match="was read up to 0, but its log start offset is 6"):
+        strict.partitions(start, end)
+    end = lenient.latestOffset(start, ReadAllAvailable())
+    assert end["#lost"] == {"records": "6"}
+    assert texts(rows(lenient, lenient.partitions(start, end))) == ["6", "7", "8", "9"]
+    # Kept by later batches, and by a reader that does not allow losses any more.
+    assert lenient.latestOffset(end, ReadAllAvailable()) == end
+    assert strict.latestOffset(end, ReadAllAvailable()) == end
+    # Batches that end before the first record that is left count each their part.
+    first = lenient.latestOffset(start, ReadMaxRows(4))
+    second = lenient.latestOffset(first, ReadMaxRows(4))
+    assert [position["#lost"]["records"] for position in (first, second)] == ["4", "6"]
+
+
 def test_a_topic_created_anew_between_batches(klamm_broker, klamm_admin, stream):
     topic = klamm_broker.topic("anew")
     fill(klamm_broker, topic, ["old"] * 5)

@@ -195,6 +195,9 @@ def plan(*, file: str, pairs: tuple[str, ...], home: str, output: str) -> None:
     metavar="SINK",
     help="Write to a new place, without the rows until now.",
 )
+@click.option(
+    "--adopt", multiple=True, metavar="QUERY", help="Continue this query where its output ends, on a new checkpoint."
+)
 @click.option("--progress/--no-progress", default=None, help="A line per batch, or none, instead of the live view.")
 @click.option("--log-batches", is_flag=True, help="A line of the log per batch, with all its numbers.")
 @click.option(
@@ -212,6 +215,7 @@ def run(
     master: str | None,
     rebuild: tuple[str, ...],
     continued: tuple[str, ...],
+    adopt: tuple[str, ...],
     fail_fast: bool,
     progress: bool | None,
     log_batches: bool,
@@ -240,6 +244,7 @@ def run(
             once=once,
             rebuild=rebuild,
             continued=continued,
+            adopt=adopt,
             fail_fast=fail_fast,
             progress=bool(progress),
             log_batches=log_batches,
@@ -308,6 +313,7 @@ def show_(*, name: str, watched: bool, home: str, output: str) -> None:
             "state": progress.get("state"),
             **{head: progress.get(head) for head in heads},
             "late_rows": progress.get("late_rows", 0),
+            "lost_records": progress.get("lost_records", 0),
             "bad_records": sum((progress.get("bad_records") or {}).values()),
             "restarts": progress.get("restarts", 0),
             "failures": progress.get("failures", 0),

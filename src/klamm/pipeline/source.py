@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -21,7 +22,16 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from klamm.pipeline.core.connector_options import ReadOptions, read_options
-from klamm.pipeline.core.offsets import Position, Range, group_ranges, has_enough, limit_end, plan_ranges, split_ranges
+from klamm.pipeline.core.offsets import (
+    Position,
+    Range,
+    count_lost,
+    group_ranges,
+    has_enough,
+    limit_end,
+    plan_ranges,
+    split_ranges,
+)
 from klamm.pipeline.partition_reader import DataLoss, read_range
 from klamm.pipeline.topic_metadata import TopicLookup
 
@@ -159,7 +169,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         unread = [where for where in end.offsets if where not in read or where in recreated]
         start_offsets = {**read, **self._lookup.earliest(dict.fromkeys(unread, 0))} if unread else read
         if isinstance(limit, ReadAllAvailable):
-            return end.to_json()
+            return self._with_lost(position, end).to_json()
         options = self.options
         min_rows = options.min_offsets_per_trigger
         waited_s = time.monotonic() - self._last_batch_s
@@ -168,9 +178,16 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             return dict(start)  # Spark skips a batch that ends where it starts
         self._last_batch_s = time.monotonic()
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else options.max_offsets_per_trigger
-        if max_rows is None:
-            return end.to_json()
-        return Position(limit_end(start_offsets, end.offsets, max_rows), end.ids).to_json()
+        if max_rows is not None:
+            end = Position(limit_end(start_offsets, end.offsets, max_rows), end.ids)
+        return self._with_lost(position, end).to_json()
+
+    def _with_lost(self, start: Position, end: Position) -> Position:
+        """Return the end of a batch with the number of records lost so far, which are counted with the position."""
+        lost = start.lost
+        if not self.options.fail_on_data_loss:
+            lost += count_lost(start, end, self._lookup.earliest(end.offsets))
+        return replace(end, lost=lost)
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[TaskRanges]:
         """Return the ranges of a batch; a batch that is planned again has the same ones."""

@@ -258,6 +258,31 @@ async def _commit(commits: CommitLog, writer: AsyncProducer, state: SinkState, p
     await commits.close_batch(writer, state)
 
 
+async def complete_batch(options: WriteOptions, sink: str) -> None:
+    """End the transactions of a sink's newest batch, if it is decided; SinkError when one of them is lost.
+
+    Takes over the sink: a driver that still runs cannot decide any more.
+    """
+    write_id = WriteId(sink, None)
+    async with (
+        CommitLog(sink, options.client, options.commits_topic) as commits,
+        _decision_producer(options, write_id) as writer,
+    ):
+        await commits.ensure()
+        await writer.init_transactions()
+        state = await commits.state()
+        if not state.done:
+            decision = await commits.decision(state)
+            lost = await commits.commit_all(decision.handles, state.batch)
+            if lost:
+                raise SinkError(
+                    f"batch {state.batch} of {sink} is half committed: the transactions of tasks {lost[:5]} were "
+                    "aborted before they could be ended"
+                )
+            await commits.close_batch(writer, state)
+        await commits.abort_open()
+
+
 async def _commit_once(commits: CommitLog, write_id: WriteId, handles: Sequence[TaskTransaction]) -> None:
     """Commit a job that is never replayed: its transactions are committed, those of failed attempts aborted."""
     await commits.abort_open(handles)

@@ -7,6 +7,7 @@ import pytest
 import klamm
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import compile_text
+from klamm.pipeline.sql.pipeline_registry import PipelineRegistry
 from klamm.pipeline.sql.runner import run_pipeline
 
 pytestmark = pytest.mark.timeout(600)
@@ -42,6 +43,7 @@ class Site:
 
     def run(self, text=TEXT, **options):
         settings = {"bootstrap": self.broker.bootstrap, "checkpoint": str(self.home), "partitions": "1"}
+        settings |= {"restarts": "2"}
         pipeline = compile_text(text.format(**self.topics, lake=self.lake), f"{self.topics['copies']}.sql", settings)
         self.patiently(run_pipeline, pipeline, once=True, spark=self.spark, **options)
 
@@ -128,12 +130,56 @@ def test_restored_and_removed_checkpoints_are_refused(site, tmp_path):
     # Another path is another table, which lacks the rows before.
     shutil.rmtree(site.lake)
     shutil.move(tmp_path / "moved", site.lake)
-    refused = site.refusal(TEXT.replace("{lake}/delta", "{lake}/elsewhere"))
-    assert set(refused) == {"in_delta"}
+    assert "in_delta has another place" in site.refusal(TEXT.replace("{lake}/delta", "{lake}/elsewhere"))
 
     # With everything as it was, it continues.
     site.run()
     assert site.is_exact()
+
+
+def test_repairs_end_as_a_recomputation_would(site, tmp_path):
+    site.send(5)
+    site.run()
+    copy = tmp_path / "copy"
+    shutil.copytree(site.home, copy)
+    site.send(4)
+    site.run()
+
+    # Set back: streams and lakes continue where they end, the table counts again from the copy.
+    shutil.rmtree(site.home)
+    shutil.copytree(copy, site.home)
+    site.send(2)
+    site.run(adopt=QUERIES)
+    assert site.is_exact()
+    site.send(1)
+    site.run(adopt=QUERIES)  # the same command again changes nothing
+    assert site.is_exact()
+
+    # The lake is gone, and loaded again.
+    shutil.rmtree(site.lake)
+    site.run(adopt=SINKS)
+    assert site.is_exact()
+
+    # The home is gone: the cluster has the identity, tables with state are rebuilt.
+    shutil.rmtree(site.home)
+    refused = site.refusal()
+    assert set(QUERIES) < set(refused)
+    site.send(3)
+    with pytest.raises(ConfigError, match="counts cannot be adopted: its state is lost with the checkpoint"):
+        site.run(adopt=QUERIES)
+    site.run(adopt=[query for query in QUERIES if query != "counts"], rebuild=["counts"])
+    assert site.is_exact()
+
+    # Another folder, while this one runs and after it.
+    registry = PipelineRegistry({"bootstrap.servers": site.broker.bootstrap})
+    record = registry.read(site.topics["copies"])
+    with (
+        registry.running(record.identity, "/elsewhere", pytest.fail),
+        pytest.raises(ConfigError, match=r"runs already, process .* in /elsewhere"),
+    ):
+        site.run()
+    first, site.home = site.home, tmp_path / "second"
+    assert any(f"it has run in {registry.host}:{first}" in line for line in site.refusal().values())
 
 
 def test_a_plain_query_on_a_restored_checkpoint_writes_nothing(spark, klamm_broker, klamm_name, tmp_path, patiently):

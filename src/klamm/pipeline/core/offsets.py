@@ -17,6 +17,8 @@ from klamm.model.ids import TopicPartition
 from klamm.pipeline.core.connector_options import LATEST, ReadBound
 
 _IDS: Final = "#ids"
+LOST: Final = "#lost"
+"""The number of records that a query went on without, under "records", as text: numbers are offsets."""
 Offsets = Mapping[TopicPartition, int]
 
 
@@ -41,6 +43,8 @@ class Position:
 
     offsets: Offsets
     ids: Mapping[str, str] = field(default_factory=dict)
+    lost: int = 0
+    """Records that were removed before they were read, since the query began: the count survives with the position."""
 
     def by_topic(self) -> dict[str, Any]:
         """Return the offsets by topic and partition, as the options startingOffsets and endingOffsets take them."""
@@ -54,6 +58,8 @@ class Position:
         encoded = self.by_topic()
         # Sorted, so that equal positions are equal text: Spark compares offsets as JSON strings.
         encoded[_IDS] = {name: self.ids[name] for name in sorted(self.ids)}
+        if self.lost:
+            encoded[LOST] = {"records": str(self.lost)}
         return encoded
 
     @classmethod
@@ -62,10 +68,10 @@ class Position:
         offsets = {
             TopicPartition(topic, int(index)): int(offset)
             for topic, parts in encoded.items()
-            if topic != _IDS
+            if topic not in (_IDS, LOST)
             for index, offset in parts.items()
         }
-        return cls(offsets, dict(encoded.get(_IDS, {})))
+        return cls(offsets, dict(encoded.get(_IDS, {})), int(encoded.get(LOST, {}).get("records", 0)))
 
     def is_recreated(self, other: Position, topic: str) -> bool:
         """Whether a topic was deleted and created again between two positions."""
@@ -169,6 +175,17 @@ def plan_ranges(start: Position, end: Position, earliest: Offsets) -> tuple[list
             ranges.append(Range(partition.topic, partition.partition, begin, stop, end.ids.get(partition.topic, "")))
     losses.extend(f"{partition} was deleted" for partition in sorted(start.offsets) if partition not in end.offsets)
     return ranges, losses
+
+
+def count_lost(start: Position, end: Position, earliest: Offsets) -> int:
+    """Return how many offsets from one position to another were removed; those of a recreated topic are not known."""
+    lost = 0
+    for partition, stop in end.offsets.items():
+        begin = start.offsets.get(partition)
+        if begin is not None and not start.is_recreated(end, partition.topic):
+            # A limited batch may end before the first record that is left.
+            lost += max(min(earliest.get(partition, 0), stop) - begin, 0)
+    return lost
 
 
 def split_ranges(ranges: Iterable[Range], pieces: int | None, max_rows: int | None) -> list[Range]:

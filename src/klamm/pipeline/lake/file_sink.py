@@ -74,6 +74,9 @@ class FileSink:
         entry = self._log.entry(app) if os.path.isdir(self._log.path) else None
         if entry is None:
             return SinkBatch()
+        if entry.moves:
+            with self._log.locked():
+                self._log.has_batch(app, entry.batch)  # finishes the moves of a driver that died
         position = BatchPosition(entry.position) if entry.position else None
         return SinkBatch(entry.batch, "" if position is None else position.digest, position)
 

@@ -136,6 +136,9 @@ class FolderTopics:
         """Return None: a test's checkpoints are neither restored nor removed."""
         return None
 
+    def complete(self, node: GraphNode, ledger: QueryLedger) -> None:
+        """Do nothing: a batch is one step."""
+
     def sink(self, frame: DataFrame, node: GraphNode, ledger: QueryLedger) -> Any:
         """Return a writer that keeps a sink's rows as JSON under its name."""
         records = frame.selectExpr("cast(NULL AS BINARY) AS key", f"{json_object(frame.columns)} AS value")

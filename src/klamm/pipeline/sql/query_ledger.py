@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from klamm.model.errors import ConfigError
 from klamm.pipeline.core.batch_ledger import LedgerFinding, SinkBatch
 from klamm.pipeline.query_checkpoint import QueryCheckpoint, local_path
+from klamm.pipeline.sql.core.graph import DEAD_LETTERS
+from klamm.pipeline.sql.core.problems import suggest
 from klamm.pipeline.sql.core.statements import SINK, SOURCE, STREAM
 from klamm.pipeline.sql.jdbc_positions import HadoopFolder
 from klamm.pipeline.sql.object_store_identity import is_remote
@@ -64,15 +66,14 @@ class QueryLedger:
 
 def app_of(identity: QueryIdentity, node: GraphNode, query: str) -> str:
     """Return the name under which the batches of a query are numbered."""
-    return f"klamm-pipeline-{identity.id}.{query}.{identity.generations.get(node.name, 0)}"
+    return f"klamm-pipeline-{identity.id}.{query}.{identity.generation(node.name, query)}"
 
 
 def ledger_of(
     spark: SparkSession, pipeline: Pipeline, identity: QueryIdentity, folder: str, node: GraphNode, query: str
 ) -> QueryLedger:
     """Return the checkpoint of a query, and the name under which its batches are numbered; a rebuild has new ones."""
-    generation = identity.generations.get(node.name, 0)
-    location = os.path.join(folder, f"{query}.{generation}")
+    location = os.path.join(folder, f"{query}.{identity.generation(node.name, query)}")
     if not is_remote(location):
         # The process that commits a batch may run in another folder.
         location = os.path.abspath(location)
@@ -98,9 +99,7 @@ def check_ledgers(queries: Iterable[Query], topics: TopicConnector) -> None:
         newest = topics.newest(query.node, query.ledger)
         finding = None if newest is None else query.ledger.find_disagreement(newest)
         if finding is not None:
-            refusals.append(
-                f"{query.name}: {finding.describe(describe_sink(query.node))}; {repair(query.name, finding)}"
-            )
+            refusals.append(f"{query.name}: {finding.describe(describe_sink(query.node))}; {repair(query.name)}")
     if refusals:
         raise ConfigError("\n".join(refusals))
 
@@ -120,6 +119,22 @@ def describe_sink(node: GraphNode) -> str:
     return f"topic {node.topic}"
 
 
-def repair(query: str, finding: LedgerFinding) -> str:  # noqa: ARG001 - more ways follow
-    """Return the command that ends the disagreement."""
-    return f"--rebuild {query} reads its topics from the beginning and writes its rows again"
+def repair(query: str) -> str:
+    """Return the commands that end a disagreement."""
+    return (
+        f"klamm pipeline run FILE --adopt {query} continues where it ends, "
+        f"--rebuild {query} reads its topics from the beginning and writes its rows again"
+    )
+
+
+def node_of(pipeline: Pipeline, query: str) -> GraphNode:
+    """Return the statement of a query, which may be one of dead letters; ConfigError when there is none."""
+    names = query_names(pipeline)
+    if query not in names:
+        raise ConfigError(f"there is no query {query}{suggest(query, names)}")
+    return pipeline.node(query.removesuffix(DEAD_LETTERS))
+
+
+def query_names(pipeline: Pipeline) -> list[str]:
+    """Return the names of all queries, those of dead letters too."""
+    return [*(query.name for query in pipeline.queries), *(f"{name}{DEAD_LETTERS}" for name in pipeline.dead_letters)]

@@ -19,17 +19,20 @@ from klamm.model.errors import ConfigError
 from klamm.pipeline.executor_package import is_local
 from klamm.pipeline.jvm_output import jvm_output_to
 from klamm.pipeline.metrics import serve_metrics
+from klamm.pipeline.sql.adoption import adopt_queries
 from klamm.pipeline.sql.core.graph import Pipeline
 from klamm.pipeline.sql.core.graph_rendering import graph_rows
 from klamm.pipeline.sql.core.identity import FROM_NOW, INCOMPATIBLE, REBUILD, QueryIdentity, compare
+from klamm.pipeline.sql.core.pipeline_record import choose_identity
 from klamm.pipeline.sql.core.problems import SqlError
 from klamm.pipeline.sql.core.query_failures import NO_PYTHON
 from klamm.pipeline.sql.engine import Engine, Query
 from klamm.pipeline.sql.jdbc import driver_jars
 from klamm.pipeline.sql.late_rows import LateRowsWatch
 from klamm.pipeline.sql.object_store_identity import RemoteIdentity, is_remote
+from klamm.pipeline.sql.pipeline_registry import PipelineRegistry
 from klamm.pipeline.sql.preflight import check_start
-from klamm.pipeline.sql.query_ledger import check_ledgers, forget_old_places
+from klamm.pipeline.sql.query_ledger import check_ledgers, forget_old_places, node_of, query_names
 from klamm.pipeline.sql.registry_schemas import resolve
 from klamm.pipeline.sql.status import DEFAULT_HOME, Home, error_line
 from klamm.pipeline.sql.supervisor import Supervisor, report_nothing
@@ -65,16 +68,21 @@ def home_of(pipeline: Pipeline) -> Home:
 
 
 def renew_identity(
-    pipeline: Pipeline, home: Home, rebuild: Iterable[str] = (), continued: Iterable[str] = ()
+    pipeline: Pipeline,
+    home: Home,
+    rebuild: Iterable[str] = (),
+    continued: Iterable[str] = (),
+    stored: QueryIdentity | None = None,
 ) -> QueryIdentity:
     """Return the identity to run with; ConfigError when the file has changed in a way that the checkpoints forbid.
 
-    `continued` names sinks that may write to a new place without the rows of the old one.
+    `continued` names sinks that may write to a new place without the rows of the old one. `stored` replaces the
+    identity of the home, which may have been removed.
     """
-    stored = home.identity()
+    stored = stored or home.identity()
     rebuilt, accepted = frozenset(rebuild), frozenset(continued)
     for names, action in ((rebuilt, "rebuild"), (accepted, "continue")):
-        unknown = names - {query.name for query in pipeline.queries}
+        unknown = names - set(query_names(pipeline))
         if unknown:
             raise ConfigError(f"there is no query {min(unknown)} to {action}")
     changes = compare(stored, pipeline)
@@ -104,6 +112,7 @@ def run_pipeline(
     once: bool = False,
     rebuild: Iterable[str] = (),
     continued: Iterable[str] = (),
+    adopt: Iterable[str] = (),
     progress: bool | None = None,
     log_batches: bool = False,
     metrics: str | int | None = None,
@@ -114,8 +123,10 @@ def run_pipeline(
 ) -> None:
     """Run a pipeline until it is stopped, or with `once` over the current records, in a new session or in `spark`.
 
-    `log_batches` logs a line per batch; `metrics` (a port, or host:port) serves Prometheus, `ui` a page. A query that
-    has failed for good does not end the others, unless `fail_fast` is set; ConfigError at the end.
+    Queries in `rebuild` read from the beginning; those in `adopt` continue where their topic or table ends, when their
+    checkpoint was set back or removed. `log_batches` logs a line per batch; `metrics` (a port, or host:port) serves
+    Prometheus, `ui` a page. A query that has failed for good does not end the others, unless `fail_fast` is set;
+    ConfigError at the end.
     """
     from klamm.pipeline.sessions import check_requirements, session  # noqa: PLC0415 - pyspark is an extra
 
@@ -127,9 +138,18 @@ def run_pipeline(
     # The lock is held for the whole run: two processes on one checkpoint would corrupt it.
     with home.locked():
         home.clear_requests()
+        rebuild, continued, adopt = frozenset(rebuild), frozenset(continued), tuple(adopt)
+        for query in adopt:
+            node_of(pipeline, query)
         identity = renew_identity(pipeline, home, rebuild, continued)
-        write_starting(home, pipeline, "Spark")
         topics = ClusterTopics(pipeline, client)
+        registry = topics.registry()
+        registry.ensure()
+        checkpoint = pipeline.settings.get("checkpoint") or ""
+        folder = checkpoint if is_remote(checkpoint) else os.path.abspath(home.path)
+        if not is_remote(checkpoint):
+            identity = _identify(pipeline, home, registry, folder, rebuild, continued, adopt)
+        write_starting(home, pipeline, "Spark")
         spark_settings = {name: value for name, value in pipeline.settings.items() if name.startswith("spark.")}
         if spark is None:
             report("starting Spark")
@@ -142,8 +162,9 @@ def run_pipeline(
             remote = _open_remote(spark_session, pipeline, home, report)
             if remote is not None:
                 # Again: the remote folder may have had an identity that this machine did not know.
-                identity = renew_identity(pipeline, home, rebuild, continued)
-            engine = Engine(spark_session, pipeline, topics, home.path if remote is None else remote.path, identity)
+                identity = _identify(pipeline, home, registry, folder, rebuild, continued, adopt)
+            identity = adopt_queries(spark_session, pipeline, topics, identity, folder, adopt)
+            engine = Engine(spark_session, pipeline, topics, folder, identity)
             for topic in topics.ensure():
                 report(f"created topic {topic}")
             queries = _build_queries(engine)
@@ -153,6 +174,7 @@ def run_pipeline(
             check_ledgers(queries, topics)
             # Only now, when all queries could be built: a file with an error must not change the stored identity.
             home.keep(identity)
+            registry.keep(identity, folder)
             home.keep_columns(engine.output_columns)
             if remote is not None:
                 remote.keep(identity)
@@ -185,11 +207,32 @@ def run_pipeline(
                 runner.late_rows = LateRowsWatch(engine)
                 stack.enter_context(runner.late_rows.running())
                 stack.enter_context(_signals(runner.stop))
+                stack.enter_context(registry.running(identity, folder, runner.fence))
                 runner.run(once=once)
         finally:
             # A session that was passed in belongs to the caller.
             if spark is None:
                 spark_session.stop()
+
+
+def _identify(
+    pipeline: Pipeline,
+    home: Home,
+    registry: PipelineRegistry,
+    folder: str,
+    rebuild: frozenset[str],
+    continued: Iterable[str],
+    adopt: Iterable[str],
+) -> QueryIdentity:
+    """Return the identity to run with, of the home or of the cluster's record; ConfigError when they disagree."""
+    name = name_of(pipeline)
+    record = registry.read(name)
+    place = f"{registry.host}:{folder}"
+    stored = choose_identity(pipeline, name, place, home.identity(), record, rebuild | frozenset(adopt))
+    if stored is not None:
+        # Before anything is prepared: the other run may be writing to the checkpoints.
+        registry.check_lease(stored, folder)
+    return renew_identity(pipeline, home, rebuild, continued, stored)
 
 
 def write_starting(home: Home, pipeline: Pipeline, waits_for: str) -> None:

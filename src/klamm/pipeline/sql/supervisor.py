@@ -145,11 +145,17 @@ class Supervisor:
         self._graph = list(graph)
         self._report = report
         self._stopping = threading.Event()
+        self._fenced: str | None = None
         self._began_ms = _now_ms()
         self._answers: deque[tuple[str, str]] = deque(maxlen=_ANSWERS_KEPT)
 
     def stop(self) -> None:
         """Request a stop after the running batches; callable from any thread."""
+        self._stopping.set()
+
+    def fence(self, reason: str) -> None:
+        """Stop with an error, because a newer run has taken over; callable from any thread."""
+        self._fenced = reason
         self._stopping.set()
 
     def status(self) -> Mapping[str, Any]:
@@ -315,7 +321,7 @@ class Supervisor:
         messages = [
             f"{running.query.name} failed: {running.failure.reason}" for running in self._running if running.failure
         ]
-        return "\n".join(messages) or None
+        return "\n".join([*messages, *([self._fenced] if self._fenced else [])]) or None
 
     # Requests of `klamm pipeline pause`, `resume` and `restart`.
 

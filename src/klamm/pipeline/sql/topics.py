@@ -25,7 +25,9 @@ from klamm.pipeline.sql.core.problems import SqlError, SqlProblem
 from klamm.pipeline.sql.core.secrets import expand
 from klamm.pipeline.sql.core.statement_options import name_list
 from klamm.pipeline.sql.core.statements import SINK
+from klamm.pipeline.sql.pipeline_registry import PipelineRegistry
 from klamm.pipeline.sql.query_ledger import QueryLedger
+from klamm.pipeline.task_writer import complete_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,6 +82,9 @@ class TopicConnector(Protocol):
 
     def newest(self, node: GraphNode, ledger: QueryLedger) -> SinkBatch | None:
         """Return the newest batch with rows that the sink of a query has; None for a sink that stores no numbers."""
+
+    def complete(self, node: GraphNode, ledger: QueryLedger) -> None:
+        """Make all of a query's newest batch visible, if it is decided."""
 
 
 class ClusterTopics:
@@ -181,6 +186,9 @@ class ClusterTopics:
             # Spark's default for a stream is latest, which would skip records from before the first start.
             "startingOffsets": starting or settings.get("starting") or "earliest",
         }
+        on_data_loss = (node.option("on_data_loss") if node is not None else None) or settings.get("on_data_loss")
+        if (on_data_loss or "fail").lower() == "continue":
+            options["failOnDataLoss"] = "false"
         max_records = (node.option("max_records") if node is not None else None) or settings.get("max_records")
         if max_records:
             options["maxOffsetsPerTrigger"] = max_records
@@ -263,6 +271,20 @@ class ClusterTopics:
             return self._newest_of_topic(ledger, node)
         lake_sink = self._lake_sink(node)
         return None if lake_sink is None else lake_sink.newest(ledger.app)
+
+    def complete(self, node: GraphNode, ledger: QueryLedger) -> None:
+        """Make all of a query's newest batch visible, if it is decided."""
+        if node.kind == SINK:
+            return  # a table's commit is one step, and a folder's newest batch is completed when it is read
+        thread = loop_thread.acquire()
+        try:
+            thread.run(complete_batch(write_options(self._settings(PRODUCER_CONFIGS, node)), ledger.sink))
+        finally:
+            loop_thread.release(thread)
+
+    def registry(self) -> PipelineRegistry:
+        """Return the pipelines of this cluster."""
+        return PipelineRegistry(self._client)
 
     def _newest_of_topic(self, ledger: QueryLedger, node: GraphNode) -> SinkBatch:
         options = write_options(self._settings(PRODUCER_CONFIGS, node))

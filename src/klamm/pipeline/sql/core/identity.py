@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.sql.core.graph import SINGLE, GraphNode, Pipeline
+from klamm.pipeline.sql.core.graph import DEAD_LETTERS, SINGLE, GraphNode, Pipeline
 from klamm.pipeline.sql.core.query_sources import normalize_select
 from klamm.pipeline.sql.core.read_columns import (
     ALL,
@@ -45,6 +45,7 @@ _EVERY_COLUMN: Final = "*"
 _TUNING_OPTIONS: Final = frozenset(
     {
         *("trigger", "max_records", "partitions", "replication", "bad_records", "dead_letter_topic", "late_topic"),
+        "on_data_loss",
         *("batch_size", "fetch_size", "delay", "driver", "driver_jar", "user", "url", "registry"),
     }
 )
@@ -95,12 +96,22 @@ class QueryIdentity:
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"{path} is not the identity of a pipeline: {error!r}") from None
 
+    def generation(self, node: str, query: str) -> int:
+        """Return the generation of a query; dead letters that were never rebuilt have that of their statement."""
+        return self.generations.get(query, self.generations.get(node, 0))
+
+    def with_generation(self, query: str, generation: int) -> QueryIdentity:
+        """Return the identity with another generation of a query."""
+        return replace(self, generations={**self.generations, query: generation})
+
     def renew(self, pipeline: Pipeline, rebuilt: frozenset[str] = frozenset()) -> QueryIdentity:
         """Return the identity with `pipeline`'s queries; a rebuilt query gets a new generation, so a new checkpoint."""
         described = describe(pipeline)
         generations = dict(self.generations)
         for name in described:
             generations[name] = generations.get(name, 0) + (name in rebuilt)
+        for name in rebuilt - described.keys():  # dead letters
+            generations[name] = self.generation(name.removesuffix(DEAD_LETTERS), name) + 1
         return replace(self, queries=described, generations=generations)
 
 

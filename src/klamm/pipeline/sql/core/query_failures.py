@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from klamm.pipeline.core.batch_ledger import DISAGREE
 from klamm.pipeline.sql.core.problems import SqlError
 
 BAD_RECORD: Final = ("USER_RAISED_EXCEPTION", "a record of ")
 NO_PYTHON: Final = "the Python of this executor"
 _DATA_LOSS: Final = ("failOnDataLoss", "on_data_loss")
-_CHECKPOINT: Final = ("checkpoint and sink disagree", "STREAM_FAILED_CHECKPOINT", "STATE_STORE_")
+_CHECKPOINT: Final = (DISAGREE, "STREAM_FAILED_CHECKPOINT", "STATE_STORE_")
 
 _PAUSE_MAX_S: Final = 60.0
 _DOUBLINGS_MAX: Final = 16
@@ -44,10 +45,14 @@ def lasting_failure(error: Exception, text: str, pipeline: str, query: str) -> Q
     if NO_PYTHON in text:
         return QueryFailure(_message_of("ConfigError: ", text), f"install it there, then {restart}")
     if any(part in text for part in _DATA_LOSS):
-        rebuild = f"stop it; run --rebuild {query} reads what is left from the beginning"
-        return QueryFailure(text, rebuild)
+        ways = (
+            "stop it; on_data_loss = 'continue' of the stream (or SET) goes on with the first record that is left, "
+            f"run --rebuild {query} reads all that is left from the beginning"
+        )
+        return QueryFailure(text, ways)
     if any(part in text for part in _CHECKPOINT):
-        return QueryFailure(text, f"stop it; run --rebuild {query} discards the checkpoint and reads again")
+        adopt = f"stop it; run --adopt {query} continues where its output ends" if DISAGREE in text else "stop it"
+        return QueryFailure(text, f"{adopt}; run --rebuild {query} discards the checkpoint and reads again")
     return None
 
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from klamm.pipeline.core.offsets import LOST
+
 
 def summarize_progress(progress: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
     """Return the numbers of a query's progress for its status."""
@@ -46,6 +48,20 @@ def read_offsets(progress: Mapping[str, Any]) -> dict[tuple[str, int], int]:
                 # A query that reads a topic twice is as far as its slower source.
                 offsets[partition] = min(offset, offsets.get(partition, offset))
     return offsets
+
+
+def lost_records(progress: Mapping[str, Any]) -> int:
+    """Return how many records a query went on without, since it began; its positions count them."""
+    lost = 0
+    for source in progress.get("sources") or ():
+        end = source.get("endOffset")
+        try:
+            position = json.loads(end) if isinstance(end, str) else end
+        except ValueError:
+            continue
+        if isinstance(position, dict):
+            lost += int((position.get(LOST) or {}).get("records", 0))
+    return lost
 
 
 def lag_records(end: Any, latest: Any) -> int | None:

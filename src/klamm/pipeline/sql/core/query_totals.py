@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from klamm.pipeline.sql.core.late_rows import SAMPLES_MAX, dropped_rows
-from klamm.pipeline.sql.core.query_progress import read_offsets, summarize_progress
+from klamm.pipeline.sql.core.query_progress import lost_records, read_offsets, summarize_progress
 
 BAD: Final = "bad."
 """The prefix of the observed counts of bad records; the policy and the stream follow."""
@@ -28,6 +28,7 @@ class QueryTotals:
     batch_ms: int = 0
     batch_done_ms: int | None = None
     bad: dict[str, int] = field(default_factory=dict)
+    lost: int = 0
     late: int = 0
     late_samples: list[str] = field(default_factory=list)
     """The newest rows that were late, as JSON."""
@@ -52,6 +53,7 @@ class QueryTotals:
             self._newest = self._key(report)
             self.last_summary = summarize_progress(report, now_ms)
             self.position = read_offsets(report)
+            self.lost = max(self.lost, lost_records(report))
             if _executed(report):
                 batches.append(self._count(report, now_ms))
         return batches
@@ -93,6 +95,7 @@ class QueryTotals:
             "batch_ms_total": self.batch_ms,
             "batch_done_ms": self.batch_done_ms,
             "bad_records": dict(self.bad),
+            "lost_records": self.lost,
             "late_rows": self.late,
             "late_samples": list(self.late_samples),
         }

@@ -139,6 +139,7 @@ _TOPIC_OPTIONS: Final[Mapping[str, Check]] = {
     "timestamp": _names,
     "watermark": _duration,
     "deduplicate": _names,
+    "on_data_loss": _one_of("fail", "continue"),
     "partitions": _number(1),
     "replication": _number(1),
 }
@@ -214,6 +215,7 @@ SETTINGS: Final[Mapping[str, Check]] = {
     "max_records": _number(1),
     "bad_records": _one_of(*BAD_RECORDS),
     "dead_letter_topic": _topic,
+    "on_data_loss": _one_of("fail", "continue"),
     **_PARSE_OPTIONS,
     "partitions": _number(1),
     "replication": _number(1),

@@ -1,0 +1,127 @@
+"""Adopts what a sink has: a query whose checkpoint was set back or removed continues exactly where its sink ends.
+
+The query gets a new generation: a new checkpoint, and a new name for its batches. In that checkpoint everything up to
+the sink's position is done. A table with state gets a copy of the checkpoint that was set back: it writes some rows
+again, which change nothing by key. The generation counts only when the identity is stored; a run that ends before
+that leaves a folder, which the next adoption replaces.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm.model.errors import ConfigError
+from klamm.pipeline.checkpoint_folder import CheckpointFolder, LocalFolder
+from klamm.pipeline.core.batch_ledger import BatchPosition, LedgerFault, SinkBatch
+from klamm.pipeline.sql.core.identity import QueryIdentity, describe
+from klamm.pipeline.sql.jdbc_positions import HadoopFolder
+from klamm.pipeline.sql.query_ledger import QueryLedger, ledger_of, node_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
+    from klamm.pipeline.sql.topics import TopicConnector
+
+_COMMITTED: Final = 'v1\n{"nextBatchWatermarkMs":0}'
+
+
+def adopt_queries(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    topics: TopicConnector,
+    identity: QueryIdentity,
+    folder: str,
+    names: Iterable[str],
+) -> QueryIdentity:
+    """Prepare new checkpoints for queries, and return the identity with their generations; ConfigError if impossible.
+
+    A query whose checkpoint and sink agree is left as it is.
+    """
+    adopted = identity
+    for name in names:
+        node = node_of(pipeline, name)
+        old = ledger_of(spark, pipeline, identity, folder, node, name)
+        if old.app is None:
+            raise _refuse(name, "its batches are numbered under an id of its lost checkpoint")
+        # A batch that was decided belongs to the sink, also if its driver died before all of it was visible.
+        topics.complete(node, old)
+        newest = topics.newest(node, old)
+        finding = None if newest is None else old.find_disagreement(newest)
+        if newest is None or finding is None:
+            continue
+        adopted = adopted.with_generation(name, identity.generation(node.name, name) + 1)
+        new = ledger_of(spark, pipeline, adopted, folder, node, name)
+        _prepare(pipeline, node, old, new, newest, finding.fault)
+    return adopted
+
+
+def _prepare(
+    pipeline: Pipeline, node: GraphNode, old: QueryLedger, new: QueryLedger, newest: SinkBatch, fault: LedgerFault
+) -> None:
+    """Make the checkpoint of a new generation."""
+    location = str(new.location)
+    if new.is_local:
+        # Left by an adoption that did not come to its end.
+        shutil.rmtree(location, ignore_errors=True)
+    description: dict[str, Any] = describe(pipeline).get(old.query, {})
+    if description.get("recomputed"):
+        return  # its first batch writes the difference to what the topic has
+    if description.get("stateful"):
+        if description["kind"] != "table":
+            raise _refuse(old.query, "it is a stream with state, which is lost with the checkpoint")
+        if fault is not LedgerFault.CHECKPOINT_SET_BACK:
+            raise _refuse(old.query, "its state is lost with the checkpoint")
+        if not new.is_local:
+            raise _refuse(old.query, "its state is on a remote file system and is not copied")
+        shutil.copytree(str(old.location), location)
+        return
+    if newest.batch < 0:
+        if old.in_topic:
+            raise _refuse(old.query, f"topic {node.topic} has no record of it")
+        return  # an empty table is loaded from the beginning
+    checkpoint = old.checkpoint()
+    planned = None if checkpoint is None else checkpoint.position(newest.batch)
+    if newest.position is not None:
+        position = newest.position
+    elif planned is not None and planned.digest == newest.digest:
+        position = planned
+    else:
+        raise _refuse(old.query, "an older version wrote its newest batch, without the source position")
+    target: CheckpointFolder
+    if new.is_local:
+        target = LocalFolder(location)
+    else:
+        assert new.spark is not None
+        target = HadoopFolder(new.spark, location)
+    _write_checkpoint(target, position, old.query)
+
+
+def _write_checkpoint(folder: CheckpointFolder, position: BatchPosition, query: str) -> None:
+    """Write a checkpoint in which batch 0 is done and ended at a position."""
+    ends = position.ends
+    if len(ends) == 1 and isinstance(ends[0], dict) and "cursor" in ends[0]:
+        cursor = {"version": 1, "kind": ends[0]["cursor"], "start": None, "end": ends[0]["end"], "rows": 0}
+        folder.write("offsets", "0", json.dumps(cursor))
+        folder.write("commits", "0", "{}")
+        return
+    # Positions of files and of the rate source mean nothing without the rest of their checkpoint.
+    if any(end is not None and not (isinstance(end, dict) and "logOffset" not in end) for end in ends):
+        raise _refuse(query, "its source is not a topic, and has its position in the checkpoint only")
+    lines = ["-" if end is None else json.dumps(end) for end in ends]
+    # Spark refuses a log of batches without the query's id.
+    folder.write("", "metadata", json.dumps({"id": str(uuid.uuid4())}))
+    metadata = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}})
+    folder.write("offsets", "0", "\n".join(["v1", metadata, *lines]))
+    # Last: a checkpoint without it would run batch 0, and read nothing of it.
+    folder.write("commits", "0", _COMMITTED)
+
+
+def _refuse(query: str, reason: str) -> ConfigError:
+    return ConfigError(
+        f"{query} cannot be adopted: {reason}; --rebuild {query} reads from the beginning and writes its rows again"
+    )

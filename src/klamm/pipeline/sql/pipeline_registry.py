@@ -1,0 +1,158 @@
+"""The pipelines of a cluster: which folder has a pipeline's checkpoints, and which process runs it.
+
+Identities are records of the compacted topic `__klamm_pipelines`, by name. A lease is the metadata of an offset of the
+group `klamm-pipeline-<id>`, written in transactions of an id of the same name: a newer run fences an older one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from klamm.client import Admin, Consumer, Producer
+from klamm.client.admin.offset_types import OffsetSpec
+from klamm.client.config import ADMIN_CONFIGS, CONSUMER_CONFIGS, PRODUCER_CONFIGS
+from klamm.client.errors import KafkaError, ProducerFencedError, TopicAlreadyExistsError
+from klamm.client.types import OffsetAndMetadata
+from klamm.model.errors import ConfigError
+from klamm.model.ids import TopicPartition
+from klamm.pipeline.sql.core.identity import QueryIdentity
+from klamm.pipeline.sql.core.pipeline_record import HEARTBEAT_S, PipelineLease, PipelineRecord
+
+_log = logging.getLogger(__name__)
+TOPIC: Final = "__klamm_pipelines"
+_PARTITION: Final = TopicPartition(TOPIC, 0)
+_READ_TIMEOUT_S: Final = 30.0
+
+
+class PipelineRegistry:
+    """The pipelines that a cluster has a record of."""
+
+    def __init__(self, client: Mapping[str, str]) -> None:
+        self._client = client
+        self.host = socket.gethostname()
+
+    def _settings(self, definition: Any, **more: str) -> dict[str, Any]:
+        settings = {name: value for name, value in self._client.items() if name in definition and name != "group.id"}
+        return {**settings, **{name.replace("_", "."): value for name, value in more.items()}}
+
+    def _admin(self) -> Admin:
+        return Admin(self._settings(ADMIN_CONFIGS))
+
+    def ensure(self) -> None:
+        """Create the topic if it does not exist."""
+        with self._admin() as admin:
+            if TOPIC not in {topic.name for topic in admin.list_topics(internal=True)}:
+                with suppress(TopicAlreadyExistsError):
+                    admin.create_topic(TOPIC, 1, configs={"cleanup.policy": "compact"})
+
+    def read(self, name: str) -> PipelineRecord | None:
+        """Return the record of a pipeline."""
+        with self._admin() as admin:
+            end = admin.list_offsets({_PARTITION: OffsetSpec.LATEST})[_PARTITION].offset
+        newest: bytes | None = None
+        settings = self._settings(CONSUMER_CONFIGS, auto_offset_reset="earliest", enable_auto_commit="false")
+        deadline = time.monotonic() + _READ_TIMEOUT_S
+        with Consumer(settings) as consumer:
+            consumer.assign([_PARTITION])
+            # Records are few: one for each change of a pipeline's identity, until they are compacted.
+            while consumer.position(_PARTITION) < end:
+                if time.monotonic() > deadline:
+                    raise ConfigError(f"{TOPIC} could not be read within {_READ_TIMEOUT_S:.0f} s")
+                for record in consumer.poll(1.0):
+                    if record.key == name.encode():
+                        newest = record.value
+        return None if newest is None else PipelineRecord.decode(newest, TOPIC)
+
+    def keep(self, identity: QueryIdentity, folder: str) -> None:
+        """Record a pipeline's identity and folder."""
+        record = PipelineRecord(identity, self.host, folder)
+        with Producer(self._settings(PRODUCER_CONFIGS)) as producer:
+            producer.send(TOPIC, record.encode(), key=identity.name.encode(), partition=0).result()
+
+    def lease(self, identity: QueryIdentity) -> PipelineLease | None:
+        """Return the newest run of a pipeline."""
+        group = _group(identity)
+        with self._admin() as admin:
+            committed = admin.list_group_offsets(group, [_PARTITION]).get(_PARTITION)
+        return None if committed is None else PipelineLease.decode(committed.metadata)
+
+    def check_lease(self, identity: QueryIdentity, folder: str) -> None:
+        """Raise ConfigError while a run of another folder or machine is alive."""
+        lease = self.lease(identity)
+        if lease is not None and lease.blocks(self.host, folder, _now_ms()):
+            raise ConfigError(
+                f"{identity.name} runs already, process {lease.pid} on {lease.host} in {lease.folder}; "
+                f"this one is on {self.host} in {folder}"
+            )
+
+    @contextmanager
+    def running(self, identity: QueryIdentity, folder: str, fenced: Callable[[str], None]) -> Iterator[None]:
+        """Hold the lease of a pipeline; ConfigError while another folder's run is alive.
+
+        `fenced` is called with the reason when a newer run takes the lease.
+        """
+        self.check_lease(identity, folder)
+        own = PipelineLease(uuid.uuid4().hex, self.host, os.getpid(), folder, _now_ms())
+        settings = self._settings(PRODUCER_CONFIGS, transactional_id=_group(identity), transaction_timeout_ms="60000")
+        with Producer(settings) as producer:
+            producer.init_transactions()
+            _write(producer, identity, own)
+            ended = threading.Event()
+            beats = threading.Thread(
+                target=_beat, args=(producer, identity, own, ended, fenced), name="pipeline-lease", daemon=True
+            )
+            beats.start()
+            try:
+                yield
+            finally:
+                ended.set()
+                beats.join()
+                # Released, so that another folder's run need not wait until the heartbeat is old.
+                with suppress(KafkaError):
+                    _write(producer, identity, PipelineLease(own.run, own.host, own.pid, own.folder, 0))
+
+
+def _group(identity: QueryIdentity) -> str:
+    return f"klamm-pipeline-{identity.id}"
+
+
+def _write(producer: Producer, identity: QueryIdentity, lease: PipelineLease) -> None:
+    producer.begin_transaction()
+    try:
+        producer.send_offsets_to_transaction({_PARTITION: OffsetAndMetadata(0, lease.encode())}, _group(identity))
+        producer.commit_transaction()
+    except ProducerFencedError:
+        raise
+    except KafkaError:
+        with suppress(KafkaError):
+            producer.abort_transaction()
+        raise
+
+
+def _beat(
+    producer: Producer,
+    identity: QueryIdentity,
+    own: PipelineLease,
+    ended: threading.Event,
+    fenced: Callable[[str], None],
+) -> None:
+    while not ended.wait(HEARTBEAT_S):
+        try:
+            _write(producer, identity, PipelineLease(own.run, own.host, own.pid, own.folder, _now_ms()))
+        except ProducerFencedError:
+            fenced(f"{identity.name} was started elsewhere: this run was fenced")
+            return
+        except KafkaError as error:  # brokers may be away for a while; queries wait for them as well
+            _log.warning("pipeline lease not renewed pipeline=%s: %s", identity.name, error)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
