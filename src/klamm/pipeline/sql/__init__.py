@@ -6,6 +6,8 @@
     topics, folder_topics                   where rows come from and go to: a cluster, or a folder in tests
     engine, runner, status                  queries on Spark; keeping them running; status files
     object_store_identity, topic_lag        checkpoints on a shared file system; how far queries are behind
+    query_ledger, adoption                  whether a checkpoint wrote what its sink has; continuing where the sink ends
+    pipeline_registry                       the cluster's record of pipelines: their folders, and their runs
     backfill, dead_letters                  batch jobs over a range of offsets; bad records and their redrive
     spark_jvm                               the JVM objects that PySpark does not expose
 
