@@ -194,14 +194,14 @@ class CommitLog:
         await writer.commit_transaction()
 
 
-async def read_newest(sink: str, client: Mapping[str, str], topic: str) -> SinkBatch:
-    """Return the newest batch of a sink, with the position of its decision if that is still in the commits topic."""
+async def read_newest(sink: str, client: Mapping[str, str], topic: str, *, with_position: bool) -> SinkBatch:
+    """Return the newest batch of a sink; its position, if that is still in the commits topic, is read on request."""
     async with CommitLog(sink, client, topic) as commits:
         await commits.ensure()
         state = await commits.state()
         position = None
-        if state.digest:
-            # The digest is enough to compare; only a repair needs the position itself.
+        if with_position and state.digest:
+            # Without it the digest is enough to compare; only a repair needs the position itself.
             with contextlib.suppress(SinkError, KafkaError, TimeoutError):
                 text = (await commits.decision(state)).position
                 position = BatchPosition(text) if text else None

@@ -50,7 +50,7 @@ def adopt_queries(
             raise _refuse(name, "its batches are numbered under an id of its lost checkpoint")
         # A batch that was decided belongs to the sink, also if its driver died before all of it was visible.
         topics.complete(node, old)
-        newest = topics.newest(node, old)
+        newest = topics.newest(node, old, with_position=True)
         finding = None if newest is None else old.find_disagreement(newest)
         if newest is None or finding is None:
             continue

@@ -132,7 +132,7 @@ class FolderTopics:
         # Only in memory: a test has one driver, which does not die.
         self._done.add((ledger.sink, batch))
 
-    def newest(self, node: GraphNode, ledger: QueryLedger) -> SinkBatch | None:  # noqa: ARG002
+    def newest(self, node: GraphNode, ledger: QueryLedger, *, with_position: bool = False) -> SinkBatch | None:  # noqa: ARG002
         """Return None: a test's checkpoints are neither restored nor removed."""
         return None
 

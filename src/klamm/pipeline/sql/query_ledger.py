@@ -99,7 +99,9 @@ def check_ledgers(queries: Iterable[Query], topics: TopicConnector) -> None:
         newest = topics.newest(query.node, query.ledger)
         finding = None if newest is None else query.ledger.find_disagreement(newest)
         if finding is not None:
-            refusals.append(f"{query.name}: {finding.describe(describe_sink(query.node))}; {repair(query.name)}")
+            is_letters = query.name != query.node.name
+            sink = "its dead-letter topic" if is_letters else describe_sink(query.node)
+            refusals.append(f"{query.name}: {finding.describe(sink)}; {repair(query.name)}")
     if refusals:
         raise ConfigError("\n".join(refusals))
 

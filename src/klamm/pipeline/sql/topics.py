@@ -80,8 +80,11 @@ class TopicConnector(Protocol):
     def sink(self, frame: DataFrame, node: GraphNode, ledger: QueryLedger) -> Any:
         """Return a writer of a SINK's rows."""
 
-    def newest(self, node: GraphNode, ledger: QueryLedger) -> SinkBatch | None:
-        """Return the newest batch with rows that the sink of a query has; None for a sink that stores no numbers."""
+    def newest(self, node: GraphNode, ledger: QueryLedger, *, with_position: bool = False) -> SinkBatch | None:
+        """Return the newest batch with rows that the sink of a query has; None for a sink that stores no numbers.
+
+        A topic's position costs another read.
+        """
 
     def complete(self, node: GraphNode, ledger: QueryLedger) -> None:
         """Make all of a query's newest batch visible, if it is decided."""
@@ -263,12 +266,15 @@ class ClusterTopics:
         if checkpoint is not None and not ledger.is_local and self._newest_of_topic(ledger, node).batch == batch:
             checkpoint.record_written(ledger.sink, batch)
 
-    def newest(self, node: GraphNode, ledger: QueryLedger) -> SinkBatch | None:
-        """Return the newest batch with rows that the sink of a query has; None for a sink that stores no numbers."""
+    def newest(self, node: GraphNode, ledger: QueryLedger, *, with_position: bool = False) -> SinkBatch | None:
+        """Return the newest batch with rows that the sink of a query has; None for a sink that stores no numbers.
+
+        A topic's position costs another read.
+        """
         if ledger.app is None:
             return None
         if node.kind != SINK:
-            return self._newest_of_topic(ledger, node)
+            return self._newest_of_topic(ledger, node, with_position=with_position)
         lake_sink = self._lake_sink(node)
         return None if lake_sink is None else lake_sink.newest(ledger.app)
 
@@ -286,11 +292,12 @@ class ClusterTopics:
         """Return the pipelines of this cluster."""
         return PipelineRegistry(self._client)
 
-    def _newest_of_topic(self, ledger: QueryLedger, node: GraphNode) -> SinkBatch:
+    def _newest_of_topic(self, ledger: QueryLedger, node: GraphNode, *, with_position: bool = False) -> SinkBatch:
         options = write_options(self._settings(PRODUCER_CONFIGS, node))
         thread = loop_thread.acquire()
         try:
-            newest: SinkBatch = thread.run(read_newest(ledger.sink, options.client, options.commits_topic))
+            reading = read_newest(ledger.sink, options.client, options.commits_topic, with_position=with_position)
+            newest: SinkBatch = thread.run(reading)
         finally:
             loop_thread.release(thread)
         checkpoint = ledger.checkpoint()
