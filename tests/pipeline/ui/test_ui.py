@@ -5,8 +5,10 @@ import re
 import httpx2
 import pytest
 
+from klamm.client import Consumer
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql.status import ControlAction, Home
+from klamm.pipeline.ui.dead_letters import newest_letters
 from klamm.pipeline.ui.history import StatusHistory
 from klamm.pipeline.ui.server import serve_ui
 
@@ -92,3 +94,25 @@ def test_a_taken_port_is_refused(client, home):
 def test_without_an_address_nothing_listens(home):
     with serve_ui("bank", None, lambda: STATUS, home, list) as listening:
         assert listening is None
+
+
+def test_the_newest_dead_letters_are_read_without_a_group(klamm_broker):
+    topic = klamm_broker.topic("letters")
+    names = ("stream", "topic", "partition", "offset", "timestamp", "error")
+    with klamm_broker.producer() as producer:
+        for offset in range(30):
+            fields = dict(zip(names, ("s", "in", "0", str(offset), "5", "no JSON"), strict=True))
+            headers = [(f"dead_letter.{name}", value.encode()) for name, value in fields.items()]
+            producer.send(topic, b"{", headers=headers, timestamp=1000 + offset)
+        producer.send(topic, b"of another program", timestamp=5000)
+        producer.flush()
+    settings = {"bootstrap.servers": klamm_broker.bootstrap, "auto.offset.reset": "earliest"}
+    letters = newest_letters(lambda: Consumer(settings), [topic])
+    assert [letter["origin"] for letter in letters] == [f"in-0 offset {offset}" for offset in range(29, 9, -1)]
+    assert letters[0] == {
+        "time_ms": 1029,
+        "stream": "s",
+        "origin": "in-0 offset 29",
+        "error": "no JSON",
+        "value": "{",
+    }
