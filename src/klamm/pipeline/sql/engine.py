@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from klamm.model.errors import ConfigError
 from klamm.pipeline.core.lake_tables import partition_names
 from klamm.pipeline.executor_package import ship_module
-from klamm.pipeline.sql.core import late_rows, row_expressions
+from klamm.pipeline.sql.core import change_formats, late_rows, row_expressions
 from klamm.pipeline.sql.core.column_types import quote_name
 from klamm.pipeline.sql.core.dead_letter_expressions import (
     FILE_ORIGIN,
@@ -239,11 +239,19 @@ class Engine:
 
     @staticmethod
     def _add_errors(raw: DataFrame, node: GraphNode, columns: Sequence[Column]) -> DataFrame:
+        if change_formats.is_change_log(node):
+            opened = raw.selectExpr("*", f"{change_formats.envelope_struct(node)} AS {change_formats.ENVELOPE}")
+            raw = opened.selectExpr(*change_formats.change_expressions(node, opened.columns))
         with_row = raw.selectExpr("*", f"{row_expressions.value_struct(node, columns)} AS {row_expressions.PARSED}")
         key = row_expressions.key_struct(node)
         if key is not None:
             with_row = with_row.selectExpr("*", f"{key} AS {row_expressions.KEYED}")
-        return with_row.selectExpr("*", f"{row_expressions.error_expression(node, columns)} AS {row_expressions.ERROR}")
+        checked = with_row.selectExpr(
+            "*", f"{row_expressions.error_expression(node, columns)} AS {row_expressions.ERROR}"
+        )
+        if change_formats.is_change_log(node) and node.kind != TABLE:
+            return checked.where(f"value IS NOT NULL OR {row_expressions.ERROR} IS NOT NULL")
+        return checked
 
     @staticmethod
     def _apply_watermark(frame: DataFrame, node: GraphNode) -> DataFrame:
@@ -490,6 +498,8 @@ class Engine:
         raw = self._stream(node)
         checked = _count_bad_records(self._add_errors(raw, node, node.create.columns), "dead_letter", node)
         bad = checked.where(f"{row_expressions.ERROR} IS NOT NULL")
+        if change_formats.is_change_log(node):
+            bad = bad.selectExpr(*change_formats.restored_expressions(bad.columns))
         return self._letter_query(node, bad, RECORD_ORIGIN)
 
     def _letter_query(self, node: GraphNode, bad: DataFrame, origin: Mapping[str, str]) -> Query:
@@ -521,6 +531,10 @@ def _row_versions(records: DataFrame, node: GraphNode, columns: Sequence[Column]
 
 def _newest_rows(records: DataFrame) -> DataFrame:
     """Return the newest record of each key, without deleted keys."""
+    if change_formats.ORDER in records.columns:
+        ordered = records.where("key IS NOT NULL").groupBy("key")
+        newest = ordered.agg(_expression(f"max_by(struct(*), {change_formats.ORDER}) AS newest"))
+        return newest.select("newest.*").where("value IS NOT NULL")
     # Offsets order the versions of a key within a partition. A key changes its partition when the topic gets more of
     # them; then the partition with the later timestamp of the key has the newer versions, as in `tables.store`.
     by_partition = (

@@ -14,8 +14,10 @@ from typing import Final
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import registry_schemas
 from klamm.pipeline.sql.core.graph import SINGLE, GraphNode, Pipeline
+from klamm.pipeline.sql.core.statement_options import CHANGE_FORMATS
 from klamm.pipeline.sql.core.statements import Column
 from klamm.pipeline.sql.core.value_parsing import EVENT_YEARS
 from klamm.pipeline.tables.arrow_columns import arrow_type, decode_text, parse_texts
@@ -249,6 +251,11 @@ def _value_reader(
         names = [name for name, _ in columns]
         decode = _registry_decoder(pipeline, node, registry_schemas.VALUE, names)
         return RegistryReader(columns, decode, base64_bytes=node.format == "json_schema")
+    if node.format in CHANGE_FORMATS:
+        raise ConfigError(
+            f"{node.name} is read from changes of format {node.format}: query a table that is made of it"
+            f" (CREATE TABLE name WITH (key = '{', '.join(node.key)}') AS SELECT * FROM {node.name})"
+        )
     if node.format in SINGLE:
         return TextReader(columns)
     if node.format == "csv":

@@ -19,7 +19,7 @@ from klamm.pipeline.sql.core.column_types import TIMES
 from klamm.pipeline.sql.core.parser import parse
 from klamm.pipeline.sql.core.problems import SqlError, SqlProblem, SqlSource, suggest
 from klamm.pipeline.sql.core.query_sources import SelectScan, TableReference, scan_select
-from klamm.pipeline.sql.core.statement_checks import check_registry, check_source, check_temporal_joins
+from klamm.pipeline.sql.core.statement_checks import check_changes, check_registry, check_source, check_temporal_joins
 from klamm.pipeline.sql.core.statement_options import (
     REGISTRY_FORMATS,
     check_options,
@@ -100,7 +100,8 @@ class GraphNode:
     @property
     def key_format(self) -> str:
         """The format of its key: the option, or JSON for several columns and text for one."""
-        return (self.option("key_format") or ("json" if len(self.key) > 1 else "string")).lower()
+        has_json_key = len(self.key) > 1 or self.format == "debezium"
+        return (self.option("key_format") or ("json" if has_json_key else "string")).lower()
 
     @property
     def registered(self) -> bool:
@@ -301,7 +302,7 @@ def compile_text(text: str, name: str = "pipeline.sql", overrides: Mapping[str, 
     problems.extend(name_problems)
     for node in nodes:
         problems.extend(_check(node))
-        problems.extend(check_registry(node, settings))
+        problems.extend([*check_registry(node, settings), *check_changes(node)])
         problems.extend(check_temporal_joins(node, creates))
     problems.extend(_shared_topics(nodes))
     if not creates and not problems:
@@ -473,6 +474,7 @@ _METADATA_TYPES: Final = {
     "topic": ("STRING",),
     "key": ("STRING", "BINARY"),
     "headers": ("MAP<STRING, BINARY>",),
+    "op": ("STRING",),
 }
 
 

@@ -22,7 +22,7 @@ from klamm.pipeline.sql.core.tokens import NAME, NUMBER, STRING, WORD, Token, to
 
 _KINDS: Final = ("STREAM", "TABLE", "VIEW", "SINK", "SOURCE", "FUNCTION")
 _BEGINNINGS: Final = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
-METADATA: Final = ("headers", "key", "offset", "partition", "timestamp", "topic")
+METADATA: Final = ("headers", "key", "offset", "op", "partition", "timestamp", "topic")
 """The parts of a record that a METADATA column may be taken from."""
 
 

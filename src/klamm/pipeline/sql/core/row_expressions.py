@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from klamm.pipeline.sql.core.change_formats import ENVELOPE_ERROR, OP, is_change_log
 from klamm.pipeline.sql.core.column_types import quote_name
 from klamm.pipeline.sql.core.graph import SINGLE, GraphNode
 from klamm.pipeline.sql.core.statements import TABLE, Column
@@ -38,6 +39,7 @@ _WRITE_JSON: Final = (
 _METADATA: Final = {
     "key": "key",
     "offset": "offset",
+    "op": OP,
     "partition": "partition",
     "timestamp": "timestamp",
     "topic": "topic",
@@ -109,7 +111,12 @@ def value_struct(node: GraphNode, columns: Sequence[Column]) -> str:
         (column,) = columns_in_value
         text = "value" if column.type == "BINARY" else f"try_cast(cast(value AS STRING) AS {column.type})"
         return f"named_struct({literal(column.name)}, {text})"
-    return parsed_struct(node, node.format, columns_in_value, _TEXT)
+    return parsed_struct(node, _text_format(node), columns_in_value, _TEXT)
+
+
+def _text_format(node: GraphNode) -> str:
+    """Return the format of a value's text; the rows in changes are JSON."""
+    return "json" if is_change_log(node) else node.format
 
 
 def key_struct(node: GraphNode) -> str | None:
@@ -122,11 +129,14 @@ def error_expression(node: GraphNode, columns: Sequence[Column]) -> str:
     # The first case that applies counts, so a deletion is recognized before its value is checked.
     cases: list[str] = []
     columns_in_value = value_columns(node, columns)
+    if is_change_log(node):
+        cases.append(f"WHEN {ENVELOPE_ERROR} IS NOT NULL THEN {ENVELOPE_ERROR}")
     if node.kind == TABLE:
         cases.append("WHEN key IS NULL THEN 'the key is null'")
     if node.key_registered:
         cases.append(f"WHEN {KEYED}.error IS NOT NULL THEN concat('the key: ', {KEYED}.error)")
-    if node.kind == TABLE:
+    # Of a stream of changes a null is what follows a deletion, or a truncation: no row.
+    if node.kind == TABLE or is_change_log(node):
         cases.append("WHEN value IS NULL THEN NULL")
     elif node.format not in SINGLE:
         cases.append("WHEN value IS NULL THEN 'the value is null'")
@@ -141,7 +151,7 @@ def error_expression(node: GraphNode, columns: Sequence[Column]) -> str:
         for column in columns_in_value:
             cases.extend(typed_errors(node, column, f"{PARSED}.record.{quote_name(column.name)}"))
     elif node.format not in SINGLE:
-        cases.extend(parse_errors(node, node.format, columns_in_value, PARSED, _TEXT))
+        cases.extend(parse_errors(node, _text_format(node), columns_in_value, PARSED, _TEXT))
     else:
         (column,) = columns_in_value
         cases.append(
@@ -245,7 +255,7 @@ def _from_value(node: GraphNode, column: Column) -> str:
         return _cast(node, column)
     if node.format in SINGLE:
         return f"{PARSED}.{quote_name(column.name)}"
-    return parsed_field(node, node.format, column, PARSED)
+    return parsed_field(node, _text_format(node), column, PARSED)
 
 
 def _cast(node: GraphNode, column: Column) -> str:
@@ -271,7 +281,12 @@ def _from_key(node: GraphNode, column: Column, columns: Sequence[Column]) -> str
     if has_json_key(node):
         names = {name.lower() for name in node.key}
         schema = ddl(column for column in columns if column.name.lower() in names)
-        return f"from_json(cast(key AS STRING), {literal(schema)}).{quote_name(column.name)}"
+        text, name = "cast(key AS STRING)", quote_name(column.name)
+        if node.format == "debezium":
+            # With a schema beside it, the key is its payload.
+            wrapped = literal(f"payload STRUCT<{schema.replace('` ', '`: ')}>")
+            return f"coalesce(from_json({text}, {literal(schema)}).{name}, from_json({text}, {wrapped}).payload.{name})"
+        return f"from_json({text}, {literal(schema)}).{name}"
     return "key" if column.type == "BINARY" else f"try_cast(cast(key AS STRING) AS {column.type})"
 
 

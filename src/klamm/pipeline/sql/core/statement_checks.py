@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from klamm.pipeline.sql.core.column_types import TIMES, WHOLE
 from klamm.pipeline.sql.core.problems import ParseError, SqlProblem
-from klamm.pipeline.sql.core.statement_options import CONNECTOR_OPTIONS, REGISTRY_FORMATS
+from klamm.pipeline.sql.core.statement_options import (
+    CDC_OPTIONS,
+    CHANGE_FORMATS,
+    CONNECTOR_OPTIONS,
+    REGISTRY_FORMATS,
+)
 from klamm.pipeline.sql.core.statements import STREAM, TABLE, Create
 
 if TYPE_CHECKING:
@@ -85,6 +90,21 @@ def check_registry(node: GraphNode, settings: Mapping[str, str]) -> Iterator[Sql
             formats = ", ".join(REGISTRY_FORMATS)
             message = f"{name} is for formats of a registry ({formats}); format is {node.format}"
             yield SqlProblem(create.options[name].name_offset, message)
+
+
+def check_changes(node: GraphNode) -> Iterator[SqlProblem]:
+    """Yield the problems of change logs and their options."""
+    create = node.create
+    is_change_log = node.format in CHANGE_FORMATS
+    for column in create.columns:
+        if column.metadata == "op" and not is_change_log:
+            formats = " or ".join(CHANGE_FORMATS)
+            yield SqlProblem(column.offset, f"only changes have an op: format = {formats}, not {node.format}")
+    for name in (*CDC_OPTIONS, "order_by"):
+        if name not in create.options or (name == "order_by" and is_change_log) or node.format == "cdc":
+            continue
+        formats = " and ".join(CHANGE_FORMATS) if name == "order_by" else "cdc"
+        yield SqlProblem(create.options[name].name_offset, f"{name} is for format {formats}; format is {node.format}")
 
 
 def check_temporal_joins(node: GraphNode, creates: Mapping[str, Create]) -> Iterator[SqlProblem]:

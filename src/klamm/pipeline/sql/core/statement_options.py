@@ -21,6 +21,8 @@ from klamm.pipeline.sql.core.statements import Create, Set, Value
 REGISTRY_FORMATS: Final = ("avro", "json_schema", "protobuf")
 """Formats whose records have a schema in a registry."""
 FORMATS: Final = ("json", "csv", "string", "raw", *REGISTRY_FORMATS)
+CHANGE_FORMATS: Final = ("debezium", "cdc")
+"""Formats of records that say what happened to a row."""
 KEY_FORMATS: Final = ("string", "json", *REGISTRY_FORMATS)
 CONNECTORS: Final = ("files", "jdbc", "rate")
 FILE_FORMATS: Final = ("parquet", "json", "csv", "orc", "text")
@@ -143,6 +145,8 @@ _TOPIC_OPTIONS: Final[Mapping[str, Check]] = {
     "partitions": _number(1),
     "replication": _number(1),
 }
+CDC_OPTIONS: Final = ("op_column", "upsert_ops", "delete_ops", "row_column", "before_column")
+"""Options of format cdc."""
 _PARSE_OPTIONS: Final[Mapping[str, Check]] = {
     "parsing": _one_of("strict", "lenient"),
     "timestamp_format": _timestamp_format,
@@ -153,6 +157,9 @@ _READ_OPTIONS: Final[Mapping[str, Check]] = {
     "starting": _starting,
     "max_records": _number(1),
     **_PARSE_OPTIONS,
+    "format": _one_of(*FORMATS, *CHANGE_FORMATS),
+    "order_by": _names,
+    **dict.fromkeys(CDC_OPTIONS, _names),
 }
 _REGISTRY_WRITE_OPTIONS: Final[Mapping[str, Check]] = {
     "schema": _one_of("derive", "latest"),
