@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from klamm.pipeline import session
-from klamm.pipeline.core.lake_tables import LakeTable
+from klamm.pipeline.core.lake_tables import DELETED, LakeTable
 from klamm.pipeline.lake import folder_log
 from klamm.pipeline.lake.delta import DeltaSink
 from klamm.pipeline.lake.file_sink import FileSink
@@ -33,6 +33,16 @@ POINTS = {
         "committed": (DeltaSink, "_commit", True),
     },
     "iceberg": {
+        "begun": (IcebergSink, "_ensure_table", True),
+        "written": (IcebergSink, "_commit", False),
+        "committed": (IcebergSink, "_commit", True),
+    },
+    "delta-upsert": {
+        "begun": (DeltaSink, "_ensure_table", True),
+        "written": (DeltaSink, "_merge", False),
+        "committed": (DeltaSink, "_merge", True),
+    },
+    "iceberg-upsert": {
         "begun": (IcebergSink, "_ensure_table", True),
         "written": (IcebergSink, "_commit", False),
         "committed": (IcebergSink, "_commit", True),
@@ -63,12 +73,17 @@ def main() -> None:
         progress=False,
         config={"spark.ui.enabled": False, "spark.driver.host": "127.0.0.1", "spark.log.level": "OFF"},
     )
-    sink = open_sink(LakeTable("audit", kind, table, partition_by=("part",)))
+    sink = open_sink(LakeTable("audit", kind.removesuffix("-upsert"), table, partition_by=("part",)))
 
     def save(rows, batch):
         if batch == 1 and death:
             wait_at(kind, *death)
-        sink.write(rows, "app", batch)
+        if kind.endswith("-upsert"):
+            # Beside its rows each batch adds the key -1, -2 ... and deletes that of the batch before.
+            added = spark.createDataFrame([(-batch - 1, "p0", False), (-batch, "p0", True)], [*rows.columns, DELETED])
+            sink.upsert(rows.selectExpr("*", f"false AS {DELETED}").unionAll(added), ["n"], "app", batch)
+        else:
+            sink.write(rows, "app", batch)
 
     stream = spark.readStream.schema("n bigint, part string").option("maxFilesPerTrigger", "1").parquet(source)
     writing = stream.writeStream.foreachBatch(save).option("checkpointLocation", checkpoint)

@@ -146,7 +146,7 @@ def _input_topics(pipeline: Pipeline, query: Query) -> list[str]:
     node = query.node
     if query.name != node.name:
         return [node.topic]  # its dead letters
-    return [pipeline.node(table).topic for table in (node.tables if node.recomputed else node.streams)]
+    return [pipeline.node(table).topic for table in (node.streams or node.tables)]
 
 
 def _session() -> SparkSession:
@@ -273,7 +273,7 @@ def _collect_outputs(pipeline: Pipeline, topics: FolderTopics, given: set[str]) 
             records = topics.records(node.name if node.kind == SINK else node.topic)
             changes = [(record["key"], _decode(node, record["value"])) for record in records]
             outputs.changes[node.name] = changes
-            if node.kind == TABLE:
+            if node.kind == TABLE or node.upserts:
                 # A later change of a key replaces an earlier one, None deletes it: the topic is compacted.
                 newest = dict(changes)
                 outputs[node.name] = [row for row in newest.values() if row is not None]

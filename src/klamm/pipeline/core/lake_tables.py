@@ -15,6 +15,8 @@ FILES: Final = ("parquet", "json", "csv", "orc")
 """Plain files: a folder of them is the table."""
 TABLES: Final = ("delta", "iceberg")
 FORMATS: Final = (*FILES, *TABLES)
+DELETED: Final = "_deleted"
+"""The column of an upserted batch that is true for a key to delete."""
 # The folder of null values, as Hive and Spark name it.
 NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 _UNSAFE_IN_PATH: Final = re.compile(r"[^A-Za-z0-9._=-]")

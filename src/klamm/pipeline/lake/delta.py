@@ -16,11 +16,18 @@ from urllib.parse import unquote
 
 from klamm.model.errors import ConfigError
 from klamm.pipeline.core.batch_ledger import BatchPosition, SinkBatch
-from klamm.pipeline.core.lake_tables import DataFile, LakeTable, Merge, partition_names, plan_bins
+from klamm.pipeline.core.lake_tables import DELETED, DataFile, LakeTable, Merge, partition_names, plan_bins
 from klamm.pipeline.lake.nullable_schema import nullable
-from klamm.pipeline.lake.parquet_writer import ParquetTaskWriter, file_prefix, partition_text, write_files
+from klamm.pipeline.lake.parquet_writer import (
+    ParquetTaskWriter,
+    cast_to_utc,
+    file_prefix,
+    partition_text,
+    write_files,
+)
 
 if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql import DataFrame
 
 Partition = tuple[tuple[str, str | None], ...]
@@ -57,6 +64,52 @@ class DeltaSink:
         files = write_files(frame, ParquetTaskWriter(self._uri, file_prefix(app, batch), names, keep=False))
         # An empty batch makes no commit. Its number is not recorded, and a replay has nothing to write either.
         return not files or self._commit(files, names, app, batch, replace=replace, position=position)
+
+    def upsert(
+        self, frame: DataFrame, keys: Sequence[str], app: str, batch: int, *, position: BatchPosition | None = None
+    ) -> bool:
+        """Insert, update and delete rows by their key, in one commit; return False when the batch was there."""
+        rows = frame.drop(DELETED)
+        types = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
+        table = self._ensure_table(rows, partition_names(self._table.partition_by, types, self._table.name))
+        if _version(table, app) >= batch:
+            return False
+        # The rows pass through the driver: deltalake's merge, the only commit that both removes and adds rows, runs
+        # there.
+        changes = cast_to_utc(frame.toArrow())
+        return not changes.num_rows or self._merge(changes, keys, app, batch, position)
+
+    def _merge(
+        self, changes: pa.Table, keys: Sequence[str], app: str, batch: int, position: BatchPosition | None
+    ) -> bool:
+        from deltalake.exceptions import CommitFailedError  # noqa: PLC0415
+
+        same_key = " AND ".join(f"target.{_quote(key)} = source.{_quote(key)}" for key in keys)
+        columns = {_quote(name): f"source.{_quote(name)}" for name in changes.column_names if name != DELETED}
+        for attempts_left in range(_ATTEMPTS_MAX - 1, -1, -1):
+            table = self._open()
+            if _version(table, app) >= batch:
+                return False
+            merge = table.merge(
+                changes,
+                same_key,
+                source_alias="source",
+                target_alias="target",
+                commit_properties=_commit_properties(app, batch, position),
+            )
+            try:
+                # A merge that changes nothing makes no commit; like an empty batch it has nothing to replay either.
+                (
+                    merge.when_matched_delete(f"source.{DELETED}")
+                    .when_matched_update(columns)
+                    .when_not_matched_insert(columns, predicate=f"NOT source.{DELETED}")
+                    .execute()
+                )
+                break
+            except CommitFailedError:
+                if not attempts_left:
+                    raise
+        return True
 
     def newest(self, app: str) -> SinkBatch:
         """Return the newest batch with rows that a writer has added."""
@@ -110,7 +163,6 @@ class DeltaSink:
         replace: bool,
         position: BatchPosition | None,
     ) -> bool:
-        from deltalake import CommitProperties, Transaction  # noqa: PLC0415
         from deltalake.exceptions import CommitFailedError  # noqa: PLC0415
         from deltalake.transaction import AddAction  # noqa: PLC0415
 
@@ -129,9 +181,6 @@ class DeltaSink:
             )
             for file in files
         ]
-        metadata = {"klamm.app": app, "klamm.batch": str(batch)}
-        if position is not None:
-            metadata[_POSITION] = position.text
         for attempts_left in range(_ATTEMPTS_MAX - 1, -1, -1):
             # Read again before every attempt: the conflicting commit may have been this very batch.
             table = self._open()
@@ -146,10 +195,7 @@ class DeltaSink:
                     mode="append",
                     schema=table.schema(),
                     partition_by=list(names),
-                    commit_properties=CommitProperties(
-                        custom_metadata=metadata,
-                        app_transactions=[Transaction(app, batch, now_ms)],
-                    ),
+                    commit_properties=_commit_properties(app, batch, position),
                 )
                 break
             except CommitFailedError:
@@ -186,6 +232,22 @@ class DeltaSink:
         return int(metrics["numFilesRemoved"])
 
 
+def _commit_properties(app: str, batch: int, position: BatchPosition | None) -> Any:
+    """Return what a commit says of its batch: the number, which the table keeps, and where its rows come from."""
+    from deltalake import CommitProperties, Transaction  # noqa: PLC0415
+
+    metadata = {"klamm.app": app, "klamm.batch": str(batch)}
+    if position is not None:
+        metadata[_POSITION] = position.text
+    transaction = Transaction(app, batch, time.time_ns() // 1_000_000)
+    return CommitProperties(custom_metadata=metadata, app_transactions=[transaction])
+
+
+def _quote(name: str) -> str:
+    """Return a name as deltalake's expressions have it: without quotes it would be taken in lower case."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def _version(table: Any, app: str) -> int:
     version = table.transaction_version(app)
     return -1 if version is None else int(version)
@@ -211,7 +273,7 @@ def _partition_values(partition: Iterable[tuple[str, str | None]]) -> Partition:
 
 def _files(table: Any) -> list[tuple[str, int, Partition]]:
     """Return the table's files: path, size and partition."""
-    import pyarrow as pa  # type: ignore[import-untyped] # noqa: PLC0415
+    import pyarrow as pa  # noqa: PLC0415
 
     names = table.metadata().partition_columns
     return [

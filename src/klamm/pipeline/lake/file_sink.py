@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from klamm.model.errors import ConfigError
@@ -67,6 +67,18 @@ class FileSink:
                 log.commit_batch(app, batch, moves, position)
             log.clear(app)
         return True
+
+    def upsert(
+        self,
+        frame: DataFrame,  # noqa: ARG002
+        keys: Sequence[str],  # noqa: ARG002
+        app: str,  # noqa: ARG002
+        batch: int,  # noqa: ARG002
+        *,
+        position: BatchPosition | None = None,  # noqa: ARG002
+    ) -> bool:
+        """Raise ConfigError: rows in plain files cannot be changed."""
+        raise ConfigError(f"{self._table.where} cannot be upserted: write format = 'delta' or 'iceberg'")
 
     def newest(self, app: str) -> SinkBatch:
         """Return the newest batch with rows that a writer has added."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import functools
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.model.errors import ConfigError
 from klamm.pipeline.core.batch_ledger import BatchPosition, SinkBatch
-from klamm.pipeline.core.lake_tables import DataFile, LakeTable, Merge, app_key, partition_names, plan_bins
+from klamm.pipeline.core.lake_tables import DELETED, DataFile, LakeTable, Merge, app_key, partition_names, plan_bins
 from klamm.pipeline.lake.nullable_schema import nullable
 from klamm.pipeline.lake.parquet_writer import ParquetTaskWriter, file_prefix, write_files
 
@@ -52,7 +53,26 @@ class IcebergSink:
         if _version(table, app) >= batch:
             return False
         files = write_files(frame, self._task_writer(table, file_prefix(app, batch), names))
-        return not files or self._commit(files, app, batch, replace=replace, position=position)
+        condition = _partitions(table, files) if replace and files else None
+        return not files or self._commit(files, app, batch, condition=condition, position=position)
+
+    def upsert(
+        self, frame: DataFrame, keys: Sequence[str], app: str, batch: int, *, position: BatchPosition | None = None
+    ) -> bool:
+        """Insert, update and delete rows by their key, in one commit; return False when the batch was there."""
+        rows = frame.drop(DELETED)
+        types = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
+        names = partition_names(self._table.partition_by, types, self._table.name)
+        table = self._ensure_table(rows, names)
+        if _version(table, app) >= batch:
+            return False
+        # Only the keys pass through the driver, for the condition of the deletion.
+        changed = [tuple(row) for row in frame.select(*keys).collect()]
+        if not changed:
+            return True
+        upserts = frame.where(f"NOT {DELETED}").drop(DELETED)
+        files = write_files(upserts, self._task_writer(table, file_prefix(app, batch), names))
+        return self._commit(files, app, batch, condition=_key_condition(table, keys, changed), position=position)
 
     def newest(self, app: str) -> SinkBatch:
         """Return the newest batch with rows that a writer has added."""
@@ -129,8 +149,9 @@ class IcebergSink:
         return bool(self._catalog.table_exists(self._table.identifier))
 
     def _commit(
-        self, files: Sequence[DataFile], app: str, batch: int, *, replace: bool, position: BatchPosition | None
+        self, files: Sequence[DataFile], app: str, batch: int, *, condition: Any, position: BatchPosition | None
     ) -> bool:
+        """Add files in one commit, and delete the rows of a condition, if there is one, before."""
         from pyiceberg.exceptions import CommitFailedException  # noqa: PLC0415
 
         snapshot_properties = {"klamm.app": app, "klamm.batch": str(batch)}
@@ -140,15 +161,17 @@ class IcebergSink:
                 return False
             try:
                 with table.transaction() as work:
-                    if replace:
-                        # The condition covers whole partitions, so files are dropped and none is rewritten.
-                        work.delete(_partitions(table, files), snapshot_properties=snapshot_properties)
-                    work.add_files(
-                        [file.path for file in files],
-                        snapshot_properties=snapshot_properties,
-                        # File names are new for every attempt; the check would read all manifests of the table.
-                        check_duplicate_files=False,
-                    )
+                    if condition is not None and table.current_snapshot() is not None:
+                        # Whole partitions are dropped; files with other rows beside these are written again.
+                        with warnings.catch_warnings(action="ignore"):  # that no row matches: all keys are new
+                            work.delete(condition, snapshot_properties=snapshot_properties)
+                    if files:
+                        work.add_files(
+                            [file.path for file in files],
+                            snapshot_properties=snapshot_properties,
+                            # File names are new for every attempt; the check would read all manifests of the table.
+                            check_duplicate_files=False,
+                        )
                     # In the same transaction as the files: table and number change together or not at all.
                     # An empty text replaces the position of an earlier batch, which would not be that of this one.
                     work.set_properties(
@@ -265,6 +288,21 @@ def _partitions(table: Any, files: Sequence[DataFile]) -> Any:
         for partition in dict.fromkeys(file.partition for file in files)
     ]
     return functools.reduce(Or, conditions)
+
+
+def _key_condition(table: Any, keys: Sequence[str], changed: Sequence[tuple[Any, ...]]) -> Any:
+    """Return the condition for rows with these keys."""
+    from pyiceberg.expressions import And, EqualTo, In, Or, literal  # noqa: PLC0415
+
+    types = {field.name: field.field_type for field in table.schema().fields}
+    if len(keys) == 1:
+        return In(keys[0], {literal(value).to(types[keys[0]]) for (value,) in changed})
+    conditions = [
+        And(*(EqualTo(key, literal(value).to(types[key])) for key, value in zip(keys, row, strict=True)))
+        for row in dict.fromkeys(changed)
+    ]
+    # Given all at once they become a balanced tree; a chain would be as deep as there are keys.
+    return conditions[0] if len(conditions) == 1 else Or(*conditions)
 
 
 def _file_path(task: Any) -> str:

@@ -26,6 +26,14 @@ class LakeSink(Protocol):
         With `replace` its rows replace the partitions they belong to. `position` is stored with the batch.
         """
 
+    def upsert(
+        self, frame: DataFrame, keys: Sequence[str], app: str, batch: int, *, position: BatchPosition | None = None
+    ) -> bool:
+        """Insert, update and delete rows by their key; return False when the batch was there.
+
+        `frame` has at most one row of each key, and a column DELETED that is true for keys to delete.
+        """
+
     def newest(self, app: str) -> SinkBatch:
         """Return the newest batch with rows that a writer has added."""
 
@@ -66,13 +74,27 @@ def lake_sink(
     return save
 
 
-def write_checked(sink: LakeSink, rows: DataFrame, app: str, batch: int, checkpoint: QueryCheckpoint | None) -> None:
-    """Add a batch with its source position; LedgerError when the checkpoint did not write what the table has."""
+def write_checked(
+    sink: LakeSink,
+    rows: DataFrame,
+    app: str,
+    batch: int,
+    checkpoint: QueryCheckpoint | None,
+    keys: Sequence[str] = (),
+) -> None:
+    """Add a batch with its source position; LedgerError when the checkpoint did not write what the table has.
+
+    With `keys` rows are upserted.
+    """
+    if checkpoint is not None:
+        checkpoint.check_batch(app, sink.newest(app), batch)
+    position = checkpoint.position(batch) if checkpoint is not None else None
+    if keys:
+        sink.upsert(rows, keys, app, batch, position=position)
+    else:
+        sink.write(rows, app, batch, position=position)
     if checkpoint is None:
-        sink.write(rows, app, batch)
         return
-    checkpoint.check_batch(app, sink.newest(app), batch)
-    sink.write(rows, app, batch, position=checkpoint.position(batch))
     # A batch without rows leaves no record in the table.
     if sink.newest(app).batch == batch:
         checkpoint.record_written(app, batch)

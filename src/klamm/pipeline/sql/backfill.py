@@ -119,6 +119,8 @@ def plan_backfill(
     table = lake_table(node)
     if node.kind == SINK and table is None:
         raise ConfigError(f"{node.name} is a sink of {node.option('format')}: there is nothing to fill")
+    if node.upserts:
+        raise ConfigError(f"{node.name} upserts its table: run the pipeline with --rebuild {node.name} instead")
     if node.recomputed:
         raise ConfigError(f"{node.name} is made of tables and computed again at every change: there is nothing to fill")
     if node.kind == TABLE and start != ReadBound(everywhere=EARLIEST):

@@ -30,13 +30,15 @@ from klamm.pipeline.sql.core.problems import SqlError, SqlProblem, SqlSource
 from klamm.pipeline.sql.core.query_totals import BAD
 from klamm.pipeline.sql.core.statement_options import name_list
 from klamm.pipeline.sql.core.statements import SINK, SOURCE, TABLE, VIEW, Column
-from klamm.pipeline.sql.core.temporal_joins import FROM, UNTIL, rewrite_select, versions_view
+from klamm.pipeline.sql.core.temporal_joins import rewrite_select, versions_view
 from klamm.pipeline.sql.file_source import file_rows
 from klamm.pipeline.sql.jdbc import Database, JdbcWriter
+from klamm.pipeline.sql.lake_upserts import LakeUpserts
 from klamm.pipeline.sql.query_ledger import QueryLedger, app_of, ledger_of
 from klamm.pipeline.sql.registry_functions import RegistryFunctions
 from klamm.pipeline.sql.spark_errors import error_position
 from klamm.pipeline.sql.spark_jvm import activate_session, check_append_stream, clone_session
+from klamm.pipeline.sql.table_records import newest_records, newest_rows, row_versions
 from klamm.pipeline.sql.topics import TopicConnector
 from klamm.pipeline.sql.user_functions import find_modules_beside, load_function
 
@@ -222,10 +224,10 @@ class Engine:
                 frame = _count_bad_records(frame, "drop", node)
             frame = frame.where(f"{row_expressions.ERROR} IS NULL")
         if is_table and node.name.lower() in self._versioned:
-            _row_versions(frame, node, columns).createOrReplaceTempView(quote_name(versions_view(node.name)))
+            row_versions(frame, node, columns).createOrReplaceTempView(quote_name(versions_view(node.name)))
         if is_table:
             # After the check for errors: a bad record must not hide the good version before it.
-            frame = _newest_rows(frame)
+            frame = newest_rows(frame)
         frame = frame.selectExpr(*row_expressions.column_expressions(node, columns))
         if not is_table:
             frame = self._apply_watermark(frame, node)
@@ -325,6 +327,10 @@ class Engine:
     def _query(self, node: GraphNode, frame: DataFrame) -> Query:
         if node.kind == SINK:
             self._check_partitions(node, frame)
+            if node.upserts:
+                self._check_columns(node, columns_of(frame.schema))
+                writer = self._upsert_sink_writer if node.streams else self._table_sink_writer
+                return self._make_query(node.name, node, partial(writer, node))
             return self._make_query(node.name, node, partial(self._sink_writer, node))
         self._check_columns(node, columns_of(frame.schema))
         records = self._encode(node, frame)
@@ -401,6 +407,37 @@ class Engine:
     def _sink_writer(self, node: GraphNode) -> Any:
         return self._topics.sink(self._sql(node), node, self._ledger(node))
 
+    def _upsert_sink_writer(self, node: GraphNode) -> Any:
+        upserts = LakeUpserts(self._topics, node, self._ledger(node))
+        # A grouped row is emitted at every change, and replaces the one before.
+        grouped = node.scan is not None and node.scan.grouped and not node.scan.session
+        return self._sql(node).writeStream.outputMode("update" if grouped else "append").foreachBatch(upserts.save_rows)
+
+    def _table_sink_writer(self, node: GraphNode) -> Any:
+        """Upsert the rows that changed in each batch, and delete those that are gone or that the SELECT leaves out."""
+        upserts = LakeUpserts(self._topics, node, self._ledger(node))
+        table = self._pipeline.node(node.tables[0])
+        columns = self._columns[table.name]
+        checked = self._add_errors(self._stream(table), table, columns)
+        policy = self._pipeline.policy(table)
+        good = row_expressions.good_or_raise(table) if policy == "fail" else f"{row_expressions.ERROR} IS NULL"
+        names = {name.lower() for name in table.key}
+        keys = row_expressions.column_expressions(
+            table, columns, [column for column in columns if column.name.lower() in names]
+        )
+
+        def save(batch: DataFrame, number: int) -> None:
+            # Read once: the rows and the keys that are gone are two parts of it.
+            newest = newest_records(batch).persist()
+            try:
+                rows = newest.where("value IS NOT NULL").selectExpr(*row_expressions.column_expressions(table, columns))
+                rows.createOrReplaceTempView(quote_name(table.name))
+                upserts.save_changes(self._sql(node, batch.sparkSession), newest.selectExpr(*keys), number)
+            finally:
+                newest.unpersist()
+
+        return checked.where(good).writeStream.outputMode("append").foreachBatch(save)
+
     def _jdbc_writer(self, node: GraphNode) -> JdbcWriter:
         return JdbcWriter(Database(self._spark, node), self._batch_writer(node))
 
@@ -428,7 +465,7 @@ class Engine:
             )
             # max(value) makes rows of one key deterministic: a replay of the batch must compute the same records.
             current = current.where("value IS NOT NULL").groupBy("key").agg(_expression("max(value) AS value"))
-            previous = _newest_rows(self._topics.read_all(self._spark, node.topic)).selectExpr("key", "value AS before")
+            previous = newest_rows(self._topics.read_all(self._spark, node.topic)).selectExpr("key", "value AS before")
             # A full join: rows that are gone have no value, and a null value deletes the key.
             changed = current.join(previous, "key", "full_outer").where("NOT (value <=> before)")
             changed = changed.selectExpr("key", "value", *self._constant_headers(node))
@@ -516,34 +553,6 @@ def _count_bad_records(checked: DataFrame, policy: str, node: GraphNode) -> Data
     return checked.observe(
         f"{BAD}{policy}.{node.name}", _expression(f"count_if({row_expressions.ERROR} IS NOT NULL) AS records")
     )
-
-
-def _row_versions(records: DataFrame, node: GraphNode, columns: Sequence[Column]) -> DataFrame:
-    """Return all versions of each row, with the time each is valid from and, if a later version exists, until."""
-    time = row_expressions.version_time(node, columns)
-    timed = records.where("key IS NOT NULL").selectExpr("*", f"{time} AS {FROM}")
-    # Deletions take part here, because they end the version before them, and are dropped afterwards.
-    # Of equal times the record's own decides: offsets of two partitions cannot be compared.
-    order = f"{FROM}, timestamp, offset"
-    ended = timed.selectExpr("*", f"lead({FROM}) OVER (PARTITION BY key ORDER BY {order}) AS {UNTIL}")
-    return ended.where("value IS NOT NULL").selectExpr(*row_expressions.column_expressions(node, columns), FROM, UNTIL)
-
-
-def _newest_rows(records: DataFrame) -> DataFrame:
-    """Return the newest record of each key, without deleted keys."""
-    if change_formats.ORDER in records.columns:
-        ordered = records.where("key IS NOT NULL").groupBy("key")
-        newest = ordered.agg(_expression(f"max_by(struct(*), {change_formats.ORDER}) AS newest"))
-        return newest.select("newest.*").where("value IS NOT NULL")
-    # Offsets order the versions of a key within a partition. A key changes its partition when the topic gets more of
-    # them; then the partition with the later timestamp of the key has the newer versions, as in `tables.store`.
-    by_partition = (
-        records.where("key IS NOT NULL")
-        .groupBy("key", "partition")
-        .agg(_expression("max_by(struct(*), offset) AS newest"), _expression("max(timestamp) AS latest"))
-    )
-    newest = by_partition.groupBy("key").agg(_expression("max_by(newest, struct(latest, newest.offset)) AS newest"))
-    return newest.select("newest.*").where("value IS NOT NULL")
 
 
 def _expression(text: str) -> Any:

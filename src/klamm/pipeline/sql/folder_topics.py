@@ -11,6 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from klamm.pipeline.core.batch_ledger import SinkBatch
+from klamm.pipeline.core.lake_tables import DELETED
 from klamm.pipeline.sql.core.graph import GraphNode
 from klamm.pipeline.sql.core.row_expressions import json_object
 from klamm.pipeline.sql.query_ledger import QueryLedger
@@ -138,6 +139,12 @@ class FolderTopics:
 
     def complete(self, node: GraphNode, ledger: QueryLedger) -> None:
         """Do nothing: a batch is one step."""
+
+    def upsert(self, changes: DataFrame, node: GraphNode, ledger: QueryLedger, batch: int) -> None:
+        """Keep changes as JSON by key under the sink's name, null for a deletion."""
+        names = [name for name in changes.columns if name != DELETED]
+        value = f"CASE WHEN NOT {DELETED} THEN {json_object(names)} END AS value"
+        self.write(changes.selectExpr(f"{json_object(node.key)} AS key", value), node.name, node, ledger, batch)
 
     def sink(self, frame: DataFrame, node: GraphNode, ledger: QueryLedger) -> Any:
         """Return a writer that keeps a sink's rows as JSON under its name."""

@@ -77,6 +77,9 @@ class TopicConnector(Protocol):
     def write(self, frame: DataFrame, topic: str, node: GraphNode, ledger: QueryLedger, batch: int) -> None:
         """Write a batch of key and value; a batch number that was written is not written again."""
 
+    def upsert(self, changes: DataFrame, node: GraphNode, ledger: QueryLedger, batch: int) -> None:
+        """Upsert the lake table of a SINK with a batch: at most one row per key, DELETED for keys to delete."""
+
     def sink(self, frame: DataFrame, node: GraphNode, ledger: QueryLedger) -> Any:
         """Return a writer of a SINK's rows."""
 
@@ -313,6 +316,13 @@ class ClusterTopics:
         return (
             open_sink(table) if table is not None and (table.format not in FILES or table.local is not None) else None
         )
+
+    def upsert(self, changes: DataFrame, node: GraphNode, ledger: QueryLedger, batch: int) -> None:
+        """Upsert a lake table, exactly once."""
+        lake_sink = self._lake_sink(node)
+        assert lake_sink is not None, "the statement's check refuses other formats"
+        assert ledger.app is not None
+        write_checked(lake_sink, changes, ledger.app, batch, ledger.checkpoint(), node.key)
 
     def sink(self, frame: DataFrame, node: GraphNode, ledger: QueryLedger) -> Any:
         """Return the writer of a lake table, exactly once; or Spark's own sink, for the console and remote files."""

@@ -19,7 +19,14 @@ from klamm.pipeline.sql.core.column_types import TIMES
 from klamm.pipeline.sql.core.parser import parse
 from klamm.pipeline.sql.core.problems import SqlError, SqlProblem, SqlSource, suggest
 from klamm.pipeline.sql.core.query_sources import SelectScan, TableReference, scan_select
-from klamm.pipeline.sql.core.statement_checks import check_changes, check_registry, check_source, check_temporal_joins
+from klamm.pipeline.sql.core.statement_checks import (
+    check_changes,
+    check_registry,
+    check_sink,
+    check_source,
+    check_temporal_joins,
+    check_upsert,
+)
 from klamm.pipeline.sql.core.statement_options import (
     REGISTRY_FORMATS,
     check_options,
@@ -144,6 +151,11 @@ class GraphNode:
         scan = self.scan
         # Rows of session windows and joined streams are emitted once: Spark supports all of them in append mode only.
         return scan is not None and (scan.session or (scan.joined and len(self.streams) > 1))
+
+    @property
+    def upserts(self) -> bool:
+        """Whether a sink changes rows of its table by their key."""
+        return self.kind == SINK and (self.option("mode") or "").lower() == "upsert"
 
     @property
     def stateful(self) -> bool:
@@ -303,7 +315,7 @@ def compile_text(text: str, name: str = "pipeline.sql", overrides: Mapping[str, 
     for node in nodes:
         problems.extend(_check(node))
         problems.extend([*check_registry(node, settings), *check_changes(node)])
-        problems.extend(check_temporal_joins(node, creates))
+        problems.extend([*check_temporal_joins(node, creates), *check_upsert(node, nodes)])
     problems.extend(_shared_topics(nodes))
     if not creates and not problems:
         problems.append(SqlProblem(0, "the file has no statement: write CREATE STREAM ..."))
@@ -379,6 +391,8 @@ def _check(node: GraphNode) -> Iterator[SqlProblem]:
     offset = create.offset
     if create.select is not None:
         yield from _check_derived(node)
+        if create.kind == SINK:
+            yield from check_sink(node)
     elif create.kind in (VIEW, SINK):
         yield SqlProblem(offset, f"a {create.kind} needs AS SELECT ...")
     elif create.kind in (STREAM, TABLE) and not create.columns and not node.registered:
@@ -409,8 +423,6 @@ def _check_derived(node: GraphNode) -> Iterator[SqlProblem]:
         yield SqlProblem(create.offset, f"{create.name} reads nothing: its SELECT has no FROM")
     if create.kind == STREAM and known and node.tables and not node.streams:
         yield SqlProblem(create.offset, f"{create.name} reads tables only: CREATE TABLE {create.name} AS SELECT ...")
-    if create.kind == SINK and known and node.tables and not node.streams:
-        yield SqlProblem(create.offset, f"{create.name} reads tables only; a sink is fed by a stream")
     if create.kind == VIEW and create.options:
         yield SqlProblem(next(iter(create.options.values())).name_offset, "a view has no topic and no options")
     if create.kind == TABLE and node.streams and scan.having is not None:
@@ -422,19 +434,6 @@ def _check_derived(node: GraphNode) -> Iterator[SqlProblem]:
         yield SqlProblem(
             create.options["emit"].offset, "rows of a stream are never changed: emit = 'changes' is a table's"
         )
-    if create.kind == SINK:
-        kind = (node.option("format") or "").lower()
-        if not kind:
-            yield SqlProblem(create.offset, "a sink needs a format: WITH (format = 'parquet', path = '...')")
-        elif kind not in ("console", "noop") and node.option("path") is None and not _has_catalog(node, kind):
-            yield SqlProblem(create.offset, f"{kind} needs a path: WITH (format = '{kind}', path = '...')")
-        if "table" in create.options and kind != "iceberg":
-            yield SqlProblem(create.options["table"].name_offset, "table names an Iceberg table: format = 'iceberg'")
-
-
-def _has_catalog(node: GraphNode, kind: str) -> bool:
-    """Whether an Iceberg table's location comes from its catalog."""
-    return kind == "iceberg" and any(option in node.create.options for option in ("option.uri", "option.catalog"))
 
 
 def check_columns(node: GraphNode) -> Iterator[SqlProblem]:

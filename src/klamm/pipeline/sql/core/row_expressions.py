@@ -230,9 +230,12 @@ def version_time(node: GraphNode, columns: Sequence[Column]) -> str:
     return "timestamp" if time_column is None else f"coalesce({_read(node, time_column, columns)}, timestamp)"
 
 
-def column_expressions(node: GraphNode, columns: Sequence[Column]) -> list[str]:
-    """Return the expressions of the columns."""
-    return [f"{_read(node, column, columns)} AS {quote_name(column.name)}" for column in columns]
+def column_expressions(
+    node: GraphNode, columns: Sequence[Column], selected: Sequence[Column] | None = None
+) -> list[str]:
+    """Return the expressions of the columns, or of those that are selected."""
+    chosen = columns if selected is None else selected
+    return [f"{_read(node, column, columns)} AS {quote_name(column.name)}" for column in chosen]
 
 
 def _read(node: GraphNode, column: Column, columns: Sequence[Column]) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from klamm.pipeline.core.lake_tables import TABLES
 from klamm.pipeline.sql.core.column_types import TIMES, WHOLE
 from klamm.pipeline.sql.core.problems import ParseError, SqlProblem
 from klamm.pipeline.sql.core.statement_options import (
@@ -92,6 +93,65 @@ def check_registry(node: GraphNode, settings: Mapping[str, str]) -> Iterator[Sql
             yield SqlProblem(create.options[name].name_offset, message)
 
 
+def check_sink(node: GraphNode) -> Iterator[SqlProblem]:
+    """Yield the problems of a sink."""
+    create = node.create
+    format_name = (node.option("format") or "").lower()
+    if not format_name:
+        yield SqlProblem(create.offset, "a sink needs a format: WITH (format = 'parquet', path = '...')")
+    elif format_name not in ("console", "noop") and node.option("path") is None and not _has_catalog(node, format_name):
+        yield SqlProblem(create.offset, f"{format_name} needs a path: WITH (format = '{format_name}', path = '...')")
+    if "table" in create.options and format_name != "iceberg":
+        yield SqlProblem(create.options["table"].name_offset, "table names an Iceberg table: format = 'iceberg'")
+    if node.upserts:
+        if format_name not in TABLES:
+            yield SqlProblem(create.options["mode"].offset, f"{format_name} is only appended to: delta or iceberg")
+        if not node.key:
+            yield SqlProblem(create.offset, "upserts need a key: WITH (mode = 'upsert', key = 'id', ...)")
+        return
+    for name in ("key", "order_by", "delete_when"):
+        if name in create.options:
+            yield SqlProblem(create.options[name].name_offset, f"{name} of a sink is for mode = 'upsert'")
+    # With an unknown name among them its inputs cannot be classified.
+    assert node.scan is not None
+    known = len(node.inputs) == len({name.lower() for name in node.scan.names})
+    if known and node.tables and not node.streams:
+        yield SqlProblem(
+            create.offset, f"{create.name} reads tables only: a sink of a table needs mode = 'upsert' and its key"
+        )
+
+
+def _has_catalog(node: GraphNode, format_name: str) -> bool:
+    """Whether an Iceberg table's location comes from its catalog."""
+    return format_name == "iceberg" and any(name in node.create.options for name in ("option.uri", "option.catalog"))
+
+
+def check_upsert(node: GraphNode, nodes: Sequence[GraphNode]) -> Iterator[SqlProblem]:
+    """Yield the problems of what an upserting sink reads."""
+    scan = node.scan
+    if not node.upserts or scan is None:
+        return
+    create = node.create
+    if node.streams:
+        if "order_by" not in create.options and not scan.grouped:
+            yield SqlProblem(
+                create.offset, "upserts of a stream need order_by = 'column': the last row of a key counts"
+            )
+        return
+    if "order_by" in create.options:
+        yield SqlProblem(create.options["order_by"].name_offset, "changes of a table have an order: leave order_by out")
+    across_rows = scan.grouped or scan.distinct or scan.joined or scan.limited
+    if across_rows or len(node.tables) != 1 or node.inputs != node.tables:
+        yield SqlProblem(
+            create.offset, f"{create.name} reads one table row by row: join and group in a CREATE TABLE, and read that"
+        )
+        return
+    table = next(other for other in nodes if other.name == node.tables[0])
+    if {name.lower() for name in table.key} != {name.lower() for name in node.key} and node.key:
+        names = ", ".join(table.key)
+        yield SqlProblem(create.options["key"].offset, f"the key is that of the table {table.name}: key = '{names}'")
+
+
 def check_changes(node: GraphNode) -> Iterator[SqlProblem]:
     """Yield the problems of change logs and their options."""
     create = node.create
@@ -101,7 +161,9 @@ def check_changes(node: GraphNode) -> Iterator[SqlProblem]:
             formats = " or ".join(CHANGE_FORMATS)
             yield SqlProblem(column.offset, f"only changes have an op: format = {formats}, not {node.format}")
     for name in (*CDC_OPTIONS, "order_by"):
-        if name not in create.options or (name == "order_by" and is_change_log) or node.format == "cdc":
+        if name not in create.options or not node.has_topic or node.format == "cdc":
+            continue
+        if name == "order_by" and is_change_log:
             continue
         formats = " and ".join(CHANGE_FORMATS) if name == "order_by" else "cdc"
         yield SqlProblem(create.options[name].name_offset, f"{name} is for format {formats}; format is {node.format}")
