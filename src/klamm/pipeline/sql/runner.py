@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 from klamm.model.errors import ConfigError
@@ -26,6 +27,7 @@ from klamm.pipeline.sql.core.identity import FROM_NOW, INCOMPATIBLE, REBUILD, Qu
 from klamm.pipeline.sql.core.pipeline_record import choose_identity
 from klamm.pipeline.sql.core.problems import SqlError
 from klamm.pipeline.sql.core.query_failures import NO_PYTHON
+from klamm.pipeline.sql.core.state_schemas import describe_schemas, schema_changes
 from klamm.pipeline.sql.engine import Engine, Query
 from klamm.pipeline.sql.jdbc import driver_jars
 from klamm.pipeline.sql.late_rows import LateRowsWatch
@@ -172,6 +174,7 @@ def run_pipeline(
             stored_changes = compare(home.identity(), pipeline)
             forget_old_places(queries, {change.name for change in stored_changes if change.verdict == FROM_NOW})
             check_ledgers(queries, topics)
+            identity = _with_schemas(identity, home.identity(), pipeline, engine)
             # Only now, when all queries could be built: a file with an error must not change the stored identity.
             home.keep(identity)
             registry.keep(identity, folder)
@@ -250,6 +253,24 @@ def write_starting(home: Home, pipeline: Pipeline, waits_for: str) -> None:
             "queries": {},
         }
     )
+
+
+def _with_schemas(
+    identity: QueryIdentity, stored: QueryIdentity | None, pipeline: Pipeline, engine: Engine
+) -> QueryIdentity:
+    """Return the identity with the types of the state; ConfigError when the state that is kept has others."""
+    schemas = describe_schemas(pipeline, engine.output_columns)
+    if stored is not None:
+        refusals = [
+            f"{name} must be rebuilt: {reason}, and its state has the old type; "
+            f"--rebuild {name} reads its topics from the beginning"
+            for name, reason in schema_changes(stored.schemas, schemas, pipeline).items()
+            # A rebuilt query begins without state.
+            if stored.generations.get(name) == identity.generations.get(name)
+        ]
+        if refusals:
+            raise ConfigError("\n".join(refusals))
+    return replace(identity, schemas=schemas)
 
 
 def _build_queries(engine: Engine) -> list[Query]:

@@ -23,6 +23,7 @@ from klamm.model.errors import ConfigError
 from klamm.pipeline.sql.checkpoint_files import last_batch, planned_batch
 from klamm.pipeline.sql.core.identity import QueryIdentity
 from klamm.pipeline.sql.core.problems import suggest
+from klamm.pipeline.sql.core.query_failures import safe_message
 from klamm.pipeline.sql.core.query_progress import read_offsets
 
 DEFAULT_HOME: Final = os.path.join(".klamm", "pipelines")
@@ -257,7 +258,7 @@ def error_summary(error: object) -> str:
     text = str(error)
     for end in ("\n=== Streaming Query ===", "\n\nJVM stacktrace", "\n\tat "):
         text = text.split(end, maxsplit=1)[0]
-    return text[:_ERROR_CHARS_MAX].strip()
+    return safe_message(text)[:_ERROR_CHARS_MAX].strip()
 
 
 def _try_lock(handle: int, kind: int) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from klamm.model.errors import ConfigError
@@ -71,6 +71,8 @@ class QueryIdentity:
     generations: Mapping[str, int]
     named: bool = True
     """Whether streams number their batches under the pipeline's id; identities of older versions use Spark's."""
+    schemas: Mapping[str, Any] = field(default_factory=dict)
+    """The types that the state of each query was computed with; see `state_schemas`."""
 
     def encode(self) -> str:
         """Return the text of the identity file."""
@@ -81,6 +83,7 @@ class QueryIdentity:
             "queries": self.queries,
             "generations": self.generations,
             "named": self.named,
+            "schemas": self.schemas,
         }
         return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
@@ -92,7 +95,8 @@ class QueryIdentity:
             if document["version"] not in _READABLE_VERSIONS:
                 raise ConfigError(f"{path} is of version {document['version']}; this Klamm supports up to {VERSION}")
             named = bool(document.get("named", False))
-            return cls(document["id"], document["name"], document["queries"], document["generations"], named)
+            schemas = document.get("schemas", {})
+            return cls(document["id"], document["name"], document["queries"], document["generations"], named, schemas)
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"{path} is not the identity of a pipeline: {error!r}") from None
 

@@ -5,6 +5,7 @@ Of an exception in a task Spark passes on only the text, so errors are recognize
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +15,19 @@ from klamm.pipeline.sql.core.problems import SqlError
 BAD_RECORD: Final = ("USER_RAISED_EXCEPTION", "a record of ")
 NO_PYTHON: Final = "the Python of this executor"
 _DATA_LOSS: Final = ("failOnDataLoss", "on_data_loss")
-_CHECKPOINT: Final = (DISAGREE, "STREAM_FAILED_CHECKPOINT", "STATE_STORE_")
+STATE_TYPES: Final = "its state in the checkpoint has other types than its statement has now"
+_CHECKPOINT: Final = (DISAGREE, "STREAM_FAILED_CHECKPOINT", "STATE_STORE_", STATE_TYPES)
+
+# Conditions of Spark 4, and the text of Spark 3.
+_STATE_SCHEMA: Final = re.compile(
+    r"STATE_STORE_\w*(SCHEMA|NOT_COMPATIBLE)|Provided (\w+ )?schema does(n't| not) match|stateSchemaCheck",
+    re.IGNORECASE,
+)
+_UNSAFE_ADVICE: Final = re.compile(
+    r"schemaCheck|force running|set \S+ to false|(delet|remov|clear|discard)\w* [^.]*checkpoint|new checkpoint|"
+    r"different checkpoint|non-deterministic",
+    re.IGNORECASE,
+)
 
 _PAUSE_MAX_S: Final = 60.0
 _DOUBLINGS_MAX: Final = 16
@@ -32,6 +45,17 @@ class QueryFailure:
 def is_bad_record(text: str) -> bool:
     """Whether an error is of a record that bad_records = 'fail' has refused."""
     return all(part in text for part in BAD_RECORD)
+
+
+def safe_message(text: str) -> str:
+    """Return an error without advice that loses rows or corrupts state: to switch checks off, to remove checkpoints."""
+    if _STATE_SCHEMA.search(text):
+        return STATE_TYPES
+    # Texts of Klamm's own name their repair.
+    if not _UNSAFE_ADVICE.search(text) or any(part in text for part in (DISAGREE, *_DATA_LOSS)):
+        return text
+    sentences = re.split(r"(?<=[.!?])\s+", text)
+    return " ".join(sentence for sentence in sentences if not _UNSAFE_ADVICE.search(sentence)) or "Spark failed"
 
 
 def lasting_failure(error: Exception, text: str, pipeline: str, query: str) -> QueryFailure | None:
