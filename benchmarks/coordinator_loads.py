@@ -52,7 +52,8 @@ def commits(partitions: int, requests: float) -> Callable[[Bench], Sample]:
     """Commits of groups without members, a group for each connection."""
 
     def run(bench: Bench) -> Sample:
-        topic = bench.fresh_topic("commits", partitions)
+        # A name of its own: librdkafka keeps the partition count of a topic that was deleted and created again.
+        topic = bench.fresh_topic(f"commits-{partitions}", partitions)
         frames = [[plans.commit(f"commits-{i}", topic, range(partitions))] for i in range(COMMITTERS)]
         await_group(bench.broker.port, topic, "commits-0")
         sample: Sample = {}
