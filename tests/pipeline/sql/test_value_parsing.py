@@ -150,6 +150,19 @@ def test_digits_are_kept_in_nested_columns_and_csv(spark):
     ]
 
 
+def test_a_number_that_its_type_cannot_hold_is_a_dead_letter(spark):
+    """Spark's own parser makes -128 of 128 in a TINYINT."""
+    text = """
+    CREATE STREAM levels (n TINYINT, s SMALLINT, i INT, b BIGINT) WITH (topic = 'levels');
+    CREATE STREAM copies AS SELECT n, s, i, b FROM levels;
+    """
+    least, most = {"n": -128, "s": -(1 << 15), "i": -(1 << 31), "b": -(1 << 63)}, {"n": 127, "s": 32767}
+    bad = ['{"n": 128}', '{"n": 255}', '{"n": -129}', '{"s": 32768}', '{"i": 2147483648}', '{"b": 9223372036854775808}']
+    out = run(text, {"levels": [least, most, *bad]}, spark=spark)
+    out.expect("copies", [least, {**most, "i": None, "b": None}])
+    assert [letter.value.decode() for letter in out.dead_letters["levels"]] == bad
+
+
 def test_lines_of_files_are_parsed_as_values_are(spark, tmp_path):
     from klamm.pipeline.sql.core.identity import QueryIdentity
     from klamm.pipeline.sql.engine import Engine
@@ -164,7 +177,7 @@ def test_lines_of_files_are_parsed_as_values_are(spark, tmp_path):
     """
     pipeline = compile_text(text)
     topics = FolderTopics(str(tmp_path / "topics"))
-    identity = QueryIdentity("testing", "files", {}, {}).renewed(pipeline)
+    identity = QueryIdentity("testing", "files", {}, {}).renew(pipeline)
     for query in Engine(spark.newSession(), pipeline, topics, str(tmp_path / "checkpoints"), identity).build():
         query.start(once=True).awaitTermination()
     assert [row["value"] for row in topics.records("rows")] == [b'{"id":1,"at":"2026-01-01T00:00:00.000000Z"}']

@@ -32,6 +32,7 @@ _STRICT_OPTIONS: Final = (
     f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{BROKEN}', 'allowSingleQuotes', 'false')"
 )
 _TIMESTAMPS: Final = ("TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ")
+_BYTES: Final = ("TINYINT", "BYTE")
 _DECIMAL: Final = re.compile(r"\b(?:DECIMAL|DEC|NUMERIC)\((\d+)(?:,(\d+))?\)")
 _PRECISION_MAX: Final = 38
 _ISO_DATE: Final = "^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?$"
@@ -82,7 +83,7 @@ def parsed_field(node: GraphNode, kind: str, column: Column, row: str) -> str:
     if column.type in _TIMESTAMPS:
         return _time(node, column, parsed)
     if _parsed_type(node, column) != column.type:
-        return f"cast({parsed} AS {column.type})"
+        return f"try_cast({parsed} AS {column.type})"
     return parsed
 
 
@@ -138,7 +139,8 @@ def _parsed_type(node: GraphNode, column: Column) -> str:
         unit = _time_format(node)
         # Seconds may have a fraction; a double could not hold microseconds.
         return {"millis": "BIGINT", "micros": "BIGINT", "seconds": "DECIMAL(20,6)"}.get(unit or "", "STRING")
-    return _widen(column.type)
+    # Spark's JSON parser takes 128 to 255 for a TINYINT, as negative numbers.
+    return "SMALLINT" if column.type in _BYTES else _widen(column.type)
 
 
 def _widen(type_name: str) -> str:
@@ -155,7 +157,7 @@ def _wide_decimal(match: re.Match[str]) -> str:
 
 
 def _digits_error(column: Column, parsed: str, wide: str) -> str:
-    narrow = f"cast(cast({parsed} AS {column.type}) AS {wide})"
+    narrow = f"cast(try_cast({parsed} AS {column.type}) AS {wide})"
     message = literal(f"{column.name} has more digits than {column.type} holds")
     return f"WHEN NOT ({parsed} <=> {narrow}) THEN {message}"
 
