@@ -161,6 +161,7 @@ class _Statement:
     _insert_into: Token | None = None
     _group_names: tuple[str, ...] = ()
     _declared_watermark: bool = False
+    _has_ksql_time: bool = False
 
     def _matches(self, index: int, *words: str) -> bool:
         return 0 <= index < len(self.tokens) and self.tokens[index].matches(*words)
@@ -266,7 +267,9 @@ class _Statement:
             last = column.type[-1] if column.type else None
             if last is not None and last.kind == STRING and last.value.lower() == "offset":
                 relation.offset_column = column.name.value
-        self._check_time(relation.time)
+        # ksqlDB's may be a number or a text; in the other spelling the graph's check says what is wrong.
+        if self._has_ksql_time:
+            self._check_time(relation.time)
 
     def _read_columns(self, start: int, end: int) -> None:
         keys: list[str] = []
@@ -309,6 +312,7 @@ class _Statement:
             if option != name.text:
                 self.edits.append(Edit(name.start, name.end, option))
             self.options[option] = value
+            self._has_ksql_time = self._has_ksql_time or name.text == "TIMESTAMP"
             if word in ("key_format", "format", "value_format"):
                 mapped = _FORMATS.get(value.value.lower())
                 if mapped is not None:
