@@ -96,7 +96,7 @@ def test_a_database_files_and_a_clock(spark, patiently, database, klamm_broker, 
     bad = sorted(letters.read(10), key=lambda letter: letter.error)
     assert [(row.value, row.error) for row in bad] == [
         (b'{"word": "b", "n": "many"}', "the value is no JSON of word STRING, n INT"),
-        (b'{"n":2}', "word is null"),
+        (b'{"n": 2}', "word is null"),
     ]
     assert bad[0].topic.endswith("one.json")
     with pytest.raises(ConfigError, match="lines reads files"):

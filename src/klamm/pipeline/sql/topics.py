@@ -222,9 +222,12 @@ class ClusterTopics:
         return spark.read.format("klamm").options(**options).load()
 
     def message_bytes_max(self, topic: str) -> int:
-        """Return max.message.bytes of a topic."""
+        """Return max.message.bytes of a topic; the default for one that does not exist yet."""
         resource = ConfigResource.topic(topic)
         with self.admin() as admin:
+            # A backfill and a check build the queries of dead letters and run none of them.
+            if topic not in {listing.name for listing in admin.list_topics()}:
+                return _MESSAGE_BYTES_DEFAULT
             configs = admin.describe_configs([resource], keys=[_MESSAGE_BYTES])[resource]
         value = configs[_MESSAGE_BYTES].value if _MESSAGE_BYTES in configs else None
         return int(value) if value else _MESSAGE_BYTES_DEFAULT
