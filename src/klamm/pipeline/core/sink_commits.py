@@ -120,7 +120,7 @@ class SinkDecision:
 
 
 class Resumption(NamedTuple):
-    """How a decided batch continues: by a new decision (None when nothing is lost); `spare` transactions are unused."""
+    """How a decided batch continues: by a new decision, None when nothing is lost; `unused` ones are aborted."""
 
     decision: SinkDecision | None
     unused: tuple[TaskTransaction, ...]

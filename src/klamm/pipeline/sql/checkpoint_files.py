@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-_HEAD_LINES = 2  # the version and the metadata
+from klamm.pipeline.core.batch_ledger import parse_offsets_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ def planned_batch(checkpoint: str, batch: int) -> PlannedBatch | None:
 
 def parse_planned(text: str) -> PlannedBatch | None:
     """Parse a file of the log `offsets`."""
-    lines = text.splitlines()
+    position = parse_offsets_file(text)
+    if position is None or text.startswith("{"):  # a source of a database has no watermark
+        return None
     try:
-        metadata = json.loads(lines[1])
-        # Spark writes `-` for a source that has no position yet.
-        ends = tuple(None if line == "-" else json.loads(line) for line in lines[_HEAD_LINES:])
-        return PlannedBatch(int(metadata.get("batchWatermarkMs", 0)), ends)
-    except (IndexError, TypeError, ValueError):
+        metadata = json.loads(text.splitlines()[1])
+        return PlannedBatch(int(metadata.get("batchWatermarkMs", 0)), tuple(position.ends))
+    except (AttributeError, TypeError, ValueError):
         return None
