@@ -77,5 +77,5 @@ def test_a_line_per_batch_that_did_something(capsys):
     assert capsys.readouterr().err.splitlines() == [
         "orders: started",
         "orders: batch 4, 1,500 rows in 0.5 s (3,000 rows/s)",
-        "1: ended",
+        "orders: ended",
     ]

@@ -152,7 +152,7 @@ def test_a_sink_of_a_stream_keeps_the_last_row_of_each_key():
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_from_a_debezium_topic_to_a_lake_table(klamm_broker, tmp_path, monkeypatch, patiently, kind):
+def test_from_a_debezium_topic_to_a_lake_table(spark, klamm_broker, tmp_path, monkeypatch, patiently, kind):
     """As typed: the changes of a database in a topic, and a table of the lake that has its rows."""
     monkeypatch.chdir(tmp_path)
     topic = klamm_broker.topic("customers", partitions=2)
@@ -172,10 +172,10 @@ def test_from_a_debezium_topic_to_a_lake_table(klamm_broker, tmp_path, monkeypat
                     producer.send(topic, None, key=json.dumps({"id": number}).encode())
 
     log(("r", 1, "a"), ("r", 2, "b"), ("c", 3, "c"))
-    patiently(lambda: run_pipeline(compile_text(text, "people.sql", settings), once=True))
+    patiently(lambda: run_pipeline(compile_text(text, "people.sql", settings), once=True, spark=spark))
     assert {row["id"]: row["name"] for row in read(kind, str(tmp_path / "lake"))} == {1: "a", 2: "b", 3: "c"}
     log(("u", 1, "x"), ("u", 1, "y"), ("d", 2, None), ("d", 3, None), ("c", 3, "z"))
-    patiently(lambda: run_pipeline(compile_text(text, "people.sql", settings), once=True))
+    patiently(lambda: run_pipeline(compile_text(text, "people.sql", settings), once=True, spark=spark))
     rows = read(kind, str(tmp_path / "lake"))
     assert {row["id"]: row["name"] for row in rows} == {1: "y", 3: "z"}
     assert len(rows) == 2
