@@ -184,6 +184,9 @@ def test_modules_of_the_user_go_along(monkeypatch, tmp_path):
         assert sorted(archive.namelist()) == [
             f"own_package/{word}" for word in ("__init__.py", "inner.py", "table.csv")
         ]
+    # Python workers on this machine import from PYTHONPATH, and not from the other folders of this process.
+    assert executor_package.ship_module(Session("local[2]"), "own_module")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert not executor_package.ship_module(Session("local[2]"), "own_module")
 
 

@@ -160,7 +160,7 @@ def test_from_a_debezium_topic_to_a_lake_table(spark, klamm_broker, tmp_path, mo
     CREATE TABLE customers (id BIGINT, name STRING) WITH (topic = '{topic}', format = 'debezium', key = 'id');
     CREATE SINK people WITH (format = '{kind}', path = 'lake', mode = 'upsert', key = 'id') AS SELECT * FROM customers;
     """
-    settings = {"bootstrap": klamm_broker.bootstrap, "checkpoint": str(tmp_path / "state")}
+    settings = {"bootstrap": klamm_broker.bootstrap, "checkpoint": str(tmp_path / "state"), "name": f"people-{kind}"}
 
     def log(*changes):
         with klamm_broker.producer() as producer:

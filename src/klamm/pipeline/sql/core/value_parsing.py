@@ -102,7 +102,7 @@ def parse_errors(node: GraphNode, kind: str, columns: Sequence[Column], row: str
         yield f"WHEN ({failed}) AND {lenient}.{BROKEN} IS NULL AND trim({text}) LIKE '{{%' THEN {several}"
         yield f"WHEN {failed} THEN {no_row}"
         yield f"WHEN {row}.{_END} IS NULL OR size({row}.{_DOCUMENT}) > 1 THEN {several}"
-        yield f"WHEN coalesce(size({row}.{_DOCUMENT}), 0) < 1 OR {row}.{_DOCUMENT}[0] IS NULL THEN {no_row}"
+        yield f"WHEN coalesce(size({row}.{_DOCUMENT}), 0) < 1 OR get({row}.{_DOCUMENT}, 0) IS NULL THEN {no_row}"
     else:
         yield f"WHEN {row} IS NULL OR {row}.{BROKEN} IS NOT NULL THEN {no_row}"
     for column in columns:
@@ -125,7 +125,8 @@ def typed_errors(node: GraphNode, column: Column, field: str) -> Iterator[str]:
 
 
 def _raw_field(node: GraphNode, kind: str, column: Column, row: str) -> str:
-    inside = f"{row}.{_DOCUMENT}[0]" if kind == "json" and is_strict(node) else row
+    # get, not [0]: Spark may evaluate a field of a bad value before it is filtered out, and [0] would fail the query.
+    inside = f"get({row}.{_DOCUMENT}, 0)" if kind == "json" and is_strict(node) else row
     return f"{inside}.{quote_name(column.name)}"
 
 
