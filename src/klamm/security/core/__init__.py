@@ -1,0 +1,1 @@
+"""Decisions about identity and rights, without sockets, files or clocks."""
