@@ -441,3 +441,22 @@ async def test_a_grown_buffer_is_given_back(serve):
     assert len(channel._received.view) == BUFFER_BYTES
     await peer.send(frame_of(b"works still"))
     assert await peer.receive_frame() == b"works still"
+
+
+@pytest.mark.asyncio
+async def test_a_connection_may_get_another_handler(serve):
+    net = serve()
+    peer, other = await net.connect(), await net.connect()
+    await peer.send(frame_of(b"to the first"))
+    assert await peer.receive_frame() == b"to the first"
+    [channel] = net.handler.channels
+    assert str(channel.principal) == "User:ANONYMOUS"
+    channel.handler = replacement = type(net.handler)()
+    await peer.send(frame_of(b"to the second"))
+    await other.send(frame_of(b"to the first again"))
+    assert await peer.receive_frame() == b"to the second"
+    assert await other.receive_frame() == b"to the first again"
+    assert replacement.frames == [b"to the second"]
+    peer.close()
+    await net.until(lambda: replacement.closed_channels == [channel])
+    assert channel not in net.handler.closed_channels

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from klamm.net.sockets import set_receive_low_water
 from klamm.protocol.framing import LARGE_BYTES, BorrowedFrames
+from klamm.security.core.principal import ANONYMOUS
 from klamm.telemetry.log import Level, get_logger
 
 if TYPE_CHECKING:
@@ -103,9 +104,11 @@ class Channel:
         "closed",
         "context",
         "dirty",
+        "handler",
         "listener",
         "local_address",
         "peer_address",
+        "principal",
         "state",
     )
 
@@ -128,6 +131,9 @@ class Channel:
         self.dirty = False
         self.closed = False
         self.active_tick = 0
+        self.handler = server.handler
+        """What handles the frames of this connection; replaced when it has logged in."""
+        self.principal = ANONYMOUS
         self.listener = listener
         self.context = context
         self.local_address: tuple[str, int] = sock.getsockname()[:2]
@@ -165,7 +171,7 @@ class Channel:
 
     def _handle_frames(self) -> None:
         received = self._received
-        handle = self._server.handler.handle
+        handle = self.handler.handle
         frames = received.take_frames()
         view = received.view  # `free_space` may replace the buffer, but not before the next read
         self._handled_turn = self._turn.number
@@ -475,7 +481,7 @@ class Channel:
         self._slots.clear()
         # Last: the handler may cancel waiting requests, which come back here and find the channel closed.
         self._server.forget(self)
-        self._server.handler.closed(self)
+        self.handler.closed(self)
 
 
 class _RegionRest:
