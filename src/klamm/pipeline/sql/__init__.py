@@ -4,6 +4,7 @@
     registry_schemas, registry_functions    schemas of a registry as columns; Spark functions that decode and encode
     jdbc, jdbc_positions                    the polling loop of a database source, and where its positions are kept
     topics, folder_topics                   where rows come from and go to: a cluster, or a folder in tests
+    topic_views, query_writers              the views that SELECTs read; what writes their rows in numbered batches
     engine, runner, status                  queries on Spark; keeping them running; status files
     object_store_identity, topic_lag        checkpoints on a shared file system; how far queries are behind
     query_ledger, adoption                  whether a checkpoint wrote what its sink has; continuing where the sink ends
