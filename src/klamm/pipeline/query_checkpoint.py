@@ -73,13 +73,16 @@ class QueryCheckpoint:
         except OSError:
             return None
 
-    def written(self) -> tuple[str, SinkBatch]:
-        """Return the sink, and the newest batch with rows that it has committed for this checkpoint."""
+    def written(self) -> tuple[str | None, SinkBatch]:
+        """Return the sink, and the newest batch with rows that it has committed for this checkpoint.
+
+        No sink while nothing was recorded.
+        """
         try:
             document = json.loads(self._folder.read(_KLAMM, _WRITTEN))
             return str(document["sink"]), SinkBatch(int(document["batch"]), str(document["position"]))
         except (OSError, KeyError, TypeError, ValueError):
-            return "", SinkBatch()
+            return None, SinkBatch()
 
     def record_written(self, sink: str, batch: int) -> None:
         """Record that a sink has committed a batch with rows."""

@@ -19,6 +19,8 @@ from klamm.model.errors import ErrorCode, KlammError
 _DIGEST_CHARS: Final = 32
 _SPARK_LOG_HEAD: Final = 2
 """Lines of a file of Spark's offset log before the positions: a version and the batch's metadata."""
+_NOT_WRITTEN: Final = "not written"
+"""In place of a digest: a batch that the checkpoint has not written."""
 DISAGREE: Final = "checkpoint and sink disagree"
 """Part of every message, by which the runner recognizes the error: of an exception in Spark only the text arrives."""
 
@@ -87,8 +89,8 @@ class CheckpointView:
     """Of planned batches; at least of the next one and of the sink's newest one, if their files exist."""
     written: SinkBatch = SinkBatch()
     """The newest batch that this checkpoint has seen committed by the sink."""
-    written_sink: str = ""
-    """The sink that `written` is about."""
+    written_sink: str | None = None
+    """The sink that `written` is about; None while nothing was recorded, empty when the record was given up."""
 
 
 class LedgerStep(Enum):
@@ -158,7 +160,11 @@ def judge(sink_name: str, sink: SinkBatch, view: CheckpointView) -> LedgerStep |
     # own batch without a plan, comes from a checkpoint of an earlier time.
     if view.next_batch < sink.batch or (view.next_batch == sink.batch and planned is None):
         return finding(LedgerFault.CHECKPOINT_SET_BACK)
-    # An older version stored numbers only, and Spark removes the plans of old batches.
-    if planned is not None and sink.digest and planned != sink.digest:
+    if planned is None and view.written_sink in (None, sink_name):
+        # Spark removes the plans of old batches, and later ones had no rows: the sink's newest batch is the newest that
+        # this checkpoint has written, or it comes from another history.
+        planned = written.digest if written.batch == sink.batch else _NOT_WRITTEN
+    # An older version stored numbers only.
+    if planned and sink.digest and planned != sink.digest:
         return finding(LedgerFault.CHECKPOINT_DIVERGED)
     return LedgerStep.REPLAY if view.next_batch == sink.batch else LedgerStep.CONTINUE
