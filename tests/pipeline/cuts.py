@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from klamm.client import AsyncProducer
 from klamm.client.connection import Connection
-from klamm.pipeline.commit_log import CommitLog
+from klamm.pipeline.commits_topic import CommitLog
 from klamm.pipeline.core.connector_options import write_options
 from klamm.pipeline.core.sink_commits import SinkDecision
 from klamm.pipeline.task_writer import TaskWriter, WriteId, commit_batch

@@ -6,7 +6,7 @@
 
     core                               pure: options, offset ranges, the sink's commit protocol, lake tables, framing
     topic_metadata, partition_reader   partitions and their offsets; a range of offsets as Arrow batches
-    task_writer, commit_log            a task's transaction and the driver's commit; where commits are recorded
+    task_writer, commits_topic         a task's transaction and the driver's commit; where commits are recorded
     query_checkpoint                   what a query's checkpoint has planned and written, to compare with its sink
     data_source, source, sink          the classes that Spark calls
     sessions, java, spark_home         a session with `format("klamm")`, and what it needs to start

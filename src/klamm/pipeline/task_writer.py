@@ -15,7 +15,7 @@ from klamm.client.errors import KafkaError
 from klamm.client.producer import AsyncProducer, Delivery
 from klamm.client.types import OffsetAndMetadata
 from klamm.model.ids import TopicPartition
-from klamm.pipeline.commit_log import CommitLog
+from klamm.pipeline.commits_topic import CommitLog
 from klamm.pipeline.core.batch_ledger import SinkBatch
 from klamm.pipeline.core.connector_options import WriteOptions
 from klamm.pipeline.core.sink_commits import (

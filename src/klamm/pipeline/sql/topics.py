@@ -14,7 +14,7 @@ from klamm.client import Admin, Consumer, loop_thread
 from klamm.client.admin.types import ConfigResource
 from klamm.client.config import ADMIN_CONFIGS, CONSUMER_CONFIGS, PRODUCER_CONFIGS
 from klamm.client.errors import TopicAlreadyExistsError
-from klamm.pipeline.commit_log import read_newest
+from klamm.pipeline.commits_topic import read_newest
 from klamm.pipeline.core.batch_ledger import SinkBatch
 from klamm.pipeline.core.connector_options import EARLIEST, write_options
 from klamm.pipeline.core.lake_tables import FILES, FORMATS, LakeTable
