@@ -1,7 +1,7 @@
 """Processes that die at a chosen request: the sink's tasks and drivers, without Spark around them.
 
-A cut is a number: the request at which the process ends, as by kill -9, either before it is sent or when its answer has
-arrived. Each process is forked from a clean one, so that nothing tidies up behind it.
+A cut is a number: the request at which the process ends, as by kill -9, either before it is sent or when its
+response has arrived. Each process is forked from a clean one, so that nothing cleans up after it.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from klamm.client import AsyncProducer
 from klamm.client.connection import Connection
-from klamm.pipeline.commits_topic import CommitLog
+from klamm.pipeline.commits_topic import CommitsTopic
 from klamm.pipeline.core.connector_options import write_options
 from klamm.pipeline.core.sink_commits import SinkDecision
 from klamm.pipeline.task_writer import TaskWriter, WriteId, commit_batch
@@ -28,40 +28,40 @@ def options(bootstrap, topic):
     return write_options({"kafka.bootstrap.servers": bootstrap, "topic": topic})
 
 
-async def write(bootstrap, topic, place, values):
-    """One task; returns its handle."""
-    work = TaskWriter(options(bootstrap, topic), place)
-    if not await work.begin():
+async def write(bootstrap, topic, write_id, values):
+    """One task; returns its transaction."""
+    writer = TaskWriter(options(bootstrap, topic), write_id)
+    if not await writer.begin():
         return None
     if values:
-        await work.send(topic, pa.record_batch({"value": pa.array([value.encode() for value in values])}), None)
-    return await work.finish()
+        await writer.send(topic, pa.record_batch({"value": pa.array([value.encode() for value in values])}), None)
+    return await writer.prepare()
 
 
 async def run_batch(bootstrap, topic, sink, batch, tasks, attempt=0):
     """A whole batch, as a driver that survives does it."""
-    handles = [
+    transactions = [
         await write(bootstrap, topic, WriteId(sink, batch, index, attempt), values)
         for index, values in enumerate(tasks)
     ]
-    await commit(bootstrap, topic, sink, batch, handles)
+    await commit(bootstrap, topic, sink, batch, transactions)
 
 
-async def commit(bootstrap, topic, sink, batch, handles):
-    prepared = [handle for handle in handles if handle is not None]
+async def commit(bootstrap, topic, sink, batch, transactions):
+    prepared = [transaction for transaction in transactions if transaction is not None]
     await commit_batch(options(bootstrap, topic), WriteId(sink, batch), prepared)
 
 
-async def decide(bootstrap, topic, sink, batch, handles, ended):
-    """A driver that wrote its decision down and ended so many transactions, and then was no more."""
+async def decide(bootstrap, topic, sink, batch, transactions, ended):
+    """A driver that dies after it wrote its decision and ended so many transactions."""
     given = options(bootstrap, topic)
     settings = {"bootstrap.servers": bootstrap, "transactional.id": sink}
-    async with CommitLog(sink, given.client, given.commits_topic) as commits, AsyncProducer(settings) as writer:
-        await commits.ensure()
+    async with CommitsTopic(sink, given.client, given.commits_topic) as commits, AsyncProducer(settings) as writer:
+        await commits.create_if_missing()
         await writer.init_transactions()
-        prepared = [handle for handle in handles if handle is not None]
-        await commits.decide(writer, SinkDecision(sink, batch, tuple(prepared)))
-        assert not await commits.commit_all(prepared[:ended], batch)
+        prepared = [transaction for transaction in transactions if transaction is not None]
+        await commits.write_decision(writer, SinkDecision(sink, batch, tuple(prepared)))
+        assert not await commits.commit_transactions(prepared[:ended], batch)
 
 
 def _die_at(cut, after):
@@ -77,9 +77,9 @@ def _die_at(cut, after):
             return original(self, api, *args, **keywords)
         if not after:
             os._exit(KILLED)
-        answer = original(self, api, *args, **keywords)
-        answer.add_done_callback(lambda _: os._exit(KILLED))
-        return answer
+        response = original(self, api, *args, **keywords)
+        response.add_done_callback(lambda _: os._exit(KILLED))
+        return response
 
     Connection.send = send
 
@@ -96,9 +96,9 @@ def _die_at_request(name, nth, after):
             return original(self, api, *args, **keywords)
         if not after:
             os._exit(KILLED)
-        answer = original(self, api, *args, **keywords)
-        answer.add_done_callback(lambda _: os._exit(KILLED))
-        return answer
+        response = original(self, api, *args, **keywords)
+        response.add_done_callback(lambda _: os._exit(KILLED))
+        return response
 
     Connection.send = send
 
@@ -114,7 +114,7 @@ def dies(cut, after, work, *args):
 
 
 def dies_by(plan, work, *args):
-    """As `dies`; a plan is a number or a name and a number, and whether the answer is waited for."""
+    """As `dies`; a plan is a number or a name and a number, and whether the response is awaited."""
     child = _forks.Process(target=_child, args=(plan, work, args))
     child.start()
     child.join(200)

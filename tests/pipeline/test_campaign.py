@@ -30,8 +30,8 @@ TASK = {
     "a task, after it has looked": ("OffsetFetch", 1, True),
     "a task, before it opens its transaction": ("InitProducerId", 1, False),
     "a task, after it has opened its transaction": ("InitProducerId", 1, True),
-    "a task, before its marker": ("TxnOffsetCommit", 1, False),
-    "a task, after its marker": ("TxnOffsetCommit", 1, True),
+    "a task, before its offset commit": ("TxnOffsetCommit", 1, False),
+    "a task, after its offset commit": ("TxnOffsetCommit", 1, True),
     "a task, before its records": ("Produce", 1, False),
     "a task, after its records": ("Produce", 1, True),
 }
@@ -55,7 +55,7 @@ DRIVER = {
     "the driver, before it writes that the batch is done": ("TxnOffsetCommit", 2, False),
     "the driver, after it has written that the batch is done": ("TxnOffsetCommit", 2, True),
     "the driver, before that counts": ("EndTxn", 4, False),
-    "the driver, after that counts, before Spark's log of commits": ("EndTxn", 4, True),
+    "the driver, after that counts, before Spark's commit log": ("EndTxn", 4, True),
 }
 BROKER = (
     "the broker, while a task writes",
@@ -66,7 +66,7 @@ BROKER = (
 )
 OTHER = (
     "a task's message, after the task has prepared",
-    "the log of commits, two batches of it",
+    "Spark's commit log, two batches of it",
     "the transactions, by their timeout, after the decision",
     "the slower of two attempts at the same task",
     "the driver, in an abort after a commit that failed halfway",
@@ -151,18 +151,18 @@ def fill(node, gaps):
     return topic
 
 
-async def copy(bootstrap, source, sink_topic, place):
-    """A task: its part of a batch, from topic to topic; returns what it tells the driver."""
-    first = place.batch * STEP
-    last = (place.batch + 1) * STEP if place.batch < BATCHES - 1 else END
-    wanted = Range(source, place.task, first, last)
+async def copy(bootstrap, source, sink_topic, write_id):
+    """A task: its part of a batch, from topic to topic; returns its transaction."""
+    first = write_id.batch * STEP
+    last = (write_id.batch + 1) * STEP if write_id.batch < BATCHES - 1 else END
+    wanted = Range(source, write_id.task, first, last)
     rows = await asyncio.to_thread(_rows, bootstrap, wanted)
-    work = TaskWriter(options(bootstrap, sink_topic), place)
-    if not await work.begin():
+    writer = TaskWriter(options(bootstrap, sink_topic), write_id)
+    if not await writer.begin():
         return None
     for row in rows:
-        await work.send(sink_topic, row, None)
-    return await work.finish()
+        await writer.send(sink_topic, row, None)
+    return await writer.prepare()
 
 
 def _rows(bootstrap, wanted):
@@ -186,11 +186,11 @@ class Job:
     def tasks(self, batch, attempt=0):
         return [self.task(batch, number, attempt) for number in range(PARTITIONS)]
 
-    def commit(self, batch, handles):
-        asyncio.run(commit(self.node.bootstrap, self.out, self.sink, batch, handles))
+    def commit(self, batch, transactions):
+        asyncio.run(commit(self.node.bootstrap, self.out, self.sink, batch, transactions))
 
-    def decide(self, batch, handles, ended):
-        asyncio.run(decide(self.node.bootstrap, self.out, self.sink, batch, handles, ended))
+    def decide(self, batch, transactions, ended):
+        asyncio.run(decide(self.node.bootstrap, self.out, self.sink, batch, transactions, ended))
 
     def abort(self, batch):
         asyncio.run(abort_batch(options(self.node.bootstrap, self.out), WriteId(self.sink, batch)))
@@ -199,13 +199,13 @@ class Job:
         self.commit(batch, self.tasks(batch, attempt))
 
     def killed_task(self, batch, plan):
-        place = WriteId(self.sink, batch, 0, 0)
-        assert dies_by(plan, copy, self.node.bootstrap, self.source, self.out, place)
+        write_id = WriteId(self.sink, batch, 0, 0)
+        assert dies_by(plan, copy, self.node.bootstrap, self.source, self.out, write_id)
         self.commit(batch, [self.task(batch, 0, 1), self.task(batch, 1)])
 
     def killed_driver(self, batch, plan):
-        handles = self.tasks(batch)
-        assert dies_by(plan, commit, self.node.bootstrap, self.out, self.sink, batch, handles)
+        transactions = self.tasks(batch)
+        assert dies_by(plan, commit, self.node.bootstrap, self.out, self.sink, batch, transactions)
         self.run(batch)
 
     def restart_broker(self):
@@ -220,15 +220,15 @@ def broker_killed(job, batch, point):
         job.restart_broker()
         job.commit(batch, [job.task(batch, 0, 1), job.task(batch, 1)])
         return
-    handles = job.tasks(batch)
+    transactions = job.tasks(batch)
     if point.endswith("after the tasks have prepared"):
         job.restart_broker()
-        job.commit(batch, handles)
+        job.commit(batch, transactions)
         return
     if point.endswith("after the batch is done"):
-        job.commit(batch, handles)
+        job.commit(batch, transactions)
     else:
-        job.decide(batch, handles, int("first transaction" in point))
+        job.decide(batch, transactions, int("first transaction" in point))
     job.restart_broker()
     job.run(batch)
 
@@ -237,14 +237,14 @@ def otherwise(job, batch, point):
     if point.startswith("a task's message"):
         job.task(batch, 0, 0)
         job.commit(batch, [job.task(batch, 0, 1), job.task(batch, 1)])
-    elif point.startswith("the log of commits"):
+    elif point.startswith("Spark's commit log"):
         for number in (0, 1, 0, 1):
             job.run(number)
     elif point.startswith("the transactions"):
-        handles = job.tasks(batch)
-        job.decide(batch, handles, 1)
+        transactions = job.tasks(batch)
+        job.decide(batch, transactions, 1)
         with Admin(bootstrap_servers=job.node.bootstrap) as admin:
-            admin.fence_producers([handles[1].transaction.transactional_id])
+            admin.fence_producers([transactions[1].prepared.transactional_id])
         job.run(batch)
     elif point.startswith("the slower"):
         slow, quick = job.tasks(batch, 0), job.tasks(batch, 1)

@@ -47,14 +47,14 @@ def sink():
 @pytest.mark.parametrize("after", [False, True], ids=["before-sending", "after-the-answer"])
 def test_a_driver_killed_at_any_request_of_its_commit(klamm_broker, after):
     topic = klamm_broker.topic("killed", partitions=2)
-    place = klamm_broker.bootstrap, topic
+    target = klamm_broker.bootstrap, topic
     expected = []
     for cut in range(1 + after, CUTS_MAX, STRIDE):
         sink = unique("sink")
         tasks = [[f"{cut}-{value}" for value in task] for task in TASKS]
-        handles = [asyncio.run(write(*place, WriteId(sink, 0, index), rows)) for index, rows in enumerate(tasks)]
-        killed = dies(cut, after, commit, *place, sink, 0, handles)
-        asyncio.run(run_batch(*place, sink, 0, tasks))
+        transactions = [asyncio.run(write(*target, WriteId(sink, 0, index), rows)) for index, rows in enumerate(tasks)]
+        killed = dies(cut, after, commit, *target, sink, 0, transactions)
+        asyncio.run(run_batch(*target, sink, 0, tasks))
         expected += [value for task in tasks for value in task]
         assert not open_transactions(klamm_broker, sink), f"cut {cut}"
         if not killed:
@@ -68,14 +68,14 @@ def test_a_driver_killed_at_any_request_of_its_commit(klamm_broker, after):
 @pytest.mark.parametrize("after", [False, True], ids=["before-sending", "after-the-answer"])
 def test_a_task_killed_at_any_request_and_tried_again(klamm_broker, after):
     topic = klamm_broker.topic("task", partitions=2)
-    place = klamm_broker.bootstrap, topic
+    target = klamm_broker.bootstrap, topic
     expected = []
     for cut in range(1 + after, CUTS_MAX, STRIDE):
         sink = unique("sink")
         rows = [f"{cut}-{number}" for number in range(5)]
-        killed = dies(cut, after, write, *place, WriteId(sink, 3, 0, 0), rows)
-        handle = asyncio.run(write(*place, WriteId(sink, 3, 0, 1), rows))
-        asyncio.run(commit(*place, sink, 3, [handle]))
+        killed = dies(cut, after, write, *target, WriteId(sink, 3, 0, 0), rows)
+        transaction = asyncio.run(write(*target, WriteId(sink, 3, 0, 1), rows))
+        asyncio.run(commit(*target, sink, 3, [transaction]))
         expected += rows
         assert not open_transactions(klamm_broker, sink), f"cut {cut}"
         if not killed:
@@ -128,8 +128,8 @@ def fence(broker, name):
 def test_a_decided_batch_is_completed_even_if_its_tasks_compute_something_else(klamm_broker, sink, ended):
     """Restarted in time, the transactions are still open: they are ended, whatever the replay has written."""
     topic = klamm_broker.topic("decided")
-    handles = written(klamm_broker, topic, sink)
-    asyncio.run(decide(klamm_broker.bootstrap, topic, sink, 0, handles, ended))
+    transactions = written(klamm_broker, topic, sink)
+    asyncio.run(decide(klamm_broker.bootstrap, topic, sink, 0, transactions, ended))
     replay(klamm_broker, topic, sink, 0, [["other"], ["rows"], ["and more"], ["tasks"]])
     assert values(klamm_broker, topic) == EVERYTHING
     assert not open_transactions(klamm_broker, sink)
@@ -138,18 +138,18 @@ def test_a_decided_batch_is_completed_even_if_its_tasks_compute_something_else(k
 def test_a_lost_transaction_of_a_decided_batch_is_made_good_by_the_same_rows(klamm_broker, sink):
     """The driver was away for longer than transaction.timeout.ms."""
     topic = klamm_broker.topic("lost")
-    handles = written(klamm_broker, topic, sink)
-    asyncio.run(decide(klamm_broker.bootstrap, topic, sink, 0, handles, 1))
-    fence(klamm_broker, handles[1].transaction.transactional_id)
+    transactions = written(klamm_broker, topic, sink)
+    asyncio.run(decide(klamm_broker.bootstrap, topic, sink, 0, transactions, 1))
+    fence(klamm_broker, transactions[1].prepared.transactional_id)
     replay(klamm_broker, topic, sink)
     assert values(klamm_broker, topic) == EVERYTHING
 
 
 def test_a_lost_transaction_is_not_made_good_by_other_rows(klamm_broker, sink):
     topic = klamm_broker.topic("lost")
-    handles = written(klamm_broker, topic, sink)
-    asyncio.run(decide(klamm_broker.bootstrap, topic, sink, 0, handles, 1))
-    fence(klamm_broker, handles[1].transaction.transactional_id)
+    transactions = written(klamm_broker, topic, sink)
+    asyncio.run(decide(klamm_broker.bootstrap, topic, sink, 0, transactions, 1))
+    fence(klamm_broker, transactions[1].prepared.transactional_id)
     with pytest.raises(SinkError, match="half committed"):
         replay(klamm_broker, topic, sink, 0, [TASKS[0], ["something else"], []])
     assert values(klamm_broker, topic) == sorted(TASKS[0])
@@ -158,10 +158,10 @@ def test_a_lost_transaction_is_not_made_good_by_other_rows(klamm_broker, sink):
 def test_a_committed_transaction_whose_id_went_on_is_not_taken_for_lost(klamm_broker, sink):
     """Epochs tell nothing any more; what the transaction committed beside its rows does."""
     topic = klamm_broker.topic("went-on")
-    handles = written(klamm_broker, topic, sink)
-    asyncio.run(decide(klamm_broker.bootstrap, topic, sink, 0, handles, 2))
-    for handle in handles[:2]:
-        fence(klamm_broker, handle.transaction.transactional_id)
+    transactions = written(klamm_broker, topic, sink)
+    asyncio.run(decide(klamm_broker.bootstrap, topic, sink, 0, transactions, 2))
+    for transaction in transactions[:2]:
+        fence(klamm_broker, transaction.prepared.transactional_id)
     replay(klamm_broker, topic, sink)
     assert values(klamm_broker, topic) == EVERYTHING
 
@@ -181,7 +181,9 @@ def test_an_old_driver_that_comes_back_commits_nothing(klamm_broker, sink, attem
     topic = klamm_broker.topic("two-drivers")
     old = written(klamm_broker, topic, sink, attempt=attempt)
     replay(klamm_broker, topic, sink)
-    asyncio.run(commit(klamm_broker.bootstrap, topic, sink, 0, [handle for handle in old if handle is not None]))
+    asyncio.run(
+        commit(klamm_broker.bootstrap, topic, sink, 0, [transaction for transaction in old if transaction is not None])
+    )
     assert values(klamm_broker, topic) == EVERYTHING
 
 
@@ -191,7 +193,9 @@ def test_two_drivers_that_commit_the_same_batch(klamm_broker, sink):
     old = written(klamm_broker, topic, sink, attempt=0)
     new = written(klamm_broker, topic, sink, attempt=1)
     asyncio.run(decide(klamm_broker.bootstrap, topic, sink, 0, old, 1))
-    asyncio.run(commit(klamm_broker.bootstrap, topic, sink, 0, [handle for handle in new if handle is not None]))
+    asyncio.run(
+        commit(klamm_broker.bootstrap, topic, sink, 0, [transaction for transaction in new if transaction is not None])
+    )
     assert values(klamm_broker, topic) == EVERYTHING
     assert not open_transactions(klamm_broker, sink)
 
@@ -209,8 +213,8 @@ def test_an_abort_lets_readers_go_on_at_once(klamm_broker, sink):
 
 def test_an_abort_after_a_commit_that_failed_halfway_undoes_nothing(klamm_broker, sink):
     topic = klamm_broker.topic("half")
-    handles = written(klamm_broker, topic, sink)
-    asyncio.run(decide(klamm_broker.bootstrap, topic, sink, 0, handles, 1))
+    transactions = written(klamm_broker, topic, sink)
+    asyncio.run(decide(klamm_broker.bootstrap, topic, sink, 0, transactions, 1))
     asyncio.run(abort_batch(options(klamm_broker.bootstrap, topic), WriteId(sink, 0)))
     replay(klamm_broker, topic, sink, 0, [["other"], ["rows"]])
     assert values(klamm_broker, topic) == EVERYTHING
@@ -219,18 +223,18 @@ def test_an_abort_after_a_commit_that_failed_halfway_undoes_nothing(klamm_broker
 def test_a_broker_killed_between_writing_and_committing(klamm_own_broker, sink):
     broker = klamm_own_broker
     topic = broker.topic("broker-kill")
-    handles = written(broker, topic, sink)
+    transactions = written(broker, topic, sink)
     broker.kill()
     broker.start()
-    asyncio.run(commit(broker.bootstrap, topic, sink, 0, handles))
+    asyncio.run(commit(broker.bootstrap, topic, sink, 0, transactions))
     assert values(broker, topic) == EVERYTHING
 
 
 def test_a_broker_killed_in_the_middle_of_a_commit(klamm_own_broker, sink):
     broker = klamm_own_broker
     topic = broker.topic("broker-kill")
-    handles = written(broker, topic, sink)
-    asyncio.run(decide(broker.bootstrap, topic, sink, 0, handles, 1))
+    transactions = written(broker, topic, sink)
+    asyncio.run(decide(broker.bootstrap, topic, sink, 0, transactions, 1))
     broker.kill()
     broker.start()
     replay(broker, topic, sink)

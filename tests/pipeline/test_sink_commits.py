@@ -4,27 +4,27 @@ import pytest
 
 from klamm.client.producer.prepared_transaction import PreparedTransaction
 from klamm.pipeline.core.sink_commits import (
-    SLOTS,
+    COMMITS_PARTITIONS,
     CommitStep,
     SinkDecision,
     SinkError,
     SinkState,
     TaskTransaction,
+    locate_task_offset,
     next_step,
     resume_batch,
-    task_marker,
 )
 
 
-def handle(task, rows=10, size=100, epoch=0, attempt=0):
+def transaction(task, rows=10, size=100, epoch=0, attempt=0):
     return TaskTransaction(task, PreparedTransaction(f"s.{task}.{attempt}", 100 + task, epoch, 2), rows, size, 5)
 
 
 def test_a_decision_comes_back_as_it_was():
-    decision = SinkDecision("s", 7, (handle(0), handle(3, attempt=2)))
+    decision = SinkDecision("s", 7, (transaction(0), transaction(3, attempt=2)))
     assert SinkDecision.decode(decision.encode()) == decision
-    assert decision.of(3) == handle(3, attempt=2)
-    assert decision.of(1) is None
+    assert decision.find_transaction(3) == transaction(3, attempt=2)
+    assert decision.find_transaction(1) is None
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b'{"sink":"s","batch":1,"tasks":[[1]]}'])
@@ -56,26 +56,26 @@ def test_where_batch_seven_stands(state, expected):
 
 
 def test_a_replay_that_lost_nothing_needs_none_of_what_was_rewritten():
-    resumption = resume_batch(SinkDecision("s", 7, (handle(0), handle(1))), [], [handle(0, epoch=4)])
+    resumption = resume_batch(SinkDecision("s", 7, (transaction(0), transaction(1))), [], [transaction(0, epoch=4)])
     assert resumption.decision is None
-    assert resumption.unused == (handle(0, epoch=4),)
+    assert resumption.unused == (transaction(0, epoch=4),)
 
 
 def test_a_lost_transaction_is_replaced_by_the_same_rows():
     resumption = resume_batch(
-        SinkDecision("s", 7, (handle(0), handle(1))), [1], [handle(0, epoch=4), handle(1, epoch=4)]
+        SinkDecision("s", 7, (transaction(0), transaction(1))), [1], [transaction(0, epoch=4), transaction(1, epoch=4)]
     )
-    assert resumption.decision == SinkDecision("s", 7, (handle(1, epoch=4),))
-    assert resumption.unused == (handle(0, epoch=4),)
+    assert resumption.decision == SinkDecision("s", 7, (transaction(1, epoch=4),))
+    assert resumption.unused == (transaction(0, epoch=4),)
 
 
-@pytest.mark.parametrize("again", [[], [handle(1, rows=9)], [handle(1, size=99)], [handle(0)]])
+@pytest.mark.parametrize("again", [[], [transaction(1, rows=9)], [transaction(1, size=99)], [transaction(0)]])
 def test_other_rows_cannot_replace_a_lost_transaction(again):
     with pytest.raises(SinkError, match="half committed"):
-        resume_batch(SinkDecision("s", 7, (handle(0), handle(1))), [1], again)
+        resume_batch(SinkDecision("s", 7, (transaction(0), transaction(1))), [1], again)
 
 
-def test_every_task_has_a_place_of_its_own_to_write_down_its_batch():
-    places = {task_marker("s", task) for task in range(5 * SLOTS)}
-    assert len(places) == 5 * SLOTS
-    assert {slot for _, slot in places} == set(range(SLOTS))
+def test_every_task_has_an_offset_of_its_own():
+    locations = {locate_task_offset("s", task) for task in range(5 * COMMITS_PARTITIONS)}
+    assert len(locations) == 5 * COMMITS_PARTITIONS
+    assert {partition for _, partition in locations} == set(range(COMMITS_PARTITIONS))

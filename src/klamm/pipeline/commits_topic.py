@@ -1,7 +1,7 @@
-"""The commit log of a sink: which batch is decided, kept in offsets of consumer groups and in a compacted topic.
+"""The commits topic of a sink: which transactions are a batch, and which batch is the newest.
 
-All of it is plain Kafka: the group `<sink>` holds the state, the groups `<sink>.<n>` the batch numbers that tasks
-commit inside their own transactions, and the commits topic the decisions.
+All of it is plain Kafka: the group `<sink>` holds the state, the groups `<sink>.<n>` hold the task offsets (the batch
+numbers that tasks commit inside their own transactions), and the compacted commits topic holds the decisions.
 """
 
 from __future__ import annotations
@@ -23,10 +23,17 @@ from klamm.client.types import OffsetAndMetadata
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.pipeline.core.batch_ledger import BatchPosition, SinkBatch
-from klamm.pipeline.core.sink_commits import SLOTS, SinkDecision, SinkError, SinkState, TaskTransaction, task_marker
+from klamm.pipeline.core.sink_commits import (
+    COMMITS_PARTITIONS,
+    SinkDecision,
+    SinkError,
+    SinkState,
+    TaskTransaction,
+    locate_task_offset,
+)
 
 _log = logging.getLogger(__name__)
-_PARALLEL = 32
+_REQUESTS_IN_FLIGHT_MAX = 32
 # Errors of EndTxn for a transaction that is not open any more: a newer producer has the transactional id, or the
 # transaction timed out.
 _TRANSACTION_GONE = (
@@ -38,15 +45,15 @@ _TRANSACTION_GONE = (
 _DECISION_BYTES = 16 << 20
 
 
-class CommitLog:
-    """The commit log of one sink; bound to the event loop on which it was entered."""
+class CommitsTopic:
+    """A sink's decisions, state and task offsets; bound to the event loop on which it was entered."""
 
     def __init__(self, sink: str, client: Mapping[str, str], topic: str) -> None:
         self.sink = sink
         self.topic = topic
         self._client = client
         # A sink's decisions are in one partition, so that a decision's offset alone identifies it.
-        self._decision_partition = TopicPartition(topic, zlib.crc32(sink.encode()) % SLOTS)
+        self._decision_partition = TopicPartition(topic, zlib.crc32(sink.encode()) % COMMITS_PARTITIONS)
         self._admin = AsyncAdmin(_settings_for(ADMIN_CONFIGS, client))
 
     async def __aenter__(self) -> Self:
@@ -60,31 +67,33 @@ class CommitLog:
     def _timeout_s(self) -> float:
         return self._admin.cluster.settings.seconds("default.api.timeout.ms")
 
-    async def ensure(self) -> None:
+    async def create_if_missing(self) -> None:
         """Create the commits topic if it does not exist."""
         cluster = self._admin.cluster
         await cluster.refresh([self.topic])
-        if cluster.table.partition_count(self.topic) >= SLOTS:
+        if cluster.table.partition_count(self.topic) >= COMMITS_PARTITIONS:
             return
         configs = {"cleanup.policy": "compact", "max.message.bytes": str(_DECISION_BYTES)}
         with contextlib.suppress(TopicAlreadyExistsError):
-            await self._admin.create_topic(self.topic, SLOTS, configs=configs)
+            await self._admin.create_topic(self.topic, COMMITS_PARTITIONS, configs=configs)
         count = await cluster.topic(self.topic, self._timeout_s)
-        # Adding partitions would not help: homes of sinks and slots of tasks depend on the count.
-        if count < SLOTS:
-            raise SinkError(f"{self.topic} has {count} partitions; sinks need {SLOTS}: name another with commitsTopic")
+        # Adding partitions would not help: partitions of decisions and of task offsets depend on the count.
+        if count < COMMITS_PARTITIONS:
+            raise SinkError(
+                f"{self.topic} has {count} partitions; sinks need {COMMITS_PARTITIONS}: name another with commitsTopic"
+            )
 
-    async def _committed(self, group: str, where: TopicPartition) -> OffsetAndMetadata | None:
+    async def _fetch_offset(self, group: str, partition: TopicPartition) -> OffsetAndMetadata | None:
         coordinator = GroupCoordinator(self._admin.cluster, group)
-        offsets = await fetch_committed(coordinator, [where], self._timeout_s, stable=False)
-        return offsets.get(where)
+        offsets = await fetch_committed(coordinator, [partition], self._timeout_s, stable=False)
+        return offsets.get(partition)
 
-    async def state(self) -> SinkState:
+    async def read_state(self) -> SinkState:
         """Return the newest batch that this sink has decided."""
-        committed = await self._committed(self.sink, self._decision_partition)
+        committed = await self._fetch_offset(self.sink, self._decision_partition)
         return SinkState() if committed is None else SinkState.parse(committed.offset, committed.metadata)
 
-    async def decision(self, state: SinkState) -> SinkDecision:
+    async def read_decision(self, state: SinkState) -> SinkDecision:
         """Return the decision a state points to; SinkError when it is gone from the commits topic."""
         settings = _settings_for(CONSUMER_CONFIGS, self._client)
         # The state was committed in the decision's own transaction, so the record is committed; reading uncommitted
@@ -107,48 +116,48 @@ class CommitLog:
                         )
                     return decision
 
-    async def committed_batch(self, task: int) -> int:
-        """Return the last batch for which a task's own transaction was committed; -1 for none."""
-        group, slot = task_marker(self.sink, task)
-        committed = await self._committed(group, TopicPartition(self.topic, slot))
+    async def fetch_task_offset(self, task: int) -> int:
+        """Return a task's offset: the last batch of which the task's transaction was committed; -1 for none."""
+        group, partition = locate_task_offset(self.sink, task)
+        committed = await self._fetch_offset(group, TopicPartition(self.topic, partition))
         return -1 if committed is None else committed.offset
 
-    async def finish(self, handle: TaskTransaction, batch: int) -> bool:
+    async def commit_transaction(self, transaction: TaskTransaction, batch: int) -> bool:
         """Commit a task's transaction; return False when the broker had aborted it. Idempotent."""
         try:
-            await end_prepared(self._admin.cluster, handle.transaction, self._timeout_s, commit=True)
+            await end_prepared(self._admin.cluster, transaction.prepared, self._timeout_s, commit=True)
         except KafkaError as error:
             if not isinstance(error, ProducerFencedError) and error.code not in _TRANSACTION_GONE:
                 raise
-            # The transaction is not open any more. It committed its batch number to the marker group together with its
-            # records, so the marker shows whether it was committed or aborted.
-            return await self.committed_batch(handle.task) >= batch
+            # The transaction is not open any more. The task offset was part of it, so the offset shows whether it was
+            # committed or aborted.
+            return await self.fetch_task_offset(transaction.task) >= batch
         return True
 
-    async def commit_all(self, handles: Iterable[TaskTransaction], batch: int) -> list[int]:
+    async def commit_transactions(self, transactions: Iterable[TaskTransaction], batch: int) -> list[int]:
         """Commit these transactions concurrently; return the tasks whose transaction is lost."""
-        slots = asyncio.Semaphore(_PARALLEL)
+        in_flight = asyncio.Semaphore(_REQUESTS_IN_FLIGHT_MAX)
 
-        async def commit(handle: TaskTransaction) -> tuple[int, bool]:
-            async with slots:
-                return handle.task, await self.finish(handle, batch)
+        async def commit(transaction: TaskTransaction) -> tuple[int, bool]:
+            async with in_flight:
+                return transaction.task, await self.commit_transaction(transaction, batch)
 
-        results = await asyncio.gather(*(commit(handle) for handle in handles))
+        results = await asyncio.gather(*(commit(transaction) for transaction in transactions))
         return [task for task, committed in results if not committed]
 
-    async def find_closed(self, handles: Iterable[TaskTransaction]) -> list[int]:
+    async def find_closed(self, transactions: Iterable[TaskTransaction]) -> list[int]:
         """Return the tasks whose transaction is not open any more."""
-        slots = asyncio.Semaphore(_PARALLEL)
+        in_flight = asyncio.Semaphore(_REQUESTS_IN_FLIGHT_MAX)
 
-        async def describe(handle: TaskTransaction) -> tuple[int, bool]:
-            name = handle.transaction.transactional_id
-            async with slots:
+        async def describe(transaction: TaskTransaction) -> tuple[int, bool]:
+            name = transaction.prepared.transactional_id
+            async with in_flight:
                 description = (await self._admin.describe_transactions([name]))[name]
             # A newer attempt of the same task reuses the transactional id with a higher epoch.
-            same = (description.producer_id, description.producer_epoch) == handle.transaction[1:3]
-            return handle.task, same and description.state == "Ongoing"
+            same = (description.producer_id, description.producer_epoch) == transaction.prepared[1:3]
+            return transaction.task, same and description.state == "Ongoing"
 
-        results = await asyncio.gather(*(describe(handle) for handle in handles))
+        results = await asyncio.gather(*(describe(transaction) for transaction in transactions))
         return [task for task, is_open in results if not is_open]
 
     async def abort_open(self, keep: Iterable[TaskTransaction] = ()) -> None:
@@ -157,7 +166,7 @@ class CommitLog:
         A read_committed reader stops at the first open transaction, so one of a dead task would block it until it times
         out.
         """
-        kept = {handle.transaction.transactional_id for handle in keep}
+        kept = {transaction.prepared.transactional_id for transaction in keep}
         try:
             listings = await self._admin.list_transactions(states=["Ongoing"])
             orphans = [
@@ -171,7 +180,7 @@ class CommitLog:
         except KafkaError as error:  # transaction.timeout.ms ends them as well
             _log.warning("orphaned transactions were not aborted sink=%s: %s", self.sink, error)
 
-    async def decide(self, writer: AsyncProducer, decision: SinkDecision) -> SinkState:
+    async def write_decision(self, writer: AsyncProducer, decision: SinkDecision) -> SinkState:
         """Record that these transactions are the batch: from here on the batch is committed."""
         writer.begin_transaction()
         delivery = await writer.send(
@@ -179,15 +188,15 @@ class CommitLog:
         )
         digest = BatchPosition(decision.position).digest if decision.position else ""
         state = SinkState(decision.batch, done=False, decision_offset=(await delivery).offset, digest=digest)
-        await self._write(writer, state)
+        await self._commit_state(writer, state)
         return state
 
-    async def close_batch(self, writer: AsyncProducer, state: SinkState) -> None:
+    async def mark_done(self, writer: AsyncProducer, state: SinkState) -> None:
         """Record that every transaction of the batch has ended."""
         writer.begin_transaction()
-        await self._write(writer, state._replace(done=True))
+        await self._commit_state(writer, state._replace(done=True))
 
-    async def _write(self, writer: AsyncProducer, state: SinkState) -> None:
+    async def _commit_state(self, writer: AsyncProducer, state: SinkState) -> None:
         # Decision record and group offset are in one transaction: a state never points to a decision that is not there.
         entry = OffsetAndMetadata(max(state.decision_offset, 0), state.text)
         await writer.send_offsets_to_transaction({self._decision_partition: entry}, self.sink)
@@ -196,14 +205,14 @@ class CommitLog:
 
 async def read_newest(sink: str, client: Mapping[str, str], topic: str, *, with_position: bool) -> SinkBatch:
     """Return the newest batch of a sink; its position, if that is still in the commits topic, is read on request."""
-    async with CommitLog(sink, client, topic) as commits:
-        await commits.ensure()
-        state = await commits.state()
+    async with CommitsTopic(sink, client, topic) as commits:
+        await commits.create_if_missing()
+        state = await commits.read_state()
         position = None
         if with_position and state.digest:
             # Without it the digest is enough to compare; only a repair needs the position itself.
             with contextlib.suppress(SinkError, KafkaError, TimeoutError):
-                text = (await commits.decision(state)).position
+                text = (await commits.read_decision(state)).position
                 position = BatchPosition(text) if text else None
     return SinkBatch(state.batch, state.digest, position)
 

@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource
 
 
-class KlammSource(DataSource):  # type: ignore[misc]
+class KlammDataSource(DataSource):  # type: ignore[misc]
     """Topics as rows: batch and streaming, in and out, with the options of Spark's Kafka connector."""
 
     @classmethod

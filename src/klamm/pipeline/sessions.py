@@ -40,12 +40,12 @@ def register(spark: SparkSession) -> SparkSession:
 
     ConfigError when the session's workers run another Python on this machine, without klamm.
     """
-    from klamm.pipeline.data_source import KlammSource  # noqa: PLC0415 - pyspark is an extra
+    from klamm.pipeline.data_source import KlammDataSource  # noqa: PLC0415 - pyspark is an extra
 
     check_worker_python(spark)
     # Before the registration: it captures the context's environment, in which `ship_package` sets PYTHONPATH.
     ship_package(spark)
-    spark.dataSource.register(KlammSource)
+    spark.dataSource.register(KlammDataSource)
     return spark
 
 

@@ -15,7 +15,7 @@ from klamm.client.errors import KafkaError
 from klamm.client.producer import AsyncProducer, Delivery
 from klamm.client.types import OffsetAndMetadata
 from klamm.model.ids import TopicPartition
-from klamm.pipeline.commits_topic import CommitLog
+from klamm.pipeline.commits_topic import CommitsTopic
 from klamm.pipeline.core.batch_ledger import SinkBatch
 from klamm.pipeline.core.connector_options import WriteOptions
 from klamm.pipeline.core.sink_commits import (
@@ -24,9 +24,9 @@ from klamm.pipeline.core.sink_commits import (
     SinkError,
     SinkState,
     TaskTransaction,
+    locate_task_offset,
     next_step,
     resume_batch,
-    task_marker,
 )
 from klamm.pipeline.query_checkpoint import QueryCheckpoint
 
@@ -70,7 +70,7 @@ class TaskWriter:
             self._producer = AsyncProducer(_settings(options))
             await self._producer.start()
             return True
-        if write_id.batch is not None and not await self._must_write(write_id):
+        if write_id.batch is not None and await self._commit_decided(write_id):
             return False
         # By task and attempt: a speculative attempt must not fence the one that Spark will accept.
         transactional_id = f"{write_id.sink}.{write_id.task}.{write_id.attempt}"
@@ -81,17 +81,17 @@ class TaskWriter:
         producer.begin_transaction()
         return True
 
-    async def _must_write(self, write_id: WriteId) -> bool:
-        """Whether this part is still to be written. A decided transaction that is open is committed, not rewritten."""
+    async def _commit_decided(self, write_id: WriteId) -> bool:
+        """Commit what an earlier attempt wrote, if the batch is decided; return whether this part is committed."""
         assert write_id.batch is not None
-        async with CommitLog(write_id.sink, self._options.client, self._options.commits_topic) as commits:
-            await commits.ensure()
-            state = await commits.state()
-            verdict = next_step(state, write_id.batch)
-            if verdict is not CommitStep.RESUME:
-                return verdict is CommitStep.BEGIN
-            handle = (await commits.decision(state)).of(write_id.task)
-            return handle is None or not await commits.finish(handle, write_id.batch)
+        async with CommitsTopic(write_id.sink, self._options.client, self._options.commits_topic) as commits:
+            await commits.create_if_missing()
+            state = await commits.read_state()
+            step = next_step(state, write_id.batch)
+            if step is not CommitStep.RESUME:
+                return step is CommitStep.SKIP
+            transaction = (await commits.read_decision(state)).find_transaction(write_id.task)
+            return transaction is not None and await commits.commit_transaction(transaction, write_id.batch)
 
     async def send(self, topic: str, rows: pa.RecordBatch, partition: str | None) -> None:
         """Send rows of one topic; waits while the producer's buffers are full."""
@@ -108,29 +108,29 @@ class TaskWriter:
             if len(self._deliveries) > _PENDING_MAX:
                 self._deliveries = _raise_failed(self._deliveries)
 
-    async def finish(self) -> TaskTransaction | None:
+    async def prepare(self) -> TaskTransaction | None:
         """Flush; return the prepared transaction, None when the task wrote nothing."""
         producer, write_id = self._producer, self._write_id
         assert producer is not None
         if write_id is None:
             await producer.flush()
             _raise_failed(self._deliveries)
-        handle = None
+        transaction = None
         if write_id is not None and self._rows:
             if write_id.batch is not None:
-                group, partition = task_marker(write_id.sink, write_id.task)
+                group, partition = locate_task_offset(write_id.sink, write_id.task)
                 entry = OffsetAndMetadata(write_id.batch, f"batch {write_id.batch}")
-                slot_partition = TopicPartition(self._options.commits_topic, partition)
-                # Commits with the records: afterwards the marker shows whether this transaction was committed.
-                await producer.send_offsets_to_transaction({slot_partition: entry}, group)
+                task_partition = TopicPartition(self._options.commits_topic, partition)
+                # Part of the transaction: afterwards the task offset shows whether the transaction was committed.
+                await producer.send_offsets_to_transaction({task_partition: entry}, group)
             prepared = await producer.prepare_transaction()
-            handle = TaskTransaction(write_id.task, prepared, self._rows, self._size, self._began_ms)
+            transaction = TaskTransaction(write_id.task, prepared, self._rows, self._size, self._began_ms)
         await producer.close()
         self._producer = None
-        return handle
+        return transaction
 
-    async def drop(self) -> None:
-        """Abort: the producer's transaction is dropped."""
+    async def abort(self) -> None:
+        """Abort the transaction."""
         producer, self._producer = self._producer, None
         if producer is not None:
             # Closing with a transaction open aborts it; a broker that does not answer must not keep the task.
@@ -166,20 +166,20 @@ def _decision_producer(options: WriteOptions, write_id: WriteId) -> AsyncProduce
     return AsyncProducer({**_settings(options, transactional_id=write_id.sink), **short})
 
 
-async def commit_batch(options: WriteOptions, write_id: WriteId, handles: Sequence[TaskTransaction]) -> None:
+async def commit_batch(options: WriteOptions, write_id: WriteId, transactions: Sequence[TaskTransaction]) -> None:
     """Commit a batch. Idempotent: this driver or the next may call it again until it returns.
 
     LedgerError when the query's checkpoint is not the one that wrote what the sink has: nothing of the batch is
     committed then.
     """
-    async with CommitLog(write_id.sink, options.client, options.commits_topic) as commits:
+    async with CommitsTopic(write_id.sink, options.client, options.commits_topic) as commits:
         if write_id.batch is None:
-            await _commit_once(commits, write_id, handles)
+            await _commit_without_decision(commits, write_id, transactions)
             return
-        await commits.ensure()
+        await commits.create_if_missing()
         checkpoint = _visible_checkpoint(options, write_id.batch)
-        state = _check_state(await commits.state(), write_id, checkpoint)
-        if not handles and next_step(state, write_id.batch) is not CommitStep.RESUME:
+        state = _check_state(await commits.read_state(), write_id, checkpoint)
+        if not transactions and next_step(state, write_id.batch) is not CommitStep.RESUME:
             await commits.abort_open()  # nothing was written, so no decision is needed
             return
         position = options.position
@@ -189,8 +189,9 @@ async def commit_batch(options: WriteOptions, write_id: WriteId, handles: Sequen
         async with _decision_producer(options, write_id) as writer:
             await writer.init_transactions()  # fences older drivers: from here on none of them can decide
             # Again: another driver may have committed meanwhile.
-            state = _check_state(await commits.state(), write_id, checkpoint)
-            await _commit(commits, writer, state, SinkDecision(write_id.sink, write_id.batch, tuple(handles), position))
+            state = _check_state(await commits.read_state(), write_id, checkpoint)
+            decision = SinkDecision(write_id.sink, write_id.batch, tuple(transactions), position)
+            await _commit_with_decision(commits, writer, state, decision)
         if checkpoint is not None:
             checkpoint.record_written(write_id.sink, write_id.batch)
 
@@ -216,29 +217,31 @@ def _check_state(state: SinkState, write_id: WriteId, checkpoint: QueryCheckpoin
     return state
 
 
-async def _commit(commits: CommitLog, writer: AsyncProducer, state: SinkState, planned: SinkDecision) -> None:
-    batch, handles = planned.batch, planned.handles
-    verdict = next_step(state, batch)
-    if verdict is CommitStep.SKIP:
+async def _commit_with_decision(
+    commits: CommitsTopic, writer: AsyncProducer, state: SinkState, planned: SinkDecision
+) -> None:
+    batch, transactions = planned.batch, planned.transactions
+    step = next_step(state, batch)
+    if step is CommitStep.SKIP:
         await commits.abort_open()
         return
-    if verdict is CommitStep.RESUME:
+    if step is CommitStep.RESUME:
         # A driver died between its decision and the end of the batch. What it decided is committed as decided; only
         # transactions that the broker has aborted meanwhile are replaced by rewritten ones.
-        decided = await commits.decision(state)
-        _log.info("resuming decided batch sink=%s batch=%d tasks=%d", commits.sink, batch, len(decided.handles))
-        lost = await commits.commit_all(decided.handles, batch)
+        decided = await commits.read_decision(state)
+        _log.info("resuming decided batch sink=%s batch=%d tasks=%d", commits.sink, batch, len(decided.transactions))
+        lost = await commits.commit_transactions(decided.transactions, batch)
         decision: SinkDecision | None
-        decision, unused = resume_batch(decided, lost, handles)
-        await commits.abort_open(() if decision is None else decision.handles)
+        decision, unused = resume_batch(decided, lost, transactions)
+        await commits.abort_open(() if decision is None else decision.transactions)
         if unused:
             _log.info("aborting rewritten transactions sink=%s batch=%d count=%d", commits.sink, batch, len(unused))
     else:
-        await commits.abort_open(handles)
+        await commits.abort_open(transactions)
         decision = planned
         now_ms = time.time_ns() // 1_000_000
-        if any(now_ms - handle.began_ms > _RECHECK_MS for handle in handles):
-            gone = await commits.find_closed(handles)
+        if any(now_ms - transaction.began_ms > _RECHECK_MS for transaction in transactions):
+            gone = await commits.find_closed(transactions)
             if gone:
                 raise SinkError(
                     f"batch {batch} of {commits.sink} took too long: the transactions of tasks {gone[:5]} timed out; "
@@ -248,14 +251,14 @@ async def _commit(commits: CommitLog, writer: AsyncProducer, state: SinkState, p
     if decision is not None:
         # The decision comes first, the commits second. In the other order a driver that dies between two commits would
         # leave half a batch, without a record of which half.
-        state = await commits.decide(writer, decision)
-        lost = await commits.commit_all(decision.handles, batch)
+        state = await commits.write_decision(writer, decision)
+        lost = await commits.commit_transactions(decision.transactions, batch)
         if lost:
             raise SinkError(
                 f"batch {batch} of {commits.sink} is decided, but the transactions of tasks {lost[:5]} were aborted "
                 "before they could be ended; replaying the batch completes it"
             )
-    await commits.close_batch(writer, state)
+    await commits.mark_done(writer, state)
 
 
 async def complete_batch(options: WriteOptions, sink: str) -> None:
@@ -265,43 +268,45 @@ async def complete_batch(options: WriteOptions, sink: str) -> None:
     """
     write_id = WriteId(sink, None)
     async with (
-        CommitLog(sink, options.client, options.commits_topic) as commits,
+        CommitsTopic(sink, options.client, options.commits_topic) as commits,
         _decision_producer(options, write_id) as writer,
     ):
-        await commits.ensure()
+        await commits.create_if_missing()
         await writer.init_transactions()
-        state = await commits.state()
+        state = await commits.read_state()
         if not state.done:
-            decision = await commits.decision(state)
-            lost = await commits.commit_all(decision.handles, state.batch)
+            decision = await commits.read_decision(state)
+            lost = await commits.commit_transactions(decision.transactions, state.batch)
             if lost:
                 raise SinkError(
                     f"batch {state.batch} of {sink} is half committed: the transactions of tasks {lost[:5]} were "
                     "aborted before they could be ended"
                 )
-            await commits.close_batch(writer, state)
+            await commits.mark_done(writer, state)
         await commits.abort_open()
 
 
-async def _commit_once(commits: CommitLog, write_id: WriteId, handles: Sequence[TaskTransaction]) -> None:
+async def _commit_without_decision(
+    commits: CommitsTopic, write_id: WriteId, transactions: Sequence[TaskTransaction]
+) -> None:
     """Commit a job that is never replayed: its transactions are committed, those of failed attempts aborted."""
-    await commits.abort_open(handles)
-    closed = await commits.find_closed(handles)
+    await commits.abort_open(transactions)
+    closed = await commits.find_closed(transactions)
     if closed:
         raise SinkError(f"nothing was written: the transactions of tasks {closed[:5]} of {write_id.sink} were aborted")
-    for task in await commits.commit_all(handles, 0):
+    for task in await commits.commit_transactions(transactions, 0):
         raise SinkError(f"{write_id.sink} is half committed: the transaction of task {task} was aborted meanwhile")
 
 
 async def abort_batch(options: WriteOptions, write_id: WriteId) -> None:
     """Abort a batch. A decided batch stays decided: Spark also aborts after a commit that failed halfway."""
     try:
-        async with CommitLog(write_id.sink, options.client, options.commits_topic) as commits:
+        async with CommitsTopic(write_id.sink, options.client, options.commits_topic) as commits:
             if write_id.batch is not None:
-                await commits.ensure()
+                await commits.create_if_missing()
                 async with _decision_producer(options, write_id) as writer:
                     await writer.init_transactions()  # completes or aborts a decision in flight
-                    if next_step(await commits.state(), write_id.batch) is CommitStep.RESUME:
+                    if next_step(await commits.read_state(), write_id.batch) is CommitStep.RESUME:
                         return
             await commits.abort_open()
     except KafkaError as error:  # not raised: it would hide the failure that made Spark abort

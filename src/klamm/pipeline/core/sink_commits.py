@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 from klamm.client.producer.prepared_transaction import PreparedTransaction
 from klamm.model.errors import ErrorCode, KlammError
 
-# Must not change: it decides where the markers and decisions of existing sinks are.
-SLOTS: Final = 32
-"""Partitions of the commits topic; offsets of task markers are kept under them, 32 tasks per group."""
+# Must not change: it decides where the task offsets and decisions of existing sinks are.
+COMMITS_PARTITIONS: Final = 32
+"""Partitions of the commits topic; a group holds the task offsets of as many tasks."""
 
 
 class SinkError(KlammError):
@@ -27,11 +27,17 @@ class SinkError(KlammError):
         super().__init__(ErrorCode.INVALID_TXN_STATE, message)
 
 
+def name_sink(app: str) -> str:
+    """Return the sink's name, which is also its group and its transactional id, by query id or `txnAppId`."""
+    # Must not change: existing sinks are found by it.
+    return f"klamm-spark-{app}"
+
+
 class TaskTransaction(NamedTuple):
     """The transaction that one task has prepared and left open; a rewrite is the same if `rows` and `size` are."""
 
     task: int
-    transaction: PreparedTransaction
+    prepared: PreparedTransaction
     rows: int
     size: int
     began_ms: int = 0
@@ -88,15 +94,13 @@ class SinkDecision:
 
     sink: str
     batch: int
-    handles: tuple[TaskTransaction, ...]
+    transactions: tuple[TaskTransaction, ...]
     position: str = ""
     """The source position at which the batch ends, as JSON text; a repair continues there."""
 
     def encode(self) -> bytes:
         """Return the value of the record in the commits topic."""
-        rows = [
-            [handle.task, *handle.transaction, handle.rows, handle.size, handle.began_ms] for handle in self.handles
-        ]
+        rows = [[entry.task, *entry.prepared, entry.rows, entry.size, entry.began_ms] for entry in self.transactions]
         # JSON, so that a stuck batch can be inspected with any consumer.
         document = {"v": 1, "sink": self.sink, "batch": self.batch, "tasks": rows}
         return json.dumps({**document, "position": self.position} if self.position else document).encode()
@@ -106,17 +110,17 @@ class SinkDecision:
         """Parse the value of a record in the commits topic."""
         try:
             parsed = json.loads(data)
-            handles = tuple(
+            transactions = tuple(
                 TaskTransaction(row[0], PreparedTransaction(*row[1:5]), row[5], row[6], row[7])
                 for row in parsed["tasks"]
             )
-            return cls(parsed["sink"], parsed["batch"], handles, parsed.get("position", ""))
+            return cls(parsed["sink"], parsed["batch"], transactions, parsed.get("position", ""))
         except (KeyError, IndexError, TypeError, ValueError):
             raise SinkError(f"{data[:80]!r} is not a decision of a sink") from None
 
-    def of(self, task: int) -> TaskTransaction | None:
+    def find_transaction(self, task: int) -> TaskTransaction | None:
         """Return the transaction of a task, or None."""
-        return next((handle for handle in self.handles if handle.task == task), None)
+        return next((entry for entry in self.transactions if entry.task == task), None)
 
 
 class Resumption(NamedTuple):
@@ -134,28 +138,28 @@ def resume_batch(decision: SinkDecision, lost: Iterable[int], rewritten: Iterabl
     """
     lost = set(lost)
     # One per task: of several attempts Spark passes on the message of the one it accepted.
-    rewritten_by_task: Mapping[int, TaskTransaction] = {handle.task: handle for handle in rewritten}
+    rewritten_by_task: Mapping[int, TaskTransaction] = {transaction.task: transaction for transaction in rewritten}
     replacements: list[TaskTransaction] = []
-    for handle in decision.handles:
-        if handle.task not in lost:
+    for transaction in decision.transactions:
+        if transaction.task not in lost:
             continue
-        replacement = rewritten_by_task.get(handle.task)
+        replacement = rewritten_by_task.get(transaction.task)
         # Count and size stand for equality: to compare bytes the sink would have to keep all rows.
-        if replacement is None or (replacement.rows, replacement.size) != (handle.rows, handle.size):
+        if replacement is None or (replacement.rows, replacement.size) != (transaction.rows, transaction.size):
             computed = "nothing" if replacement is None else f"{replacement.rows} rows of {replacement.size} bytes"
             raise SinkError(
                 f"batch {decision.batch} of {decision.sink} is half committed: the broker aborted the transaction of "
-                f"task {handle.task} ({handle.rows} rows of {handle.size} bytes) before it could be ended, and now the "
-                f"task has computed {computed}: the batch cannot be completed automatically"
+                f"task {transaction.task} ({transaction.rows} rows of {transaction.size} bytes) before it could be "
+                f"ended, and now the task has computed {computed}: the batch cannot be completed automatically"
             )
         replacements.append(replacement)
-    unused = tuple(handle for handle in rewritten_by_task.values() if handle not in replacements)
+    unused = tuple(entry for entry in rewritten_by_task.values() if entry not in replacements)
     if not replacements:
         return Resumption(None, unused)
     # The new decision has only the replacements: all other transactions of the old one are committed.
-    return Resumption(replace(decision, handles=tuple(replacements)), unused)
+    return Resumption(replace(decision, transactions=tuple(replacements)), unused)
 
 
-def task_marker(sink: str, task: int) -> tuple[str, int]:
-    """Return the group and partition to which a task's own transaction commits its batch number."""
-    return f"{sink}.{task // SLOTS}", task % SLOTS
+def locate_task_offset(sink: str, task: int) -> tuple[str, int]:
+    """Return the group and partition of a task's offset: its own transaction commits the batch number there."""
+    return f"{sink}.{task // COMMITS_PARTITIONS}", task % COMMITS_PARTITIONS

@@ -1,4 +1,4 @@
-"""The commit log of a folder of plain files: which batch of which writer is in it, each exactly once.
+"""The record of batches in a folder of plain files: which batch of which writer is in it, each exactly once.
 
 A folder has no transactions; a reader sees every file in it. So files are written beside it, and then
 

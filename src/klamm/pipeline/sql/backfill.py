@@ -1,7 +1,7 @@
 """Backfills: writes a query's rows of a bounded range of its topics once, as a batch job.
 
 The range is resolved to offsets, so that the same command is the same job. The job has an app name of its own, under
-which the sink's commit log, a Delta or Iceberg table, or the folder log has its completion. Jobs are recorded in the
+which the sink's commits topic, a Delta or Iceberg table, or the folder log has its completion. Jobs are recorded in the
 pipeline's folder as well, to detect a range that overlaps an earlier one.
 """
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from klamm.model.errors import ConfigError
 from klamm.pipeline.core.batch_ledger import LedgerFinding, SinkBatch
+from klamm.pipeline.core.sink_commits import name_sink
 from klamm.pipeline.query_checkpoint import QueryCheckpoint, local_path
 from klamm.pipeline.sql.core.graph import DEAD_LETTERS
 from klamm.pipeline.sql.core.problems import suggest
@@ -42,7 +43,7 @@ class QueryLedger:
     @property
     def sink(self) -> str:
         """The name under which the sink stores batch numbers."""
-        return f"klamm-spark-{self.app}" if self.in_topic else str(self.app)
+        return name_sink(str(self.app)) if self.in_topic else str(self.app)
 
     @property
     def is_local(self) -> bool:
