@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from harness.serving import end_serving
+from klamm.model.errors import ErrorCode
 from klamm.protocol.apis import APIS, BY_NAME
 from klamm.protocol.codec import decode, encode
 from klamm.protocol.header import decode_request_header, encode_response_header
@@ -59,12 +60,12 @@ class LyingBroker:
     def metadata(self, request: Any, _version: int) -> MetadataResponse:
         topics = [
             MetadataResponseTopic(
-                error_code=0,
+                error_code=ErrorCode.NONE,
                 name=topic.name,
                 topic_id=TOPIC_ID,
                 partitions=[
                     MetadataResponsePartition(
-                        error_code=0,
+                        error_code=ErrorCode.NONE,
                         partition_index=index,
                         leader_id=1,
                         leader_epoch=0,
@@ -113,4 +114,4 @@ def api_versions(_version: int) -> ApiVersionsResponse:
         ApiVersion(api_key=api.key, min_version=api.versions[0], max_version=api.versions[1])
         for api in BY_NAME.values()
     ]
-    return ApiVersionsResponse(error_code=0, api_keys=keys)
+    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=keys)

@@ -100,7 +100,10 @@ class Log:
                 name=topic.name,
                 partitions=[
                     ListOffsetsPartitionResponse(
-                        partition_index=part.partition_index, error_code=0, timestamp=-1, offset=lookup(part.timestamp)
+                        partition_index=part.partition_index,
+                        error_code=ErrorCode.NONE,
+                        timestamp=-1,
+                        offset=lookup(part.timestamp),
                     )
                     for part in topic.partitions
                 ],
@@ -112,7 +115,7 @@ class Log:
     def fetch(self, request, _version):
         (part,) = request.topics[0].partitions
         self.fetches.append(part.fetch_offset)
-        records, code = None, 0
+        records, code = None, ErrorCode.NONE
         if not self.first <= part.fetch_offset <= self.end:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
         elif part.fetch_offset < self.end:
@@ -126,7 +129,7 @@ class Log:
             records=records,
         )
         topic = FetchableTopicResponse(topic_id=TOPIC_ID, topic="t", partitions=[data])
-        return FetchResponse(error_code=0, session_id=0, responses=[topic])
+        return FetchResponse(error_code=ErrorCode.NONE, session_id=0, responses=[topic])
 
 
 def offsets(broker, **options):

@@ -15,6 +15,7 @@ from klamm.client.consumer.core.subscription import Subscription
 from klamm.client.consumer.fetcher import Fetcher
 from klamm.client.consumer.tables import Tables
 from klamm.client.errors import CorruptRecordError
+from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.records import BatchView, build_batch
 from klamm.records.control import build_end_txn_marker
@@ -139,8 +140,8 @@ def test_a_marker_that_comes_meanwhile_does_not_move_the_position_past_rows_not_
     ended = {"producer_id": 7, "producer_epoch": 0, "coordinator_epoch": 0, "timestamp": 1}
     marker = bytes(build_end_txn_marker(committed=True, base_offset=4 * ROWS, **ended))
     answered = N(
-        error_code=0, high_watermark=9, last_stable_offset=9, log_start_offset=0, preferred_read_replica=-1,
-        records=marker, aborted_transactions=None,
+        error_code=ErrorCode.NONE, high_watermark=9, last_stable_offset=9, log_start_offset=0,
+        preferred_read_replica=-1, records=marker, aborted_transactions=None,
     )  # fmt: skip
 
     async def story():

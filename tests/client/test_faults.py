@@ -23,6 +23,7 @@ from klamm.client.errors import (
     KafkaError,
     KafkaTimeoutError,
 )
+from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from klamm.protocol.messages.init_producer_id import InitProducerIdResponse
 from klamm.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
@@ -31,7 +32,7 @@ from klamm.records import build_batch
 NO_BROKER = "127.0.0.1:1"
 
 
-def fetched(records, *, offset_error=0):
+def fetched(records, *, offset_error=ErrorCode.NONE):
     def answer(request, _version):
         topics = [
             FetchableTopicResponse(
@@ -50,7 +51,7 @@ def fetched(records, *, offset_error=0):
             )
             for topic in request.topics
         ]
-        return FetchResponse(error_code=0, session_id=0, responses=topics)
+        return FetchResponse(error_code=ErrorCode.NONE, session_id=0, responses=topics)
 
     return answer
 
@@ -75,7 +76,7 @@ def produced(code):
 
 
 def some_id(_request, _version):
-    return InitProducerIdResponse(error_code=0, producer_id=1, producer_epoch=0)
+    return InitProducerIdResponse(error_code=ErrorCode.NONE, producer_id=1, producer_epoch=0)
 
 
 def reader_of(bootstrap_servers, **settings):
@@ -309,7 +310,11 @@ def test_a_full_buffer_opens_again():
     release = threading.Event()
 
     def slow(request, version):
-        return produced(0)(request, version) if release.is_set() else produced(6)(request, version)
+        return (
+            produced(ErrorCode.NONE)(request, version)
+            if release.is_set()
+            else produced(ErrorCode.NOT_LEADER_OR_FOLLOWER)(request, version)
+        )
 
     with (
         LyingBroker({"InitProducerId": some_id, "Produce": slow}) as broker,
@@ -322,7 +327,7 @@ def test_a_full_buffer_opens_again():
 
 
 def test_what_cannot_be_delivered_fails_in_time():
-    answers = {"InitProducerId": some_id, "Produce": produced(6)}
+    answers = {"InitProducerId": some_id, "Produce": produced(ErrorCode.NOT_LEADER_OR_FOLLOWER)}
     with (
         LyingBroker(answers) as broker,
         Producer(
@@ -364,7 +369,7 @@ def test_answers_that_lie_about_records_are_not_believed(lie):
 
 def test_a_refusal_for_good_is_told_at_once():
     with (
-        LyingBroker({"InitProducerId": some_id, "Produce": produced(29)}) as broker,
+        LyingBroker({"InitProducerId": some_id, "Produce": produced(ErrorCode.TOPIC_AUTHORIZATION_FAILED)}) as broker,
         Producer(bootstrap_servers=broker.bootstrap) as producer,
         pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED"),
     ):
@@ -378,7 +383,7 @@ def test_sequences_begin_again_when_the_broker_lost_them():
         data = request.topic_data[0].partition_data[0].records
         epoch, sequence = struct.unpack_from(">hi", data, 51)
         epochs.append((epoch, sequence))
-        return produced(0 if epoch else 59)(request, version)
+        return produced(ErrorCode.NONE if epoch else ErrorCode.UNKNOWN_PRODUCER_ID)(request, version)
 
     with (
         LyingBroker({"InitProducerId": some_id, "Produce": forgetful}) as broker,

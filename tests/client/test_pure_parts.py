@@ -99,9 +99,9 @@ def metadata(leader, epoch, topic_id=b"i" * 16):
         replica_nodes=[1, 2],
         isr_nodes=[1, 2],
         offline_replicas=[],
-        error_code=0,
+        error_code=ErrorCode.NONE,
     )
-    topic = N(name="t", topic_id=topic_id, is_internal=False, partitions=[partition], error_code=0)
+    topic = N(name="t", topic_id=topic_id, is_internal=False, partitions=[partition], error_code=ErrorCode.NONE)
     brokers = [N(node_id=node_id, host="h", port=node_id, rack=None) for node_id in (1, 2)]
     return N(cluster_id="c", controller_id=1, brokers=brokers, topics=[topic])
 
@@ -180,12 +180,12 @@ def test_partitions_are_announced_before_version_two():
 
 
 def test_errors_are_of_their_kind():
-    assert isinstance(error_for(90), ProducerFencedError)
-    assert isinstance(error_for(6), RetriableError)
-    assert error_for(7).retriable
-    assert isinstance(error_for(7), TimeoutError)
+    assert isinstance(error_for(ErrorCode.PRODUCER_FENCED), ProducerFencedError)
+    assert isinstance(error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER), RetriableError)
+    assert error_for(ErrorCode.REQUEST_TIMED_OUT).retriable
+    assert isinstance(error_for(ErrorCode.REQUEST_TIMED_OUT), TimeoutError)
     assert error_for(12345).code is ErrorCode.UNKNOWN_SERVER_ERROR
-    one = error_for(36, "t")
+    one = error_for(ErrorCode.TOPIC_ALREADY_EXISTS, "t")
     with pytest.raises(type(one)):
         settle({"t": one}, {})
     with pytest.raises(SomeFailed) as failed:

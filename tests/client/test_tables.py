@@ -120,7 +120,7 @@ def test_a_part_that_is_too_large_for_the_broker_is_sent_in_smaller_ones(codec):
         if batch.record_count > 100:
             return produced(ErrorCode.MESSAGE_TOO_LARGE)(request, version)
         taken.extend(row[3] for row in batch.decode_rows())
-        return produced(0)(request, version)
+        return produced(ErrorCode.NONE)(request, version)
 
     values = [b"%d" % index for index in range(1000)]
     with (
@@ -154,7 +154,7 @@ def test_a_full_buffer_makes_send_arrow_wait_and_then_fail():
 def test_a_full_buffer_opens_for_the_rest_of_a_table():
     table = pa.table({"value": pa.array([b"x" * 1000] * 500)})
     with (
-        LyingBroker({"InitProducerId": some_id, "Produce": produced(0)}) as broker,
+        LyingBroker({"InitProducerId": some_id, "Produce": produced(ErrorCode.NONE)}) as broker,
         Producer(bootstrap_servers=broker.bootstrap, buffer_memory=50_000, batch_size=5000) as producer,
     ):
         promised = producer.send_arrow("t", table)
@@ -166,7 +166,7 @@ def test_a_full_buffer_opens_for_the_rest_of_a_table():
 def test_rows_that_cannot_be_written_fail_their_promise_and_no_other():
     unnamed = pa.table({"value": pa.array([b"x"]), "headers": pa.array([[{"key": None, "value": b"y"}]], PAIRS)})
     with (
-        LyingBroker({"InitProducerId": some_id, "Produce": produced(0)}) as broker,
+        LyingBroker({"InitProducerId": some_id, "Produce": produced(ErrorCode.NONE)}) as broker,
         Producer(bootstrap_servers=broker.bootstrap) as producer,
     ):
         (promise,) = producer.send_arrow("t", unnamed)
