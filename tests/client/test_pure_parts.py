@@ -35,18 +35,18 @@ def test_a_session_says_what_changed():
     session = ConsumerFetchSession()
     first = {A: PartitionFetch(0, 1, b"id", 10), B: PartitionFetch(5, 1, b"id", 10)}
     assert session.build(first) == (first, {})
-    session.answered(77)
+    session.on_response(77)
     assert (session.session_id, session.epoch) == (77, 1)
     moved = {A: PartitionFetch(3, 1, b"id", 10), B: PartitionFetch(5, 1, b"id", 10)}
     assert session.build(moved) == ({A: moved[A]}, {})
-    session.answered(77)
+    session.on_response(77)
     assert session.build({A: moved[A]}) == ({}, {B: moved[B]})
-    session.answered(77)
+    session.on_response(77)
     assert session.epoch == 3
     session.reset()
     assert session.build(moved) == (moved, {})
     session.epoch = 0x7FFFFFFF
-    session.answered(77)
+    session.on_response(77)
     assert session.epoch == 1
 
 

@@ -92,8 +92,8 @@ class BlockingConnection:
     def _version(self, api: Api) -> int:
         if not self._versions:
             # Version 0: every broker answers it, and only the ranges are needed.
-            answer = self._exchange(BY_NAME["ApiVersions"], 0, ApiVersionsRequest())
-            self._versions = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
+            response = self._exchange(BY_NAME["ApiVersions"], 0, ApiVersionsRequest())
+            self._versions = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
         first, last = self._versions.get(api.key, (0, -1))
         version = min(last, api.versions[1])
         if version < max(first, api.versions[0]):
@@ -106,7 +106,7 @@ class BlockingConnection:
         body = encode_request_header(header) + encode(request, version)
         if self.broken:
             raise ClusterUnreachable(f"{self.address} closed the connection")
-        self.broken = True  # until the answer is here
+        self.broken = True  # until the response has arrived
         try:
             self._socket.sendall(_LENGTH.pack(len(body)) + body)
             size = _LENGTH.unpack(self._exactly(4))[0]
@@ -213,9 +213,9 @@ class BlockingCluster:
         """Update the addresses of the brokers."""
         self._take_brokers(self._any().ask(MetadataRequest(topics=[])))
 
-    def _take_brokers(self, answer: Any) -> None:
-        self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
-        self._cluster_id = answer.cluster_id
+    def _take_brokers(self, response: Any) -> None:
+        self._brokers = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
+        self._cluster_id = response.cluster_id
 
     @property
     def cluster_id(self) -> str | None:
@@ -278,16 +278,16 @@ class BlockingCluster:
         """Update the metadata of the brokers and of `topics`; a cluster with auto creation may create missing ones."""
         names = sorted(set(topics))
         wanted = [MetadataRequestTopic(name=name) for name in names]
-        answer = self._any().ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=create_missing))
-        self.table.update(answer, names)
-        self._take_brokers(answer)
+        response = self._any().ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=create_missing))
+        self.table.update(response, names)
+        self._take_brokers(response)
 
     async def find_coordinator(self, kind: int, key: str) -> "BrokerAddress":
         """The coordinator of a group or transactional id."""
         from klamm.client.core.metadata import BrokerAddress  # noqa: PLC0415
 
-        answer = self._any().ask(FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key]))
-        coordinator = answer.coordinators[0] if answer.coordinators else answer
+        response = self._any().ask(FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key]))
+        coordinator = response.coordinators[0] if response.coordinators else response
         if coordinator.error_code:
             raise error_for(coordinator.error_code, coordinator.error_message or f"{key} has no coordinator")
         return BrokerAddress(coordinator.node_id, coordinator.host, coordinator.port)

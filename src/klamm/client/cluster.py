@@ -306,16 +306,16 @@ class ClusterClient:
         # None is all topics, an empty list none: the first refresh needs only the brokers.
         wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=self.auto_create and bool(names))
-        answer = await connection.request(request, version)
-        if answer.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+        response = await connection.request(request, version)
+        if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
             self.rebootstrap()
             raise DisconnectedError("the cluster requires a new bootstrap (REBOOTSTRAP_REQUIRED)")
-        if answer.error_code:
-            raise error_for(answer.error_code, "the Metadata request failed")
+        if response.error_code:
+            raise error_for(response.error_code, "the Metadata request failed")
         # A broker that is starting has not replayed the metadata log yet; its empty list must not replace ours.
-        if not answer.brokers:
+        if not response.brokers:
             raise DisconnectedError(f"{connection.address} has no broker in its metadata yet")
-        self.table.update(answer, names)
+        self.table.update(response, names)
         self._refreshed = self._loop.time()
         self.failure = None
         self._notify_listeners()
@@ -385,9 +385,9 @@ class ClusterClient:
         connection = await self.any_connection()
         version = connection.version_of("FindCoordinator")
         request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
-        answer = await connection.request(request, version)
+        response = await connection.request(request, version)
         # From v4 on the response is a list (KIP-699); before, the fields of the response itself.
-        coordinator = answer.coordinators[0] if version >= 4 and answer.coordinators else answer
+        coordinator = response.coordinators[0] if version >= 4 and response.coordinators else response
         if coordinator.error_code:
             raise error_for(coordinator.error_code, coordinator.error_message or f"{key} has no coordinator")
         return BrokerAddress(coordinator.node_id, coordinator.host, coordinator.port)

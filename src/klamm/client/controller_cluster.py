@@ -18,14 +18,15 @@ class ControllerCluster(BlockingCluster):
     has_controllers = True
 
     def _overview(self) -> DescribeClusterResponse:
-        answer: DescribeClusterResponse = self._first.ask(DescribeClusterRequest(endpoint_type=EndpointType.CONTROLLER))
-        if answer.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE:
+        request = DescribeClusterRequest(endpoint_type=EndpointType.CONTROLLER)
+        response: DescribeClusterResponse = self._first.ask(request)
+        if response.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE:
             raise KlammError(
                 ErrorCode.MISMATCHED_ENDPOINT_TYPE,
                 f"{self._first.address} is no controller's listener; reach brokers with --bootstrap-server",
             )
-        raise_for(answer.error_code, answer.error_message)
-        return answer
+        raise_for(response.error_code, response.error_message)
+        return response
 
     @property
     def cluster_id(self) -> str:

@@ -34,10 +34,10 @@ class AccessAdmin(AdminBase):
 
     async def describe_acls(self, filter: AclFilter | None = None) -> list[AclBinding]:
         """The rules that match, all of them without a filter."""
-        answer = await self._send(DescribeAclsRequest(**_matching(filter or AclFilter())))
+        response = await self._send(DescribeAclsRequest(**_matching(filter or AclFilter())))
         return sorted(
             _binding(resource.resource_type, resource.resource_name, resource.pattern_type, acl)
-            for resource in answer.resources
+            for resource in response.resources
             for acl in resource.acls
         )
 
@@ -61,8 +61,8 @@ class AccessAdmin(AdminBase):
             ]
         )
 
-        def read(answer: Any, outcomes: Outcomes) -> None:
-            for rule, result in zip(wanted, answer.results, strict=True):
+        def read(response: Any, outcomes: Outcomes) -> None:
+            for rule, result in zip(wanted, response.results, strict=True):
                 outcomes.add(rule, result.error_code, result.error_message)
 
         await self._send_for_items(request, read)
@@ -74,8 +74,8 @@ class AccessAdmin(AdminBase):
             return []
         request = DeleteAclsRequest(filters=[DeleteAclsFilter(**_matching(rule)) for rule in wanted])
 
-        def read(answer: Any, outcomes: Outcomes) -> None:
-            for rule, result in zip(wanted, answer.filter_results, strict=True):
+        def read(response: Any, outcomes: Outcomes) -> None:
+            for rule, result in zip(wanted, response.filter_results, strict=True):
                 outcomes.add(rule, result.error_code, result.error_message, [])
                 for acl in result.matching_acls:
                     removed = _binding(acl.resource_type, acl.resource_name, acl.pattern_type, acl)
@@ -96,12 +96,12 @@ class AccessAdmin(AdminBase):
             )
             for kind, name in (match or {}).items()
         ]
-        answer = await self._send(DescribeClientQuotasRequest(components=components, strict=strict))
+        response = await self._send(DescribeClientQuotasRequest(components=components, strict=strict))
         return {
             tuple(sorted((part.entity_type, part.entity_name) for part in entry.entity)): {
                 value.key: value.value for value in entry.values
             }
-            for entry in answer.entries or ()
+            for entry in response.entries or ()
         }
 
     async def alter_client_quotas(
@@ -121,8 +121,8 @@ class AccessAdmin(AdminBase):
             validate_only=validate_only,
         )
 
-        def read(answer: Any, outcomes: Outcomes) -> None:
-            for entry in answer.entries:
+        def read(response: Any, outcomes: Outcomes) -> None:
+            for entry in response.entries:
                 entity = tuple((part.entity_type, part.entity_name) for part in entry.entity)
                 outcomes.add(entity, entry.error_code, entry.error_message)
 
@@ -135,9 +135,9 @@ class AccessAdmin(AdminBase):
         names = (
             None if users is None else [UserName(name=text) for text in texts(users, "describe_user_scram_credentials")]
         )
-        answer = await self._send(DescribeUserScramCredentialsRequest(users=names))
+        response = await self._send(DescribeUserScramCredentialsRequest(users=names))
         credentials: dict[str, list[ScramCredential]] = {}
-        for result in answer.results:
+        for result in response.results:
             if result.error_code != ErrorCode.RESOURCE_NOT_FOUND:
                 raise_for(result.error_code, result.error_message)
             credentials[result.user] = [
@@ -170,8 +170,8 @@ class AccessAdmin(AdminBase):
             upsertions=upsertions,
         )
 
-        def read(answer: Any, outcomes: Outcomes) -> None:
-            for result in answer.results:
+        def read(response: Any, outcomes: Outcomes) -> None:
+            for result in response.results:
                 outcomes.add(result.user, result.error_code, result.error_message)
 
         await self._send_for_items(request, read)

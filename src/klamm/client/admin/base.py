@@ -77,9 +77,9 @@ class AdminBase:
         """The response to a request; broken connections are retried, its top-level `error_code` is raised."""
 
         async def once() -> Any:
-            answer = await self.request(request, broker=broker, version=version)
-            raise_for(getattr(answer, "error_code", 0), getattr(answer, "error_message", None))
-            return answer
+            response = await self.request(request, broker=broker, version=version)
+            raise_for(getattr(response, "error_code", 0), getattr(response, "error_message", None))
+            return response
 
         return await self._retrying(once)
 
@@ -129,9 +129,9 @@ class AdminBase:
             if version is not None:
                 # Capped, not fixed: an older coordinator may not have that version.
                 used = min(version, connection.version_of(type(request).__name__.removesuffix("Request")))
-            answer = await connection.request(request, used)
-            check(answer)
-            return answer
+            response = await connection.request(request, used)
+            check(response)
+            return response
 
         return await self._retrying(once)
 
@@ -169,14 +169,14 @@ class AdminBase:
     async def _send_to_brokers(self, brokers: Iterable[int], request: Any) -> dict[int, Any]:
         """Send a request to several brokers at once."""
         ids = list(brokers)
-        answers: dict[int, Any] = {}
+        responses: dict[int, Any] = {}
         work = [self._send(request, broker=broker_id) for broker_id in ids]
-        for broker_id, answer in zip(ids, await self.cluster.gather(work), strict=True):
+        for broker_id, response in zip(ids, await self.cluster.gather(work), strict=True):
             # All or nothing: a list that lacks one broker would be silently incomplete.
-            if isinstance(answer, BaseException):
-                raise answer
-            answers[broker_id] = answer
-        return answers
+            if isinstance(response, BaseException):
+                raise response
+            responses[broker_id] = response
+        return responses
 
 
 def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:

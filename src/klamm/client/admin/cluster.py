@@ -47,7 +47,7 @@ class ClusterAdmin(AdminBase):
             endpoint_type=endpoint_type,
         )
         try:
-            answer = await self._send(request)
+            response = await self._send(request)
         # DescribeCluster is KIP-700, Kafka 2.8; Metadata has the same facts without fenced brokers.
         except UnsupportedVersionError:
             await self._retrying(self.cluster.refresh)
@@ -57,15 +57,15 @@ class ClusterAdmin(AdminBase):
             )
             return ClusterDescription(table.cluster_id or "", table.controller_id, tuple(sorted(brokers)))
         return ClusterDescription(
-            answer.cluster_id,
-            answer.controller_id,
+            response.cluster_id,
+            response.controller_id,
             tuple(
                 sorted(
                     Node(broker.broker_id, broker.host, broker.port, broker.rack, broker.is_fenced)
-                    for broker in answer.brokers
+                    for broker in response.brokers
                 )
             ),
-            operations(answer.cluster_authorized_operations),
+            operations(response.cluster_authorized_operations),
         )
 
     async def describe_quorum(self) -> QuorumDescription:
@@ -75,9 +75,9 @@ class ClusterAdmin(AdminBase):
         )
 
         async def once() -> QuorumDescription:
-            answer = await self.request(request)
-            raise_for(answer.error_code, answer.error_message)
-            partition = answer.topics[0].partitions[0]
+            response = await self.request(request)
+            raise_for(response.error_code, response.error_message)
+            partition = response.topics[0].partitions[0]
             raise_for(partition.error_code, partition.error_message)
             return QuorumDescription(
                 partition.leader_id,
@@ -87,7 +87,7 @@ class ClusterAdmin(AdminBase):
                 tuple(map(_replica, partition.observers)),
                 {
                     node.node_id: tuple((listener.name, listener.host, listener.port) for listener in node.listeners)
-                    for node in answer.nodes
+                    for node in response.nodes
                 },
             )
 
@@ -132,17 +132,17 @@ class ClusterAdmin(AdminBase):
 
     async def describe_features(self) -> FeatureDescription:
         """The levels the cluster runs at."""
-        answer = await self._send(_API_VERSIONS)
+        response = await self._send(_API_VERSIONS)
         return FeatureDescription(
-            {feature.name: feature.max_version_level for feature in answer.finalized_features},
-            {feature.name: (feature.min_version, feature.max_version) for feature in answer.supported_features},
-            answer.finalized_features_epoch,
+            {feature.name: feature.max_version_level for feature in response.finalized_features},
+            {feature.name: (feature.min_version, feature.max_version) for feature in response.supported_features},
+            response.finalized_features_epoch,
         )
 
     async def describe_api_versions(self, broker: int | None = None) -> dict[int, tuple[int, int]]:
         """The lowest and highest version of each API that a broker serves, by API key."""
-        answer = await self._send(_API_VERSIONS, broker=broker)
-        return {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        response = await self._send(_API_VERSIONS, broker=broker)
+        return {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
     async def update_features(
         self,
@@ -166,9 +166,9 @@ class ClusterAdmin(AdminBase):
             validate_only=validate_only,
         )
 
-        def read(answer: Any, outcomes: Outcomes) -> None:
-            raise_for(answer.error_code, answer.error_message)
-            for result in answer.results:  # empty from version 2 on: all levels change, or none
+        def read(response: Any, outcomes: Outcomes) -> None:
+            raise_for(response.error_code, response.error_message)
+            for result in response.results:  # empty from version 2 on: all levels change, or none
                 outcomes.add(result.feature, result.error_code, result.error_message)
 
         await self._send_for_items(request, read)

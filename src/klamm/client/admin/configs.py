@@ -60,8 +60,8 @@ class ConfigsAdmin(AdminBase):
                     include_synonyms=synonyms,
                     include_documentation=documentation,
                 )
-                answer = await self.request(request, broker=broker)
-                for result in answer.results:
+                response = await self.request(request, broker=broker)
+                for result in response.results:
                     key = ConfigResource(ResourceType(result.resource_type), result.resource_name)
                     outcomes.add(
                         key,
@@ -97,10 +97,10 @@ class ConfigsAdmin(AdminBase):
                     ],
                     validate_only=validate_only,
                 )
-                answer = await self.request(request, broker=broker)
-                for response in answer.responses:
-                    key = ConfigResource(ResourceType(response.resource_type), response.resource_name)
-                    outcomes.add(key, response.error_code, response.error_message)
+                response = await self.request(request, broker=broker)
+                for result in response.responses:
+                    key = ConfigResource(ResourceType(result.resource_type), result.resource_name)
+                    outcomes.add(key, result.error_code, result.error_message)
             return outcomes
 
         (await self._retrying(once)).settled()
@@ -108,10 +108,10 @@ class ConfigsAdmin(AdminBase):
     async def list_config_resources(self, types: Iterable[ResourceType] = ()) -> list[ConfigResource]:
         """The resources that have settings of their own."""
         wanted = several(types, int, "list_config_resources", "ResourceType.TOPIC")
-        answer = await self._send(ListConfigResourcesRequest(resource_types=[int(kind) for kind in wanted]))
+        response = await self._send(ListConfigResourcesRequest(resource_types=[int(kind) for kind in wanted]))
         return sorted(
             ConfigResource(ResourceType(resource.resource_type), resource.resource_name)
-            for resource in answer.config_resources
+            for resource in response.config_resources
         )
 
 

@@ -61,11 +61,11 @@ class GroupsAdmin(AdminBase):
         request = ListGroupsRequest(
             states_filter=texts(states, "list_groups, states"), types_filter=texts(types, "list_groups, types")
         )
-        answers = await self._send_to_brokers(await self._broker_ids(), request)
+        responses = await self._send_to_brokers(await self._broker_ids(), request)
         groups = [
             GroupListing(group.group_id, group.group_type, group.protocol_type, group.group_state, broker)
-            for broker, answer in answers.items()
-            for group in answer.groups
+            for broker, response in responses.items()
+            for group in response.groups
         ]
         return sorted(groups, key=attrgetter("group_id"))
 
@@ -77,17 +77,17 @@ class GroupsAdmin(AdminBase):
         return await self._for_each(wanted, functools.partial(self._describe, authorized=authorized_operations))
 
     async def _for_each(self, wanted: list[str], act: Any) -> dict[str, Any]:
-        answers = await self.cluster.gather(map(act, wanted))
+        responses = await self.cluster.gather(map(act, wanted))
         failures: dict[Any, KafkaError] = {}
         results: dict[str, Any] = {}
-        for name, answer in zip(wanted, answers, strict=True):
-            if isinstance(answer, KafkaError):
-                answer.item = name
-                failures[name] = answer
-            elif isinstance(answer, BaseException):
-                raise answer
+        for name, response in zip(wanted, responses, strict=True):
+            if isinstance(response, KafkaError):
+                response.item = name
+                failures[name] = response
+            elif isinstance(response, BaseException):
+                raise response
             else:
-                results[name] = answer
+                results[name] = response
         settle(failures, results)
         return results
 
@@ -122,8 +122,8 @@ class GroupsAdmin(AdminBase):
         wanted = texts(group_ids, "delete_groups")
 
         async def delete(name: str) -> None:
-            def check(answer: Any) -> None:
-                raise_for(answer.results[0].error_code, name)
+            def check(response: Any) -> None:
+                raise_for(response.results[0].error_code, name)
 
             await self._send_to_group_coordinator(name, DeleteGroupsRequest(groups_names=[name]), check)
 
@@ -156,15 +156,15 @@ class GroupsAdmin(AdminBase):
             require_stable=require_stable,
         )
 
-        def check(answer: Any) -> None:
-            group = answer.groups[0] if answer.groups else answer
+        def check(response: Any) -> None:
+            group = response.groups[0] if response.groups else response
             raise_for(group.error_code, group_id)
             for topic in group.topics:
                 for partition in topic.partitions:
                     raise_for(partition.error_code, f"{topic.name}-{partition.partition_index}")
 
-        answer = await self._send_to_group_coordinator(group_id, request, check, _OFFSET_FETCH_BY_NAME)
-        group = answer.groups[0] if answer.groups else answer
+        response = await self._send_to_group_coordinator(group_id, request, check, _OFFSET_FETCH_BY_NAME)
+        group = response.groups[0] if response.groups else response
         return {
             TopicPartition(topic.name, partition.partition_index): OffsetAndMetadata(
                 partition.committed_offset, partition.metadata or "", partition.committed_leader_epoch
@@ -202,11 +202,11 @@ class GroupsAdmin(AdminBase):
         )
         outcomes = Outcomes()
 
-        def check(answer: Any) -> None:
+        def check(response: Any) -> None:
             # The request may be retried, and only the last response counts.
             outcomes.results.clear()
             outcomes.failures.clear()
-            for topic in answer.topics:
+            for topic in response.topics:
                 for partition in topic.partitions:
                     # A commit without a member id is refused so while the group has members.
                     if partition.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
@@ -229,9 +229,9 @@ class GroupsAdmin(AdminBase):
         )
         outcomes = Outcomes()
 
-        def check(answer: Any) -> None:
-            raise_for(answer.error_code, group_id)
-            for topic in answer.topics:
+        def check(response: Any) -> None:
+            raise_for(response.error_code, group_id)
+            for topic in response.topics:
                 for partition in topic.partitions:
                     outcomes.add(TopicPartition(topic.name, partition.partition_index), partition.error_code)
 
@@ -258,9 +258,9 @@ class GroupsAdmin(AdminBase):
             ]
         outcomes = Outcomes()
 
-        def check(answer: Any) -> None:
-            raise_for(answer.error_code, group_id)
-            for member in answer.members:
+        def check(response: Any) -> None:
+            raise_for(response.error_code, group_id)
+            for member in response.members:
                 outcomes.add(member.group_instance_id or member.member_id, member.error_code)
 
         if members:

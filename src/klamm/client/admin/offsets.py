@@ -35,8 +35,8 @@ class OffsetsAdmin(AdminBase):
             ]
             return DeleteRecordsRequest(topics=topics, timeout_ms=self._request_timeout_ms)
 
-        def read(answer: Any, outcomes: Outcomes) -> None:
-            for topic in answer.topics:
+        def read(response: Any, outcomes: Outcomes) -> None:
+            for topic in response.topics:
                 for partition in topic.partitions:
                     where = TopicPartition(topic.name, partition.partition_index)
                     outcomes.add(where, partition.error_code, None, partition.low_watermark)
@@ -53,8 +53,8 @@ class OffsetsAdmin(AdminBase):
         if not places:
             return {}
 
-        def read(answer: Any, outcomes: Outcomes) -> None:
-            for where, code, position in _offsets_of(answer):
+        def read(response: Any, outcomes: Outcomes) -> None:
+            for where, code, position in _offsets_of(response):
                 outcomes.add(where, code, None, position)
 
         request = functools.partial(_list_offsets_request, places, isolation, self._request_timeout_ms)
@@ -76,8 +76,8 @@ class OffsetsAdmin(AdminBase):
         offsets: dict[TopicPartition, OffsetAndTimestamp] = {}
         for leader, mine in by_leader.items():
             request = _list_offsets_request(places, isolation, self._request_timeout_ms, by_topic(mine))
-            answer = await self.request(request, broker=leader)
-            offsets.update({where: position for where, code, position in _offsets_of(answer) if not code})
+            response = await self.request(request, broker=leader)
+            offsets.update({where: position for where, code, position in _offsets_of(response) if not code})
         return offsets
 
 
@@ -101,9 +101,9 @@ def _list_offsets_request(
     )
 
 
-def _offsets_of(answer: Any) -> Iterator[tuple[TopicPartition, int, OffsetAndTimestamp]]:
+def _offsets_of(response: Any) -> Iterator[tuple[TopicPartition, int, OffsetAndTimestamp]]:
     """Each partition of a response with its error code and offset."""
-    for topic in answer.topics:
+    for topic in response.topics:
         for partition in topic.partitions:
             yield (
                 TopicPartition(topic.name, partition.partition_index),

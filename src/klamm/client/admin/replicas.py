@@ -51,9 +51,9 @@ class ReplicasAdmin(AdminBase):
             election_type=int(election), topic_partitions=wanted, timeout_ms=self._request_timeout_ms
         )
 
-        def read(answer: Any, outcomes: Outcomes) -> None:
-            raise_for(answer.error_code)
-            for topic in answer.replica_election_results:
+        def read(response: Any, outcomes: Outcomes) -> None:
+            raise_for(response.error_code)
+            for topic in response.replica_election_results:
                 for partition in topic.partition_result:
                     # Not a failure: the requested state holds already.
                     not_needed = partition.error_code == ErrorCode.ELECTION_NOT_NEEDED
@@ -86,9 +86,9 @@ class ReplicasAdmin(AdminBase):
             topics=topics,
         )
 
-        def read(answer: Any, outcomes: Outcomes) -> None:
-            raise_for(answer.error_code, answer.error_message)
-            for topic in answer.responses:
+        def read(response: Any, outcomes: Outcomes) -> None:
+            raise_for(response.error_code, response.error_message)
+            for topic in response.responses:
                 for partition in topic.partitions:
                     outcomes.add(
                         TopicPartition(topic.name, partition.partition_index),
@@ -111,12 +111,12 @@ class ReplicasAdmin(AdminBase):
             ]
         )
         request = ListPartitionReassignmentsRequest(timeout_ms=self._request_timeout_ms, topics=wanted)
-        answer = await self._send(request)
+        response = await self._send(request)
         return {
             TopicPartition(topic.name, partition.partition_index): Reassignment(
                 tuple(partition.replicas), tuple(partition.adding_replicas), tuple(partition.removing_replicas)
             )
-            for topic in answer.topics
+            for topic in response.topics
             for partition in topic.partitions
         }
 
@@ -136,7 +136,7 @@ class ReplicasAdmin(AdminBase):
             ]
         request = DescribeLogDirsRequest(topics=wanted)
         ids = await self._broker_ids() if chosen is None else chosen
-        answers = await self._send_to_brokers(ids, request)
+        responses = await self._send_to_brokers(ids, request)
         return {
             broker: [
                 LogDirDescription(
@@ -153,9 +153,9 @@ class ReplicasAdmin(AdminBase):
                     },
                     result.is_cordoned,
                 )
-                for result in answer.results
+                for result in response.results
             ]
-            for broker, answer in answers.items()
+            for broker, response in responses.items()
         }
 
     async def alter_replica_log_dirs(self, moves: Mapping[tuple[TopicPartition, int], str]) -> None:
@@ -177,8 +177,8 @@ class ReplicasAdmin(AdminBase):
                     for path, places in paths.items()
                 ]
             )
-            answer = await self._send(request, broker=broker)
-            for topic in answer.results:
+            response = await self._send(request, broker=broker)
+            for topic in response.results:
                 for partition in topic.partitions:
                     outcomes.add(
                         (TopicPartition(topic.topic_name, partition.partition_index), broker), partition.error_code

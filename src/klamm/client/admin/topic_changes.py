@@ -75,8 +75,8 @@ class TopicChangesAdmin(AdminBase):
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         request = CreateTopicsRequest(topics=wanted, timeout_ms=int(limit_s * 1000), validate_only=validate_only)
 
-        def read(answer: Any, outcomes: Outcomes) -> None:
-            for topic in answer.topics:
+        def read(response: Any, outcomes: Outcomes) -> None:
+            for topic in response.topics:
                 made = CreatedTopic(
                     topic.name,
                     topic.topic_id,
@@ -98,9 +98,9 @@ class TopicChangesAdmin(AdminBase):
             topics=[DeleteTopicState(name=name) for name in wanted], topic_names=wanted, timeout_ms=int(limit_s * 1000)
         )
 
-        def read(answer: Any, outcomes: Outcomes) -> None:
-            for response in answer.responses:
-                outcomes.add(response.name, response.error_code, response.error_message)
+        def read(response: Any, outcomes: Outcomes) -> None:
+            for result in response.responses:
+                outcomes.add(result.name, result.error_code, result.error_message)
 
         await self._send_for_items(request, read, timeout_s=limit_s)
 
@@ -127,8 +127,8 @@ class TopicChangesAdmin(AdminBase):
             topics=topics, timeout_ms=int(self._timeout_s * 1000), validate_only=validate_only
         )
 
-        def read(answer: Any, outcomes: Outcomes) -> None:
-            for result in answer.results:
+        def read(response: Any, outcomes: Outcomes) -> None:
+            for result in response.results:
                 outcomes.add(result.name, result.error_code, result.error_message)
 
         await self._send_for_items(request, read)

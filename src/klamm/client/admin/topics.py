@@ -23,10 +23,10 @@ class TopicsAdmin(AdminBase):
 
     async def list_topics(self, *, internal: bool = False) -> list[TopicListing]:
         """All topics by name; internal ones only with `internal`."""
-        answer = await self._send(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+        response = await self._send(MetadataRequest(topics=None, allow_auto_topic_creation=False))
         topics = [
             TopicListing(topic.name, topic.topic_id, topic.is_internal)
-            for topic in answer.topics
+            for topic in response.topics
             if topic.name and (internal or not topic.is_internal)
         ]
         return sorted(topics)
@@ -65,8 +65,8 @@ class TopicsAdmin(AdminBase):
                 response_partition_limit=limit,
                 cursor=cursor,
             )
-            answer = await self._send(request)
-            for topic in answer.topics:
+            response = await self._send(request)
+            for topic in response.topics:
                 parts = tuple(
                     PartitionDescription(
                         partition.partition_index,
@@ -91,9 +91,9 @@ class TopicsAdmin(AdminBase):
                     operations(topic.topic_authorized_operations),
                 )
                 outcomes.add(topic.name, topic.error_code, None, collected[topic.name])
-            if answer.next_cursor is None:
+            if response.next_cursor is None:
                 break
-            cursor = answer.next_cursor
+            cursor = response.next_cursor
         return outcomes.settled()
 
     async def describe_topics_by_metadata(
@@ -102,7 +102,7 @@ class TopicsAdmin(AdminBase):
         """As `describe_topics`, in one response that every broker version gives; eligible leader replicas are None."""
         wanted = None if names is None else texts(names, "describe_topics_by_metadata")
         topics = None if wanted is None else [MetadataRequestTopic(name=name) for name in wanted]
-        answer = await self._send(
+        response = await self._send(
             MetadataRequest(
                 topics=topics,
                 allow_auto_topic_creation=False,
@@ -110,7 +110,7 @@ class TopicsAdmin(AdminBase):
             )
         )
         outcomes = Outcomes()
-        for topic in answer.topics:
+        for topic in response.topics:
             parts = tuple(
                 PartitionDescription(
                     partition.partition_index,

@@ -41,11 +41,11 @@ class TransactionsAdmin(AdminBase):
             duration_filter=duration_ms,
             transactional_id_pattern=pattern,
         )
-        answers = await self._send_to_brokers(await self._broker_ids(), request)
+        responses = await self._send_to_brokers(await self._broker_ids(), request)
         transactions = [
             TransactionListing(state.transactional_id, state.producer_id, state.transaction_state, broker)
-            for broker, answer in answers.items()
-            for state in answer.transaction_states
+            for broker, response in responses.items()
+            for state in response.transaction_states
         ]
         return sorted(transactions, key=attrgetter("transactional_id"))
 
@@ -57,8 +57,8 @@ class TransactionsAdmin(AdminBase):
             async def once(name: str = name) -> tuple[int, Any]:
                 broker = await self.cluster.find_coordinator(TRANSACTION_COORDINATOR, name)
                 connection = await self.cluster.connect(broker.host, broker.port, ADMIN)
-                answer = await connection.request(DescribeTransactionsRequest(transactional_ids=[name]))
-                state = answer.transaction_states[0]
+                response = await connection.request(DescribeTransactionsRequest(transactional_ids=[name]))
+                state = response.transaction_states[0]
                 # Raises only errors that pass, so that the attempt is retried; the others are collected below.
                 Outcomes().add(name, state.error_code)
                 return broker.node_id, state
@@ -89,8 +89,8 @@ class TransactionsAdmin(AdminBase):
                 topics=[TopicRequest(name=name, partition_indexes=indexes) for name, indexes in mine.items()]
             )
 
-        def read(answer: Any, outcomes: Outcomes) -> None:
-            for topic in answer.topics:
+        def read(response: Any, outcomes: Outcomes) -> None:
+            for topic in response.topics:
                 for partition in topic.partitions:
                     states = [
                         ProducerState(
@@ -126,9 +126,9 @@ class TransactionsAdmin(AdminBase):
 
         async def once() -> None:
             (leader,) = await self._by_leader([where])
-            answer = await self.request(WriteTxnMarkersRequest(markers=[marker]), broker=leader)
+            response = await self.request(WriteTxnMarkersRequest(markers=[marker]), broker=leader)
             outcomes = Outcomes()
-            outcomes.add(where, answer.markers[0].topics[0].partitions[0].error_code)
+            outcomes.add(where, response.markers[0].topics[0].partitions[0].error_code)
             outcomes.settled()
 
         await self._retrying(once)
@@ -144,12 +144,12 @@ class TransactionsAdmin(AdminBase):
         for name in texts(transactional_ids, "fence_producers"):
             # Without a producer id and epoch the coordinator takes the request as a new producer and bumps the epoch.
             request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=transaction_timeout_ms)
-            answer = await self._send_to_coordinator(
+            response = await self._send_to_coordinator(
                 TRANSACTION_COORDINATOR, name, request, _check_error_code, version=5
             )
-            identities[name] = (answer.producer_id, answer.producer_epoch)
+            identities[name] = (response.producer_id, response.producer_epoch)
         return identities
 
 
-def _check_error_code(answer: Any) -> None:
-    raise_for(answer.error_code)
+def _check_error_code(response: Any) -> None:
+    raise_for(response.error_code)

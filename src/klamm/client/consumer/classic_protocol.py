@@ -289,7 +289,7 @@ class ClassicMembership:
             generation, joined = self._generation, self._join_task
             try:
                 connection = await self._coordinator.connection()
-                answer = await connection.request(
+                response = await connection.request(
                     HeartbeatRequest(
                         group_id=self._coordinator.group_id,
                         generation_id=generation,
@@ -304,7 +304,7 @@ class ClassicMembership:
                 continue
             # The reply to a heartbeat of an older generation, or sent before a join began, says nothing about now.
             if (self._generation, self._join_task) == (generation, joined):
-                self._handle_heartbeat_error(answer.error_code)
+                self._handle_heartbeat_error(response.error_code)
 
     def _handle_heartbeat_error(self, number: int) -> None:
         if not number:

@@ -57,7 +57,7 @@ class ConsumerMembership:
         self._last_poll = self._loop.time()
         self._paused = False
         self._heartbeat_due = asyncio.Event()
-        self._first_answer = asyncio.Event()
+        self._first_response = asyncio.Event()
         self._heartbeat_task: asyncio.Task[None] | None = None
 
     def metadata(self) -> GroupMetadata:
@@ -86,13 +86,13 @@ class ConsumerMembership:
             await self._host.lose()
         if self._fatal is not None:
             raise self._fatal
-        # A member waits for the answer to its join only; later polls never wait for heartbeats.
+        # A member waits for the response to its join only; later polls never wait for heartbeats.
         if self._target is None and self._epoch == _JOIN:
             self._host.work.begin_rebalance()
-            self._first_answer.clear()
+            self._first_response.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(deadline):
-                    await self._first_answer.wait()
+                    await self._first_response.wait()
             if self._fatal is not None:
                 raise self._fatal
         if self._target is not None:
@@ -219,7 +219,7 @@ class ConsumerMembership:
         self._fatal = error
         self._lost = True
         self._host.work.fail_rebalance()
-        self._first_answer.set()
+        self._first_response.set()
         self._host.wake()
         return False
 
@@ -239,21 +239,21 @@ class ConsumerMembership:
         request = self._request()
         # What this request reports; both may change while the reply is awaited.
         topics, owned = self._host.topics, frozenset(self._host.owned)
-        answer: Any = await connection.request(request)
-        if answer.error_code:
-            raise error_for(answer.error_code, answer.error_message or self._coordinator.group_id)
+        response: Any = await connection.request(request)
+        if response.error_code:
+            raise error_for(response.error_code, response.error_message or self._coordinator.group_id)
         if request.subscribed_topic_names is not None:
             self._sent_topics = topics
         self._sent_owned = owned if request.member_epoch != _JOIN else frozenset()
-        if answer.member_id:
-            self._member_id = answer.member_id
-        self._epoch = answer.member_epoch
-        self._interval_s = max(answer.heartbeat_interval_ms, 1) / 1000
-        if answer.assignment is not None:
-            self._target = answer.assignment.topic_partitions
+        if response.member_id:
+            self._member_id = response.member_id
+        self._epoch = response.member_epoch
+        self._interval_s = max(response.heartbeat_interval_ms, 1) / 1000
+        if response.assignment is not None:
+            self._target = response.assignment.topic_partitions
             self._host.work.begin_rebalance()
             self._host.wake()
-        self._first_answer.set()
+        self._first_response.set()
 
     async def _send_leave(self, epoch: int) -> None:
         connection = await self._coordinator.connection()

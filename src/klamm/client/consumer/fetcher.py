@@ -170,12 +170,12 @@ class Fetcher:
         tickets = {where: self._subscription.assigned[where].ticket for where in wanted}
         # The broker may hold the request for fetch.max.wait.ms before request.timeout.ms counts.
         timeout_s = self._max_wait_ms / 1000 + self._cluster.settings.seconds("request.timeout.ms")
-        answer = connection.request(request, version, timeout_s=timeout_s)
+        response = connection.request(request, version, timeout_s=timeout_s)
         self.fetched.fetches += 1
         self._busy[node] = connection
         # While this turn decodes records, the kernel acknowledges what arrives, so that the broker keeps sending.
         connection.receive_ahead()
-        answer.add_done_callback(partial(self._on_response, node, session, tickets))
+        response.add_done_callback(partial(self._on_response, node, session, tickets))
 
     async def _connect(self, node: int) -> None:
         try:
@@ -210,9 +210,9 @@ class Fetcher:
             self._cluster.request_update()
             self.wake()
             return
-        answer = future.result()
-        if answer.error_code:
-            code = answer.error_code
+        response = future.result()
+        if response.error_code:
+            code = response.error_code
             # With a wrong epoch the session still exists: its id in the next full fetch makes the broker close it.
             session.reset(keep_id=code == ErrorCode.INVALID_FETCH_SESSION_EPOCH)
             if code not in _SESSION_ERRORS:
@@ -221,17 +221,17 @@ class Fetcher:
                 self._cluster.request_update()
             self.wake()
             return
-        session.answered(answer.session_id)
+        session.on_response(response.session_id)
         names = self._cluster.table.names
         news = False
-        for topic in answer.responses:
+        for topic in response.responses:
             name = topic.topic or names.get(topic.topic_id, "")
             for data in topic.partitions:
                 where = TopicPartition(name, data.partition_index)
                 state = self._subscription.assigned.get(where)
                 # Sought or revoked since the request: these bytes are of another position.
                 if state is not None and tickets.get(where) == state.ticket:
-                    news |= self._buffer_records(state, data, answer)
+                    news |= self._buffer_records(state, data, response)
         if news:
             self._on_arrival()
         self.wake()
@@ -244,10 +244,10 @@ class Fetcher:
                 state.error = error
         self._on_arrival()
 
-    def _buffer_records(self, state: AssignedPartition, data: Any, answer: Any) -> bool:
+    def _buffer_records(self, state: AssignedPartition, data: Any, response: Any) -> bool:
         """Buffer the response of one partition; True when it has records or an error for a poll."""
         if data.error_code:
-            return self._handle_partition_error(state, data, answer)
+            return self._handle_partition_error(state, data, response)
         state.high_watermark = data.high_watermark
         state.last_stable_offset = data.last_stable_offset
         state.log_start_offset = data.log_start_offset
@@ -284,7 +284,7 @@ class Fetcher:
             state.position = next_offset
         return bool(batches)
 
-    def _handle_partition_error(self, state: AssignedPartition, data: Any, answer: Any) -> bool:
+    def _handle_partition_error(self, state: AssignedPartition, data: Any, response: Any) -> bool:
         code = ErrorCode(data.error_code) if data.error_code in ErrorCode._value2member_map_ else None
         now = self._loop.time()
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -297,7 +297,7 @@ class Fetcher:
         if code in _LEADERSHIP:
             state.preferred = -1
             # KIP-951: the error names the new leader and its address, so no metadata round trip and no backoff.
-            if not self._cluster.hint(state.where, data.current_leader, answer.node_endpoints):
+            if not self._cluster.hint(state.where, data.current_leader, response.node_endpoints):
                 self._backoff_until[state.where] = now + self._backoff_s
             return False
         error = error_for(data.error_code, str(state.where))

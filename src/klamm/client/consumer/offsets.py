@@ -141,10 +141,10 @@ async def epoch_ends(
     request = OffsetForLeaderEpochRequest(
         replica_id=-1, topics=[OffsetForLeaderTopic(topic=name, partitions=parts) for name, parts in topics.items()]
     )
-    answer = await connection.request(request)
+    response = await connection.request(request)
     return {
         TopicPartition(topic.topic, partition.partition): (partition.leader_epoch, partition.end_offset)
-        for topic in answer.topics
+        for topic in response.topics
         for partition in topic.partitions
         if not partition.error_code
     }
@@ -175,8 +175,8 @@ async def fetch_committed(
 
     async def once() -> dict[TopicPartition, OffsetAndMetadata]:
         connection = await coordinator.connection(ADMIN)
-        answer = await connection.request(request, connection.version_of("OffsetFetch", _BY_NAME))
-        group = answer.groups[0] if answer.groups else answer
+        response = await connection.request(request, connection.version_of("OffsetFetch", _BY_NAME))
+        group = response.groups[0] if response.groups else response
         raise_for(group.error_code, coordinator.group_id)
         offsets = {}
         for topic in group.topics:
@@ -219,8 +219,8 @@ async def commit(
             group_instance_id=metadata.group_instance_id,
             topics=[OffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in by_topic.items()],
         )
-        answer = await connection.request(request, connection.version_of("OffsetCommit", _BY_NAME))
-        for topic in answer.topics:
+        response = await connection.request(request, connection.version_of("OffsetCommit", _BY_NAME))
+        for topic in response.topics:
             for partition in topic.partitions:
                 # KIP-848: a heartbeat raised the member epoch while the commit was under way. The member is still in
                 # the group, so a retriable error makes `retrying` send it again with the new epoch.

@@ -74,16 +74,16 @@ class ClusterTable:
         metadata = self.topics.get(topic)
         return ZERO_UUID if metadata is None else metadata.topic_id
 
-    def update(self, answer: Any, requested: Iterable[str] | None) -> None:
+    def update(self, response: Any, requested: Iterable[str] | None) -> None:
         """Take a Metadata response; `requested` are the topics of the request, None for all."""
         self.version += 1
-        self.cluster_id = answer.cluster_id
-        self.controller_id = answer.controller_id
+        self.cluster_id = response.cluster_id
+        self.controller_id = response.controller_id
         self.brokers = {
             broker.node_id: BrokerAddress(broker.node_id, broker.host, broker.port, broker.rack)
-            for broker in answer.brokers
+            for broker in response.brokers
         }
-        topics = {topic.name: self._topic(topic) for topic in answer.topics if topic.name}
+        topics = {topic.name: self._topic(topic) for topic in response.topics if topic.name}
         if requested is None:
             self.topics = topics
         else:
@@ -93,12 +93,12 @@ class ClusterTable:
             self.topics.update(topics)
         self.names = {topic.topic_id: topic.name for topic in self.topics.values() if topic.topic_id != ZERO_UUID}
 
-    def _topic(self, answer: Any) -> TopicMetadata:
-        known = self.topics.get(answer.name)
+    def _topic(self, response: Any) -> TopicMetadata:
+        known = self.topics.get(response.name)
         # Epochs compare within one topic id only: a topic created again begins at epoch 0.
-        same = known is not None and known.topic_id == answer.topic_id
+        same = known is not None and known.topic_id == response.topic_id
         partitions = {}
-        for partition in sorted(answer.partitions, key=attrgetter("partition_index")):
+        for partition in sorted(response.partitions, key=attrgetter("partition_index")):
             fresh = PartitionMetadata(
                 partition.partition_index,
                 partition.leader_id,
@@ -112,7 +112,7 @@ class ClusterTable:
             # A broker that lags behind answers with an older leader (KIP-320); -1 is an error without an epoch.
             stale = old is not None and 0 <= fresh.leader_epoch < old.leader_epoch
             partitions[partition.partition_index] = old if stale and old is not None else fresh
-        return TopicMetadata(answer.name, answer.topic_id, answer.is_internal, partitions, answer.error_code)
+        return TopicMetadata(response.name, response.topic_id, response.is_internal, partitions, response.error_code)
 
     def hint(self, where: TopicPartition, leader: int, leader_epoch: int, endpoints: Iterable[Any]) -> bool:
         """Take the leader that an error response named (KIP-951); True when it is newer and can be used at once."""

@@ -106,23 +106,23 @@ class Coordinator:
         )
 
         async def send(connection: Connection) -> Any:
-            answer = await connection.request(request, connection.version_of("InitProducerId", _INIT_PRODUCER_ID))
-            _check(answer.error_code)
+            response = await connection.request(request, connection.version_of("InitProducerId", _INIT_PRODUCER_ID))
+            _check(response.error_code)
             # Decided here only, as in Java: a change of the feature must not change the rules of an open transaction.
             if transactions is not None:
                 new = connection.features.get("transaction.version", 0) >= _TRANSACTION_V2
                 transactions.implicit = new and connection.version_of("Produce") >= _IMPLICIT_PRODUCE
-            return answer
+            return response
 
         if transactions is None:
 
             async def any_broker() -> Any:
                 return await send(await self._cluster.any_connection())
 
-            answer = await self._cluster.retrying(any_broker, timeout_s)
+            response = await self._cluster.retrying(any_broker, timeout_s)
         else:
-            answer = await self._request(TRANSACTION_COORDINATOR, transactions.transactional_id, send, timeout_s)
-        return answer.producer_id, answer.producer_epoch
+            response = await self._request(TRANSACTION_COORDINATOR, transactions.transactional_id, send, timeout_s)
+        return response.producer_id, response.producer_epoch
 
     async def add_partitions(self, places: frozenset[TopicPartition], timeout_s: float) -> None:
         """Add partitions to the transaction before they are written to (transaction.version 0 and 1)."""
@@ -142,10 +142,10 @@ class Coordinator:
 
         async def send(connection: Connection) -> None:
             version = connection.version_of("AddPartitionsToTxn", _ADD_PARTITIONS_BY_CLIENTS)
-            answer = await connection.request(request, version)
+            response = await connection.request(request, version)
             codes = [
                 result.partition_error_code
-                for topic in answer.results_by_topic_v3_and_below
+                for topic in response.results_by_topic_v3_and_below
                 for result in topic.results_by_partition
             ]
             # One failure fails all; the others are OPERATION_NOT_ATTEMPTED, which hides the reason.
@@ -169,13 +169,13 @@ class Coordinator:
         async def send(connection: Connection) -> Any:
             # v5 bumps the epoch; a transaction of the older rules must not.
             version = connection.version_of("EndTxn", _END_TXN_V2 if transactions.implicit else _END_TXN)
-            answer = await connection.request(request, version)
-            _check(answer.error_code)
-            return answer
+            response = await connection.request(request, version)
+            _check(response.error_code)
+            return response
 
-        answer = await self._request(TRANSACTION_COORDINATOR, transactions.transactional_id, send, timeout_s)
-        if transactions.implicit and answer.producer_id >= 0:
-            return answer.producer_id, answer.producer_epoch
+        response = await self._request(TRANSACTION_COORDINATOR, transactions.transactional_id, send, timeout_s)
+        if transactions.implicit and response.producer_id >= 0:
+            return response.producer_id, response.producer_epoch
         return None
 
     async def send_offsets(
@@ -225,8 +225,8 @@ class Coordinator:
 
         async def commit(connection: Connection) -> None:
             version = connection.version_of("TxnOffsetCommit", _OFFSETS_V2 if transactions.implicit else _OFFSETS)
-            answer = await connection.request(request, version)
-            for topic in answer.topics:
+            response = await connection.request(request, version)
+            for topic in response.topics:
                 for partition in topic.partitions:
                     _check(partition.error_code)
 

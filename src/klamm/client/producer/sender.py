@@ -275,12 +275,12 @@ class Sender:
         )
         pieces: list[Any] = []
         encode_into(request, version, pieces)
-        answer = connection.send(_PRODUCE, version, pieces, answered=self._acks != 0)
+        response = connection.send(_PRODUCE, version, pieces, answered=self._acks != 0)
         self._in_flight[leader] = self._in_flight.get(leader, 0) + 1
         # Back to the pool, which waits until the connection has no view of it; a retry encodes a table's rows again.
         for _, batch in taken:
             batch.release_buffer()
-        answer.add_done_callback(partial(self._on_response, leader, taken))
+        response.add_done_callback(partial(self._on_response, leader, taken))
 
     def _seal(self, queue: PartitionQueue, batch: Batch) -> bool:
         """Encode a batch; False when that fails, which fails its deliveries."""
@@ -327,12 +327,12 @@ class Sender:
         self._released()
         self.wake()
 
-    def _handle_results(self, taken: list[tuple[PartitionQueue, Batch]], answer: Any) -> None:
+    def _handle_results(self, taken: list[tuple[PartitionQueue, Batch]], response: Any) -> None:
         names = self._cluster.table.names
         results = {
-            TopicPartition(topic.name or names.get(topic.topic_id, ""), response.index): response
-            for topic in answer.responses
-            for response in topic.partition_responses
+            TopicPartition(topic.name or names.get(topic.topic_id, ""), partition.index): partition
+            for topic in response.responses
+            for partition in topic.partition_responses
         }
         for queue, batch in taken:
             result = results.get(batch.where)
@@ -342,7 +342,7 @@ class Sender:
             elif result.error_code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 self._succeed(batch, result.base_offset, result.log_append_time_ms)
             else:
-                self._handle_error(queue, batch, result, answer)
+                self._handle_error(queue, batch, result, response)
 
     def _succeed(self, batch: Batch, base_offset: int, log_append_time: int) -> None:
         sent = self.sent
@@ -352,7 +352,7 @@ class Sender:
         self._accumulator.release(batch)
         batch.succeed(base_offset, log_append_time)
 
-    def _handle_error(self, queue: PartitionQueue, batch: Batch, result: Any, answer: Any) -> None:
+    def _handle_error(self, queue: PartitionQueue, batch: Batch, result: Any, response: Any) -> None:
         text = result.error_message or f"{batch.where}"
         if result.record_errors:
             text += "".join(
@@ -373,7 +373,7 @@ class Sender:
             self._identity.bump_needed = True
             self._retry(queue, batch, error)
         elif error.retriable:
-            known = self._cluster.hint(batch.where, result.current_leader, answer.node_endpoints)
+            known = self._cluster.hint(batch.where, result.current_leader, response.node_endpoints)
             self._retry(queue, batch, error, at_once=known)
         else:
             self._give_up(queue, batch, error)

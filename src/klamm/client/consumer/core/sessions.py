@@ -45,7 +45,7 @@ class ConsumerFetchSession:
         self._known = dict(wanted)
         return changed, forgotten
 
-    def answered(self, session_id: int) -> None:
+    def on_response(self, session_id: int) -> None:
         """Advance the epoch after a successful fetch."""
         if self.epoch == _FULL:
             self.session_id = session_id
