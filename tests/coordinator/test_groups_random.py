@@ -66,7 +66,7 @@ def _does_not_store_the_return(builder, group, member, caller, old_leader, reply
 
 _real_record, _real_settle = records.group_record, syncing._store_assignments
 _real_replay, _real_heartbeat = Offsets.replay, syncing.heartbeat
-_real_return = joining._answer_returned
+_real_return = joining._reply_to_returned
 
 PLANTED = {
     "commits of any generation are taken": (ClassicGroup, "check_offset_commit", _any_generation),
@@ -76,7 +76,7 @@ PLANTED = {
     "silence is never noticed": (leaving, "on_session_timer", _never_silent),
     "some commits are not replayed": (Offsets, "replay", _drops_commits),
     "heartbeats never ask to rejoin": (syncing, "heartbeat", _always_well),
-    "the return of a static member is not stored": (joining, "_answer_returned", _does_not_store_the_return),
+    "the return of a static member is not stored": (joining, "_reply_to_returned", _does_not_store_the_return),
 }
 
 

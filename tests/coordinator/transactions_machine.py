@@ -116,7 +116,7 @@ class Machine:
         name = self.random.choice(sorted(markers.partitions))
         self.old_markers = [*self.old_markers[-5:], (markers, name)]
         if self.random.random() < 0.2:
-            self.world.tracker.record_answer(markers, name, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self.world.tracker.record_response(markers, name, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         if self.random.random() < 0.1:
             self.world.partition(name).write_marker(markers)  # written, but the answer is lost

@@ -390,7 +390,7 @@ class World:
 
     def write_markers(self, markers: PendingMarkers, name: TopicPartition) -> MarkerOutcome:
         """One partition gets its marker."""
-        outcome = self.tracker.record_answer(markers, name, self.partition(name).write_marker(markers))
+        outcome = self.tracker.record_response(markers, name, self.partition(name).write_marker(markers))
         self.complete_if_written(markers)
         return outcome
 

@@ -148,18 +148,18 @@ def elect(*, topics: tuple[str, ...], unclean: bool, target: Target, consent: Co
                 places.append((topic.name, partition.partition))
         if not consent.to(plan, target):
             return
-        answers = elect_leaders(cluster, ElectionType(int(unclean)), places)
+        results = elect_leaders(cluster, ElectionType(int(unclean)), places)
     refused = {
         # ELECTION_NOT_NEEDED: the leader moved back by itself between the plan and the request.
-        place: (code, said)
-        for place, (code, said) in answers.items()
+        place: (code, message)
+        for place, (code, message) in results.items()
         if code and code != ErrorCode.ELECTION_NOT_NEEDED
     }
-    click.echo(f"{len(answers) - len(refused)} of {len(places)} partitions have the requested leader")
+    click.echo(f"{len(results) - len(refused)} of {len(places)} partitions have the requested leader")
     if refused:
-        (topic_name, index), (code, said) = next(iter(refused.items()))
+        (topic_name, index), (code, message) = next(iter(refused.items()))
         raise CommandRefusal(
-            f"{topic_name}-{index}: {code.name}: {said or code.text};"
+            f"{topic_name}-{index}: {code.name}: {message or code.text};"
             " `klamm cluster show` lists the brokers that are alive"
         )
 
@@ -254,11 +254,11 @@ def _carry_out(
         # Before the reassignment: the fetchers of new replicas start at once, at full speed.
         _set_throttle(cluster, moves, alive, throttle)
     try:
-        answers = start_reassignment(cluster, {(move.topic, move.partition): move.after for move in moves})
-        refused = [(place, code, said) for place, (code, said) in answers.items() if code]
+        results = start_reassignment(cluster, {(move.topic, move.partition): move.after for move in moves})
+        refused = [(place, code, message) for place, (code, message) in results.items() if code]
         if refused:
-            (topic, index), code, said = refused[0]
-            raise CommandRefusal(f"{topic}-{index} does not move: {code.name}: {said or code.text}")
+            (topic, index), code, message = refused[0]
+            raise CommandRefusal(f"{topic}-{index} does not move: {code.name}: {message or code.text}")
         if wait:
             _follow(cluster, places)
     finally:
@@ -319,8 +319,8 @@ def _cancel(cluster: BlockingCluster, names: Sequence[str], target: Target, cons
         plan.changes(f"{topic}-{index}", f"moving to {_list(reassignment.replicas)}", f"stays on {_list(kept)}")
     if consent.to(plan, target):
         # Null replicas cancel a reassignment (KIP-455).
-        answers = start_reassignment(cluster, dict.fromkeys(under_way))
-        refused = [(place, code) for place, (code, _) in answers.items() if code]
+        results = start_reassignment(cluster, dict.fromkeys(under_way))
+        refused = [(place, code) for place, (code, _) in results.items() if code]
         if refused:
             (topic, index), code = refused[0]
             raise CommandRefusal(f"the move of {topic}-{index} is not taken back: {code.name}: {code.text}")

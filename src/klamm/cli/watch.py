@@ -52,19 +52,19 @@ def watch(
 
     with target.cluster() as cluster:
         # Outside of the loop: a wrong address or a missing topic must fail, not be waited for.
-        answer = query(cluster)
+        result = query(cluster)
         outage = Outage(None, note)
         try:
             while True:
                 # Only a terminal is cleared; in a pipe the lists follow each other.
                 if pause_s is not None and sys.stdout.isatty():
                     click.clear()
-                show(answer)
+                show(result)
                 sys.stdout.flush()
                 if pause_s is None:
                     return
                 time.sleep(pause_s)
-                answer = _query_patiently(cluster, query, outage)
+                result = _query_patiently(cluster, query, outage)
         # Ctrl-C is how --watch ends, so it is a success.
         except KeyboardInterrupt:
             if pause_s is None:
@@ -78,12 +78,12 @@ def _query_patiently(cluster: BlockingCluster, query: Callable[[BlockingCluster]
 
     while True:
         try:
-            answer = query(cluster)
+            result = query(cluster)
         except (ClusterUnreachable, KlammError) as error:
             if not passes(error):
                 raise
-            # No partitions: the outage is that of the cluster, and ends with the next answer.
+            # No partitions: the outage is that of the cluster, and ends with the next response.
             outage.go_on((), error)
             continue
         outage.end()
-        return answer
+        return result

@@ -40,7 +40,7 @@ RECONNECT_MS = 20
 """The first pause before a connection is tried again, doubled up to replica.fetch.backoff.ms."""
 THROTTLE_PAUSE_MS = 100
 """How long a throttled partition is left out before the rate is checked again."""
-ANSWER_TIMEOUT_MS_MIN = 1000
+RESPONSE_TIMEOUT_MS_MIN = 1000
 
 _INT32 = struct.Struct(">i")
 _SESSION_ERRORS = (
@@ -83,7 +83,7 @@ class ReplicaFetcher:
         self._failures = 0
         self._timer: asyncio.TimerHandle | None = None
         self._watchdog: asyncio.TimerHandle | None = None
-        self._answered = 0
+        self._responses = 0
         self._scheduled = False
         self._closed = False
 
@@ -196,20 +196,20 @@ class ReplicaFetcher:
         """Close a connection without a response, early enough to try another before this node leaves the ISR."""
         if self._watchdog is not None:
             self._watchdog.cancel()
-        answered = self._answered
+        responses = self._responses
 
-        def check_answered() -> None:
+        def check_responses() -> None:
             if self._line is None:
                 return
-            if answered == self._answered and self._in_flight:
+            if responses == self._responses and self._in_flight:
                 self._line.close("no response from the leader")
             else:
                 self._watch()
 
         config = self._replicas.config
         # A third of replica.lag.time.max.ms leaves time for two more connections before the leader shrinks the ISR.
-        timeout_ms = config.fetch_wait_max_ms + max(config.lag_time_max_ms // 3, ANSWER_TIMEOUT_MS_MIN)
-        self._watchdog = self._loop.call_later(min(config.socket_timeout_ms, timeout_ms) / 1000, check_answered)
+        timeout_ms = config.fetch_wait_max_ms + max(config.lag_time_max_ms // 3, RESPONSE_TIMEOUT_MS_MIN)
+        self._watchdog = self._loop.call_later(min(config.socket_timeout_ms, timeout_ms) / 1000, check_responses)
 
     def _on_lost(self, reason: str) -> None:
         if self._line is None:
@@ -227,7 +227,7 @@ class ReplicaFetcher:
     # Responses
 
     def _on_frame(self, frame: memoryview) -> None:
-        self._answered += 1
+        self._responses += 1
         try:
             number, offset = decode_response_header(frame, FETCH, VERSION)
             # Kafka answers in the order of requests; anything else is another protocol or a lost frame.

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from klamm.testing.control_channel import ChannelClosed, ControlChannel, ControlledBroker, await_stopped, check_answer
+from klamm.testing.control_channel import ChannelClosed, ControlChannel, ControlledBroker, await_stopped, check_reply
 from klamm.testing.names import unique
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ class ChildBroker(ControlledBroker, Broker):
             )
         self._link = ControlChannel(ours)
         try:
-            self.port = int(self._answer(READY_S)["port"])
+            self.port = int(self._receive_reply(READY_S)["port"])
         except BaseException:
             self.kill()
             raise
@@ -270,11 +270,11 @@ class ChildBroker(ControlledBroker, Broker):
             raise RuntimeError("the broker is not running; call start()")
         return self._process
 
-    def _answer(self, timeout_s: float) -> dict[str, Any]:
-        """Return the next answer of the child."""
+    def _receive_reply(self, timeout_s: float) -> dict[str, Any]:
+        """Return the next reply of the child."""
         assert self._link is not None
         try:
-            return check_answer(self._link.receive(timeout_s))
+            return check_reply(self._link.receive(timeout_s))
         except ChannelClosed:
             code = self._require_running().wait(STOP_S)
             raise RuntimeError(f"the broker's process ended with {code}; see its log above") from None
@@ -283,7 +283,7 @@ class ChildBroker(ControlledBroker, Broker):
         self._require_running()
         assert self._link is not None
         self._link.send(**command)
-        self._answer(STOP_S)
+        self._receive_reply(STOP_S)
 
     def stop(self) -> None:
         """End as on SIGTERM."""

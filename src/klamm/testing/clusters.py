@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from klamm.testing.brokers import DEFAULTS, Broker, broker_settings
-from klamm.testing.control_channel import ChannelClosed, ControlChannel, ControlledBroker, check_answer
+from klamm.testing.control_channel import ChannelClosed, ControlChannel, ControlledBroker, check_reply
 from klamm.testing.fork_server import ForkServer
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class ClusterNode(ControlledBroker):
         if self._serves:
             return
         try:
-            check_answer(link.receive(timeout_s))
+            check_reply(link.receive(timeout_s))
         except ChannelClosed:
             self.check_alive(wait=True)
         except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""Commands to a broker in another process and its answers: one JSON object per line over a socket pair."""
+"""Commands to a broker in another process and its replies: one JSON object per line over a socket pair."""
 
 from __future__ import annotations
 
@@ -61,20 +61,20 @@ class ControlChannel:
         return message
 
     def ask(self, timeout_s: float, **words: Any) -> dict[str, Any]:
-        """Send a command and return its answer; an error of the other process is raised as RuntimeError."""
+        """Send a command and return its reply; an error of the other process is raised as RuntimeError."""
         self.send(**words)
-        return check_answer(self.receive(timeout_s))
+        return check_reply(self.receive(timeout_s))
 
     def close(self) -> None:
         """Close the socket."""
         self._sock.close()
 
 
-def check_answer(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer; raise RuntimeError when it carries an error."""
-    if "error" in answer:
-        raise RuntimeError(answer["error"])
-    return answer
+def check_reply(reply: dict[str, Any]) -> dict[str, Any]:
+    """Return the reply; raise RuntimeError when it carries an error."""
+    if "error" in reply:
+        raise RuntimeError(reply["error"])
+    return reply
 
 
 class ControlledBroker(ABC):
@@ -142,7 +142,7 @@ def serve_commands(node_thread: NodeThread, link: ControlChannel, owner: OwnerSt
             link.send(done=True)
         except ChannelClosed:
             raise
-        except Exception as error:  # noqa: BLE001 - sent back as the answer
+        except Exception as error:  # noqa: BLE001 - sent back as the reply
             link.send(error=f"{type(error).__name__}: {error}")
 
 

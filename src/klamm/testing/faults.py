@@ -138,13 +138,13 @@ class FaultyHandler:
             channel.close("a request with acks=0 was refused")
             return True
         try:
-            answer = build_refusal(route.api, request, code)
+            response = build_refusal(route.api, request, code)
         except NoErrorFieldError:
             return False
         context = RequestContext(
             channel, listener, header.api_key, header.api_version, header.correlation_id, header.client_id, frame
         )
-        channel.reply_parts(response_parts(context, answer))
+        channel.reply_parts(response_parts(context, response))
         return True
 
 

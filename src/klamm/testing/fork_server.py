@@ -19,7 +19,7 @@ import subprocess
 import sys
 from typing import Any, Final
 
-from klamm.testing.control_channel import ChannelClosed, ControlChannel, await_stopped, check_answer
+from klamm.testing.control_channel import ChannelClosed, ControlChannel, await_stopped, check_reply
 
 TIMEOUT_S: Final = 60.0
 _COMMAND_BYTES_MAX: Final = 65536
@@ -46,7 +46,7 @@ class ForkServer:
         try:
             with theirs:
                 socket.send_fds(self._control, [json.dumps(command).encode() + b"\n"], [theirs.fileno()])
-            return int(self._answer()["pid"]), ControlChannel(ours)
+            return int(self._receive_reply()["pid"]), ControlChannel(ours)
         except BaseException:
             ours.close()
             raise
@@ -56,17 +56,17 @@ class ForkServer:
         # The node is a child of the fork server, not of the test: only the server can reap it. Until then the pid is
         # not reused, so that a signal cannot reach another process.
         self._link.send(do="reap", pid=pid, wait=wait)
-        code: int | None = self._answer()["code"]
+        code: int | None = self._receive_reply()["code"]
         return code
 
     def await_stopped(self, pid: int) -> None:
         """Wait until a node that was sent SIGSTOP is stopped."""
         self._link.send(do="await_stopped", pid=pid)
-        self._answer()
+        self._receive_reply()
 
-    def _answer(self) -> dict[str, Any]:
+    def _receive_reply(self) -> dict[str, Any]:
         try:
-            return check_answer(self._link.receive(TIMEOUT_S))
+            return check_reply(self._link.receive(TIMEOUT_S))
         except ChannelClosed:
             raise RuntimeError(f"the fork server ended with {self._process.wait()}") from None
 

@@ -32,28 +32,28 @@ def build_refusal(api: Api, request: Any, code: ErrorCode, message: str = "refus
     return response
 
 
-def _mirror(request: Any, answer: Any, code: ErrorCode, message: str) -> bool:
-    """Fill `answer` from the request; return whether an error was set."""
+def _mirror(request: Any, response: Any, code: ErrorCode, message: str) -> bool:
+    """Fill `response` from the request; return whether an error was set."""
     has_error_field = False
-    own = {field.name for field in fields(answer)}
+    own = {field.name for field in fields(response)}
     for name in own:
         if name == "error_code":
-            setattr(answer, name, int(code))
+            setattr(response, name, int(code))
             has_error_field = True
         elif name == "error_message":
-            setattr(answer, name, message)
+            setattr(response, name, message)
         else:
             value = _counterpart(request, name)
             if value is not None and not isinstance(value, list) and not is_dataclass(value):
-                setattr(answer, name, value)
+                setattr(response, name, value)
     lists = [value for value in _values(request) if isinstance(value, list) and value]
-    for field in fields(answer):
+    for field in fields(response):
         kind = field.metadata["wire"].type
         if not isinstance(kind, Array) or not is_dataclass(kind.element) or not lists:
             continue
         elements, has_error = _mirror_list(lists[0], kind.element, code, message)
         if has_error:
-            setattr(answer, field.name, elements)
+            setattr(response, field.name, elements)
             has_error_field = True
             break
     return has_error_field
@@ -62,27 +62,27 @@ def _mirror(request: Any, answer: Any, code: ErrorCode, message: str) -> bool:
 def _mirror_list(request: list[Any], element: Any, code: ErrorCode, message: str) -> tuple[list[Any], bool]:
     elements, has_error = [], False
     for item in request:
-        answer = element()
+        response = element()
         if is_dataclass(item):
-            has_error = _mirror(item, answer, code, message) or has_error
+            has_error = _mirror(item, response, code, message) or has_error
         else:
-            has_error = _fill_scalar(item, answer, code, message) or has_error
-        elements.append(answer)
+            has_error = _fill_scalar(item, response, code, message) or has_error
+        elements.append(response)
     return elements, has_error
 
 
-def _fill_scalar(item: Any, answer: Any, code: ErrorCode, message: str) -> bool:
-    """Fill an answer from an element that is only a name or a number: the first field of its type gets it."""
+def _fill_scalar(item: Any, response: Any, code: ErrorCode, message: str) -> bool:
+    """Fill a response from an element that is only a name or a number: the first field of its type gets it."""
     has_error_field = False
     taken = False
-    for field in fields(answer):
+    for field in fields(response):
         if field.name == "error_code":
-            setattr(answer, field.name, int(code))
+            setattr(response, field.name, int(code))
             has_error_field = True
         elif field.name == "error_message":
-            setattr(answer, field.name, message)
-        elif not taken and type(getattr(answer, field.name)) is type(item):
-            setattr(answer, field.name, item)
+            setattr(response, field.name, message)
+        elif not taken and type(getattr(response, field.name)) is type(item):
+            setattr(response, field.name, item)
             taken = True
     return has_error_field
 

@@ -19,13 +19,13 @@ NOT_FOUND_SINCE = 6
 def describe_group(group: Group | None, group_id: str, version: int) -> DescribedGroup:
     """Return the description of a classic group; metadata and assignments are included once it is stable."""
     if not isinstance(group, ClassicGroup):
-        answer = DescribedGroup(group_id=group_id, group_state=DEAD.value)
+        description = DescribedGroup(group_id=group_id, group_state=DEAD.value)
         if version >= NOT_FOUND_SINCE:
-            answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            answer.error_message = (
+            description.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            description.error_message = (
                 f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
             )
-        return answer
+        return description
     stable = group.state is STABLE
     return DescribedGroup(
         group_id=group_id,

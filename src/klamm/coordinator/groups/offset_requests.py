@@ -161,15 +161,15 @@ def commit_in_transaction(
         request.group_id, request.generation_id, request.member_id, request.group_instance_id, topics
     )
     records, codes = commit(config, offsets, wall_ms, check)
-    answers = []
+    response_topics = []
     for position, (name, _, rows) in enumerate(topics):
         topic_codes = codes[position] if codes else [ErrorCode.NONE] * len(rows)
         partitions = [
             TxnOffsetCommitResponsePartition(partition_index=row[0], error_code=_as_txn_code(code))
             for row, code in zip(rows, topic_codes, strict=True)
         ]
-        answers.append(TxnOffsetCommitResponseTopic(name=name, partitions=partitions))
-    return records, TxnOffsetCommitResponse(topics=answers)
+        response_topics.append(TxnOffsetCommitResponseTopic(name=name, partitions=partitions))
+    return records, TxnOffsetCommitResponse(topics=response_topics)
 
 
 def _as_txn_code(code: ErrorCode) -> ErrorCode:
@@ -191,11 +191,11 @@ def fetch(
     topics = []
     for topic in wanted:
         committed = group.get(topic.name, {})
-        answers = []
+        partitions = []
         for index in topic.partitions:
             if unstable and offsets.has_pending(group_id, topic.name, index):
                 code = ErrorCode.UNSTABLE_OFFSET_COMMIT
-                answers.append(
+                partitions.append(
                     OffsetFetchResponsePartitions(
                         partition_index=index, committed_offset=NO_OFFSET, metadata="", error_code=code
                     )
@@ -203,11 +203,11 @@ def fetch(
                 continue
             offset = committed.get(index)
             if offset is None or _of_another_topic(offset.topic_id, topic.topic_id):
-                answers.append(
+                partitions.append(
                     OffsetFetchResponsePartitions(partition_index=index, committed_offset=NO_OFFSET, metadata="")
                 )
             else:
-                answers.append(
+                partitions.append(
                     OffsetFetchResponsePartitions(
                         partition_index=index,
                         committed_offset=offset.offset,
@@ -215,7 +215,7 @@ def fetch(
                         metadata=offset.metadata,
                     )
                 )
-        topics.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=answers))
+        topics.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
     return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
 
 
@@ -233,18 +233,18 @@ def delete(
     topics = []
     for topic in request.topics:
         in_use = group.is_subscribed_to(topic.name)
-        answers = []
+        partitions = []
         for partition in topic.partitions:
             index = partition.partition_index
             code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if in_use else ErrorCode.NONE
-            answers.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
+            partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
             # A pending offset needs the tombstone too, or the commit marker would bring it back.
             if not in_use and (
                 offsets.find(group.group_id, topic.name, index) is not None
                 or offsets.has_pending(group.group_id, topic.name, index)
             ):
                 records.append(offset_tombstone(group.group_id, topic.name, index))
-        topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
+        topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
     return records, OffsetDeleteResponse(topics=topics)
 
 

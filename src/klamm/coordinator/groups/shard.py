@@ -221,7 +221,7 @@ class GroupShard(Shard):
     def join(self, request: JoinGroupRequest, caller: Caller, now: Now, reply_to: ReplyTo) -> Decision:
         """JoinGroup."""
         if not self.config.min_session_timeout_ms <= request.session_timeout_ms <= self.config.max_session_timeout_ms:
-            return _answer(
+            return _reply(
                 reply_to,
                 JoinGroupResponse(error_code=ErrorCode.INVALID_SESSION_TIMEOUT, member_id=request.member_id),
             )
@@ -243,12 +243,12 @@ class GroupShard(Shard):
         created = group is None
         if group is None:
             if request.member_id:
-                return _answer(
+                return _reply(
                     reply_to, JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, member_id=request.member_id)
                 )
             group = ClassicGroup(request.group_id, now.wall_ms)
         if not isinstance(group, ClassicGroup):
-            return _answer(reply_to, JoinGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+            return _reply(reply_to, JoinGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         builder = ClassicDecisionBuilder(self.config, now)
         joining.join(builder, group, request, caller, new_member_id, reply_to)
         if created and (group.members or group.pending_members):
@@ -265,7 +265,7 @@ class GroupShard(Shard):
             return syncing.sync(self.config, group, request, now, reply_to)
         if isinstance(group, ConsumerGroup):
             return self._consumers.classic_sync(group, request, now, reply_to)
-        return _answer(reply_to, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+        return _reply(reply_to, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
 
     def heartbeat(self, request: HeartbeatRequest, now: Now, reply_to: ReplyTo) -> Decision:
         """Heartbeat."""
@@ -273,7 +273,7 @@ class GroupShard(Shard):
         if isinstance(group, ConsumerGroup):
             return self._consumers.classic_heartbeat(group, request, now, reply_to)
         if not isinstance(group, ClassicGroup):
-            return _answer(reply_to, HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+            return _reply(reply_to, HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
         builder = ClassicDecisionBuilder(self.config, now)
         builder.reply(reply_to, HeartbeatResponse(error_code=syncing.heartbeat(builder, group, request)))
         return builder.build()
@@ -292,7 +292,7 @@ class GroupShard(Shard):
                 )
                 for identity in request.members
             ]
-            return _answer(reply_to, LeaveGroupResponse(members=unknown))
+            return _reply(reply_to, LeaveGroupResponse(members=unknown))
         builder = ClassicDecisionBuilder(self.config, now)
         builder.reply(reply_to, leaving.leave(builder, group, request))
         return builder.build()
@@ -378,7 +378,7 @@ class GroupShard(Shard):
         response = offset_requests.fetch(
             self.offsets, group_id, wanted, known=group is not None, require_stable=require_stable
         )
-        return _answer(reply_to, response)
+        return _reply(reply_to, response)
 
     def delete_offsets(self, request: OffsetDeleteRequest, reply_to: ReplyTo) -> Decision:
         """OffsetDelete; KlammError when the whole request is refused."""
@@ -393,17 +393,17 @@ class GroupShard(Shard):
 
     def describe(self, group_ids: Sequence[str], version: int, reply_to: ReplyTo) -> Decision:
         """DescribeGroups: a list of DescribedGroup."""
-        return _answer(
+        return _reply(
             reply_to, [listing.describe_group(self.groups.get(group_id), group_id, version) for group_id in group_ids]
         )
 
     def describe_consumer_groups(self, group_ids: Sequence[str], reply_to: ReplyTo) -> Decision:
         """ConsumerGroupDescribe: a list of DescribedGroup."""
-        return _answer(reply_to, self._consumers.describe(group_ids))
+        return _reply(reply_to, self._consumers.describe(group_ids))
 
     def list_groups(self, states: Iterable[str], types: Iterable[str], reply_to: ReplyTo) -> Decision:
         """ListGroups: a list of ListedGroup."""
-        return _answer(reply_to, listing.list_groups(self.groups.values(), states, types))
+        return _reply(reply_to, listing.list_groups(self.groups.values(), states, types))
 
     def delete_groups(self, group_ids: Sequence[str], reply_to: ReplyTo) -> Decision:
         """DeleteGroups: a list of DeletableGroupResult."""
@@ -422,5 +422,5 @@ class GroupShard(Shard):
         assert self.offsets.committed.keys() <= self.groups.keys(), "offsets without a group"
 
 
-def _answer(reply_to: ReplyTo, response: object) -> Decision:
+def _reply(reply_to: ReplyTo, response: object) -> Decision:
     return Decision(replies=((reply_to, response),))

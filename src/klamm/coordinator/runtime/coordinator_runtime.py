@@ -169,9 +169,9 @@ class CoordinatorRuntime(Generic[S]):
 
     async def ask(self, partition: int, decide: Callable[[S, Now, ReplyTo], Decision]) -> Any:
         """`submit` for callers that can wait: returns the response, raises the KlammError."""
-        answer: asyncio.Future[Any] = self._loop.create_future()
-        self.submit(partition, decide, _into(answer))
-        return await answer
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self.submit(partition, decide, _reply_into(future))
+        return await future
 
     def end_transaction(
         self,
@@ -315,14 +315,14 @@ class CoordinatorRuntime(Generic[S]):
         return max(min(pause_s, RELOAD_MAX_S), took_ms / 1000)
 
 
-def _into(answer: "asyncio.Future[Any]") -> ReplyTo:
+def _reply_into(future: "asyncio.Future[Any]") -> ReplyTo:
     def settle(response: Any) -> None:
-        if answer.done():
+        if future.done():
             return
         if isinstance(response, KlammError):
-            answer.set_exception(response)
+            future.set_exception(response)
         else:
-            answer.set_result(response)
+            future.set_result(response)
 
     return settle
 

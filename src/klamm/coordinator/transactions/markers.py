@@ -109,16 +109,16 @@ class MarkerTracker:
         for partition in sorted(markers.partitions):
             leader = leader_of(partition)
             if leader is None:
-                self.record_answer(markers, partition, ErrorCode.NONE)
+                self.record_response(markers, partition, ErrorCode.NONE)
             else:
                 shares.setdefault(leader, []).append(partition)
         return {leader: markers.for_partitions(partitions) for leader, partitions in shares.items()}
 
-    def record_answer(self, markers: PendingMarkers, partition: TopicPartition, error: int) -> MarkerOutcome:
-        """Record the answer of a partition. Answers to an older transaction of the same id change nothing."""
+    def record_response(self, markers: PendingMarkers, partition: TopicPartition, error: int) -> MarkerOutcome:
+        """Record the response of a partition. Responses about an older transaction of the same id change nothing."""
         outcome = outcome_of(error)
         current = self._pending.get(markers.transactional_id)
-        # A late answer must not touch the markers of a newer transaction.
+        # A late response must not touch the markers of a newer transaction.
         if current is None or not _same(current, markers):
             return MarkerOutcome.ABANDONED
         if outcome is MarkerOutcome.ABANDONED:

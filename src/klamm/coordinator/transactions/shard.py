@@ -173,7 +173,7 @@ class TransactionShard(Shard):
             events=(LoggedEvent("transactional ids expired", {"count": len(part)}),) if part else (),
         )
 
-    # Requests. A refusal is a KlammError, given to `reply_to` like every answer.
+    # Requests. A refusal is a KlammError, given to `reply_to` like every response.
 
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None, now: Now, reply_to: ReplyTo
@@ -305,11 +305,11 @@ class TransactionShard(Shard):
         return Decision((self._record(metadata.completed(now.wall_ms)),), ((reply_to, None),))
 
     def _prepare(
-        self, prepared: TransactionMetadata, reply_to: ReplyTo, answer: Any, events: tuple[LoggedEvent, ...] = ()
+        self, prepared: TransactionMetadata, reply_to: ReplyTo, response: Any, events: tuple[LoggedEvent, ...] = ()
     ) -> Decision:
         """Answer, and have the markers sent, once the decision is committed."""
         # Both leave after the commit: no marker may be written for an end that could still be lost.
-        replies = ((reply_to, answer), (self._send_markers, self._pending(prepared)))
+        replies = ((reply_to, response), (self._send_markers, self._pending(prepared)))
         return Decision((self._record(prepared),), replies, events=events)
 
     def _pending(self, prepared: TransactionMetadata) -> PendingMarkers:

@@ -77,7 +77,7 @@ SETTLED = frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})
 
 
 class IllegalTransition(AssertionError):
-    """A step that the table does not have: a bug, never an answer to a client."""
+    """A step that the table does not have: a bug, never a response to a client."""
 
 
 def epoch_exhausted(producer_epoch: int) -> bool:
@@ -127,7 +127,7 @@ class TransactionMetadata:
     def incremented(self, timeout_ms: int, now_ms: int, *, expected_epoch: int | None) -> "TransactionMetadata | None":
         """A producer begins, or begins again: the next epoch. None: the epoch it expects is fenced (KIP-360).
 
-        A producer that names the epoch before the last bump repeats a request whose answer it never got, and gets the
+        A producer that names the epoch before the last bump repeats a request whose response it never got, and gets the
         current epoch. A producer that names no epoch starts afresh: the last epoch is forgotten.
         """
         epoch, last = self.producer_epoch + 1, NO_PRODUCER_EPOCH

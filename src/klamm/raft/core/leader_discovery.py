@@ -39,7 +39,7 @@ class LeaderDiscovery:
         if self.learn(response) and response.error is ErrorCode.NONE:
             return True
         if self._replica.state is before:
-            # An error that changes neither leader nor epoch: the same request at once would get the same answer.
+            # An error that changes neither leader nor epoch: the same request at once would get the same response.
             self._replica.requests.back_off(message.source, self._replica.now_ms)
         return False
 

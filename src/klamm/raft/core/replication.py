@@ -35,7 +35,7 @@ class LeaderReplication:
     def append(self, payload: Payload, count: int, append_time_ms: int = 0) -> Entry:
         """Append a batch of this epoch, and answer the fetches that wait for records."""
         entry = self._replica.append_own(payload, count, append_time_ms)
-        self._answer_parked()
+        self._reply_to_parked()
         return entry
 
     # timers
@@ -60,7 +60,7 @@ class LeaderReplication:
         """Answer parked fetches whose maximum wait has passed."""
         parked, now_ms = self._replica.parked_fetches, self._replica.now_ms
         for key in [key for key, fetch in parked.items() if now_ms >= fetch.deadline_ms]:
-            self._answer(parked.pop(key).message)
+            self._reply(parked.pop(key).message)
 
     # requests
 
@@ -76,7 +76,7 @@ class LeaderReplication:
         verdict = replica.log.validate(request.fetch_offset, request.last_fetched_epoch)
         if isinstance(verdict, Diverging | NeedsSnapshot):
             # Its offset is one of another history and acknowledges nothing of ours.
-            self._answer(message)
+            self._reply(message)
             return
         state.on_fetch(request.replica, request.fetch_offset, replica.log.end_offset, replica.now_ms)
         self._advance_high_watermark(state)
@@ -85,7 +85,7 @@ class LeaderReplication:
         if up_to_date and request.max_wait_ms > 0:
             self._park(message, request)
         else:
-            self._answer(message)
+            self._reply(message)
 
     def _park(self, message: Message, request: FetchRequest) -> None:
         replica = self._replica
@@ -93,7 +93,7 @@ class LeaderReplication:
         # A replica has one fetch in flight: it has given up the older one.
         superseded = replica.parked_fetches.pop(request.replica, None)
         if superseded is not None:
-            self._answer(superseded.message)
+            self._reply(superseded.message)
         replica.parked_fetches[request.replica] = ParkedFetch(message, request.high_watermark, deadline_ms)
 
     def on_fetch_snapshot(self, message: Message, request: FetchSnapshotRequest) -> None:
@@ -124,7 +124,7 @@ class LeaderReplication:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.NONE if replica.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def _answer(self, message: Message) -> None:
+    def _reply(self, message: Message) -> None:
         replica, request = self._replica, message.body
         assert isinstance(request, FetchRequest)
         # Validated again, since a parked fetch may be answered long after it came, when the log starts elsewhere.
@@ -145,12 +145,12 @@ class LeaderReplication:
             ),
         )
 
-    def _answer_parked(self) -> None:
+    def _reply_to_parked(self) -> None:
         """Answer all parked fetches: there are new records, or a new high watermark."""
         replica = self._replica
         fetches, replica.parked_fetches = replica.parked_fetches, {}
         for fetch in fetches.values():
-            self._answer(fetch.message)
+            self._reply(fetch.message)
 
     # the high watermark
 
@@ -164,7 +164,7 @@ class LeaderReplication:
         high_watermark = state.high_watermark(replica.log.persisted_offset, replica.high_watermark)
         if high_watermark > replica.high_watermark:
             replica.high_watermark = high_watermark
-            self._answer_parked()
+            self._reply_to_parked()
 
 
 class FollowerReplication:

@@ -80,8 +80,8 @@ class DirectoryReports:
         request = self._request({(Uuid(replica.topic_id), replica.index): directory})
         response: ard.AssignReplicasToDirsResponse = await self._channel.ask(request)
         code = response.error_code
-        for answer in response.directories:
-            for partition in (partition for topic in answer.topics for partition in topic.partitions):
+        for reported in response.directories:
+            for partition in (partition for topic in reported.topics for partition in topic.partitions):
                 code = code or partition.error_code
         if code:
             raise KlammError(ErrorCode(code))

@@ -2,7 +2,7 @@
 
 Requests of brokers are sent as they are, those of clients inside an Envelope. When the controller fails or is no longer
 active, the request is sent to the next one within its deadline. It may therefore be carried out twice, which all of
-these requests allow. There is one channel per purpose, so that a slow answer does not delay the heartbeats behind it.
+these requests allow. There is one channel per purpose, so that a slow response does not delay the heartbeats behind it.
 """
 
 import asyncio
@@ -145,9 +145,9 @@ class ControllerChannel:
             request_principal=client.principal,
             client_host_address=client.host_address,
         )
-        answer = await peer.ask_raw(ENVELOPE, 0, [encode(envelope, 0)], timeout_ms=timeout_ms)
+        reply = await peer.ask_raw(ENVELOPE, 0, [encode(envelope, 0)], timeout_ms=timeout_ms)
         try:
-            envelope_response, _ = decode(ForwardedResponse, 0, answer)
+            envelope_response, _ = decode(ForwardedResponse, 0, reply)
             if envelope_response.error_code == ErrorCode.NOT_CONTROLLER:
                 return None
             if envelope_response.error_code or envelope_response.response_data is None:

@@ -157,7 +157,7 @@ class QuorumMembership:
                 if self._loop.time() >= min(deadline, began + INTRODUCTION_SECONDS):
                     return error
             except KlammError as error:
-                # REQUEST_TIMED_OUT is the core's answer while a new voter catches up or another change is not
+                # REQUEST_TIMED_OUT is the core's response while a new voter catches up or another change is not
                 # committed.
                 if error.code is not ErrorCode.REQUEST_TIMED_OUT or self._loop.time() >= deadline:
                     return error
@@ -210,14 +210,14 @@ class QuorumMembership:
             if request is None:
                 continue
             try:
-                answer = await self._transport.ask_leader(request, timeout_ms=int(LOOK_SECONDS * 5000))
+                response = await self._transport.ask_leader(request, timeout_ms=int(LOOK_SECONDS * 5000))
             except (KlammError, ProtocolError, PeerGone) as error:
                 log.debug("voter request failed", request=type(request).__name__, reason=error)
                 continue
-            if isinstance(request, UpdateRaftVoterRequest) and answer.error_code not in _RETRIED:
+            if isinstance(request, UpdateRaftVoterRequest) and response.error_code not in _RETRIED:
                 self._introduced_to = leader
-            if answer.error_code not in (*_RETRIED, ErrorCode.NONE, ErrorCode.DUPLICATE_VOTER):
-                code = ErrorCode(answer.error_code)
+            if response.error_code not in (*_RETRIED, ErrorCode.NONE, ErrorCode.DUPLICATE_VOTER):
+                code = ErrorCode(response.error_code)
                 log.warning(
                     "voter request refused by the quorum leader", request=type(request).__name__, reason=code.name
                 )

@@ -54,11 +54,11 @@ _NOT_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER)
 """Errors of a node that is not, or no longer, the leader; the change may still have been committed."""
 
 
-def _accept_repeated(request: Any, answer: Any) -> Any:
-    """Return the answer to a repeated request: that a voter is already removed is then a success."""
-    if isinstance(request, RemoveRaftVoterRequest) and answer.error_code == ErrorCode.VOTER_NOT_FOUND:
+def _accept_repeated(request: Any, response: Any) -> Any:
+    """Return the response to a repeated request: that a voter is already removed is then a success."""
+    if isinstance(request, RemoveRaftVoterRequest) and response.error_code == ErrorCode.VOTER_NOT_FOUND:
         return RemoveRaftVoterResponse(error_message=None)
-    return answer
+    return response
 
 
 def bootstrap_ids(count: int) -> tuple[int, ...]:
@@ -225,9 +225,9 @@ class RaftTransport:
                 try:
                     await self._wait_while_leading(attempt, leader_id)
                     if attempt.done():
-                        answer = await attempt
-                        if getattr(answer, "error_code", 0) not in _NOT_LEADER:
-                            return _accept_repeated(request, answer) if repeated else answer
+                        response = await attempt
+                        if getattr(response, "error_code", 0) not in _NOT_LEADER:
+                            return _accept_repeated(request, response) if repeated else response
                     # The first attempt may have been committed after all, and then the second is refused as a
                     # repetition.
                     repeated = True
@@ -241,7 +241,7 @@ class RaftTransport:
         raise KlammError(ErrorCode.REQUEST_TIMED_OUT, f"no leader of the quorum answered in {timeout_ms} ms: {reason}")
 
     async def _wait_while_leading(self, attempt: "asyncio.Task[Any]", leader_id: int) -> None:
-        """Return once there is an answer or another node leads, since the former leader may hang."""
+        """Return once there is a response or another node leads, since the former leader may hang."""
         while self.driver.leader[0] in (None, leader_id):
             done, _ = await asyncio.wait((attempt,), timeout=LOOK_AGAIN_SECONDS)
             if done:

@@ -138,10 +138,10 @@ class TransactionGate:
                 return refused
             # Before the request: a marker that is written while it is under way must remove the guard.
             guards = {batch.partition: self._take_guard(batch) for batch in batches}
-            answers = await self._ask(transactional_id, batches[0].producer, frozenset(guards), abilities)
+            codes = await self._ask(transactional_id, batches[0].producer, frozenset(guards), abilities)
             retried: dict[TopicPartition, KlammError] = {}
             for batch in batches:
-                refusal = self._check_answer(batch, guards[batch.partition], answers.get(batch.partition), abilities)
+                refusal = self._check_code(batch, guards[batch.partition], codes.get(batch.partition), abilities)
                 if refusal is not None and refusal.code in _RETRIED and abilities.adds:
                     retried[batch.partition] = refusal
                 elif refusal is not None:
@@ -159,7 +159,7 @@ class TransactionGate:
     def _take_guard(self, batch: UnverifiedBatch) -> Guard:
         return self.guards.take(batch.guard_key, batch.producer, batch.sequence, batch.replica.leader_epoch)
 
-    def _check_answer(
+    def _check_code(
         self, batch: UnverifiedBatch, guard: Guard, error: ErrorCode | None, abilities: Abilities
     ) -> KlammError | None:
         """Return why a batch must not be written, after the coordinator's answer; None when it may."""
@@ -219,8 +219,8 @@ class TransactionGate:
                 return shard.add_partitions(transactional_id, producer, partitions, 2, now, reply_to)
             return shard.verify_partitions(transactional_id, producer, partitions, reply_to)
 
-        answer: Any = await self._runtime.ask(shard_index, decide)
-        return answer or {}
+        codes: Any = await self._runtime.ask(shard_index, decide)
+        return codes or {}
 
     async def _ask_broker(
         self,

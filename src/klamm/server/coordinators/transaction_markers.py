@@ -93,13 +93,13 @@ def _write_to_group(
 ) -> None:
     """Let the group's shard write the marker: it decides whether offsets of the transaction become visible."""
 
-    def reply(answer: Any) -> None:
-        if not isinstance(answer, KlammError):
+    def reply(response: Any) -> None:
+        if not isinstance(response, KlammError):
             callback(ErrorCode.NONE)
-        elif answer.code in _NOT_READY:
+        elif response.code in _NOT_READY:
             callback(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         else:
-            callback(answer.code)
+            callback(response.code)
 
     services.coordinators.groups.end_transaction(
         partition.partition,
@@ -197,7 +197,7 @@ class MarkerWriter:
                     for name in sorted(pending.partitions):
                         # A partition that the response leaves out is retried like one with an error.
                         code = failure or codes.get(name, ErrorCode.UNKNOWN_SERVER_ERROR)
-                        self._record_answer(partition, pending.for_partitions((name,)), name, code)
+                        self._record_response(partition, pending.for_partitions((name,)), name, code)
         finally:
             del self._senders[broker]
             self._outgoing.pop(broker, None)
@@ -205,10 +205,10 @@ class MarkerWriter:
     # On this broker
 
     def _write_locally(self, partition: int, pending: PendingMarkers, name: TopicPartition) -> None:
-        write_marker(self._services, name, pending, partial(self._record_answer, partition, pending, name))
+        write_marker(self._services, name, pending, partial(self._record_response, partition, pending, name))
 
-    def _record_answer(self, partition: int, pending: PendingMarkers, name: TopicPartition, error: ErrorCode) -> None:
-        outcome = self._trackers[partition].record_answer(pending, name, error)
+    def _record_response(self, partition: int, pending: PendingMarkers, name: TopicPartition, error: ErrorCode) -> None:
+        outcome = self._trackers[partition].record_response(pending, name, error)
         if outcome is MarkerOutcome.RETRY:
             # Once per outage, not per attempt.
             if name not in self._failures:
@@ -266,13 +266,13 @@ def _build_marker(pending: PendingMarkers) -> WritableTxnMarker:
 
 def _collect_codes(result: WritableTxnMarkerResult) -> dict[TopicPartition, ErrorCode]:
     return {
-        TopicPartition(topic.name, answer.partition_index): ErrorCode(answer.error_code)
+        TopicPartition(topic.name, partition.partition_index): ErrorCode(partition.error_code)
         for topic in result.topics
-        for answer in topic.partitions
+        for partition in topic.partitions
     }
 
 
-def _log_failure(answer: Any) -> None:
-    if isinstance(answer, KlammError):
+def _log_failure(response: Any) -> None:
+    if isinstance(response, KlammError):
         # The shard hands the markers over again, so nothing is lost.
-        log.debug("transaction completion not stored", reason=answer)
+        log.debug("transaction completion not stored", reason=response)

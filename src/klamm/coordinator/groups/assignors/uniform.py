@@ -169,12 +169,12 @@ class _Levelling:
                 mine = gathered[member]
                 for partition, topic in owned:
                     mine.setdefault(topic, []).append(partition)
-        answer: dict[str, Assignment] = {}
+        assignments: dict[str, Assignment] = {}
         for member, mine in gathered.items():
             assignment = {topic: frozenset(partitions) for topic, partitions in mine.items()}
             current = self._members[member].current
-            answer[member] = current if assignment == current else assignment
-        return answer
+            assignments[member] = current if assignment == current else assignment
+        return assignments
 
     def _give(self, pool: _Pool, member: str, held: _Partition) -> None:
         pool.owned[member].append(held)

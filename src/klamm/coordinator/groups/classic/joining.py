@@ -89,7 +89,7 @@ def _join_known(
     if group.state is PREPARING_REBALANCE:
         _rejoin(builder, group, member, request, protocols, reply_to, "rejoined")
     elif group.state is COMPLETING_REBALANCE and unchanged:
-        # The answer may have been lost; the generation it announced is still the current one.
+        # The response may have been lost; the generation it announced is still the current one.
         builder.reply(reply_to, join_response(group, member))
     elif group.state is STABLE and group.is_leader(member_id):
         # The leader rejoins when something needs another assignment, such as new partitions.
@@ -181,7 +181,7 @@ def _replace_static(
     builder.start_session_timer(group, member)
     if group.state is STABLE:
         if group.select_protocol() == group.protocol_name:
-            _answer_returned(builder, group, member, caller, old_leader, reply_to)
+            _reply_to_returned(builder, group, member, caller, old_leader, reply_to)
             return
         _wait(builder, group, member, reply_to)
         prepare_rebalance(
@@ -198,7 +198,7 @@ def _replace_static(
         complete_if_all_joined(builder, group)
 
 
-def _answer_returned(
+def _reply_to_returned(
     builder: ClassicDecisionBuilder,
     group: ClassicGroup,
     member: ClassicMember,

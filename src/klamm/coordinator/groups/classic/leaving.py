@@ -15,13 +15,13 @@ from klamm.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRes
 
 def leave(builder: ClassicDecisionBuilder, group: ClassicGroup, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """Remove members, each with its own error code, and rebalance once."""
-    answers = []
+    members = []
     gone = []
     for identity in request.members:
         code = _leave_member(builder, group, identity)
         if not code:
             gone.append(f"{identity.group_instance_id or identity.member_id}{_client_reason(identity)}")
-        answers.append(
+        members.append(
             MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=code)
         )
     if gone:
@@ -30,7 +30,7 @@ def leave(builder: ClassicDecisionBuilder, group: ClassicGroup, request: LeaveGr
             prepare_or_complete(builder, group, f"members left: {', '.join(gone)}")
         elif group.state is PREPARING_REBALANCE:
             complete_if_all_joined(builder, group)
-    return LeaveGroupResponse(members=answers)
+    return LeaveGroupResponse(members=members)
 
 
 def _leave_member(builder: ClassicDecisionBuilder, group: ClassicGroup, identity: MemberIdentity) -> ErrorCode:

@@ -134,12 +134,12 @@ def remove_member(builder: ClassicDecisionBuilder, group: ClassicGroup, member: 
     reply_to = group.take_join(member)
     if reply_to is not None:
         builder.reply(reply_to, JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
-    answer_sync(builder, member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+    reply_to_sync(builder, member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
     group.remove(member.member_id)
     builder.cancel_session_timer(group, member.member_id)
 
 
-def answer_sync(builder: ClassicDecisionBuilder, member: ClassicMember, response: SyncGroupResponse) -> bool:
+def reply_to_sync(builder: ClassicDecisionBuilder, member: ClassicMember, response: SyncGroupResponse) -> bool:
     """Answer a waiting sync; return False when the member has none."""
     reply_to, member.awaiting_sync = member.awaiting_sync, None
     if reply_to is None:
@@ -151,7 +151,7 @@ def answer_sync(builder: ClassicDecisionBuilder, member: ClassicMember, response
 def _cancel_syncs(builder: ClassicDecisionBuilder, group: ClassicGroup) -> None:
     for member in group.members.values():
         member.assignment = b""
-        if answer_sync(builder, member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)):
+        if reply_to_sync(builder, member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)):
             builder.start_session_timer(group, member)
 
 

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.groups.classic.classic_decision import SYNC, ClassicDecisionBuilder
 from klamm.coordinator.groups.classic.group import ClassicGroup
-from klamm.coordinator.groups.classic.rebalance import answer_sync, prepare_or_complete
+from klamm.coordinator.groups.classic.rebalance import prepare_or_complete, reply_to_sync
 from klamm.coordinator.groups.classic.records import group_record
 from klamm.coordinator.groups.classic.state import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
 from klamm.coordinator.groups.config import GroupConfig
@@ -104,14 +104,14 @@ def _store_assignments(builder: ClassicDecisionBuilder, group: ClassicGroup, ass
         protocol=group.protocol_name,
     )
     for member in group.members.values():
-        if answer_sync(builder, member, sync_response(group, assignments.get(member.member_id, b""))):
+        if reply_to_sync(builder, member, sync_response(group, assignments.get(member.member_id, b""))):
             builder.start_session_timer(group, member)
 
 
 def _refuse_assignments(builder: ClassicDecisionBuilder, group: ClassicGroup, reason: str) -> None:
     """Fail waiting syncs and rebalance again: the leader's assignments are too large to store."""
     for member in group.members.values():
-        if answer_sync(builder, member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)):
+        if reply_to_sync(builder, member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)):
             builder.start_session_timer(group, member)
     prepare_or_complete(builder, group, reason)
 

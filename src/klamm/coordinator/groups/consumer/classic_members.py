@@ -200,9 +200,9 @@ def _topics_changed(builder: ConsumerDecisionBuilder, group: ConsumerGroup) -> b
 def leave(builder: ConsumerDecisionBuilder, group: ConsumerGroup, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """Remove members that leave or that an administrator removes; static ones may be named by instance id alone."""
     gone: dict[str, ConsumerMember] = {}
-    answers = []
+    responses = []
     for identity in request.members:
-        answer = MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id)
+        response = MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id)
         try:
             if identity.group_instance_id is not None and not identity.member_id:
                 holder = group.static_member(identity.group_instance_id)
@@ -211,12 +211,12 @@ def leave(builder: ConsumerDecisionBuilder, group: ConsumerGroup, request: Leave
                 member = group.find_member(identity.member_id, identity.group_instance_id)
             gone[member.member_id] = member
         except KlammError as error:
-            answer.error_code = error.code
-        answers.append(answer)
+            response.error_code = error.code
+        responses.append(response)
     why = next((identity.reason for identity in request.members if identity.reason), None)
     names = ", ".join(gone)
     remove(builder, group, list(gone.values()), f"members left: {names}" + (f" ({why})" if why else ""))
-    return LeaveGroupResponse(members=answers)
+    return LeaveGroupResponse(members=responses)
 
 
 def _classic(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:

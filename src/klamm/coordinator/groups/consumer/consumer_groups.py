@@ -12,7 +12,7 @@ from klamm.coordinator.groups.consumer.consumer_decision import ConsumerDecision
 from klamm.coordinator.groups.consumer.description import describe
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.consumer.heartbeat import JOIN_EPOCH, check_request, heartbeat
-from klamm.coordinator.groups.consumer.migration import answer_waiting_members, upgrade
+from klamm.coordinator.groups.consumer.migration import reply_to_waiting_members, upgrade
 from klamm.coordinator.groups.consumer.pattern import Patterns
 from klamm.coordinator.groups.consumer.records import GROUP_METADATA, decode
 from klamm.coordinator.groups.consumer.topology import Topology
@@ -103,7 +103,7 @@ class ConsumerGroups:
             builder.reply(reply_to, heartbeat(builder, upgraded, request, caller))
             self._check_size(builder, upgraded)
             # Last, because it changes the classic group: nothing may be refused after it.
-            answer_waiting_members(builder, group)
+            reply_to_waiting_members(builder, group)
         else:
             if group is not None:
                 # A classic group without members is replaced; its offsets stay.
@@ -128,15 +128,15 @@ class ConsumerGroups:
 
     def describe(self, group_ids: Sequence[str]) -> list[DescribedGroup]:
         """ConsumerGroupDescribe, for the groups of this shard."""
-        answers = []
+        groups = []
         for group_id in group_ids:
             try:
-                answers.append(
+                groups.append(
                     describe(self._find_consumer_group(group_id), self._topology, self._config.consumer.assignors)
                 )
             except KlammError as error:
-                answers.append(DescribedGroup(group_id=group_id, error_code=error.code, error_message=str(error)))
-        return answers
+                groups.append(DescribedGroup(group_id=group_id, error_code=error.code, error_message=str(error)))
+        return groups
 
     # Members that still use the classic protocol
 
@@ -152,11 +152,11 @@ class ConsumerGroups:
         """JoinGroup in a consumer group that has members."""
         builder = self._builder(now)
         try:
-            answer = classic_members.join(builder, group, request, caller, new_member_id)
+            response = classic_members.join(builder, group, request, caller, new_member_id)
             self._check_size(builder, group)
         except KlammError as error:
-            return _answer(reply_to, JoinGroupResponse(error_code=error.code, member_id=request.member_id))
-        builder.reply(reply_to, answer)
+            return _reply(reply_to, JoinGroupResponse(error_code=error.code, member_id=request.member_id))
+        builder.reply(reply_to, response)
         return builder.build()
 
     def classic_sync(
@@ -167,7 +167,7 @@ class ConsumerGroups:
         try:
             builder.reply(reply_to, classic_members.sync(builder, group, request))
         except KlammError as error:
-            return _answer(reply_to, SyncGroupResponse(error_code=error.code))
+            return _reply(reply_to, SyncGroupResponse(error_code=error.code))
         return builder.build()
 
     def classic_heartbeat(
@@ -178,7 +178,7 @@ class ConsumerGroups:
         try:
             builder.reply(reply_to, classic_members.heartbeat(builder, group, request))
         except KlammError as error:
-            return _answer(reply_to, HeartbeatResponse(error_code=error.code))
+            return _reply(reply_to, HeartbeatResponse(error_code=error.code))
         return builder.build()
 
     def classic_leave(self, group: ConsumerGroup, request: LeaveGroupRequest, now: Now, reply_to: ReplyTo) -> Decision:
@@ -188,5 +188,5 @@ class ConsumerGroups:
         return builder.build()
 
 
-def _answer(reply_to: ReplyTo, response: Any) -> Decision:
+def _reply(reply_to: ReplyTo, response: Any) -> Decision:
     return Decision(replies=((reply_to, response),))

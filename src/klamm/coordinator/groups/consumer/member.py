@@ -55,7 +55,7 @@ class ConsumerMember:
     member_id: str
     member_epoch: int = 0
     previous_member_epoch: int = -1
-    """Accepted once more when the answer with the new epoch may have been lost."""
+    """Accepted once more when the response with the new epoch may have been lost."""
     state: MemberState = MemberState.STABLE
     instance_id: str | None = None
     rack_id: str | None = None

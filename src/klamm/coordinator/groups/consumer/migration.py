@@ -39,7 +39,7 @@ DOWNGRADED = "downgraded"
 def upgrade(builder: ConsumerDecisionBuilder, classic: ClassicGroup) -> ConsumerGroup:
     """The consumer group a classic one becomes; KlammError when it may not. Its records are in the builder.
 
-    The classic group is left as it is, so that what follows may still be refused; `answer_waiting_members` ends it.
+    The classic group is left as it is, so that what follows may still be refused; `reply_to_waiting_members` ends it.
     """
     _check_upgrade(builder, classic)
     members = _as_consumer_members(builder, classic)
@@ -120,13 +120,13 @@ def _without(assigned: Held, taken: Collection[tuple[bytes, int]]) -> Held:
     return {topic: numbers for topic, numbers in kept.items() if numbers}
 
 
-def answer_waiting_members(builder: ConsumerDecisionBuilder, classic: ClassicGroup) -> None:
+def reply_to_waiting_members(builder: ConsumerDecisionBuilder, classic: ClassicGroup) -> None:
     """Answer joins and syncs that wait in the classic group with REBALANCE_IN_PROGRESS; members rejoin the new one."""
     for member in classic.members.values():
         waiting = classic.take_join(member)
         if waiting is not None:
-            answer = JoinGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id)
-            builder.reply(waiting, answer)
+            response = JoinGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id)
+            builder.reply(waiting, response)
         if member.awaiting_sync is not None:
             builder.reply(member.awaiting_sync, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
             member.awaiting_sync = None

@@ -177,10 +177,10 @@ class Patterns:
             if len(self._known) >= _PATTERNS_MAX:
                 self._known.clear()
             known = self._known[regex] = (Pattern(regex), {})
-        pattern, answers = known
-        if len(answers) > 2 * len(topics) + _PATTERNS_MAX:
-            answers.clear()
-        new = topics.keys() - answers.keys()
+        pattern, matches = known
+        if len(matches) > 2 * len(topics) + _PATTERNS_MAX:
+            matches.clear()
+        new = topics.keys() - matches.keys()
         matching = pattern.select(new)
-        answers.update((name, name in matching) for name in new)
-        return frozenset(name for name in topics if answers[name])
+        matches.update((name, name in matching) for name in new)
+        return frozenset(name for name in topics if matches[name])
