@@ -30,9 +30,9 @@ def handle(
         for topic in log_dir.topics:
             for index in topic.partitions:
                 code = _start(services, topic.name, index, log_dir.path)
-                answer = AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                result = AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
                 # The request groups by log dir, the response by topic.
-                results.setdefault(topic.name, []).append(answer)
+                results.setdefault(topic.name, []).append(result)
                 yield 1
     return AlterReplicaLogDirsResponse(
         results=[

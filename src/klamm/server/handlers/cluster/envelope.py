@@ -45,7 +45,7 @@ async def handle(services: Services, _context: RequestContext, request: Envelope
             outcome = await services.controllers.runtime.ask(inner, header.api_version)
             response, offset = outcome.response, outcome.offset
     except KlammError as error:
-        # An error of the envelope makes the broker retry with the active controller; any other is the client's answer.
+        # An error of the envelope makes the broker retry with the active controller; others are the client's response.
         if error.code is ErrorCode.NOT_CONTROLLER:
             return ForwardedResponse(error_code=error.code)
         response = refuse_request(inner, error.code, str(error) or None)

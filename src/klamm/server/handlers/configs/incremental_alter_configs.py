@@ -26,12 +26,12 @@ async def handle(
     if not loggers:
         response: IncrementalAlterConfigsResponse = await forward_to_controller(services, context, request)
         return response
-    answers = [_alter_loggers(services, resource, validate_only=request.validate_only) for resource in loggers]
+    responses = [_alter_loggers(services, resource, validate_only=request.validate_only) for resource in loggers]
     others = [resource for resource in request.resources if resource.resource_type != ResourceType.BROKER_LOGGER]
     if others:
         rest = IncrementalAlterConfigsRequest(resources=others, validate_only=request.validate_only)
-        answers += (await forward_to_controller(services, context, rest)).responses
-    return IncrementalAlterConfigsResponse(responses=answers)
+        responses += (await forward_to_controller(services, context, rest)).responses
+    return IncrementalAlterConfigsResponse(responses=responses)
 
 
 def _alter_loggers(

@@ -33,9 +33,9 @@ def handle(services: Services, _context: RequestContext, request: DeleteRecordsR
     topics = []
     waiting: list[tuple[Replica, int, DeleteRecordsPartitionResult]] = []
     for topic in request.topics:
-        answers = []
+        results = []
         for partition in topic.partitions:
-            answer = DeleteRecordsPartitionResult(partition_index=partition.partition_index, low_watermark=-1)
+            result = DeleteRecordsPartitionResult(partition_index=partition.partition_index, low_watermark=-1)
             try:
                 replica, target = _find_target(services, topic.name, partition.partition_index, partition.offset)
                 log = replica.log
@@ -44,17 +44,17 @@ def handle(services: Services, _context: RequestContext, request: DeleteRecordsR
                     moved = True
                     # A waiting fetch of a follower is answered at once: the response carries the new log start offset.
                     replica.complete_follower_fetches()
-                answer.low_watermark = log.log_start_offset
+                result.low_watermark = log.log_start_offset
                 if replica.state.followers:
-                    waiting.append((replica, target, answer))
+                    waiting.append((replica, target, result))
             except KlammError as error:
-                answer.error_code = error.code
-            answers.append(answer)
+                result.error_code = error.code
+            results.append(result)
             yield 1
-        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
+        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
         yield 1
     if moved:
-        # On disk before the answer: a crash must not bring the records back.
+        # On disk before the response: a crash must not bring the records back.
         services.logs.checkpoint()
     response = DeleteRecordsResponse(topics=topics)
     return _wait(services, request.timeout_ms, waiting, response) if waiting else response
@@ -71,18 +71,18 @@ async def _wait(
     while waiting:
         late = []
         for entry in waiting:
-            replica, target, answer = entry
+            replica, target, result = entry
             # The lowest log start offset of the live replicas, as in Kafka.
-            answer.low_watermark = replica.low_watermark(services.image.cluster)
+            result.low_watermark = replica.low_watermark(services.image.cluster)
             # Leadership moved meanwhile: the client retries with the new leader, and the deletion is repeated there.
             if not replica.leads:
-                answer.error_code, answer.low_watermark = ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
-            if not answer.error_code and answer.low_watermark < target:
+                result.error_code, result.low_watermark = ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
+            if not result.error_code and result.low_watermark < target:
                 late.append(entry)
         waiting = late
         if waiting and services.loop.time() >= deadline:
-            for _, _, answer in waiting:
-                answer.error_code, answer.low_watermark = ErrorCode.REQUEST_TIMED_OUT, -1
+            for _, _, result in waiting:
+                result.error_code, result.low_watermark = ErrorCode.REQUEST_TIMED_OUT, -1
             break
         if waiting:
             await asyncio.sleep(PAUSE_S)

@@ -56,7 +56,7 @@ class Reading:
 
     results: list[tuple[FetchedPartition, PartitionData]] = field(default_factory=list)
     bytes: int = 0
-    answer_now: bool = False
+    complete_now: bool = False
 
 
 def handle(services: Services, context: RequestContext, request: FetchRequest) -> object:
@@ -174,7 +174,7 @@ class _DelayedLargeFetch:
         self._delayed_fetch.cancel()
 
     def _attempt(self, force: bool) -> bool:
-        """Begin to read again after a change, or at the deadline; the answer follows later."""
+        """Begin to read again after a change, or at the deadline; the response follows later."""
         self._again = True
         # A deadline that passes during a reading is not lost.
         self._force = self._force or force
@@ -197,7 +197,7 @@ class _DelayedLargeFetch:
                     self.cancel()
                     slot.send(await response_parts_in_slices(self._context, response))
                     return
-        except Exception as error:  # noqa: BLE001 - the peer waits for an answer that will not come
+        except Exception as error:  # noqa: BLE001 - the peer waits for a response that will not come
             context = self._context
             log_request_failed(context.channel, context.api_key, context.version, error)
             slot.abandon()
@@ -257,7 +257,7 @@ class _Reader:
         request = self._request
         return (
             request.max_wait_ms <= 0
-            or reading.answer_now
+            or reading.complete_now
             or reading.bytes >= request.min_bytes
             or not self._fetch.partitions
         )
@@ -287,7 +287,7 @@ class _Reader:
             except KlammError as error:
                 data.error_code = error.code
                 data.high_watermark = -1
-                reading.answer_now = True
+                reading.complete_now = True
 
     def _read_partition(self, partition: FetchedPartition, data: PartitionData, budget: int, reading: Reading) -> None:
         replica = self._readable(partition)
@@ -305,7 +305,7 @@ class _Reader:
                 raise KlammError(ErrorCode.OFFSET_OUT_OF_RANGE)
             if epoch < partition.last_fetched_epoch or end_offset < partition.fetch_offset:
                 data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
-                reading.answer_now = True
+                reading.complete_now = True
                 return
         upper = log.last_stable_offset if self._committed_only else log.high_watermark
         if self._committed_only:
@@ -317,7 +317,7 @@ class _Reader:
             data.preferred_read_replica = self._nearer(replica, partition.fetch_offset)
             # Without records: the client fetches them from the named replica, not twice.
             if data.preferred_read_replica >= 0:
-                reading.answer_now = True
+                reading.complete_now = True
                 return
         # Only the first partition with data may exceed the limits, so that a large batch cannot stop a reader.
         first = reading.bytes == 0

@@ -46,7 +46,7 @@ def handle(
     except KlammError as error:
         return FetchResponse(error_code=error.code)
     if session.try_complete_fetch is not None:
-        session.try_complete_fetch(force=True)  # the follower has sent its next request before this answer
+        session.try_complete_fetch(force=True)  # the follower has sent its next request before this response
     fetch = _FollowerFetch(services, context, request, session, full=not goes_on)
     # A new session is answered at once: the follower gets the high watermarks of all its partitions.
     force = not goes_on or request.max_wait_ms <= 0

@@ -38,7 +38,7 @@ class Search:
     timestamp: int
     committed_only: bool
     elsewhere: SearchElsewhere
-    answer: ListOffsetsPartitionResponse
+    result: ListOffsetsPartitionResponse
 
 
 def handle(
@@ -55,30 +55,30 @@ def handle(
             (repeated if key in seen else seen).add(key)
     topics = []
     for topic in request.topics:
-        answers = []
+        partitions = []
         for partition in topic.partitions:
-            answer = ListOffsetsPartitionResponse(partition_index=partition.partition_index)
+            result = ListOffsetsPartitionResponse(partition_index=partition.partition_index)
             try:
                 if (topic.name, partition.partition_index) in repeated:
                     raise KlammError(ErrorCode.INVALID_REQUEST)
-                _look_up_partition(services, context, request, topic.name, partition, answer, searches)
+                _look_up_partition(services, context, request, topic.name, partition, result, searches)
             except KlammError as error:
-                answer.error_code = error.code
-            answers.append(answer)
+                result.error_code = error.code
+            partitions.append(result)
             yield 1
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
         yield 1
     response = ListOffsetsResponse(topics=topics)
     return _search(services, searches, response) if searches else response
 
 
 async def _search(services: Services, searches: list[Search], response: ListOffsetsResponse) -> ListOffsetsResponse:
-    """Search large compressed batches in threads, one after the other, then answer."""
+    """Search large compressed batches in threads, one after the other, then return the response."""
     for search in searches:
         try:
             await _search_partition(services, search)
         except KlammError as error:
-            search.answer.error_code = error.code
+            search.result.error_code = error.code
     return response
 
 
@@ -94,13 +94,13 @@ async def _search_partition(services: Services, search: Search) -> None:
             except SearchElsewhere as next_batch:
                 elsewhere = next_batch
                 continue
-        _fill(search.answer, _hide_uncommitted(search.replica, match, committed_only=search.committed_only))
+        _fill(search.result, _hide_uncommitted(search.replica, match, committed_only=search.committed_only))
         return
 
 
-def _fill(answer: ListOffsetsPartitionResponse, match: tuple[int, int, int] | None) -> None:
+def _fill(result: ListOffsetsPartitionResponse, match: tuple[int, int, int] | None) -> None:
     if match is not None:
-        answer.timestamp, answer.offset, answer.leader_epoch = match
+        result.timestamp, result.offset, result.leader_epoch = match
 
 
 def _look_up_partition(
@@ -109,7 +109,7 @@ def _look_up_partition(
     request: ListOffsetsRequest,
     topic: str,
     partition: ListOffsetsPartition,
-    answer: ListOffsetsPartitionResponse,
+    result: ListOffsetsPartitionResponse,
     searches: list[Search],
 ) -> None:
     replica = leading_replica(services, topic, partition.partition_index, partition.current_leader_epoch)
@@ -120,11 +120,11 @@ def _look_up_partition(
     try:
         if request.replica_id >= 0 and partition.timestamp == LATEST:
             # A follower needs the end of the log itself, not of what is committed of it.
-            _fill(answer, (-1, replica.log.log_end_offset, replica.leader_epoch))
+            _fill(result, (-1, replica.log.log_end_offset, replica.leader_epoch))
         else:
-            _fill(answer, _look_up(replica, partition.timestamp, committed_only=committed_only))
+            _fill(result, _look_up(replica, partition.timestamp, committed_only=committed_only))
     except SearchElsewhere as elsewhere:
-        searches.append(Search(replica, partition.timestamp, committed_only, elsewhere, answer))
+        searches.append(Search(replica, partition.timestamp, committed_only, elsewhere, result))
 
 
 def _check_high_watermark(replica: Replica) -> None:

@@ -24,17 +24,17 @@ def handle(
     """Answer each partition from its leader-epoch cache."""
     topics = []
     for topic in request.topics:
-        answers = []
+        partitions = []
         for partition in topic.partitions:
-            answer = EpochEndOffset(partition=partition.partition)
+            result = EpochEndOffset(partition=partition.partition)
             try:
                 # Only the leader: a follower's epochs may lack the newest.
                 replica = leading_replica(services, topic.topic, partition.partition, partition.current_leader_epoch)
-                answer.leader_epoch, answer.end_offset = replica.end_offset_for_epoch(partition.leader_epoch)
+                result.leader_epoch, result.end_offset = replica.end_offset_for_epoch(partition.leader_epoch)
             except KlammError as error:
-                answer.error_code = error.code
-            answers.append(answer)
+                result.error_code = error.code
+            partitions.append(result)
             yield 1
-        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
         yield 1
     return OffsetForLeaderEpochResponse(topics=topics)

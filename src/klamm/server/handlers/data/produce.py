@@ -135,7 +135,7 @@ def _check_inline(produce: StagedProduce) -> bool:
     if size > connection.inline_bytes_max:
         return False
     if produce.request.transactional_id is not None:
-        produce.own_records()  # they may be staged in a later turn, after an answer of the coordinator
+        produce.own_records()  # they may be staged in a later turn, after a response of the coordinator
         batches = _batches_to_check(produce)
     checked: dict[int, Any] = {}
     for batch in batches:
@@ -175,7 +175,7 @@ def _batches_to_check(produce: StagedProduce) -> list[BatchToCheck]:
 
 
 def _admit(produce: StagedProduce) -> None:
-    """Stage, after an answer of the transaction coordinator if one is needed."""
+    """Stage, after a response of the transaction coordinator if one is needed."""
     services, request = produce.services, produce.request
     admission = None
     if request.transactional_id is not None:

@@ -205,7 +205,7 @@ def add_prefix(
 ) -> None:
     """Let later requests with this prefix take the quick path."""
     version, channel = context.version, context.channel
-    # A transactional batch may need an answer of the coordinator first.
+    # A transactional batch may need a response of the coordinator first.
     if version < VERSION_MIN or request.transactional_id is not None:
         return
     prefix = _prefix(context.frame, version, len(records))

@@ -88,7 +88,7 @@ def admit_later(services: Services, admission: Admission, stage: Callable[[Mappi
         batches = [batch for _, batch in admission.batches if gate.must_ask(batch.replica, batch.producer, abilities)]
         try:
             refused = await gate.admit(admission.transactional_id, batches, abilities)
-        except Exception as error:  # noqa: BLE001 - a bug in verification must not leave the producer without an answer
+        except Exception as error:  # noqa: BLE001 - a bug in verification must not leave the producer without a reply
             log.failure("transaction verification failed", error, transactional_id=admission.transactional_id)
             refused = {batch.partition: KlammError(ErrorCode.UNKNOWN_SERVER_ERROR) for batch in batches}
         for partition, batch in admission.batches:

@@ -34,9 +34,9 @@ def handle(services: Services, context: RequestContext, request: ConsumerGroupDe
     def decide(group_id: str, shard: GroupShard, _now: Now, reply_to: ReplyTo) -> Decision:
         return shard.describe_consumer_groups([group_id], reply_to)
 
-    def finish(answers: list[Any]) -> None:
+    def finish(responses: list[Any]) -> None:
         described = [
-            _describe_group(group_id, answer) for group_id, answer in zip(request.group_ids, answers, strict=True)
+            _describe_group(group_id, response) for group_id, response in zip(request.group_ids, responses, strict=True)
         ]
         if request.include_authorized_operations:
             for group in described:
@@ -48,12 +48,12 @@ def handle(services: Services, context: RequestContext, request: ConsumerGroupDe
 
 
 def _refuse(_code: ErrorCode) -> ConsumerGroupDescribeResponse:
-    # The response has no error of its own; errors of groups come with their answers.
+    # The response has no error of its own; errors of groups come with their responses.
     return ConsumerGroupDescribeResponse()
 
 
-def _describe_group(group_id: str, answer: Any) -> DescribedGroup:
-    if isinstance(answer, KlammError):
-        return DescribedGroup(group_id=group_id, error_code=answer.code, error_message=str(answer))
-    group: DescribedGroup = answer[0]
+def _describe_group(group_id: str, response: Any) -> DescribedGroup:
+    if isinstance(response, KlammError):
+        return DescribedGroup(group_id=group_id, error_code=response.code, error_message=str(response))
+    group: DescribedGroup = response[0]
     return group

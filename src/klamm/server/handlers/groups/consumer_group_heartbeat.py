@@ -33,11 +33,11 @@ def handle(services: Services, context: RequestContext, request: ConsumerGroupHe
     def decide(shard: GroupShard, now: Now, reply_to: ReplyTo) -> Decision:
         return shard.consumer_heartbeat(request, caller, now, reply_to)
 
-    def answer(response: Any) -> None:
+    def send_reply(response: Any) -> None:
         # Unlike the classic protocol's, the response has a place for the error's text.
         reply(_refuse(response) if isinstance(response, KlammError) else response)
 
-    submit_to(services, request.group_id, decide, answer)
+    submit_to(services, request.group_id, decide, send_reply)
     return ANSWERED
 
 

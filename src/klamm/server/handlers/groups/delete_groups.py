@@ -26,20 +26,20 @@ def handle(services: Services, context: RequestContext, request: DeleteGroupsReq
     def decide(group_id: str, shard: GroupShard, _now: Now, reply_to: ReplyTo) -> Decision:
         return shard.delete_groups([group_id], reply_to)
 
-    def finish(answers: list[Any]) -> None:
-        results = [_build_result(group_id, answer) for group_id, answer in zip(group_ids, answers, strict=True)]
+    def finish(responses: list[Any]) -> None:
+        results = [_build_result(group_id, response) for group_id, response in zip(group_ids, responses, strict=True)]
         reply(DeleteGroupsResponse(results=results))
 
     return (yield from submit_all(services, group_ids, decide, finish))
 
 
 def _refuse(_code: ErrorCode) -> DeleteGroupsResponse:
-    # The response has no error of its own; errors of groups come with their answers.
+    # The response has no error of its own; errors of groups come with their responses.
     return DeleteGroupsResponse()
 
 
-def _build_result(group_id: str, answer: Any) -> DeletableGroupResult:
-    if isinstance(answer, KlammError):
-        return DeletableGroupResult(group_id=group_id, error_code=ErrorCode(answer.code))
-    result: DeletableGroupResult = answer[0]
+def _build_result(group_id: str, response: Any) -> DeletableGroupResult:
+    if isinstance(response, KlammError):
+        return DeletableGroupResult(group_id=group_id, error_code=ErrorCode(response.code))
+    result: DeletableGroupResult = response[0]
     return result

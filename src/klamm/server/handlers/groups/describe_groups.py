@@ -26,9 +26,9 @@ def handle(services: Services, context: RequestContext, request: DescribeGroupsR
     def decide(group_id: str, shard: GroupShard, _now: Now, reply_to: ReplyTo) -> Decision:
         return shard.describe([group_id], version, reply_to)
 
-    def finish(answers: list[Any]) -> None:
+    def finish(responses: list[Any]) -> None:
         described = [
-            _describe_group(group_id, answer) for group_id, answer in zip(request.groups, answers, strict=True)
+            _describe_group(group_id, response) for group_id, response in zip(request.groups, responses, strict=True)
         ]
         if request.include_authorized_operations:
             for group in described:
@@ -40,12 +40,12 @@ def handle(services: Services, context: RequestContext, request: DescribeGroupsR
 
 
 def _refuse(_code: ErrorCode) -> DescribeGroupsResponse:
-    # The response has no error of its own; errors of groups come with their answers.
+    # The response has no error of its own; errors of groups come with their responses.
     return DescribeGroupsResponse()
 
 
-def _describe_group(group_id: str, answer: Any) -> DescribedGroup:
-    if isinstance(answer, KlammError):
-        return DescribedGroup(group_id=group_id, error_code=ErrorCode(answer.code))
-    group: DescribedGroup = answer[0]
+def _describe_group(group_id: str, response: Any) -> DescribedGroup:
+    if isinstance(response, KlammError):
+        return DescribedGroup(group_id=group_id, error_code=ErrorCode(response.code))
+    group: DescribedGroup = response[0]
     return group

@@ -34,7 +34,7 @@ def handle(services: Services, context: RequestContext, request: JoinGroupReques
     caller = build_caller(context)
     reply = DeferredReply(context, refuse)
 
-    def answer(response: Any) -> None:
+    def send_reply(response: Any) -> None:
         if isinstance(response, KlammError):
             response = refuse(response.code)
         _set_no_protocol(caller.version, response)
@@ -47,7 +47,7 @@ def handle(services: Services, context: RequestContext, request: JoinGroupReques
     def decide(shard: GroupShard, now: Now, reply_to: ReplyTo) -> Decision:
         return shard.join(request, caller, now, reply_to)
 
-    submit_to(services, request.group_id, decide, answer)
+    submit_to(services, request.group_id, decide, send_reply)
     return ANSWERED
 
 

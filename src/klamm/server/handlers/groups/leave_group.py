@@ -1,6 +1,6 @@
 """LeaveGroup, v0-5: leave a classic group without waiting for the session to end.
 
-Up to v2 one member leaves and the error is the answer's; from v3 each of several has its own.
+Up to v2 one member leaves and the error is the response's; from v3 each of several has its own.
 v3 many members, static ones by instance id · v4 flexible · v5 reason
 """
 
@@ -25,7 +25,7 @@ def handle(services: Services, context: RequestContext, request: LeaveGroupReque
         request.members = [MemberIdentity(member_id=request.member_id)]
     reply = DeferredReply(context, _refuse)
 
-    def answer(response: Any) -> None:
+    def send_reply(response: Any) -> None:
         if context.version < 3 and isinstance(response, LeaveGroupResponse) and response.members:
             # Up to v2 the response has no list of members.
             response.error_code = response.error_code or response.members[0].error_code
@@ -34,7 +34,7 @@ def handle(services: Services, context: RequestContext, request: LeaveGroupReque
     def decide(shard: GroupShard, now: Now, reply_to: ReplyTo) -> Decision:
         return shard.leave(request, now, reply_to)
 
-    submit_to(services, request.group_id, decide, answer)
+    submit_to(services, request.group_id, decide, send_reply)
     return ANSWERED
 
 

@@ -25,9 +25,9 @@ def handle(services: Services, context: RequestContext, request: ListGroupsReque
     def decide(shard: GroupShard, _now: Now, reply_to: ReplyTo) -> Decision:
         return shard.list_groups(request.states_filter, request.types_filter, reply_to)
 
-    def finish(answers: list[Any]) -> None:
+    def finish(responses: list[Any]) -> None:
         # A shard that moved away meanwhile is listed by the broker that coordinates it now.
-        shards = [groups for groups in answers if not isinstance(groups, KlammError)]
+        shards = [groups for groups in responses if not isinstance(groups, KlammError)]
         reply(ListGroupsResponse(groups=[group for groups in shards for group in groups]))
 
     partitions = runtime.active

@@ -89,7 +89,7 @@ def _submit(
     version = context.version
     reply = DeferredReply(context, partial(refuse_all, requested))
 
-    def answer(codes: Any) -> None:
+    def send_reply(codes: Any) -> None:
         # A KlammError refuses all requested partitions, the unknown ones among them.
         reply(codes if isinstance(codes, KlammError) else _add_unknown(build_response(topics, codes), unknown))
 
@@ -105,7 +105,7 @@ def _submit(
     def decide(shard: GroupShard, now: Now, reply_to: ReplyTo) -> Decision:
         return shard.commit_offsets(commit, version, now, reply_to)
 
-    submit_to(services, request.group_id, decide, answer)
+    submit_to(services, request.group_id, decide, send_reply)
     return ANSWERED
 
 
@@ -194,9 +194,9 @@ def _add_unknown(response: OffsetCommitResponse, unknown: Iterable[UnknownPartit
     by_id = {bytes(topic.topic_id): topic for topic in response.topics}
     for name_or_id, rows, code in unknown:
         refused = _refuse(name_or_id, rows, code)
-        answered = by_name.get(name_or_id) if isinstance(name_or_id, str) else by_id.get(bytes(name_or_id))
-        if answered is not None:
-            answered.partitions.extend(refused.partitions)
+        known = by_name.get(name_or_id) if isinstance(name_or_id, str) else by_id.get(bytes(name_or_id))
+        if known is not None:
+            known.partitions.extend(refused.partitions)
         else:
             response.topics.append(refused)
     return response

@@ -36,11 +36,11 @@ def handle(services: Services, context: RequestContext, request: OffsetDeleteReq
             known_topics.append(OffsetDeleteRequestTopic(name=topic.name, partitions=known))
         if unknown:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            answers = [
+            partitions = [
                 OffsetDeleteResponsePartition(partition_index=partition.partition_index, error_code=code)
                 for partition in unknown
             ]
-            refused.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
+            refused.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
     # The group decides on existing partitions only, as in Kafka.
     request.topics = known_topics
     reply = DeferredReply(context, _refuse)
@@ -48,12 +48,12 @@ def handle(services: Services, context: RequestContext, request: OffsetDeleteReq
     def decide(shard: GroupShard, _now: Now, reply_to: ReplyTo) -> Decision:
         return shard.delete_offsets(request, reply_to)
 
-    def answer(response: Any) -> None:
+    def send_reply(response: Any) -> None:
         if isinstance(response, OffsetDeleteResponse):
             response.topics = _merge_topics(response.topics + refused)
         reply(response)
 
-    submit_to(services, request.group_id, decide, answer)
+    submit_to(services, request.group_id, decide, send_reply)
     return ANSWERED
 
 
@@ -62,7 +62,7 @@ def _refuse(code: ErrorCode) -> OffsetDeleteResponse:
 
 
 def _merge_topics(topics: list[OffsetDeleteResponseTopic]) -> list[OffsetDeleteResponseTopic]:
-    """Join the answers about known and unknown partitions of the same topic."""
+    """Join the results of known and unknown partitions of the same topic."""
     by_name: dict[str, OffsetDeleteResponseTopic] = {}
     for topic in topics:
         if topic.name in by_name:

@@ -40,12 +40,12 @@ def handle(services: Services, context: RequestContext, request: OffsetFetchRequ
     groups = request.groups if version >= MANY_GROUPS_SINCE else [_as_group(request)]
     reply = DeferredReply(context, _refuse)
 
-    def finish(answers: list[Any]) -> None:
+    def finish(responses: list[Any]) -> None:
         if version >= MANY_GROUPS_SINCE:
-            reply(OffsetFetchResponse(groups=answers))
+            reply(OffsetFetchResponse(groups=responses))
         else:
             # Up to v7 the response has the fields of its one group at the top level.
-            reply(_build_single_group_response(answers[0], groups[0], version))
+            reply(_build_single_group_response(responses[0], groups[0], version))
 
     collector = ReplyCollector(len(groups), finish)
     for position, group in enumerate(groups):
@@ -58,7 +58,7 @@ def _refuse(code: ErrorCode) -> OffsetFetchResponse:
     return OffsetFetchResponse(error_code=code)
 
 
-def _fetch(services: Services, version: int, group: OffsetFetchRequestGroup, require_stable: bool, answer: Any) -> None:
+def _fetch(services: Services, version: int, group: OffsetFetchRequestGroup, require_stable: bool, reply: Any) -> None:
     image = services.image
     unknown: list[OffsetFetchResponseTopics] = []
     wanted: list[WantedTopic] | None = None
@@ -78,13 +78,13 @@ def _fetch(services: Services, version: int, group: OffsetFetchRequestGroup, req
 
     def finish(response: Any) -> None:
         if isinstance(response, KlammError):
-            answer(OffsetFetchResponseGroup(group_id=group.group_id, error_code=_translate_code(response.code)))
+            reply(OffsetFetchResponseGroup(group_id=group.group_id, error_code=_translate_code(response.code)))
             return
         # Unknown ids are answered beside the known ones, each with an error of its own.
         response.topics += unknown
         if version >= TOPIC_IDS_SINCE:
             response.topics = [topic for topic in response.topics if _identify(image, topic)]
-        answer(response)
+        reply(response)
 
     submit_to(services, group.group_id, decide, finish)
 
@@ -99,7 +99,7 @@ def _resolve_topic(image: MetadataImage, topic: OffsetFetchRequestTopics, *, by_
 
 
 def _identify(image: MetadataImage, topic: OffsetFetchResponseTopics) -> bool:
-    """Give a topic of an all-topics answer its id; one that is gone cannot be named in v10."""
+    """Give a topic of an all-topics response its id; one that is gone cannot be named in v10."""
     if topic.topic_id == ZERO_UUID:
         known = image.topics.by_name.get(topic.name)
         topic.topic_id = known.id if known is not None else ZERO_UUID

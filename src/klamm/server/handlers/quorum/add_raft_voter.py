@@ -14,6 +14,6 @@ async def handle(services: Services, context: RequestContext, request: AddRaftVo
     """Change the voters here; a broker that is not the quorum's leader forwards the request to it."""
     # On a controller listener a member that does not lead refuses: the sender retries with the leader.
     if context.listener.kind == "broker" and not services.raft.is_leader:
-        answer: AddRaftVoterResponse = await services.quorum.forward(request, AddRaftVoterResponse)
-        return answer
+        response: AddRaftVoterResponse = await services.quorum.forward(request, AddRaftVoterResponse)
+        return response
     return await services.membership.add(request)

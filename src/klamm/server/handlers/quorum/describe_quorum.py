@@ -18,8 +18,8 @@ async def handle(
 ) -> m.DescribeQuorumResponse:
     """Describe the quorum; a broker forwards to its leader, any other controller refuses."""
     if context.listener.kind == "broker" and not services.raft.is_leader:
-        answer: m.DescribeQuorumResponse = await services.quorum.forward(request, m.DescribeQuorumResponse)
-        return answer
+        response: m.DescribeQuorumResponse = await services.quorum.forward(request, m.DescribeQuorumResponse)
+        return response
     return describe(services, request)
 
 

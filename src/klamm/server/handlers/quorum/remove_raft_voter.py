@@ -13,6 +13,6 @@ async def handle(
 ) -> RemoveRaftVoterResponse:
     """Change the voters here; a broker that is not the quorum's leader forwards the request to it."""
     if context.listener.kind == "broker" and not services.raft.is_leader:
-        answer: RemoveRaftVoterResponse = await services.quorum.forward(request, RemoveRaftVoterResponse)
-        return answer
+        response: RemoveRaftVoterResponse = await services.quorum.forward(request, RemoveRaftVoterResponse)
+        return response
     return await services.membership.remove(request)

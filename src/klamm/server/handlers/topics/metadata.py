@@ -40,11 +40,11 @@ def handle(services: Services, context: RequestContext, request: MetadataRequest
     # Before v4 the request has no such field, and its default allows it.
     if missing and services.config.auto_create_topics_enable and request.allow_auto_topic_creation:
         # As a coroutine: the controller has to commit the topics before this is answered.
-        return _create_and_answer(services, context, request, missing)
+        return _create_and_describe(services, context, request, missing)
     return (yield from _describe_named(services, context, request))
 
 
-async def _create_and_answer(
+async def _create_and_describe(
     services: Services, context: RequestContext, request: MetadataRequest, missing: list[str]
 ) -> MetadataResponse:
     await auto_create(services, [name for name in missing if not name_complaint(name)])

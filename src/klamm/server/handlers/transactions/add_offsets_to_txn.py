@@ -1,7 +1,7 @@
 """AddOffsetsToTxn, v0-4: make a group's offsets part of a transaction.
 
 What is added is the partition of `__consumer_offsets` that keeps the group: it gets a marker like every other.
-v1 quota applied after the answer · v2 PRODUCER_FENCED · v3 flexible · v4 abortable errors (KIP-890)
+v1 quota applied after the response · v2 PRODUCER_FENCED · v3 flexible · v4 abortable errors (KIP-890)
 """
 
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo

@@ -22,13 +22,13 @@ def handle(
     """Describe the producer state of the named partitions' logs."""
     topics = []
     for topic in request.topics:
-        answer = TopicResponse(name=topic.name)
+        result = TopicResponse(name=topic.name)
         # Once each: a partition may have thousands of producers.
         for index in dict.fromkeys(topic.partition_indexes):
             partition = _describe(services, topic.name, index)
-            answer.partitions.append(partition)
+            result.partitions.append(partition)
             yield 1 + len(partition.active_producers)
-        topics.append(answer)
+        topics.append(result)
         yield 1
     return DescribeProducersResponse(topics=topics)
 

@@ -1,7 +1,7 @@
 """EndTxn, v0-5: commit or abort the open transaction.
 
 Answered once PrepareCommit or PrepareAbort is committed; markers follow in the background. A repeated request gets the
-answer of the first one, or CONCURRENT_TRANSACTIONS while markers are still being written.
+response of the first one, or CONCURRENT_TRANSACTIONS while markers are still being written.
 v2 PRODUCER_FENCED · v3 flexible · v4 abortable errors · v5 the producer goes on with the next epoch (KIP-890)
 """
 

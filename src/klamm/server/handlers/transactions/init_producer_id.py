@@ -1,6 +1,6 @@
 """InitProducerId, v0-5: an id under which a producer's batches are recognised, so that a retry is no duplicate.
 
-Without a transactional id the answer is always a new id at epoch 0. With one, the producer takes the id over: older
+Without a transactional id the response is always a new id at epoch 0. With one, the producer takes the id over: older
 producers are fenced, and what the last one left open is aborted first (CONCURRENT_TRANSACTIONS until that is done).
 v2 flexible · v3 current id and epoch (KIP-360) · v4 PRODUCER_FENCED · v5 abortable errors (KIP-890)
 """

@@ -37,17 +37,17 @@ async def handle(
     except KlammError as error:
         code = _translate_code(error.code, context.version)
         response = TxnOffsetCommitResponse(topics=[_refuse_topic(topic, code) for topic in known])
-    answers: dict[tuple[str, int], int] = {}
+    codes: dict[tuple[str, int], int] = {}
     for topic in (*response.topics, *refused):
         for partition in topic.partitions:
-            answers[topic.name, partition.partition_index] = partition.error_code
+            codes[topic.name, partition.partition_index] = partition.error_code
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
                 partitions=[
                     TxnOffsetCommitResponsePartition(
-                        partition_index=p.partition_index, error_code=answers[topic.name, p.partition_index]
+                        partition_index=p.partition_index, error_code=codes[topic.name, p.partition_index]
                     )
                     for p in topic.partitions
                 ],
@@ -101,7 +101,7 @@ def _translate_code(code: ErrorCode, version: int) -> ErrorCode:
 def _split_unknown(
     services: Services, request: TxnOffsetCommitRequest
 ) -> tuple[list[TxnOffsetCommitRequestTopic], list[TxnOffsetCommitResponseTopic]]:
-    """Return the partitions that exist, and answers for those that do not."""
+    """Return the partitions that exist, and results for those that do not."""
     known, refused = [], []
     for topic in request.topics:
         existing = [

@@ -55,13 +55,13 @@ async def _start(
     )
     topics = []
     for topic in marker.topics:
-        answers: dict[int, asyncio.Future[ErrorCode]] = {}
+        futures: dict[int, asyncio.Future[ErrorCode]] = {}
         for index in topic.partition_indexes:
             # The response has one entry per partition: one that the request names twice gets one marker.
-            if index not in answers:
-                answers[index] = _append(services, TopicPartition(topic.name, index), pending)
+            if index not in futures:
+                futures[index] = _append(services, TopicPartition(topic.name, index), pending)
                 await pace.spend()
-        topics.append((topic.name, answers))
+        topics.append((topic.name, futures))
         await pace.spend()
     return topics
 
@@ -70,10 +70,10 @@ async def _await_results(
     topics: "list[tuple[str, dict[int, asyncio.Future[ErrorCode]]]]", pace: Pace
 ) -> list[WritableTxnMarkerTopicResult]:
     results = []
-    for name, answers in topics:
+    for name, futures in topics:
         result = WritableTxnMarkerTopicResult(name=name)
-        for index, answer in answers.items():
-            result.partitions.append(WritableTxnMarkerPartitionResult(partition_index=index, error_code=await answer))
+        for index, future in futures.items():
+            result.partitions.append(WritableTxnMarkerPartitionResult(partition_index=index, error_code=await future))
             await pace.spend()
         results.append(result)
         await pace.spend()
@@ -81,11 +81,11 @@ async def _await_results(
 
 
 def _append(services: Services, partition: TopicPartition, pending: PendingMarkers) -> "asyncio.Future[ErrorCode]":
-    answer: asyncio.Future[ErrorCode] = services.loop.create_future()
+    future: asyncio.Future[ErrorCode] = services.loop.create_future()
 
     def set_result(error: ErrorCode) -> None:
-        if not answer.done():
-            answer.set_result(error)
+        if not future.done():
+            future.set_result(error)
 
     write_marker(services, partition, pending, set_result)
-    return answer
+    return future
