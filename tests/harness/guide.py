@@ -207,7 +207,9 @@ class Reader:
         spark.mkdir(exist_ok=True)
         (spark / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in SPARK_DEFAULTS.items()))
         venv = str(Path(sys.executable).parent)
-        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("KLAMM_")} | {
+        self.environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(("KLAMM_", "XDG_"))
+        } | {
             "HOME": str(self.folder),
             "PATH": f"{venv}{os.pathsep}{os.environ['PATH']}",
             "KLAMM_BOOTSTRAP": f"127.0.0.1:{self.ports['9092']}",

@@ -27,6 +27,12 @@ def no_other_session(request, monkeypatch):
         monkeypatch.setattr(testing, "_session", refuse)
 
 
+@pytest.fixture(autouse=True)
+def data_folder(tmp_path_factory, monkeypatch):
+    """Pipelines of a test keep state in a folder of the test: on a shared cluster they may have the same names."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
     running = session(

@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,7 @@ from klamm.cli.pipeline_backfill import backfill
 from klamm.cli.pipeline_compact import compact
 from klamm.cli.pipeline_control import pause, restart, resume
 from klamm.cli.pipeline_dlq import dlq
+from klamm.cli.pipeline_state import state_option
 from klamm.cli.target import Target, cluster_options
 from klamm.cli.units import counted
 
@@ -28,10 +29,7 @@ if TYPE_CHECKING:
     from klamm.pipeline.sql import Pipeline, SqlProblem
     from klamm.pipeline.sql.core.problems import SqlSource
 
-HOME: Final = os.path.join(".klamm", "pipelines")
-
 set_option = click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE", help="Override a SET of the file.")
-home_option = click.option("--home", default=HOME, show_default=True, metavar="DIR", help="Where pipelines keep state.")
 
 
 class _LogFormatter(logging.Formatter):
@@ -61,8 +59,8 @@ def pipeline() -> None:
     """Streams and tables in SQL, on Spark."""
 
 
-def load(file: str, pairs: tuple[str, ...], home: str = HOME, target: Target | None = None) -> Pipeline:
-    """The pipeline of a file; a cluster that was named on the command line wins over the file's."""
+def load(file: str, pairs: tuple[str, ...], state: str | None = None, target: Target | None = None) -> Pipeline:
+    """The pipeline of a file; a cluster or state folder of the command line wins over the file's."""
     from click.core import ParameterSource
 
     from klamm.pipeline.sql import compile_text
@@ -84,11 +82,11 @@ def load(file: str, pairs: tuple[str, ...], home: str = HOME, target: Target | N
     except UnicodeDecodeError as error:
         raise CommandRefusal(f"{file} is no text in UTF-8: {error}") from None
     compiled = compile_text(text, file, overrides)
-    # The name of the pipeline, which is part of the path, is known only after the first compilation.
-    if "checkpoint" not in compiled.settings and home != HOME:
-        from klamm.pipeline.sql.runner import name_of
+    if state is not None and "checkpoint" not in overrides:
+        from klamm.pipeline.sql.state_folders import name_of
 
-        compiled = compile_text(text, file, {**overrides, "checkpoint": os.path.join(home, name_of(compiled))})
+        # The name of the pipeline, which is part of the path, is known only after the first compilation.
+        compiled = compile_text(text, file, {**overrides, "checkpoint": os.path.join(state, name_of(compiled))})
     return compiled
 
 
@@ -144,17 +142,19 @@ def _rows(source: SqlSource, problems: Iterable[SqlProblem]) -> list[dict[str, A
 @pipeline.command("plan")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @set_option
-@home_option
+@state_option
+@cluster_options
 @files_output_option
 @refuses
-def plan(*, file: str, pairs: tuple[str, ...], home: str, output: str) -> None:
+def plan(*, file: str, pairs: tuple[str, ...], state: str | None, target: Target, output: str) -> None:
     """Print the graph of a file, and what its changes mean for existing state. Starts no Spark."""
     from klamm.pipeline.sql.core.graph_rendering import render_graph
     from klamm.pipeline.sql.core.identity import compare
-    from klamm.pipeline.sql.runner import home_of
+    from klamm.pipeline.sql.state_folders import stored_home
 
-    compiled = load(file, pairs, home)
-    stored = home_of(compiled).identity()
+    compiled = load(file, pairs, state, target)
+    home = stored_home(compiled, target.client("admin"))
+    stored = None if home is None else home.identity()
     changes = compare(stored, compiled) if stored else []
     if output == "table":
         for line in render_graph(compiled, changes):
@@ -205,7 +205,7 @@ def plan(*, file: str, pairs: tuple[str, ...], home: str, output: str) -> None:
 )
 @click.option("--metrics", metavar="[HOST:]PORT", help="Answer Prometheus at /metrics; 0 is any free port.")
 @set_option
-@home_option
+@state_option
 @cluster_options
 @refuses
 def run(
@@ -222,21 +222,22 @@ def run(
     ui: str | None,
     metrics: str | None,
     pairs: tuple[str, ...],
-    home: str,
+    state: str | None,
     target: Target,
 ) -> None:
     """Run a file's queries until they are stopped. Ctrl-C finishes the batches first."""
-    from klamm.cli.pipeline_view import Messages, live_view
-    from klamm.pipeline.sql.runner import home_of, name_of, run_pipeline
+    from klamm.cli.pipeline_view import Messages, RunStatus, live_view
+    from klamm.pipeline.sql.runner import run_pipeline
+    from klamm.pipeline.sql.state_folders import name_of
 
-    compiled = load(file, pairs, home, target)
+    compiled = load(file, pairs, state, target)
     # A pipe, a service or a test gets lines; so does a caller that chose a form of progress.
     is_live = sys.stdout.isatty() and sys.stderr.isatty() and progress is None and not log_batches
-    messages = Messages()
+    messages, status = Messages(), RunStatus()
     log_to_stderr(messages if is_live else None)
     with contextlib.ExitStack() as stack:
         if is_live:
-            stack.enter_context(live_view(name_of(compiled), home_of(compiled).status, messages.lines))
+            stack.enter_context(live_view(name_of(compiled), status.read, messages.lines))
         run_pipeline(
             compiled,
             client=target.client("admin"),
@@ -251,24 +252,26 @@ def run(
             ui=ui,
             metrics=metrics,
             report=messages.add if is_live else functools.partial(click.echo, err=True),
+            use_home=status.use_home,
         )
 
 
 @pipeline.command("ls")
-@home_option
+@state_option
 @files_output_option
 @refuses
-def ls(*, home: str, output: str) -> None:
-    """List pipelines that ran here."""
-    from klamm.pipeline.sql.status import homes
+def ls(*, state: str | None, output: str) -> None:
+    """List pipelines that ran on this machine."""
+    from klamm.pipeline.sql.state_folders import data_root, known_homes
 
     rows = []
-    for name, folder in homes(home).items():
-        status = folder.status()
+    for known in known_homes(state):
+        status = known.home.status()
         queries = status["queries"].values()
         rows.append(
             {
-                "pipeline": name,
+                "pipeline": known.name,
+                "cluster": known.cluster,
                 "state": status["state"],
                 "queries": len(status["queries"]),
                 "rows_per_s": round(sum(query.get("rows_per_s") or 0 for query in queries), 1),
@@ -276,26 +279,26 @@ def ls(*, home: str, output: str) -> None:
                 "error": _first_line(status.get("error")),
             }
         )
-    columns = ("pipeline", "state", "queries", "rows_per_s", "lag_records", "error")
-    show(rows, output, f"no pipeline ran in {home}", columns)
+    columns = ("pipeline", "cluster", "state", "queries", "rows_per_s", "lag_records", "error")
+    show(rows, output, f"no pipeline ran in {state or data_root()}", columns)
 
 
 @pipeline.command("show")
 @click.argument("name", metavar="PIPELINE")
 @click.option("--watch", "watched", is_flag=True, help="Show the live view until Ctrl-C.")
-@home_option
+@state_option
 @output_option
 @refuses
-def show_(*, name: str, watched: bool, home: str, output: str) -> None:
+def show_(*, name: str, watched: bool, state: str | None, output: str) -> None:
     """Show one pipeline: rate, lag, watermark, state and batch times of its queries, and the last error."""
     from klamm.cli.pipeline_view import graph_lines, headline, live_view
-    from klamm.pipeline.sql.status import home as find
+    from klamm.pipeline.sql.state_folders import find_home
 
     if watched:
-        with contextlib.suppress(KeyboardInterrupt), live_view(name, find(name, home).status):
+        with contextlib.suppress(KeyboardInterrupt), live_view(name, find_home(name, state).status):
             threading.Event().wait()
         return
-    status = find(name, home).status()
+    status = find_home(name, state).status()
     heads = (
         "batch",
         "rows",
@@ -343,15 +346,15 @@ def show_(*, name: str, watched: bool, home: str, output: str) -> None:
 @pipeline.command("stop")
 @click.argument("name", metavar="PIPELINE")
 @click.option("--wait", "wait_s", default=120.0, show_default=True, metavar="SECONDS", help="How long to wait for it.")
-@home_option
+@state_option
 @refuses
-def stop(*, name: str, wait_s: float, home: str) -> None:
+def stop(*, name: str, wait_s: float, state: str | None) -> None:
     """Let a pipeline finish its batches and end."""
     import time
 
-    from klamm.pipeline.sql.status import home as find
+    from klamm.pipeline.sql.state_folders import find_home
 
-    pipeline_run = find(name, home)
+    pipeline_run = find_home(name, state)
     if not pipeline_run.running():
         raise CommandRefusal(f"{name} does not run")
     pipeline_run.request_stop()

@@ -8,6 +8,7 @@ import click
 
 from klamm.cli.command_errors import refuses
 from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
+from klamm.cli.pipeline_state import state_option
 from klamm.cli.target import Target, cluster_options
 from klamm.cli.units import counted
 
@@ -30,7 +31,7 @@ from klamm.cli.units import counted
 @click.option("--again", is_flag=True, help="Write although this range, or a part of it, was filled before.")
 @click.option("--master", default=None, metavar="URL", help="Where Spark runs.  [default: local[*]]")
 @click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE", help="Override a SET of the file.")
-@click.option("--home", default=None, metavar="DIR", help="Where pipelines keep state.")
+@state_option
 @consent_options
 @cluster_options
 @refuses
@@ -44,7 +45,7 @@ def backfill(
     again: bool,
     master: str | None,
     pairs: tuple[str, ...],
-    home: str | None,
+    state: str | None,
     consent: Consent,
     target: Target,
 ) -> None:
@@ -53,13 +54,13 @@ def backfill(
     SINK may be a stream, too, and a table from its beginning. Offsets are one number for all partitions, or JSON:
     {"payments": {"0": 120, "1": 95}}. The pipeline may run meanwhile.
     """
-    from klamm.cli.pipeline import HOME, load
+    from klamm.cli.pipeline import load
     from klamm.pipeline.sessions import check_requirements
     from klamm.pipeline.sql.backfill import plan_backfill, run_backfill
 
     # Before the plan: without Spark there is nothing to confirm.
     check_requirements()
-    compiled = load(file, pairs, home or HOME, target)
+    compiled = load(file, pairs, state, target)
     client = target.client("admin")
     job = plan_backfill(
         compiled, name, _moment(start, "--from"), _moment(end, "--to"), client=client, replace=replace, again=again

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from klamm.cli.command_errors import CommandRefusal, refuses
+from klamm.cli.pipeline_state import state_option
 
 if TYPE_CHECKING:
     from klamm.pipeline.sql.status import ControlAction, Home
 
-_HOME: Final = os.path.join(".klamm", "pipelines")
 _POLL_S: Final = 0.1
-_home_option = click.option(
-    "--home", default=_HOME, show_default=True, metavar="DIR", help="Where pipelines keep state."
-)
 _wait_option = click.option(
     "--wait", "wait_s", default=150.0, show_default=True, metavar="SECONDS", help="How long to wait for it."
 )
@@ -27,13 +23,13 @@ _wait_option = click.option(
 @click.argument("name", metavar="PIPELINE")
 @click.argument("query", required=False)
 @_wait_option
-@_home_option
+@state_option
 @refuses
-def pause(*, name: str, query: str | None, wait_s: float, home: str) -> None:
+def pause(*, name: str, query: str | None, wait_s: float, state: str | None) -> None:
     """End a query after its batch and keep it off, also when the pipeline is started again."""
     from klamm.pipeline.sql.status import ControlAction
 
-    _request(ControlAction.PAUSE, name, query, home, wait_s, ("paused", "failed", "done"))
+    _request(ControlAction.PAUSE, name, query, state, wait_s, ("paused", "failed", "done"))
     click.echo(f"Paused {_target(name, query)}.")
 
 
@@ -41,13 +37,13 @@ def pause(*, name: str, query: str | None, wait_s: float, home: str) -> None:
 @click.argument("name", metavar="PIPELINE")
 @click.argument("query", required=False)
 @_wait_option
-@_home_option
+@state_option
 @refuses
-def resume(*, name: str, query: str | None, wait_s: float, home: str) -> None:
+def resume(*, name: str, query: str | None, wait_s: float, state: str | None) -> None:
     """Start a paused query again, where it ended."""
     from klamm.pipeline.sql.status import ControlAction
 
-    _request(ControlAction.RESUME, name, query, home, wait_s, None)
+    _request(ControlAction.RESUME, name, query, state, wait_s, None)
     click.echo(f"Resumed {_target(name, query)}.")
 
 
@@ -55,13 +51,13 @@ def resume(*, name: str, query: str | None, wait_s: float, home: str) -> None:
 @click.argument("name", metavar="PIPELINE")
 @click.argument("query", required=False)
 @_wait_option
-@_home_option
+@state_option
 @refuses
-def restart(*, name: str, query: str | None, wait_s: float, home: str) -> None:
+def restart(*, name: str, query: str | None, wait_s: float, state: str | None) -> None:
     """End a query after its batch and start it again; a failed one starts at once."""
     from klamm.pipeline.sql.status import ControlAction
 
-    _request(ControlAction.RESTART, name, query, home, wait_s, None)
+    _request(ControlAction.RESTART, name, query, state, wait_s, None)
     click.echo(f"Restarted {_target(name, query)}.")
 
 
@@ -70,12 +66,12 @@ def _target(name: str, query: str | None) -> str:
 
 
 def _request(
-    action: ControlAction, name: str, query: str | None, root: str, wait_s: float, until: tuple[str, ...] | None
+    action: ControlAction, name: str, query: str | None, root: str | None, wait_s: float, until: tuple[str, ...] | None
 ) -> None:
     """Send a request and wait for its answer, and for `until`: states that the queries have afterwards."""
-    from klamm.pipeline.sql.status import home as find
+    from klamm.pipeline.sql.state_folders import find_home
 
-    folder = find(name, root)
+    folder = find_home(name, root)
     if not folder.running():
         raise CommandRefusal(f"{name} does not run")
     request_id = folder.send_request(action, query)

@@ -12,6 +12,7 @@ import click
 
 from klamm.cli.command_errors import CommandRefusal, refuses
 from klamm.cli.output import csv_lines, json_line, note, output_option, show, table_lines, yaml_lines
+from klamm.cli.pipeline_state import state_option
 from klamm.cli.query_limits import limit_options
 from klamm.cli.target import Target, cluster_options
 
@@ -42,6 +43,7 @@ _store = click.option(
 @limit_options
 @_store
 @_set
+@state_option
 @cluster_options
 @output_option
 @refuses
@@ -54,6 +56,7 @@ def query(
     limits: QueryLimits,
     store: str | None,
     pairs: tuple[str, ...],
+    state: str | None,
     target: Target,
     output: str,
 ) -> None:
@@ -68,7 +71,7 @@ def query(
     if changes_only and not watch:
         raise click.UsageError("--changes-only goes with --watch")
     names = tables_of_query(sql)
-    with _open(file, pairs, target, names, store, limits) as tables:
+    with _open(file, pairs, state, target, names, store, limits) as tables:
         if watch:
             _print_changes(tables, sql, output, snapshot=not changes_only)
             return
@@ -79,6 +82,7 @@ def query(
 def _open(
     file: str,
     pairs: tuple[str, ...],
+    state: str | None,
     target: Target,
     names: Iterable[str] | None,
     store: str | None,
@@ -91,7 +95,7 @@ def _open(
 
     with _CatchUp() as catch_up:
         return open_tables(
-            load(file, pairs, target=target),
+            load(file, pairs, state, target),
             tables=names or None,
             store=store,
             limits=limits,
@@ -214,6 +218,7 @@ class _ChangePrinter:
 @limit_options
 @_store
 @_set
+@state_option
 @cluster_options
 @refuses
 def serve(
@@ -223,6 +228,7 @@ def serve(
     limits: QueryLimits,
     store: str | None,
     pairs: tuple[str, ...],
+    state: str | None,
     target: Target,
 ) -> None:
     """Serve the current rows of a file's tables over HTTP until Ctrl-C. Needs no Spark.
@@ -236,7 +242,7 @@ def serve(
 
     host, port = _parse_address(listen)
     log_to_stderr()
-    with _open(file, pairs, target, None, store, limits) as tables:
+    with _open(file, pairs, state, target, None, store, limits) as tables:
         _tell_bad(tables)
         serve_tables(tables, host, port, say=functools.partial(click.echo, err=True))
 

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -20,6 +20,9 @@ from rich.table import Table
 from rich.text import Text
 
 from klamm.cli.units import format_duration
+
+if TYPE_CHECKING:
+    from klamm.pipeline.sql.status import Home
 
 _INTERVAL_S: Final = 0.5
 _MESSAGES_KEPT: Final = 6
@@ -141,6 +144,21 @@ def _cells(values: Mapping[str, Any]) -> list[Text]:
 
 def _number(value: float | None) -> Text:
     return Text("" if value is None else f"{value:,.0f}")
+
+
+class RunStatus:
+    """The status of a run, whose folder is known only after the first checks."""
+
+    def __init__(self) -> None:
+        self._home: Home | None = None
+
+    def use_home(self, home: Home) -> None:
+        """Read the status from a folder from now on."""
+        self._home = home
+
+    def read(self) -> Status:
+        """Return the status."""
+        return {"state": "starting", "queries": {}} if self._home is None else self._home.status()
 
 
 class Messages(logging.Handler):

@@ -11,6 +11,7 @@ from klamm.client.types import Record
 from klamm.pipeline.sql import compile_text
 from klamm.pipeline.sql.dead_letters import parse_dead_letter
 from klamm.pipeline.sql.runner import renew_identity, write_starting
+from klamm.pipeline.sql.state_folders import data_root
 from klamm.pipeline.sql.status import Home
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "pipeline" / "sql"
@@ -78,7 +79,7 @@ def test_plan_draws_and_compares(typed, tmp_path):
 
 
 def test_ls_show_and_stop(typed, tmp_path):
-    assert typed("ls").output == "no pipeline ran in .klamm/pipelines\n"
+    assert typed("ls").output == f"no pipeline ran in {data_root()}\n"
     home = Home(str(tmp_path / ".klamm" / "pipelines" / "p"))
     home.keep(renew_identity(compile_text(TEXT, "p.sql"), home))
     status = {"batch": 3, "rows": 7, "rows_per_s": 3.5, "lag_records": 4, "failures": 1, "error": "away"}

@@ -10,7 +10,8 @@ from klamm.pipeline.sql import compile_text
 from klamm.pipeline.sql.core.identity import QueryIdentity, compare
 from klamm.pipeline.sql.core.query_progress import summarize_progress
 from klamm.pipeline.sql.runner import renew_identity
-from klamm.pipeline.sql.status import Home, error_summary, home, homes
+from klamm.pipeline.sql.state_folders import find_home, known_homes
+from klamm.pipeline.sql.status import Home, error_summary
 
 TEXT = """
 CREATE STREAM payments (account STRING, amount INT, at TIMESTAMP) WITH (timestamp = 'at', watermark = '10 seconds');
@@ -98,9 +99,9 @@ def test_a_folder_has_one_process_and_tells_others(tmp_path):
     place.clear_stop_request()
     place.clear_stop_request()
     assert not place.stop_requested()
-    assert list(homes(str(tmp_path))) == ["bank"]
+    assert [known.name for known in known_homes(str(tmp_path))] == ["bank"]
     with pytest.raises(ConfigError, match="did you mean bank"):
-        home("bnk", str(tmp_path))
+        find_home("bnk", str(tmp_path))
 
 
 def test_a_status_command_does_not_block_a_start(tmp_path, monkeypatch):

@@ -10,7 +10,8 @@ import pytest
 
 import klamm
 from klamm.pipeline.sql import SqlError, compile_text
-from klamm.pipeline.sql.runner import home_of, run_pipeline
+from klamm.pipeline.sql.runner import run_pipeline
+from klamm.pipeline.sql.state_folders import home_of
 from klamm.pipeline.testing import Deleted, Raw, run
 
 pytestmark = pytest.mark.timeout(600)

@@ -8,7 +8,8 @@ import pytest
 import klamm
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import compile_text
-from klamm.pipeline.sql.runner import home_of, run_pipeline
+from klamm.pipeline.sql.runner import run_pipeline
+from klamm.pipeline.sql.state_folders import home_of
 
 pytestmark = pytest.mark.timeout(600)
 

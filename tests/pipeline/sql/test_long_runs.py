@@ -8,7 +8,8 @@ import pytest
 
 import klamm
 from klamm.pipeline.sql import compile_text
-from klamm.pipeline.sql.runner import home_of, run_pipeline
+from klamm.pipeline.sql.runner import run_pipeline
+from klamm.pipeline.sql.state_folders import data_root, home_of
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -61,7 +62,7 @@ def test_checkpoints_by_address(spark, patiently, klamm_broker, tmp_path, monkey
 
     send(1, 2)
     run()
-    assert home.path == ".klamm/pipelines/long"
+    assert home.path.startswith(data_root())
     assert any(line.startswith("metrics on http://127.0.0.1:") for line in reports)
     first = json.loads((far / "pipeline.json").read_text())
     assert sorted(row["n"] for row in values(klamm_broker, names["sums"])) == [1, 2, 101, 102, 1000]

@@ -18,6 +18,7 @@ from klamm.pipeline.core.connector_options import EARLIEST, LATEST, ReadBound
 from klamm.pipeline.sql import SqlError, compile_text
 from klamm.pipeline.sql.backfill import plan_backfill, run_backfill
 from klamm.pipeline.sql.runner import run_pipeline
+from klamm.pipeline.sql.state_folders import find_home
 from klamm.pipeline.sql.topics import lake_table
 
 pytestmark = pytest.mark.timeout(600)
@@ -177,7 +178,7 @@ def test_a_table_as_of_a_time_and_a_stream_filled_once(spark, klamm_broker, tmp_
     job = plan_backfill(pipeline, "BIG", ReadBound(everywhere=0), ReadBound(everywhere=3))
     for left in (True, False):
         assert run_backfill(pipeline, job, spark=spark) is left
-    os.remove(".klamm/pipelines/p/backfills.json")
+    os.remove(os.path.join(find_home("p").path, "backfills.json"))
     run_backfill(pipeline, job, spark=spark)
     rows = spark.read.format("klamm").options(**servers, subscribe=out).load()
     assert sorted(json.loads(row.value)["v"] for row in rows.collect()) == [2, 3]

@@ -9,7 +9,8 @@ from klamm.client.admin.types import ConfigResource
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import SqlError, compile_text
 from klamm.pipeline.sql.dead_letters import DeadLetters
-from klamm.pipeline.sql.runner import home_of, run_pipeline
+from klamm.pipeline.sql.runner import run_pipeline
+from klamm.pipeline.sql.state_folders import home_of
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -10,7 +10,8 @@ from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import SqlError, compile_text
 from klamm.pipeline.sql.core import query_failures
 from klamm.pipeline.sql.core.problems import SqlProblem
-from klamm.pipeline.sql.runner import _signals, home_of, name_of
+from klamm.pipeline.sql.runner import _signals
+from klamm.pipeline.sql.state_folders import home_of, name_of
 from klamm.pipeline.sql.status import ControlAction, Home
 from klamm.pipeline.sql.supervisor import Supervisor
 from klamm.pipeline.sql.topic_lag import Lag

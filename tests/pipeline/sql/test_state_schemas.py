@@ -8,7 +8,8 @@ from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import compile_text
 from klamm.pipeline.sql.core.query_failures import STATE_TYPES, lasting_failure, safe_message
 from klamm.pipeline.sql.core.state_schemas import describe_schemas, schema_changes
-from klamm.pipeline.sql.runner import home_of, run_pipeline
+from klamm.pipeline.sql.runner import run_pipeline
+from klamm.pipeline.sql.state_folders import home_of
 from klamm.pipeline.sql.status import error_summary
 
 TEXT = """

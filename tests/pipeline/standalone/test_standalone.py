@@ -14,11 +14,13 @@ import sys
 import time
 import urllib.request
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import klamm
+from klamm.pipeline.sql.state_folders import find_home
 from pipeline.standalone.cluster import PATIENCE_S, SMALL, bare_python, standalone
 
 pytestmark = pytest.mark.timeout(900)
@@ -160,7 +162,7 @@ def test_exactly_once_although_executors_are_killed(klamm_own_broker, tmp_path):
     assert Counter(copy["n"] for copy in copies) == Counter(range(count))
     check_origin({copy["origin"] for copy in copies})
     check_metrics(metrics, count)
-    check_state(tmp_path / ".klamm" / "pipelines" / "far" / "sums.0")
+    check_state(Path(find_home("far").path) / "sums.0")
     lines = [line for line in run.words().splitlines() if "batch done query=copies " in line]
     assert sum(int(re.search(r" rows=(\d+)", line)[1]) for line in lines) >= count + KILLS + 1
 

@@ -28,7 +28,8 @@ from klamm.pipeline.sql.core.problems import suggest
 from klamm.pipeline.sql.core.statements import SINK, SOURCE, TABLE
 from klamm.pipeline.sql.query_ledger import QueryLedger
 from klamm.pipeline.sql.registry_schemas import resolve
-from klamm.pipeline.sql.runner import SPARK_SETTINGS, home_of, name_of, renew_identity
+from klamm.pipeline.sql.runner import SPARK_SETTINGS, renew_identity
+from klamm.pipeline.sql.state_folders import home_of, name_of
 from klamm.pipeline.sql.status import Home
 from klamm.pipeline.sql.supervisor import report_nothing
 from klamm.pipeline.sql.topics import ClusterTopics, lake_table
@@ -168,7 +169,7 @@ def run_backfill(
     The pipeline may run at the same time.
     """
     pipeline = resolve(pipeline, declared=True)
-    home = home_of(pipeline)
+    home = home_of(pipeline, client)
     identity = _identity(pipeline, home)
     app = app_name(pipeline, identity, job)
     # A check by name and range only; the sink's own log is what prevents a second write after a crash.

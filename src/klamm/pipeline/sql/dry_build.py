@@ -13,7 +13,8 @@ from klamm.pipeline.sql.engine import Engine
 from klamm.pipeline.sql.folder_topics import FolderTopics
 from klamm.pipeline.sql.jdbc import driver_jars
 from klamm.pipeline.sql.registry_schemas import without_registry
-from klamm.pipeline.sql.runner import SPARK_SETTINGS, name_of
+from klamm.pipeline.sql.runner import SPARK_SETTINGS
+from klamm.pipeline.sql.state_folders import name_of
 
 
 def build_dry(pipeline: Pipeline, *, master: str | None = None, spark: Any = None) -> None:

@@ -36,7 +36,8 @@ from klamm.pipeline.sql.pipeline_registry import PipelineRegistry
 from klamm.pipeline.sql.preflight import check_start
 from klamm.pipeline.sql.query_ledger import check_ledgers, forget_old_places, node_of, query_names
 from klamm.pipeline.sql.registry_schemas import resolve
-from klamm.pipeline.sql.status import DEFAULT_HOME, Home, error_line
+from klamm.pipeline.sql.state_folders import data_root, describe_place, home_of, name_of, placed_home
+from klamm.pipeline.sql.status import Home, error_line
 from klamm.pipeline.sql.supervisor import Supervisor, report_nothing
 from klamm.pipeline.sql.topic_lag import LagWatch
 from klamm.pipeline.sql.topics import ClusterTopics
@@ -53,20 +54,6 @@ SPARK_SETTINGS: Final = {
     "spark.log.level": "ERROR",
 }
 """Defaults for large state on few cores; SET spark.* wins."""
-
-
-def name_of(pipeline: Pipeline) -> str:
-    """Return a pipeline's name: SET name, or its file's name."""
-    name = pipeline.settings.get("name")
-    return name or os.path.splitext(os.path.basename(pipeline.source.name))[0]
-
-
-def home_of(pipeline: Pipeline) -> Home:
-    """Return the folder of a pipeline's state and status: SET checkpoint if that is local, or a folder of its name."""
-    checkpoint = pipeline.settings.get("checkpoint")
-    return Home(
-        checkpoint if checkpoint and not is_remote(checkpoint) else os.path.join(DEFAULT_HOME, name_of(pipeline))
-    )
 
 
 def renew_identity(
@@ -106,6 +93,10 @@ def renew_identity(
     return base.renew(pipeline, rebuilt if stored else frozenset())
 
 
+def _ignore_home(_: Home) -> None:
+    pass
+
+
 def run_pipeline(
     pipeline: Pipeline,
     *,
@@ -122,21 +113,28 @@ def run_pipeline(
     fail_fast: bool = False,
     spark: Any = None,
     report: Callable[[str], None] = report_nothing,
+    use_home: Callable[[Home], None] = _ignore_home,
 ) -> None:
     """Run a pipeline until it is stopped, or with `once` over the current records, in a new session or in `spark`.
 
     Queries in `rebuild` read from the beginning; those in `adopt` continue where their topic or table ends, when their
     checkpoint was set back or removed. `log_batches` logs a line per batch; `metrics` (a port, or host:port) serves
     Prometheus, `ui` a page. A query that has failed for good does not end the others, unless `fail_fast` is set;
-    ConfigError at the end.
+    ConfigError at the end. `use_home` is called with the pipeline's folder as soon as that is known.
     """
     from klamm.pipeline.sessions import check_requirements, session  # noqa: PLC0415 - pyspark is an extra
 
     if spark is None:
         check_requirements()
-    check_start(pipeline, client, home_of(pipeline).path)
+    placed = placed_home(pipeline)
+    check_start(pipeline, client, data_root() if placed is None else placed.path)
     pipeline = resolve(pipeline, declared=True)
-    home = home_of(pipeline)
+    # After the check: without a broker the cluster's id would be awaited for a minute.
+    home = home_of(pipeline, client)
+    placement = describe_place(pipeline, home)
+    if placement is not None:
+        report(placement)
+    use_home(home)
     # The lock is held for the whole run: two processes on one checkpoint would corrupt it.
     with home.locked():
         home.clear_requests()

@@ -22,11 +22,9 @@ from typing import Any, Final
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql.checkpoint_files import last_batch, planned_batch
 from klamm.pipeline.sql.core.identity import QueryIdentity
-from klamm.pipeline.sql.core.problems import suggest
 from klamm.pipeline.sql.core.query_failures import safe_message
 from klamm.pipeline.sql.core.query_progress import read_offsets
 
-DEFAULT_HOME: Final = os.path.join(".klamm", "pipelines")
 IDENTITY: Final = "pipeline.json"
 _STATUS: Final = "status.json"
 _COLUMNS: Final = "columns.json"
@@ -219,28 +217,9 @@ class Home:
         os.replace(part, self._file(name))
 
 
-def homes(root: str = DEFAULT_HOME) -> dict[str, Home]:
-    """Return all pipelines under a folder, by name."""
-    try:
-        names = sorted(os.listdir(root))
-    except FileNotFoundError:
-        return {}
-    return {name: Home(os.path.join(root, name)) for name in names if _is_home(os.path.join(root, name))}
-
-
-def _is_home(path: str) -> bool:
+def is_home(path: str) -> bool:
     """Whether a folder is a pipeline's; one that starts for the first time has a status, and no identity yet."""
     return any(os.path.exists(os.path.join(path, name)) for name in (IDENTITY, _STATUS))
-
-
-def home(name: str, root: str = DEFAULT_HOME) -> Home:
-    """Return a pipeline by its name or its folder; ConfigError when there is none."""
-    if _is_home(name):
-        return Home(name)
-    known_homes = homes(root)
-    if name not in known_homes:
-        raise ConfigError(f"there is no pipeline {name} in {root}{suggest(name, known_homes)}")
-    return known_homes[name]
 
 
 def error_line(error: object) -> str:

@@ -125,6 +125,11 @@ class ClusterTopics:
         """Return an admin client."""
         return Admin({name: value for name, value in self._client.items() if name in ADMIN_CONFIGS})
 
+    def cluster_id(self) -> str:
+        """Return the id of the cluster."""
+        with self.admin() as admin:
+            return admin.describe_cluster().cluster_id
+
     def watcher(self) -> Consumer:
         """Return a consumer for lag measurements, without a group."""
         settings = {name: value for name, value in self._client.items() if name in CONSUMER_CONFIGS}

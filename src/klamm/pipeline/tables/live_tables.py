@@ -91,6 +91,7 @@ class LiveTables:
         bootstrap: str | None = None,
     ) -> None:
         self._pipeline = resolve(pipeline)
+        self._client = {**client, **({} if bootstrap is None else {"bootstrap.servers": bootstrap})}
         self._nodes = {node.name.lower(): node for node in _choose(self._pipeline, names)}
         self.limits = limits
         self._store = TableStore(None if store is None else os.fspath(store), limits)
@@ -111,7 +112,7 @@ class LiveTables:
         self._closed = False
 
     def _follow_node(self, node: GraphNode) -> FollowedTable:
-        columns = known_columns(self._pipeline, node)
+        columns = known_columns(self._pipeline, node, self._client)
         inferred = None
         if columns is None:
             inferred = InferredColumns(self._store.inferred_types(node.name))

@@ -27,7 +27,7 @@ from klamm.storage.meta_properties import META_PROPERTIES, MetaProperties, read_
 _INITIAL_CONTROLLER = re.compile(r"(?P<id>\d+)@(?P<host>\[[^\]]+\]|[^:\[\]]+):(?P<port>\d+):(?P<directory>[\w-]+)")
 
 IGNORED_IN_EMPTY = frozenset({".lock", "lost+found", "pipelines"})
-"""Entries an empty data folder may have; `pipelines` is the default folder for the state of pipelines."""
+"""Entries an empty data folder may have; `pipelines` is where older versions kept the state of pipelines."""
 
 METADATA_VERSION = "4.3-IV0"
 """The metadata.version of a new cluster."""
