@@ -1,0 +1,95 @@
+"""The subject of a certificate as RFC 2253 text, as Java writes it: ACLs and mapping rules are compared with it."""
+
+from collections.abc import Iterator
+from typing import Final
+
+_KEYWORDS: Final = {
+    "2.5.4.3": "CN",
+    "2.5.4.6": "C",
+    "2.5.4.7": "L",
+    "2.5.4.8": "ST",
+    "2.5.4.9": "STREET",
+    "2.5.4.10": "O",
+    "2.5.4.11": "OU",
+    "0.9.2342.19200300.100.1.1": "UID",
+    "0.9.2342.19200300.100.1.25": "DC",
+}
+"""The attributes that RFC 2253 has names for; all others are written as numbers and hexadecimal values."""
+
+_TEXTS: Final = {0x0C: "utf-8", 0x13: "ascii", 0x14: "latin-1", 0x16: "ascii", 0x1B: "latin-1", 0x1E: "utf-16-be"}
+"""Codecs of ASN.1's text types, by tag."""
+
+_ESCAPED: Final = frozenset(',+"\\<>;=#')
+"""Those of RFC 2253, and two that Java escapes, too, wherever they stand."""
+
+_SEQUENCE: Final = 0x30
+_VERSION: Final = 0xA0
+
+
+def subject_name(certificate: bytes) -> str:
+    """Return the subject of a certificate in DER form; ValueError if it cannot be read."""
+    try:
+        fields = _children(_content(_content(certificate)))
+        # The version, which is left out of certificates of version 1, or the serial number.
+        if next(fields)[0] == _VERSION:
+            next(fields)
+        for _ in ("signature", "issuer", "validity"):
+            next(fields)
+        subject = next(fields)[1]
+        names = [
+            "+".join(_format_attribute(part) for _, part, _ in _children(name)) for _, name, _ in _children(subject)
+        ]
+    except (IndexError, StopIteration, UnicodeDecodeError):
+        raise ValueError("the certificate has no readable subject") from None
+    # RFC 2253 writes the last one first.
+    return ",".join(reversed(names))
+
+
+def _content(data: bytes) -> bytes:
+    return next(_children(data))[1]
+
+
+def _children(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """Yield tag, content and whole encoding of every value in `data`."""
+    position = 0
+    while position < len(data):
+        start = position
+        tag, length = data[position], data[position + 1]
+        position += 2
+        if length & 0x80:
+            count = length & 0x7F
+            length = int.from_bytes(data[position : position + count])
+            position += count
+        if position + length > len(data):
+            raise IndexError("a value is longer than what holds it")
+        yield tag, data[position : position + length], data[start : position + length]
+        position += length
+
+
+def _format_attribute(attribute: bytes) -> str:
+    (_, number, _), (tag, value, encoding) = _children(attribute)
+    keyword = _KEYWORDS.get(_format_number(number))
+    codec = _TEXTS.get(tag)
+    if keyword is None or codec is None:
+        return f"{keyword or _format_number(number)}=#{encoding.hex()}"
+    return f"{keyword}={_escape(value.decode(codec))}"
+
+
+def _format_number(data: bytes) -> str:
+    """Write an object identifier with dots."""
+    parts, part = [], 0
+    for byte in data:
+        part = part << 7 | byte & 0x7F
+        if not byte & 0x80:
+            parts.append(part)
+            part = 0
+    first = min(parts[0] // 40, 2)
+    return ".".join(map(str, (first, parts[0] - 40 * first, *parts[1:])))
+
+
+def _escape(text: str) -> str:
+    inner = text.strip(" ")
+    before = len(text) - len(text.lstrip(" ")) if inner else len(text)
+    after = len(text) - len(inner) - before
+    escaped = "".join("\\" + character if character in _ESCAPED else character for character in inner)
+    return "\\ " * before + escaped + "\\ " * after
