@@ -28,7 +28,7 @@ def test_a_user_logs_in(authorization_id):
     ("token", "text"),
     [
         (b"\0alice\0wrong", "Invalid username or password"),
-        (b"\0nobody\0alice-secret", "Invalid username or password"),
+        (b"\0unknown\0alice-secret", "Invalid username or password"),
         (b"\0username\0admin", "Invalid username or password"),
         (b"\0\0x", "username not specified"),
         (b"\0alice\0", "password not specified"),

@@ -1,4 +1,4 @@
-"""SCRAM: the examples of the RFCs, both sides against each other, and what an attacker may send."""
+"""SCRAM: the examples of the RFCs, both sides against each other, and what hostile peers send."""
 
 import base64
 
@@ -13,15 +13,15 @@ from klamm.security.core.scram import (
     SCRAM_SHA_256,
     SCRAM_SHA_512,
     ScramClient,
-    ScramMechanism,
+    ScramHash,
     ScramServer,
     escape_name,
-    make_credential,
+    make_keys,
     unescape_name,
 )
 from klamm.security.core.secret import Secret
 
-SHA_1 = ScramMechanism("SCRAM-SHA-1", 0, "sha1")
+SHA_1 = ScramHash("SCRAM-SHA-1", 0, "sha1")
 """Only for the example of RFC 5802."""
 
 
@@ -51,7 +51,7 @@ def server(mechanism, users, nonce="server"):
     ],
 )
 def test_examples_of_the_rfcs(mechanism, nonce, server_nonce, salt, final, signature):
-    credential = make_credential(mechanism, Secret("pencil"), base64.b64decode(salt), 4096)
+    credential = make_keys(mechanism, Secret("pencil"), base64.b64decode(salt), 4096)
     broker = server(mechanism, {"user": credential}, nonce=server_nonce)
     client = ScramClient(mechanism, "user", Secret("pencil"), nonce=nonce)
     assert client.first() == f"n,,n=user,r={nonce}".encode()
@@ -68,7 +68,7 @@ def test_examples_of_the_rfcs(mechanism, nonce, server_nonce, salt, final, signa
 @pytest.mark.parametrize("mechanism", [SCRAM_SHA_256, SCRAM_SHA_512])
 def test_names_with_commas_and_equals_signs(mechanism):
     name = "a=b,c=2C"
-    users = {name: make_credential(mechanism, Secret("pass,word="), b"salt", 4096)}
+    users = {name: make_keys(mechanism, Secret("pass,word="), b"salt", 4096)}
     broker = server(mechanism, users)
     client = ScramClient(mechanism, name, Secret("pass,word="), nonce="client")
     client.step(broker.step(client.step(broker.step(client.first()))))
@@ -82,9 +82,9 @@ def test_escaped_names_have_no_separators(name):
     assert unescape_name(escaped) == name
 
 
-@pytest.mark.parametrize("user", ["alice", "nobody"])
+@pytest.mark.parametrize("user", ["alice", "unknown"])
 def test_wrong_password_and_unknown_user_look_the_same(user):
-    broker = server(SCRAM_SHA_256, {"alice": make_credential(SCRAM_SHA_256, Secret("right"), b"salt" * 4, 4096)})
+    broker = server(SCRAM_SHA_256, {"alice": make_keys(SCRAM_SHA_256, Secret("right"), b"salt" * 4, 4096)})
     client = ScramClient(SCRAM_SHA_256, user, Secret("wrong"), nonce="client")
     challenge = broker.step(client.first())
     assert challenge.startswith(b"r=clientserver,s=")
@@ -95,21 +95,21 @@ def test_wrong_password_and_unknown_user_look_the_same(user):
 
 
 def test_an_unknown_user_gets_the_same_salt_every_time():
-    first = ScramClient(SCRAM_SHA_256, "nobody", Secret("x"), nonce="n").first()
+    first = ScramClient(SCRAM_SHA_256, "unknown", Secret("x"), nonce="n").first()
     assert server(SCRAM_SHA_256, {}).step(first) == server(SCRAM_SHA_256, {}).step(first)
-    other = ScramClient(SCRAM_SHA_256, "nobody2", Secret("x"), nonce="n").first()
+    other = ScramClient(SCRAM_SHA_256, "unknown2", Secret("x"), nonce="n").first()
     assert server(SCRAM_SHA_256, {}).step(other) != server(SCRAM_SHA_256, {}).step(first)
 
 
 def test_cve_2017_12610_the_authorization_id_is_empty_or_the_user():
-    users = {"alice": make_credential(SCRAM_SHA_256, Secret("x"), b"salt", 4096)}
+    users = {"alice": make_keys(SCRAM_SHA_256, Secret("x"), b"salt", 4096)}
     assert server(SCRAM_SHA_256, users).step(b"n,a=alice,n=alice,r=nonce")
     with pytest.raises(LoginRefused, match="different from username"):
         server(SCRAM_SHA_256, users).step(b"n,a=admin,n=alice,r=nonce")
 
 
 def test_cve_2024_56128_the_final_nonce_is_the_servers():
-    users = {"alice": make_credential(SCRAM_SHA_256, Secret("x"), b"salt", 4096)}
+    users = {"alice": make_keys(SCRAM_SHA_256, Secret("x"), b"salt", 4096)}
     # A proof recorded from another login, whose server had another nonce.
     client = ScramClient(SCRAM_SHA_256, "alice", Secret("x"), nonce="client")
     proof = client.step(server(SCRAM_SHA_256, users, nonce="one").step(client.first()))
@@ -166,5 +166,5 @@ def test_random_tokens_are_refused_and_nothing_else(name, first, second):
 
 
 def test_credentials_do_not_print_their_keys():
-    credential = make_credential(SCRAM_SHA_256, Secret("x"), b"salt", 4096)
-    assert repr(credential) == "ScramCredential(iterations=4096)"
+    credential = make_keys(SCRAM_SHA_256, Secret("x"), b"salt", 4096)
+    assert repr(credential) == "ScramKeys(iterations=4096)"

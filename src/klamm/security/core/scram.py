@@ -39,7 +39,7 @@ _SERVER_FINAL: Final = re.compile(rf"(?:v=(?P<signature>{_BASE64})|e=(?P<error>[
 
 
 @dataclass(frozen=True, slots=True)
-class ScramMechanism:
+class ScramHash:
     """One of the two: its name, Kafka's number for it, and its hash."""
 
     name: str
@@ -64,14 +64,14 @@ class ScramMechanism:
         return hashlib.pbkdf2_hmac(self.hash_name, password, salt, iterations)
 
 
-SCRAM_SHA_256: Final = ScramMechanism("SCRAM-SHA-256", 1, "sha256")
-SCRAM_SHA_512: Final = ScramMechanism("SCRAM-SHA-512", 2, "sha512")
+SCRAM_SHA_256: Final = ScramHash("SCRAM-SHA-256", 1, "sha256")
+SCRAM_SHA_512: Final = ScramHash("SCRAM-SHA-512", 2, "sha512")
 SCRAM_MECHANISMS: Final = {mechanism.name: mechanism for mechanism in (SCRAM_SHA_256, SCRAM_SHA_512)}
 SCRAM_BY_NUMBER: Final = {mechanism.number: mechanism for mechanism in SCRAM_MECHANISMS.values()}
 
 
 @dataclass(frozen=True, slots=True)
-class ScramCredential:
+class ScramKeys:
     """What a broker stores of a user: enough to verify a proof, not enough to make one."""
 
     salt: bytes = field(repr=False)
@@ -80,39 +80,37 @@ class ScramCredential:
     iterations: int
 
 
-def credential_from_salted(
-    mechanism: ScramMechanism, salted_password: bytes, salt: bytes, iterations: int
-) -> ScramCredential:
+def keys_from_salted(mechanism: ScramHash, salted_password: bytes, salt: bytes, iterations: int) -> ScramKeys:
     """Return the credential of a password that was salted elsewhere, as AlterUserScramCredentials sends it."""
     client_key = mechanism.sign(salted_password, b"Client Key")
     server_key = mechanism.sign(salted_password, b"Server Key")
-    return ScramCredential(salt, mechanism.hash(client_key), server_key, iterations)
+    return ScramKeys(salt, mechanism.hash(client_key), server_key, iterations)
 
 
-def make_credential(mechanism: ScramMechanism, password: Secret, salt: bytes, iterations: int) -> ScramCredential:
+def make_keys(mechanism: ScramHash, password: Secret, salt: bytes, iterations: int) -> ScramKeys:
     """Return the credential of a password."""
     salted = mechanism.salt_password(password.reveal().encode(), salt, iterations)
-    return credential_from_salted(mechanism, salted, salt, iterations)
+    return keys_from_salted(mechanism, salted, salt, iterations)
 
 
-def decoy_credential(mechanism: ScramMechanism, user: str, secret: bytes) -> ScramCredential:
+def decoy_keys(mechanism: ScramHash, user: str, secret: bytes) -> ScramKeys:
     """Return a credential that no password fits, the same for a user every time.
 
     An unknown user gets a challenge like any other, so that names cannot be tried out.
     """
     salt = mechanism.sign(secret, b"salt" + user.encode())[:16]
     key = mechanism.sign(secret, b"key" + user.encode())
-    return ScramCredential(salt, key, key, ITERATIONS_MIN)
+    return ScramKeys(salt, key, key, ITERATIONS_MIN)
 
 
-LookUp = Callable[[str, bool], ScramCredential | None]
+LookUp = Callable[[str, bool], ScramKeys | None]
 """The credential of a user; with True the name is the id of a delegation token."""
 
 
 class ScramServer:
     """The broker's side of one login: two tokens, each with an answer."""
 
-    def __init__(self, mechanism: ScramMechanism, look_up: LookUp, *, nonce: str, decoy_secret: bytes) -> None:
+    def __init__(self, mechanism: ScramHash, look_up: LookUp, *, nonce: str, decoy_secret: bytes) -> None:
         self.mechanism = mechanism.name
         self._mechanism = mechanism
         self._look_up = look_up
@@ -120,7 +118,7 @@ class ScramServer:
         self._decoy_secret = decoy_secret
         self._gs2 = b""
         self._first_messages = ""
-        self._credential: ScramCredential | None = None
+        self._credential: ScramKeys | None = None
         self._is_known = False
         self._name = ""
         self.user = ""
@@ -152,7 +150,7 @@ class ScramServer:
         self.token_authentication = extensions.get("tokenauth", "").lower() == "true"
         credential = self._look_up(user, self.token_authentication)
         self._is_known = credential is not None
-        self._credential = credential or decoy_credential(self._mechanism, user, self._decoy_secret)
+        self._credential = credential or decoy_keys(self._mechanism, user, self._decoy_secret)
         self._name = user
         self._nonce = match["nonce"] + self._nonce
         self._gs2 = match["gs2"].encode()
@@ -190,7 +188,7 @@ class ScramClient:
     """The client's side of one login."""
 
     def __init__(
-        self, mechanism: ScramMechanism, user: str, password: Secret, *, nonce: str, token_authentication: bool = False
+        self, mechanism: ScramHash, user: str, password: Secret, *, nonce: str, token_authentication: bool = False
     ) -> None:
         self.mechanism = mechanism.name
         self._mechanism = mechanism
