@@ -182,7 +182,7 @@ def test_server_runs_the_file_with_its_overrides(node, properties):
             "node.properties line 9: num.partitons is not a broker setting; did you mean num.partitions?",
         ),
         ("num.partitions=x", "node.properties line 9: num.partitions=x is not a whole number"),
-        ("advertised.listeners=SSL://a:1", "which Klamm does not speak yet"),
+        ("advertised.listeners=SSL://a:1", "which listeners does not have"),
     ],
 )
 def test_a_wrong_file_is_refused_in_one_sentence(node, properties, tmp_path, line, words):

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from klamm.net.file_region import FileRegion, Part, RegionRest
 from klamm.net.sockets import set_receive_low_water
 from klamm.protocol.framing import LARGE_BYTES, BorrowedFrames
 from klamm.security.core.principal import ANONYMOUS
@@ -33,24 +34,6 @@ REPLIES_PER_TURN_MAX = 128
 
 SEND_BYTES_PER_TURN = 4 * 1024 * 1024
 """What one connection may send before others are served; a consumer with fast disks would keep the loop for itself."""
-
-
-class FileRegion(Protocol):
-    """Bytes of a file, sent without being read into the process; holding it keeps the file open."""
-
-    @property
-    def position(self) -> int:
-        """Where the bytes start."""
-
-    @property
-    def length(self) -> int:
-        """How many they are."""
-
-    def fileno(self) -> int:
-        """The open file's descriptor."""
-
-
-Part = bytes | bytearray | memoryview | FileRegion
 
 
 class FrameHandler(Protocol):
@@ -139,6 +122,10 @@ class Channel:
         self.local_address: tuple[str, int] = sock.getsockname()[:2]
         self.peer_address: tuple[str, int] = sock.getpeername()[:2]
         self.state: Any = None  # what the handler remembers of this connection
+
+    def limit_frames(self, size_min: int, size_max: int) -> None:
+        """Accept frames of these sizes only: before the login smaller ones than after it."""
+        self._received.limit(size_min, size_max)
 
     # Reading
 
@@ -300,7 +287,7 @@ class Channel:
 
     def _on_writable(self) -> None:
         self.active_tick = self._server.tick
-        if self._out and type(self._out[0]) is _RegionRest and self._send_more(self._out[0]):
+        if self._out and type(self._out[0]) is RegionRest and self._send_more(self._out[0]):
             return
         self._send()
         if self.closed or self._out:
@@ -312,7 +299,7 @@ class Channel:
         if not self._awaiting_write and not self.closed:
             self._server.watcher.remove_writer(self._fd)
 
-    def _send_more(self, rest: "_RegionRest") -> bool:
+    def _send_more(self, rest: RegionRest) -> bool:
         """Send more of a large region without the general queue; True while some of it is left."""
         try:
             sent = self._server.sendfile(self._fd, rest.fileno(), rest.position, rest.length)
@@ -402,7 +389,7 @@ class Channel:
         # 0 bytes and no error: the file was truncated below a region that was promised to the peer.
         if sent == 0:
             raise OSError(0, "the file ended before the bytes of the reply")
-        rest = region if isinstance(region, _RegionRest) else _RegionRest(region, region.position, region.length)
+        rest = region if isinstance(region, RegionRest) else RegionRest(region, region.position, region.length)
         rest.position += sent
         rest.length -= sent
         out[0] = rest
@@ -482,16 +469,3 @@ class Channel:
         # Last: the handler may cancel waiting requests, which come back here and find the channel closed.
         self._server.forget(self)
         self.handler.closed(self)
-
-
-class _RegionRest:
-    """What is left of a region that was sent in part."""
-
-    __slots__ = ("_region", "fileno", "length", "position")
-
-    def __init__(self, region: FileRegion, position: int, length: int) -> None:
-        # Held although unused: it keeps the file open while retention may delete the segment.
-        self._region = region
-        self.fileno = region.fileno
-        self.position = position
-        self.length = length

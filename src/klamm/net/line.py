@@ -30,6 +30,7 @@ class Line(asyncio.BufferedProtocol):
         self._sock: socket.socket | None = None
         self._received = BorrowedFrames(FRAME_BYTES_MIN, FRAME_BYTES_MAX)
         self._low_water = 0
+        self._is_encrypted = False
         self.closed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -39,6 +40,8 @@ class Line(asyncio.BufferedProtocol):
         sock = transport.get_extra_info("socket")
         if hasattr(sock, "setsockopt"):
             self._sock = sock
+            # Over TLS the kernel counts encrypted bytes, some of which asyncio has read: it could wait for ever.
+            self._is_encrypted = transport.get_extra_info("ssl_object") is not None
 
     def set_receive_buffer(self, size: int) -> None:
         """Set the size of the kernel's receive buffer, which ends its automatic tuning."""
@@ -86,7 +89,7 @@ class Line(asyncio.BufferedProtocol):
         # Twice in a row without a large answer: a stream of them keeps its buffer.
         if not size and not self._low_water:
             self._received.shrink(BUFFER_IDLE_BYTES_MAX)
-        if size != self._low_water and self._sock is not None:
+        if size != self._low_water and self._sock is not None and not self._is_encrypted:
             self._low_water = size
             set_receive_low_water(self._sock, size or 1)
 

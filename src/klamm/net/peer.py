@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from klamm.model.errors import ErrorCode, KlammError, ProtocolError, RemoteProtocolError
+from klamm.net.outbound import SESSION_PART, OutboundSecurity, connect_securely
 from klamm.protocol.apis import API_VERSIONS, BY_NAME, Api
 from klamm.protocol.codec import decode, encode_into
 from klamm.protocol.framing import OwnedFrames, encode_frame
@@ -69,6 +70,7 @@ class _Link(asyncio.BufferedProtocol):
         self._waiting: dict[int, _PendingRequest] = {}
         self.versions: dict[int, tuple[int, int]] | None = None
         self.asking_versions: asyncio.Future[None] | None = None
+        self._retired = False
         self.closed = False
 
     # asyncio's side
@@ -129,6 +131,8 @@ class _Link(asyncio.BufferedProtocol):
         # The caller may have been cancelled while it waited.
         if not waiting.future.done():
             waiting.future.set_result(frame[offset:])
+        if self._retired and not self._waiting:
+            self.close(f"the login at {self._peer.address} ends")
 
     def _expire(self, number: int, timeout_ms: int) -> None:
         """Responses come in order, so one that does not come holds up all later ones: close the connection."""
@@ -139,6 +143,12 @@ class _Link(asyncio.BufferedProtocol):
         if not waiting.future.done():
             waiting.future.set_exception(KlammError(ErrorCode.REQUEST_TIMED_OUT, text))
         self.close(text)
+
+    def close_when_answered(self) -> None:
+        """Send no more requests, and close the connection after the last response."""
+        self._retired = True
+        if not self._waiting:
+            self.close(f"the login at {self._peer.address} ends")
 
     def close(self, reason: str) -> None:
         """Close the connection; pending requests fail with PeerGone."""
@@ -176,8 +186,10 @@ class Peer:
         reconnect_backoff_ms: int = 50,
         reconnect_backoff_max_ms: int = 1_000,
         on_closed: Callable[[], None] | None = None,
+        security: OutboundSecurity | None = None,
     ) -> None:
         self.loop = loop
+        self._security = security
         self.host = host
         self.port = port
         self.client_id = client_id
@@ -295,14 +307,16 @@ class Peer:
             await asyncio.sleep(pause)
         try:
             async with asyncio.timeout(self._connect_timeout_ms / 1000):
-                _, link = await self.loop.create_connection(partial(_Link, self), self.host, self.port)
+                link, lifetime_ms = await connect_securely(
+                    self.loop, partial(_Link, self), self.host, self.port, self._security, client_id=self.client_id
+                )
         except (OSError, TimeoutError) as error:
             self.refused = _is_refused(error)
             # 10 doublings are beyond the limit, and keep the shift from growing without bound.
             backoff = min(self._backoff_ms << min(self._failures, 10), self._backoff_max_ms)
             self._failures += 1
             self._not_before = self.loop.time() + backoff / 1000
-            why = "refused" if self.refused else (error.strerror if isinstance(error, OSError) else None) or "no answer"
+            why = "refused" if self.refused else _explain(error)
             raise PeerGone(f"{self.address} cannot be reached: {why}", refused=self.refused) from error
         self.refused = False
         self._failures = 0
@@ -311,7 +325,15 @@ class Peer:
             raise PeerGone(f"the connection to {self.address} is closed for good")
         if not link.closed:
             self._link = link
+            if lifetime_ms:
+                self.loop.call_later(SESSION_PART * lifetime_ms / 1000, self._retire, link)
         return link
+
+    def _retire(self, link: _Link) -> None:
+        """Have the next request make a connection with a login of its own, before that of this one expires."""
+        if self._link is link:
+            self._link = None
+        link.close_when_answered()
 
     def link_closed(self, link: _Link) -> None:
         """Forget a connection that ended; the next request makes another."""
@@ -339,6 +361,12 @@ def _retrieve_exception(future: "asyncio.Future[Any]") -> None:
         future.exception()
 
 
+def _explain(error: BaseException) -> str:
+    if isinstance(error, PermissionError):
+        return str(error)
+    return (error.strerror if isinstance(error, OSError) else None) or "no answer"
+
+
 def _is_refused(error: BaseException) -> bool:
     """Whether every address of a host refused; asyncio puts the failures of several addresses into one text."""
     if isinstance(error, ConnectionRefusedError):
@@ -350,8 +378,16 @@ def _is_refused(error: BaseException) -> bool:
 class Peers:
     """The connections of a node to others, one per (node, listener); an address that moved replaces its connection."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, client_id: str, **settings: int) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        client_id: str,
+        security: OutboundSecurity | None = None,
+        **settings: int,
+    ) -> None:
         self._loop = loop
+        self._security = security
         self._client_id = client_id
         self._settings = settings
         self._peers: dict[tuple[int, str], Peer] = {}
@@ -363,7 +399,9 @@ class Peers:
             return known
         if known is not None:
             known.close()
-        peer = Peer(self._loop, host, port, client_id=self._client_id, on_closed=None, **self._settings)
+        peer = Peer(
+            self._loop, host, port, client_id=self._client_id, on_closed=None, security=self._security, **self._settings
+        )
         self._peers[node_id, listener] = peer
         return peer
 

@@ -48,6 +48,10 @@ class Watcher(Protocol):
         """Nothing waits to be written."""
 
 
+ChannelOpener = Callable[["NetServer", socket.socket, str, object], Channel]
+"""Makes the channel of an accepted connection from server, socket, listener and context."""
+
+
 @dataclass(frozen=True, slots=True)
 class NetConfig:
     """What the sockets are allowed: Kafka's socket.* and max.connections* settings."""
@@ -78,6 +82,7 @@ class NetServer:
             poller.turn = self.turn
         self.tick = 0
         self._listeners: dict[str, socket.socket] = {}
+        self._openers: dict[str, ChannelOpener] = {}
         self._channels: dict[Channel, None] = {}
         self._per_ip: Counter[str] = Counter()
         self._reaper: asyncio.TimerHandle | None = None
@@ -102,20 +107,27 @@ class NetServer:
         bound_host, bound_port = sock.getsockname()[:2]
         return bound_host, bound_port
 
-    def start(self, handler: FrameHandler, contexts: Mapping[str, object] | None = None) -> None:
+    def start(
+        self,
+        handler: FrameHandler,
+        contexts: Mapping[str, object] | None = None,
+        openers: Mapping[str, ChannelOpener] | None = None,
+    ) -> None:
         """Serve bound listeners: those of `contexts`, which is what their channels carry for the handler, or all.
 
-        May be called again for others.
+        `openers` make the channels of listeners that encrypt or authenticate. May be called again for others.
         """
         self.handler = handler
         for name in contexts if contexts is not None else self._listeners:
             context = (contexts or {}).get(name)
             sock = self._listeners[name]
+            self._openers[name] = (openers or {}).get(name, Channel)
             self.loop.add_reader(sock.fileno(), self._accept, name, sock, context)
         if self._reaper is None:
             self._schedule_reaper()
 
     def _accept(self, name: str, listener: socket.socket, context: object) -> None:
+        open_channel = self._openers[name]
         for _ in range(ACCEPTS_PER_TURN):
             try:
                 sock, address = listener.accept()
@@ -143,7 +155,7 @@ class NetServer:
             if send_buffer > 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
             try:
-                channel = Channel(self, sock, name, context)
+                channel = open_channel(self, sock, name, context)
             except OSError:
                 sock.close()  # the peer closed it while it was in the backlog
                 continue

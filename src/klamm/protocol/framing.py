@@ -72,6 +72,11 @@ class BorrowedFrames:
         self.problem = ""
         """Why the bytes that follow are no frame."""
 
+    def limit(self, frame_bytes_min: int, frame_bytes_max: int) -> None:
+        """Change the bounds for the frames that are taken from now on."""
+        self._frame_min = frame_bytes_min
+        self._frame_max = frame_bytes_max
+
     @property
     def pending(self) -> int:
         """Bytes that came and belong to no frame taken yet."""

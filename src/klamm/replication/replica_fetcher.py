@@ -15,6 +15,7 @@ from typing import Any
 from klamm.model.clock import Clock
 from klamm.model.errors import ErrorCode, KlammError, ProtocolError, StorageFailure
 from klamm.net.line import Line
+from klamm.net.outbound import SESSION_PART, connect_securely
 from klamm.net.peer import Peer
 from klamm.protocol.codec import decode, encode_into
 from klamm.protocol.header import RequestHeader, decode_response_header, encode_request_header
@@ -172,8 +173,13 @@ class ReplicaFetcher:
                 self._failures += 1
                 return
             async with asyncio.timeout(self._replicas.config.socket_timeout_ms / 1000):
-                line: Line
-                _, line = await self._loop.create_connection(partial(Line, self._on_frame, self._on_lost), *address)
+                line, lifetime_ms = await connect_securely(
+                    self._loop,
+                    partial(Line, self._on_frame, self._on_lost),
+                    *address,
+                    self._replicas.config.security,
+                    client_id=self._client_id,
+                )
         except (OSError, TimeoutError) as error:
             if not self._failures:  # once an outage, not once an attempt
                 log.info("connection to leader failed", leader=self.leader, reason=error)
@@ -190,6 +196,8 @@ class ReplicaFetcher:
         if self._replicas.config.socket_receive_buffer_bytes > 0:
             line.set_receive_buffer(self._replicas.config.socket_receive_buffer_bytes)
         self._line = line
+        if lifetime_ms:
+            self._loop.call_later(SESSION_PART * lifetime_ms / 1000, line.close, "the login ends")
         self._watch()
 
     def _watch(self) -> None:
@@ -344,7 +352,7 @@ class ReplicaFetcher:
             if address is None:
                 return
             # A connection of its own: the fetcher's carries Fetch only, whose responses are matched by order.
-            peer = Peer(self._loop, *address, client_id=self._client_id)
+            peer = Peer(self._loop, *address, client_id=self._client_id, security=self._replicas.config.security)
             try:
                 start = await self._list_offset(peer, following, EARLIEST_LOCAL)
                 end = await self._list_offset(peer, following, LATEST)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from klamm.net.outbound import OutboundSecurity
 from klamm.storage import LogConfig
 from klamm.storage.config import MAX_LONG
 
@@ -35,6 +36,8 @@ class ReplicationConfig:
     checkpoint_interval_ms: int = 5000
     leader_throttled_rate: int = MAX_LONG
     follower_throttled_rate: int = MAX_LONG
+    security: OutboundSecurity | None = None
+    """How other brokers are connected to; None for a PLAINTEXT listener."""
 
 
 def is_throttled(names: frozenset[str], partition: int, broker: int) -> bool:

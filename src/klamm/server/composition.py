@@ -6,7 +6,7 @@ what they return.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from klamm.controller import CatalogValidator, Controller, ControllerConfig
@@ -29,6 +29,7 @@ from klamm.server.controller.quorum_membership import QuorumMembership
 from klamm.server.controller.raft_transport import RaftTransport
 from klamm.server.controller.runtime import ControllerRuntime, Duties
 from klamm.server.controller.snapshots import Snapshotter
+from klamm.server.login.security import NodeSecurity
 from klamm.storage import LogManager
 
 Addresses = dict[str, tuple[str, int]]
@@ -77,6 +78,7 @@ def make_quorum_member(
     environment: Environment,
     logs: LogManager,
     addresses: Addresses,
+    security: NodeSecurity,
     *,
     fail: Fail,
 ) -> QuorumMember:
@@ -99,6 +101,7 @@ def make_quorum_member(
         endpoint=endpoint,
         bootstrap=bootstrap_addresses(config),
         request_timeout_ms=config.integer("controller.quorum.request.timeout.ms"),
+        security=security.outbound(config.controller_listener_names[0]),
     )
     raft = RaftDriver(
         raft_config(config, cluster_id, logs.directory_ids[config.metadata_log_dir]),
@@ -125,12 +128,17 @@ def make_quorum_member(
 
 
 def make_replicas(
-    config: NodeConfig, environment: Environment, logs: LogManager, turn: LoopTurn, *, fail: Fail
+    config: NodeConfig,
+    environment: Environment,
+    logs: LogManager,
+    turn: LoopTurn,
+    security: NodeSecurity,
+    *,
+    fail: Fail,
 ) -> ReplicaManager:
     """Make the replicas, whose appends are written once per turn of the loop, before the replies of the turn leave."""
-    replicas = ReplicaManager(
-        config.node_id, logs, environment.clock, replication_config(config), schedule_write=turn.schedule
-    )
+    settings = replace(replication_config(config), security=security.outbound(config.inter_broker_listener_name))
+    replicas = ReplicaManager(config.node_id, logs, environment.clock, settings, schedule_write=turn.schedule)
     # A turn whose write raises leaves replies without a write behind them, so the node stops.
     turn.before_flush(replicas.write_staged, fail)
     return replicas

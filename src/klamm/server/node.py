@@ -42,6 +42,7 @@ from klamm.server.composition import (
 )
 from klamm.server.controller.link import ControllerLink
 from klamm.server.coordinators.producer_ids import ProducerIds
+from klamm.server.login.security import NodeSecurity
 from klamm.server.requests.context import ListenerContext
 from klamm.server.requests.record_checks import RecordChecks
 from klamm.server.requests.router import Router
@@ -88,6 +89,7 @@ class KlammNode:
         self._stage = _Stage.NOTHING
         # Set from _Stage.BOUND on:
         self.net: NetServer
+        self._security: NodeSecurity
         self.logs: LogManager
         # Set from _Stage.OPEN on:
         self.services: Services
@@ -105,6 +107,8 @@ class KlammNode:
     async def start(self) -> None:
         """Start and serve; ConfigError means that nothing on disk has changed."""
         loop = asyncio.get_running_loop()
+        # Before anything is bound: a certificate that cannot be used stops the start.
+        self._security = NodeSecurity(self.config, self.environment.clock)
         self.net = NetServer(loop, net_config(self.config), self.environment.sockets)
         try:
             for listener in self.config.listeners:
@@ -135,7 +139,8 @@ class KlammNode:
         controller = kind == "controller"
         names = [name for name in self.addresses if (name in self.config.controller_listener_names) is controller]
         table = routes(kind)
-        self.net.start(self.router, {name: ListenerContext(name, kind, table) for name in names})
+        contexts = {name: ListenerContext(name, kind, table) for name in names}
+        self.net.start(self.router, contexts, self._security.openers(self.services, self.router))
 
     async def _open_logs(self, loop: asyncio.AbstractEventLoop) -> None:
         cluster_id = find_cluster_id(self.environment, self.config)
@@ -149,10 +154,12 @@ class KlammNode:
     def _compose(self, loop: asyncio.AbstractEventLoop) -> None:
         """Make the parts and tie them together; none of them runs yet."""
         config, environment, logs = self.config, self.environment, self.logs
-        self._quorum = quorum = make_quorum_member(loop, config, environment, logs, self.addresses, fail=self._fail)
+        self._quorum = quorum = make_quorum_member(
+            loop, config, environment, logs, self.addresses, self._security, fail=self._fail
+        )
         # Replicas before the publisher that gives them roles, and both before the link, whose answers wait until the
         # publisher has applied a change.
-        replicas = make_replicas(config, environment, logs, self.net.turn, fail=self._fail)
+        replicas = make_replicas(config, environment, logs, self.net.turn, self._security, fail=self._fail)
         settings = BrokerSettings(config.node_id, config.static)
         publisher = BrokerPublisher(config.node_id, replicas, TopicSettingsResolver(settings))
         rules = controller_config(config, logs.cluster_id or "")

@@ -25,6 +25,7 @@ from klamm.server.boot.config_checks import (
     exposure_warnings,
     relation_warnings,
 )
+from klamm.server.boot.listener_security import check_security
 from klamm.server.boot.listeners import (
     Listener,
     VoterAddress,
@@ -48,6 +49,8 @@ class NodeConfig:
     listeners: tuple[Listener, ...]
     advertised_listeners: tuple[Listener, ...]
     """Only configured ones; without one, clients get the address they connected to."""
+    security_protocols: Mapping[str, str]
+    """The security protocol of every listener name, also of those that only other nodes have."""
     controller_listener_names: tuple[str, ...]
     inter_broker_listener_name: str
     voters: tuple[VoterAddress, ...]
@@ -87,6 +90,16 @@ class NodeConfig:
         if not isinstance(value, str | None):
             raise TypeError(f"{name} is not a string config")
         return value
+
+    def listener_value(self, listener: str, name: str, mechanism: str = "") -> Value:
+        """Return a setting of a listener: of the mechanism on it, of the listener, of all listeners, or the default."""
+        prefix = f"listener.name.{listener.lower()}."
+        names = (f"{prefix}{mechanism.lower()}.{name}", prefix + name) if mechanism else (prefix + name,)
+        return next((self._values[key] for key in names if key in self._values), self.value(name))
+
+    def sets_for_listener(self, listener: str, name: str) -> bool:
+        """Whether a setting is configured with the prefix of the listener."""
+        return f"listener.name.{listener.lower()}.{name}" in self._values
 
     @property
     def is_broker(self) -> bool:
@@ -269,12 +282,13 @@ def _build_config(
     # log.dirs takes precedence over log.dir, as in Kafka.
     log_dirs = tuple(os.path.abspath(path) for path in _read_list(values, "log.dirs") or _read_list(values, "log.dir"))
     metadata_dir = values.get("metadata.log.dir")
-    return NodeConfig(
+    config = NodeConfig(
         static=dict(static),
         node_id=node_id,
         roles=roles,
         listeners=listeners,
         advertised_listeners=advertised,
+        security_protocols=protocols,
         controller_listener_names=controllers,
         inter_broker_listener_name=inter_broker,
         voters=voters
@@ -286,6 +300,8 @@ def _build_config(
         warnings=(*warnings, *exposure_warnings(listeners), *relation_warnings(values)),
         _values=values,
     )
+    check_security(config)
+    return config
 
 
 def _read_list(values: Mapping[str, Value], name: str) -> tuple[str, ...]:

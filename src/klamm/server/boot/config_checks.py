@@ -174,12 +174,12 @@ def check_replica_selector(roles: frozenset[str], values: Mapping[str, Value]) -
 
 
 def exposure_warnings(listeners: Sequence[Listener]) -> list[str]:
-    """Warn of listeners that other machines can reach, since there is no authentication."""
+    """Warn of listeners that other machines can reach without authentication."""
     return [
         f"listener {listener} is open to other machines without authentication;"
         f" write {listener.name}://127.0.0.1:{listener.port} to serve this machine only"
         for listener in listeners
-        if not listener.loopback
+        if not listener.loopback and listener.security_protocol == "PLAINTEXT"
     ]
 
 

@@ -109,9 +109,4 @@ def _parse_listener(setting: str, text: str, protocols: Mapping[str, str]) -> Li
             f"{setting} has listener {name}, whose security protocol is unknown;"
             f" write listener.security.protocol.map={name}:PLAINTEXT,... (the map has {', '.join(protocols)})"
         )
-    if protocol != "PLAINTEXT":
-        raise ConfigError(
-            f"{setting} has listener {name} with security protocol {protocol}, which Klamm does not speak yet;"
-            f" write a PLAINTEXT listener"
-        )
     return Listener(name, host, port, protocol)

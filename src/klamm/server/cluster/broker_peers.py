@@ -18,7 +18,12 @@ class BrokerPeers:
     def __init__(self, services: "Services", purpose: str) -> None:
         self._services = services
         client_id = f"broker-{services.node_id}-{purpose}"
-        self._peers = Peers(services.loop, client_id=client_id, request_timeout_ms=TIMEOUT_MS)
+        self._peers = Peers(
+            services.loop,
+            client_id=client_id,
+            security=services.replicas.config.security,
+            request_timeout_ms=TIMEOUT_MS,
+        )
 
     async def ask(self, broker_id: int, request: Any, version: int) -> Any:
         """Return the broker's response; KlammError NETWORK_EXCEPTION when it cannot be reached."""

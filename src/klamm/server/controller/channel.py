@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from klamm.model.errors import ErrorCode, KlammError, ProtocolError
-from klamm.net.peer import Peer, PeerGone
+from klamm.net import OutboundSecurity, Peer, PeerGone
 from klamm.protocol.apis import BY_NAME
 from klamm.protocol.codec import decode, encode
 from klamm.protocol.header import RequestHeader, decode_response_header, encode_request_header
@@ -54,8 +54,10 @@ class ControllerChannel:
         address: Callable[[int], tuple[str, int] | None],
         wait_applied: Callable[[int], Awaitable[None]] | None = None,
         on_lost: Callable[[], None] | None = None,
+        security: OutboundSecurity | None = None,
     ) -> None:
         self._loop = loop
+        self._security = security
         self._raft = raft
         self._address = address
         """Returns the address of a member of the quorum, which need not be a voter in this node's log or file."""
@@ -179,6 +181,7 @@ class ControllerChannel:
                 connect_timeout_ms=CONNECT_MS,
                 reconnect_backoff_max_ms=200,
                 on_closed=self._on_lost,
+                security=self._security,
             )
         return self._peer
 

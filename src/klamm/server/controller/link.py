@@ -32,7 +32,9 @@ class ControllerLink:
         wait_applied: Callable[[int], Awaitable[None]],
         on_heartbeat_lost: Callable[[], None],
     ) -> None:
-        connect = functools.partial(ControllerChannel, loop, raft, runtime, address=transport.address)
+        connect = functools.partial(
+            ControllerChannel, loop, raft, runtime, address=transport.address, security=transport.security
+        )
         self.runtime = runtime
         """This node's own controller; never active on a node without the controller role."""
         self.watch = BrokerWatch(loop, runtime, raft.config.node_id)

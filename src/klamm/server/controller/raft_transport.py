@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from klamm.model.errors import ErrorCode, KlammError, ProtocolError
-from klamm.net import Peer, PeerGone, Peers
+from klamm.net import OutboundSecurity, Peer, PeerGone, Peers
 from klamm.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from klamm.raft import RaftDriver
 from klamm.raft.codec.wire import (
@@ -79,8 +79,11 @@ class RaftTransport:
         endpoint: tuple[str, int] | None,
         bootstrap: Sequence[tuple[str, int]] = (),
         request_timeout_ms: int = 2000,
+        security: OutboundSecurity | None = None,
     ) -> None:
         self.driver: RaftDriver
+        self.security = security
+        """How controllers are connected to; None for a PLAINTEXT listener."""
         self._loop = loop
         self._cluster_id = cluster_id
         self._listener = listener
@@ -98,6 +101,7 @@ class RaftTransport:
             connect_timeout_ms=request_timeout_ms,
             reconnect_backoff_ms=RECONNECT_BACKOFF_MS,
             reconnect_backoff_max_ms=RECONNECT_BACKOFF_MAX_MS,
+            security=security,
         )
         self._requests: set[asyncio.Task[None]] = set()
         self._pending: dict[int, asyncio.Future[Response]] = {}

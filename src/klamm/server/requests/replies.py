@@ -5,7 +5,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from klamm.net.channel import Part
+from klamm.net.file_region import Part
 from klamm.protocol.codec import encode_in_slices, encode_into
 from klamm.protocol.header import response_header_version
 from klamm.server.requests.context import RequestContext

@@ -1,0 +1,117 @@
+"""A login as a client: what a client, or a node, sends after connecting to a SASL listener."""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from klamm.model.errors import ConfigError, ErrorCode
+from klamm.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from klamm.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from klamm.security.core.jaas import LoginModule
+from klamm.security.core.plain import PLAIN, plain_token
+from klamm.security.core.refusal import InvalidCredentials, LoginRefused
+from klamm.security.core.scram import SCRAM_MECHANISMS, ScramClient
+from klamm.security.core.secret import Secret
+
+HANDSHAKE_VERSION: Final = 1
+AUTHENTICATE_VERSION: Final = 2
+MECHANISMS: Final = (PLAIN, *SCRAM_MECHANISMS)
+"""What a client can log in with."""
+
+Ask = Callable[[Any, int], Awaitable[Any]]
+"""Sends a request of a version and returns its response."""
+
+
+class ClientMechanism(Protocol):
+    """The client's side of one login."""
+
+    complete: bool
+
+    def first(self) -> bytes:
+        """Return the first token."""
+
+    def step(self, answer: bytes) -> bytes:
+        """Return the token that follows an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCredentials:
+    """What a client logs in with."""
+
+    mechanism: str
+    user: str
+    password: Secret
+    token_authentication: bool = False
+    """Whether user and password are the id and the HMAC of a delegation token."""
+
+    def begin(self) -> ClientMechanism:
+        """Begin a login."""
+        if self.mechanism == PLAIN:
+            return PlainClient(self.user, self.password)
+        return ScramClient(
+            SCRAM_MECHANISMS[self.mechanism],
+            self.user,
+            self.password,
+            nonce=secrets.token_urlsafe(24),
+            token_authentication=self.token_authentication,
+        )
+
+
+class PlainClient:
+    """The client's side of PLAIN: one token, answered by nothing."""
+
+    def __init__(self, user: str, password: Secret) -> None:
+        self._token = plain_token(user, password)
+        self.complete = False
+
+    def first(self) -> bytes:
+        """Return the only token."""
+        self.complete = True
+        return self._token
+
+    def step(self, answer: bytes) -> bytes:
+        """Accept the end of the login."""
+        return answer[:0]
+
+
+def credentials_from_jaas(mechanism: str, module: LoginModule, where: str) -> ClientCredentials:
+    """Return the credentials of a JAAS line; `where` names its setting in errors."""
+    expected = {PLAIN: "PlainLoginModule"}.get(mechanism, "ScramLoginModule")
+    if mechanism not in MECHANISMS:
+        raise ConfigError(f"SASL mechanism {mechanism} is not supported; use one of {', '.join(MECHANISMS)}")
+    if module.class_name != expected:
+        raise ConfigError(f"{where} has {module.class_name}; {mechanism} needs {expected}")
+    user, password = module.option("username"), module.option("password")
+    if not user or not password:
+        raise ConfigError(f"{where} has no username or no password")
+    token = module.option("tokenauth")
+    return ClientCredentials(mechanism, user.reveal(), password, token is not None and token.reveal().lower() == "true")
+
+
+async def log_in(
+    ask: Ask, credentials: ClientCredentials, versions: Mapping[int, tuple[int, int]] | None = None
+) -> int:
+    """Log in, and return for how many milliseconds the login is valid, 0 for no limit; LoginRefused if it fails."""
+    mechanism = credentials.mechanism
+    handshake = await ask(SaslHandshakeRequest(mechanism=mechanism), HANDSHAKE_VERSION)
+    if handshake.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+        offered = ", ".join(handshake.mechanisms) or "none"
+        raise LoginRefused(f"SASL mechanism {mechanism} is not enabled; the broker has {offered}")
+    if handshake.error_code:
+        raise LoginRefused(f"the broker refuses to begin a login ({ErrorCode(handshake.error_code).name})")
+    version = min((versions or {}).get(36, (0, AUTHENTICATE_VERSION))[1], AUTHENTICATE_VERSION)
+    login = credentials.begin()
+    token = login.first()
+    try:
+        while True:
+            answer = await ask(SaslAuthenticateRequest(auth_bytes=token), version)
+            if answer.error_code:
+                raise LoginRefused(answer.error_message or ErrorCode(answer.error_code).name)
+            # In a thread: salting a password takes milliseconds, in which the loop would serve no other connection.
+            token = await asyncio.get_running_loop().run_in_executor(None, login.step, bytes(answer.auth_bytes))
+            if login.complete:
+                return int(answer.session_lifetime_ms)
+    except InvalidCredentials as error:
+        raise LoginRefused(f"the broker does not prove its own identity: {error}") from None

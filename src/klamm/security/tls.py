@@ -1,0 +1,268 @@
+"""Kafka's ssl.* settings as SSL contexts, for listeners and for clients; key and trust stores are PEM.
+
+A context is made once from the settings and the files they name; a reload makes another.
+"""
+
+import contextlib
+import os
+import re
+import ssl
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from klamm.model.errors import ConfigError
+from klamm.security.core.secret import Secret
+
+VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+CLIENT_AUTH: Final = {
+    "none": ssl.CERT_NONE,
+    "requested": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
+_TLS_1_3_SUITES: Final = frozenset({"TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256"})
+"""Those that OpenSSL enables; Python before 3.15 cannot choose among them."""
+
+_ENABLE_KTLS: Final = getattr(ssl, "OP_ENABLE_KTLS", 1 << 3)
+"""Let the kernel encrypt if it has the module for it; Python has the name from 3.12."""
+
+Read = Callable[[str], str | Sequence[str] | None]
+"""The value of a setting by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """The ssl.* settings of one listener or client."""
+
+    keystore_location: str | None = None
+    keystore_key: Secret | None = None
+    keystore_chain: Secret | None = None
+    key_password: Secret | None = None
+    truststore_location: str | None = None
+    truststore_certificates: Secret | None = None
+    protocols: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
+    cipher_suites: tuple[str, ...] = ()
+    client_auth: str = "none"
+    checks_host: bool = True
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that the context is made from."""
+        return tuple(path for path in (self.keystore_location, self.truststore_location) if path)
+
+    @property
+    def has_key(self) -> bool:
+        """Whether there is a certificate to present."""
+        return self.keystore_location is not None or self.keystore_key is not None
+
+
+def read_tls_settings(read: Read) -> TlsSettings:
+    """Read the settings by their names; ConfigError for what cannot work, before a file is opened."""
+    for store in ("keystore", "truststore"):
+        _check_store(read, store)
+    for name in ("ssl.engine.factory.class", "ssl.provider", "ssl.secure.random.implementation"):
+        if read(name):
+            raise ConfigError(f"{name} names Java code, which Klamm does not run; remove it")
+    key, chain = _secret(read, "ssl.keystore.key"), _secret(read, "ssl.keystore.certificate.chain")
+    if (key is None) != (chain is None):
+        raise ConfigError("ssl.keystore.key and ssl.keystore.certificate.chain belong together; write both")
+    protocols = _list(read, "ssl.enabled.protocols") or tuple(VERSIONS)
+    unknown = [protocol for protocol in protocols if protocol not in VERSIONS]
+    if unknown:
+        raise ConfigError(f"ssl.enabled.protocols has {unknown[0]}; write one or both of {', '.join(VERSIONS)}")
+    algorithm = read("ssl.endpoint.identification.algorithm")
+    if algorithm not in (None, "", "https", "HTTPS"):
+        raise ConfigError(f"ssl.endpoint.identification.algorithm={algorithm}: write https, or nothing to turn it off")
+    return TlsSettings(
+        keystore_location=_text(read, "ssl.keystore.location"),
+        keystore_key=key,
+        keystore_chain=chain,
+        key_password=_secret(read, "ssl.key.password"),
+        truststore_location=_text(read, "ssl.truststore.location"),
+        truststore_certificates=_secret(read, "ssl.truststore.certificates"),
+        protocols=protocols,
+        cipher_suites=_list(read, "ssl.cipher.suites"),
+        client_auth=_text(read, "ssl.client.auth") or "none",
+        checks_host=algorithm != "",
+    )
+
+
+def check_has_key(settings: TlsSettings) -> TlsSettings:
+    """Return the settings of a listener; ConfigError without a certificate."""
+    if not settings.has_key:
+        raise ConfigError(
+            "a listener with TLS needs a certificate; write ssl.keystore.type=PEM and ssl.keystore.location=FILE,"
+            " a PEM file with private key and certificate chain"
+        )
+    return settings
+
+
+def server_context(settings: TlsSettings) -> ssl.SSLContext:
+    """Make the context of a listener."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _set_up(context, settings)
+    context.verify_mode = CLIENT_AUTH[settings.client_auth]
+    if context.verify_mode is not ssl.CERT_NONE and not _trust(context, settings):
+        raise ConfigError(
+            f"ssl.client.auth={settings.client_auth} needs the authorities of the clients' certificates;"
+            " write ssl.truststore.type=PEM and ssl.truststore.location=FILE"
+        )
+    # A renegotiation would let a client make the broker compute handshakes without end.
+    context.options |= ssl.OP_NO_RENEGOTIATION | _ENABLE_KTLS
+    return context
+
+
+def client_context(settings: TlsSettings) -> ssl.SSLContext:
+    """Make the context of a client, or of a node as the client of another."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _set_up(context, settings)
+    if not _trust(context, settings):
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    context.check_hostname = settings.checks_host
+    return context
+
+
+def _set_up(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    suites = settings.cipher_suites
+    versions = sorted(VERSIONS[protocol] for protocol in settings.protocols)
+    if suites:
+        newer = _TLS_1_3_SUITES.intersection(suites)
+        if newer and newer != _TLS_1_3_SUITES and VERSIONS["TLSv1.3"] in versions:
+            missing = ", ".join(sorted(_TLS_1_3_SUITES - newer))
+            raise ConfigError(
+                f"ssl.cipher.suites lists some of TLS 1.3's suites, which cannot be chosen singly; add {missing},"
+                " or leave all three out, which disables TLS 1.3"
+            )
+        # As in Java: without one of its suites TLS 1.3 is never negotiated, and without one of its own neither is 1.2.
+        older = [suite for suite in suites if suite not in _TLS_1_3_SUITES]
+        versions = [version for version in versions if (newer if version is ssl.TLSVersion.TLSv1_3 else older)]
+        if not versions:
+            raise ConfigError("ssl.cipher.suites has no suite for any of ssl.enabled.protocols")
+        if older:
+            _set_ciphers(context, older)
+    context.minimum_version, context.maximum_version = versions[0], versions[-1]
+    _load_key(context, settings)
+
+
+def _set_ciphers(context: ssl.SSLContext, suites: Sequence[str]) -> None:
+    for suite in suites:
+        try:
+            context.set_ciphers(openssl_name(suite))
+        except ssl.SSLError:
+            raise ConfigError(f"ssl.cipher.suites has {suite}, which OpenSSL does not have") from None
+    context.set_ciphers(":".join(map(openssl_name, suites)))
+
+
+def openssl_name(suite: str) -> str:
+    """Translate the name of a TLS 1.2 suite: TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 is ECDHE-RSA-AES128-GCM-SHA256."""
+    name = suite.removeprefix("TLS_").removeprefix("RSA_WITH_").replace("_WITH_", "_")
+    name = re.sub(r"(AES|CAMELLIA|ARIA)_(128|256)", r"\1\2", name)
+    # OpenSSL leaves out CBC, and the hash of ChaCha20.
+    name = name.replace("_CBC_", "_").replace("POLY1305_SHA256", "POLY1305")
+    return name.replace("_", "-")
+
+
+def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    if not settings.has_key:
+        return
+    password = settings.key_password
+    # A function and not None: OpenSSL would otherwise ask on the terminal for the password of an encrypted key.
+    answer = (password or Secret("")).reveal
+    try:
+        if settings.keystore_location is not None:
+            source = f"ssl.keystore.location={settings.keystore_location}"
+            context.load_cert_chain(settings.keystore_location, password=answer)
+            return
+        source = "ssl.keystore.key"
+        assert settings.keystore_key is not None
+        assert settings.keystore_chain is not None
+        text = f"{settings.keystore_key.reveal().strip()}\n{settings.keystore_chain.reveal().strip()}\n"
+        with _private_file(text) as path:
+            context.load_cert_chain(path, password=answer)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise ConfigError(f"{source} cannot be used: {_explain(error, has_password=password is not None)}") from None
+
+
+def _trust(context: ssl.SSLContext, settings: TlsSettings) -> bool:
+    """Load the authorities; False if there are none."""
+    source = f"ssl.truststore.location={settings.truststore_location}"
+    try:
+        if settings.truststore_location is not None:
+            context.load_verify_locations(cafile=settings.truststore_location)
+        elif settings.truststore_certificates is not None:
+            source = "ssl.truststore.certificates"
+            context.load_verify_locations(cadata=settings.truststore_certificates.reveal())
+        else:
+            return False
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{source} cannot be used: {_explain(error, has_password=True)}") from None
+    return True
+
+
+def _explain(error: Exception, *, has_password: bool) -> str:
+    text = str(error)
+    if isinstance(error, ssl.SSLError):
+        if "KEY_VALUES_MISMATCH" in text:
+            return "the private key is not that of the certificate"
+        if not has_password and ("BAD_DECRYPT" in text or "BAD_PASSWORD_READ" in text or "PKCS12" in text):
+            return "the private key is encrypted; write its password as ssl.key.password"
+        if "BAD_DECRYPT" in text or "CIPHERFINAL" in text:
+            return "ssl.key.password does not decrypt the private key"
+        return f"it is no PEM file with what is needed ({error.reason or 'PEM lib'})"
+    return (error.strerror or text).lower() if isinstance(error, OSError) else text
+
+
+@contextlib.contextmanager
+def _private_file(text: str) -> Iterator[str]:
+    """A path for `text`, which Python's ssl reads keys from; in memory where the system can, never on a disk."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("pem", os.MFD_CLOEXEC)
+        try:
+            os.write(descriptor, text.encode())
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # mode 600
+        file.write(text)
+        file.flush()
+        yield file.name
+
+
+def _check_store(read: Read, store: str) -> None:
+    """Refuse stores in Java's formats, which Kafka's defaults say, and contradictions."""
+    inline = "ssl.keystore.key" if store == "keystore" else "ssl.truststore.certificates"
+    location, kind = read(f"ssl.{store}.location"), str(read(f"ssl.{store}.type") or "JKS").upper()
+    if not location and not read(inline):
+        return
+    if kind != "PEM":
+        path = location or "store"
+        raise ConfigError(
+            f"ssl.{store}.type={kind} is a format of Java's, which Klamm does not read; convert it with"
+            f" `keytool -importkeystore -srckeystore {path} -destkeystore store.p12 -deststoretype PKCS12` and"
+            f" `openssl pkcs12 -in store.p12 -out {store}.pem{' -nokeys' if store == 'truststore' else ''}`,"
+            f" then write ssl.{store}.type=PEM and ssl.{store}.location={store}.pem"
+        )
+    if location and read(inline):
+        raise ConfigError(f"ssl.{store}.location and {inline} exclude each other; write one of them")
+    if read(f"ssl.{store}.password"):
+        raise ConfigError(
+            f"ssl.{store}.password must not be written with ssl.{store}.type=PEM"
+            + ("; the password of an encrypted key is ssl.key.password" if store == "keystore" else "")
+        )
+
+
+def _text(read: Read, name: str) -> str | None:
+    value = read(name)
+    return str(value) if value else None
+
+
+def _secret(read: Read, name: str) -> Secret | None:
+    value = _text(read, name)
+    return Secret(value) if value else None
+
+
+def _list(read: Read, name: str) -> tuple[str, ...]:
+    value = read(name) or ()
+    return tuple(value.split(",")) if isinstance(value, str) else tuple(value)

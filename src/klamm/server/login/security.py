@@ -1,0 +1,146 @@
+"""The security of a running node: TLS contexts, and the channels of listeners that encrypt or authenticate."""
+
+import secrets
+import socket
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from klamm.model.clock import Clock
+from klamm.net import Channel, FrameHandler, NetServer, OutboundSecurity
+from klamm.net.server import ChannelOpener
+from klamm.security.core.distinguished_name import subject_name
+from klamm.security.core.plain import PlainServer
+from klamm.security.core.principal import Principal
+from klamm.security.core.principal_mapping import map_subject
+from klamm.server.boot.listener_security import (
+    ListenerSecurity,
+    SaslMechanism,
+    inner_listeners,
+    read_listener_security,
+    read_outbound,
+    uses_tls,
+)
+from klamm.server.login.handler import LoginHandler
+from klamm.server.login.mechanisms import EnabledMechanism, identify_user
+from klamm.server.login.settings import FRAME_BYTES_MAX, LOGIN_SECONDS_MAX, LoginSettings
+
+if TYPE_CHECKING:
+    import ssl
+
+    from klamm.net.tls_channel import TlsChannel
+    from klamm.server.boot.config import NodeConfig
+    from klamm.server.services import Services
+
+
+class NodeSecurity:
+    """What protects the listeners of a node and its connections to others."""
+
+    def __init__(self, config: "NodeConfig", clock: Clock) -> None:
+        self._config = config
+        self._clock = clock
+        self.listeners = {
+            listener.name: read_listener_security(config, listener)
+            for listener in config.listeners
+            if listener.security_protocol != "PLAINTEXT"
+        }
+        self._contexts: dict[str, ssl.SSLContext] = {}
+        """Of listeners, by their names."""
+        self._outbound_contexts: dict[str, ssl.SSLContext] = {}
+        self._outbound: dict[str, OutboundSecurity] = {}
+        self._decoy_secret = secrets.token_bytes(32)
+        self._load_contexts()
+
+    def _load_contexts(self) -> None:
+        """Read the key and trust stores; ConfigError for one that cannot be used."""
+        # Imported here: a node without TLS does not need the module, which is large.
+        for name, security in self.listeners.items():
+            if security.tls is not None:
+                from klamm.security.tls import server_context  # noqa: PLC0415
+
+                self._contexts[name] = server_context(security.tls)
+        for name, setting in inner_listeners(self._config).items():
+            if self._config.security_protocols[name] == "PLAINTEXT":
+                continue
+            tls, credentials = read_outbound(self._config, name, setting)
+            make_context: Callable[[], ssl.SSLContext] | None = None
+            if tls is not None:
+                from klamm.security.tls import client_context  # noqa: PLC0415
+
+                self._outbound_contexts[name] = client_context(tls)
+                make_context = partial(self._outbound_contexts.__getitem__, name)
+            self._outbound[name] = OutboundSecurity(make_context, credentials)
+
+    def outbound(self, listener: str) -> OutboundSecurity | None:
+        """Return how this node connects to a listener of other nodes; None for a PLAINTEXT one."""
+        return self._outbound.get(listener)
+
+    # Listeners
+
+    def openers(self, services: "Services", router: FrameHandler) -> dict[str, ChannelOpener]:
+        """Return what makes the channels of all listeners that are not PLAINTEXT."""
+        openers: dict[str, ChannelOpener] = {}
+        for name, security in self.listeners.items():
+            login = self._login_settings(services, security) if security.mechanisms else None
+            if uses_tls(security.protocol):
+                openers[name] = partial(self._open_tls, security, login, router)
+            else:
+                assert login is not None
+                openers[name] = partial(_open_login, login, router)
+        return openers
+
+    def _login_settings(self, services: "Services", security: ListenerSecurity) -> LoginSettings:
+        config = self._config
+        size = "sasl.server.max.receive.size"
+        return LoginSettings(
+            {mechanism.name: self._enable(services, mechanism) for mechanism in security.mechanisms},
+            self._clock,
+            config.integer(size) if size in config.static else FRAME_BYTES_MAX,
+            config.integer("socket.request.max.bytes"),
+            config.integer("connection.failed.authentication.delay.ms"),
+        )
+
+    def _enable(self, services: "Services", mechanism: SaslMechanism) -> EnabledMechanism:
+        del services  # SCRAM reads credentials of the metadata
+        return EnabledMechanism(partial(PlainServer, mechanism.users), identify_user, mechanism.reauthentication_ms)
+
+    def _open_tls(
+        self,
+        security: ListenerSecurity,
+        login: LoginSettings | None,
+        router: FrameHandler,
+        net: NetServer,
+        sock: socket.socket,
+        listener: str,
+        context: object,
+    ) -> Channel:
+        from klamm.net.tls_channel import TlsChannel  # noqa: PLC0415 - only listeners with TLS
+
+        channel = TlsChannel(
+            net,
+            sock,
+            listener,
+            context,
+            tls=self._contexts[listener],
+            handshake_seconds=LOGIN_SECONDS_MAX,
+            on_handshake=partial(_set_principal, security),
+        )
+        if login is not None:
+            channel.handler = LoginHandler(net.loop, login, router, channel)
+        return channel
+
+
+def _open_login(
+    login: LoginSettings, router: FrameHandler, net: NetServer, sock: socket.socket, listener: str, context: object
+) -> Channel:
+    channel = Channel(net, sock, listener, context)
+    channel.handler = LoginHandler(net.loop, login, router, channel)
+    return channel
+
+
+def _set_principal(security: ListenerSecurity, channel: "TlsChannel") -> None:
+    """Name the peer by its certificate; with SASL the login does it."""
+    if security.protocol == "SSL":
+        certificate = channel.peer_certificate()
+        if certificate is not None:
+            channel.principal = Principal("User", map_subject(security.mapping_rules, subject_name(certificate)))
