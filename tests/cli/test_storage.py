@@ -179,7 +179,6 @@ def test_a_damaged_identity_is_refused_in_words(file, tmp_path):
         (["--initial-controllers", "7@localhost:9093"], 1),
         (["--standalone", "--feature", "kraft.version=1"], 0),
         (["--standalone", "--feature", "kraft.version=0"], 1),
-        (["--add-scram", "SCRAM-SHA-256=[name=alice,password=x]"], 1),
         (["--release-version", "4.3"], 0),
         (["--release-version", "4.3-IV0"], 0),
         (["--release-version", "3.9"], 1),

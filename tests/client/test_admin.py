@@ -24,6 +24,10 @@ def test_story(broker, story):
     story(broker.bootstrap)
 
 
+def test_passwords(broker):
+    admin_stories.passwords_are_set_and_taken_away(broker.bootstrap)
+
+
 @pytest.mark.parametrize("name", admin_stories.REFUSED)
 def test_what_klamm_does_not_do_yet_is_refused_in_words(broker, name):
     admin_stories.is_refused_in_words(broker.bootstrap, admin_stories.REFUSED[name], name)

@@ -384,10 +384,6 @@ GUARDED: dict[str, Callable[[Admin], object]] = {
 REFUSED: dict[str, Callable[[Admin], object]] = {
     "describe_client_quotas": lambda admin: admin.describe_client_quotas(),
     "alter_client_quotas": lambda admin: admin.alter_client_quotas({(("user", "anna"),): {"producer_byte_rate": 1}}),
-    "describe_user_scram_credentials": lambda admin: admin.describe_user_scram_credentials(),
-    "alter_user_scram_credentials": lambda admin: admin.alter_user_scram_credentials(
-        {("anna", ScramMechanism.SCRAM_SHA_256): "secret"}
-    ),
 }
 """What Klamm does not do yet."""
 

@@ -11,10 +11,12 @@ from kafka.errors import KafkaError
 
 from harness.inprocess import NodeThread
 from harness.wire import unique
+from klamm.client import Admin
+from klamm.client.admin.acl_types import ScramMechanism
 
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice, secret=1";'
 PASSWORD = "alice, secret=1"
-MECHANISMS = ["PLAIN"]
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +28,9 @@ def bootstrap(tmp_path_factory):
         f"listener.name.clients.plain.sasl.jaas.config={JAAS}",
     )
     with NodeThread(tmp_path_factory.mktemp("node"), *overrides) as running:
+        with Admin(bootstrap_servers=f"127.0.0.1:{running.port}") as admin:
+            for mechanism in ScramMechanism:
+                admin.alter_user_scram_credentials({("alice", mechanism): PASSWORD})
         yield f"127.0.0.1:{running.node.addresses['CLIENTS'][1]}"
 
 

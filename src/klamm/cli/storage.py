@@ -45,7 +45,13 @@ def random_uuid() -> None:
 @click.option(
     "-I", "--initial-controllers", metavar="LIST", help="The first controllers: id@host:port:directory-id,..."
 )
-@click.option("-S", "--add-scram", multiple=True, metavar="CREDENTIAL", help="Not supported yet: a first password.")
+@click.option(
+    "-S",
+    "--add-scram",
+    multiple=True,
+    metavar="CREDENTIAL",
+    help="First credentials: SCRAM-SHA-512=[name=USER,password=...].",
+)
 @click.option("--dry-run", is_flag=True, help="Show the difference and change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Accepted; formatting removes nothing and never prompts.")
 @refuses
@@ -66,14 +72,13 @@ def format_(
     """Give the data folders of a node their cluster id."""
     del yes
     from klamm.server.boot.config import load_config
+    from klamm.server.boot.first_records import parse_scram_credential
     from klamm.server.boot.format import METADATA_VERSION, format_folders, parse_initial_controllers, standalone_voters
 
     if standalone and no_initial_controllers:
         raise click.UsageError("--standalone and --no-initial-controllers exclude each other; write one of them")
     if initial_controllers is not None and (standalone or no_initial_controllers):
         raise click.UsageError("--initial-controllers excludes --standalone and --no-initial-controllers")
-    if add_scram:
-        raise CommandRefusal("--add-scram stores a password, and Klamm does not support SASL yet; leave it out")
     if release_version not in (None, "4.3", METADATA_VERSION):
         raise CommandRefusal(
             f"--release-version {release_version} cannot be written; leave it out or write {METADATA_VERSION}"
@@ -82,6 +87,7 @@ def format_(
     dynamic = standalone or no_initial_controllers or initial_controllers is not None
     _check_features(features, kraft_version=int(dynamic))
     config = load_config(file)
+    credentials = [parse_scram_credential(text) for text in add_scram]
     voters = None
     if standalone and not config.is_controller:
         raise CommandRefusal(f"--standalone needs a controller; write process.roles=broker,controller in {file}")
@@ -99,6 +105,7 @@ def format_(
         ignore_formatted=ignore_formatted,
         voters=voters,
         now_ms=int(time.time() * 1000),
+        first_records=credentials,
         dry_run=dry_run,
     )
     if dry_run:

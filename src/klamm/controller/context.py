@@ -69,6 +69,8 @@ class ControllerConfig:
     finalized_features: Mapping[str, int] = field(default_factory=partial(dict, _FINALIZED_FEATURES))
     """The feature levels of a new cluster: only features that this build supports completely."""
     supported_features: Mapping[str, FeatureRange] = field(default_factory=partial(dict, _SUPPORTED_FEATURES))
+    first_records: tuple[MetadataRecord, ...] = ()
+    """What else a new cluster begins with: credentials that were given when the folders were formatted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from klamm.controller import (
     partitions,
     producer_ids,
     reassignment,
+    scram_credentials,
     topics,
 )
 from klamm.controller.change_logging import log_changes
@@ -32,6 +33,10 @@ from klamm.protocol.messages.alter_partition import AlterPartitionRequest, Alter
 from klamm.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+)
+from klamm.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
 )
 from klamm.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 from klamm.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -81,7 +86,7 @@ class Controller:
         # Every cluster has a metadata.version: no feature level means that the log is empty.
         if image.features:
             return ControllerDecision((), None)
-        return ControllerDecision(features.bootstrap_records(self._context()), None)
+        return ControllerDecision((*features.bootstrap_records(self._context()), *self.config.first_records), None)
 
     def replay(self, records: Iterable[MetadataRecord], offset: int = -1, epoch: int = -1) -> None:
         """Apply a decision's records, the last of which gets `offset`."""
@@ -132,6 +137,8 @@ class Controller:
                 return self.list_partition_reassignments(request)
             case AllocateProducerIdsRequest():
                 return self.allocate_producer_ids(request)
+            case AlterUserScramCredentialsRequest():
+                return self.alter_user_scram_credentials(request)
             case UpdateFeaturesRequest():
                 return self.update_features(request, version)
         raise TypeError(f"{type(request).__name__} is not a request of the controller")
@@ -257,6 +264,14 @@ class Controller:
     ) -> ControllerDecision[ListPartitionReassignmentsResponse]:
         """ListPartitionReassignments v0."""
         return reassignment.list_partition_reassignments(self._context(), request)
+
+    # Users
+
+    def alter_user_scram_credentials(
+        self, request: AlterUserScramCredentialsRequest
+    ) -> ControllerDecision[AlterUserScramCredentialsResponse]:
+        """AlterUserScramCredentials v0."""
+        return scram_credentials.alter_user_scram_credentials(self._context(), request)
 
     # Producer ids and features
 

@@ -9,6 +9,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
 
@@ -26,6 +27,7 @@ from klamm.server.boot.component_configs import (
 from klamm.server.boot.config import NodeConfig
 from klamm.server.boot.descriptors import raise_limit
 from klamm.server.boot.environment import Environment
+from klamm.server.boot.first_records import read_first_records
 from klamm.server.cluster.broker_runtime import BrokerRuntime
 from klamm.server.cluster.directory_reports import DirectoryReports
 from klamm.server.cluster.lifecycle import BrokerLifecycle
@@ -162,7 +164,8 @@ class KlammNode:
         replicas = make_replicas(config, environment, logs, self.net.turn, self._security, fail=self._fail)
         settings = BrokerSettings(config.node_id, config.static)
         publisher = BrokerPublisher(config.node_id, replicas, TopicSettingsResolver(settings))
-        rules = controller_config(config, logs.cluster_id or "")
+        first_records = read_first_records(environment.disk, config.metadata_log_dir)
+        rules = replace(controller_config(config, logs.cluster_id or ""), first_records=first_records)
         controllers = make_controller_link(
             loop,
             config,

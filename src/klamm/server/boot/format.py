@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from klamm.model.errors import ConfigError
 from klamm.model.ids import METADATA_TOPIC_ID, ZERO_UUID, Uuid, uuid_from_str, uuid_to_str
+from klamm.protocol.messages.metadata_records import MetadataRecord
 from klamm.raft.config import METADATA_FOLDER
 from klamm.raft.core.messages import OffsetAndEpoch
 from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
@@ -20,6 +21,7 @@ from klamm.raft.core.voter_history import DYNAMIC, VoterConfiguration
 from klamm.raft.quorum_state import QuorumStateFile
 from klamm.raft.snapshot_folder import SnapshotFolder
 from klamm.server.boot.config import NodeConfig
+from klamm.server.boot.first_records import write_first_records
 from klamm.storage.disk import Disk
 from klamm.storage.meta_properties import META_PROPERTIES, MetaProperties, read_meta_properties, write_meta_properties
 
@@ -124,12 +126,14 @@ def format_folders(
     now_ms: int = 0,
     disk: Disk | None = None,
     new_uuid: Callable[[], Uuid] = random_uuid,
+    first_records: Sequence[MetadataRecord] = (),
     dry_run: bool = False,
 ) -> FormatReport:
     """Write meta.properties into every folder that has none; `dry_run` checks everything and writes nothing.
 
     `voters` are the initial voters of a dynamic quorum, written as a snapshot at the start of the log. A zero directory
-    id in this node's own entry stands for the one that its metadata folder gets here.
+    id in this node's own entry stands for the one that its metadata folder gets here. The first active controller
+    writes `first_records` to the metadata log.
     """
     if not cluster_id or not cluster_id.isprintable() or cluster_id != cluster_id.strip():
         raise ConfigError("the cluster id is empty or unprintable; make one with klamm storage random-uuid")
@@ -163,6 +167,8 @@ def format_folders(
                 directory_id = Uuid(own.key.directory_id)
             _write_voters(disk, path, _set_directory(voters, config.node_id, directory_id), now_ms)
         disk.makedirs(path, exist_ok=True)
+        if path == config.metadata_log_dir and first_records:
+            write_first_records(disk, path, first_records, now_ms)
         write_meta_properties(disk, path, MetaProperties(cluster_id, config.node_id, directory_id))
     return FormatReport(tuple(fresh), tuple(formatted))
 

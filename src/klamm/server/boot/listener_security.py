@@ -12,6 +12,7 @@ from klamm.model.errors import ConfigError
 from klamm.security.core.jaas import LoginModule, parse_jaas
 from klamm.security.core.plain import PLAIN, plain_users
 from klamm.security.core.principal_mapping import MappingRule, parse_mapping_rules
+from klamm.security.core.scram import SCRAM_MECHANISMS
 from klamm.security.core.secret import Secret
 from klamm.security.login import ClientCredentials, credentials_from_jaas
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from klamm.server.boot.config import NodeConfig
     from klamm.server.boot.listeners import Listener
 
-MECHANISMS: Final = (PLAIN,)
+MECHANISMS: Final = (PLAIN, *SCRAM_MECHANISMS)
 """The SASL mechanisms that listeners may enable."""
 
 _CLASSES: Final = (
@@ -153,6 +154,11 @@ def read_own_credentials(config: NodeConfig, listener: str, setting: str) -> Cli
     mechanism = str(config.value(setting))
     if mechanism not in MECHANISMS:
         raise ConfigError(f"{setting}={mechanism} is not supported; write one of {', '.join(MECHANISMS)}")
+    if mechanism in SCRAM_MECHANISMS and setting == "sasl.mechanism.controller.protocol":
+        raise ConfigError(
+            f"{setting}={mechanism}: SCRAM credentials are in the metadata log, which controllers serve only once they"
+            " are logged in; write PLAIN, or use SSL with ssl.client.auth=required"
+        )
     where = f"listener.name.{listener.lower()}.{mechanism.lower()}.sasl.jaas.config"
     module = read_module(config, listener, mechanism)
     if module is None:

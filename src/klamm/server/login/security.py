@@ -13,6 +13,7 @@ from klamm.security.core.distinguished_name import subject_name
 from klamm.security.core.plain import PlainServer
 from klamm.security.core.principal import Principal
 from klamm.security.core.principal_mapping import map_subject
+from klamm.security.core.scram import SCRAM_MECHANISMS, ScramHash, ScramKeys, ScramServer
 from klamm.server.boot.listener_security import (
     ListenerSecurity,
     SaslMechanism,
@@ -22,7 +23,7 @@ from klamm.server.boot.listener_security import (
     uses_tls,
 )
 from klamm.server.login.handler import LoginHandler
-from klamm.server.login.mechanisms import EnabledMechanism, identify_user
+from klamm.server.login.mechanisms import Begin, EnabledMechanism, identify_user
 from klamm.server.login.settings import FRAME_BYTES_MAX, LOGIN_SECONDS_MAX, LoginSettings
 
 if TYPE_CHECKING:
@@ -101,8 +102,12 @@ class NodeSecurity:
         )
 
     def _enable(self, services: "Services", mechanism: SaslMechanism) -> EnabledMechanism:
-        del services  # SCRAM reads credentials of the metadata
-        return EnabledMechanism(partial(PlainServer, mechanism.users), identify_user, mechanism.reauthentication_ms)
+        scram = SCRAM_MECHANISMS.get(mechanism.name)
+        if scram is None:
+            begin: Begin = partial(PlainServer, mechanism.users)
+        else:
+            begin = partial(_begin_scram, services, scram, self._decoy_secret)
+        return EnabledMechanism(begin, identify_user, mechanism.reauthentication_ms)
 
     def _open_tls(
         self,
@@ -128,6 +133,21 @@ class NodeSecurity:
         if login is not None:
             channel.handler = LoginHandler(net.loop, login, router, channel)
         return channel
+
+
+def _begin_scram(services: "Services", mechanism: ScramHash, decoy_secret: bytes) -> ScramServer:
+    # At random, not by the node's own source, which a simulation seeds: a nonce that can be guessed can be replayed.
+    nonce = secrets.token_urlsafe(24)
+    return ScramServer(mechanism, partial(_find_keys, services, mechanism), nonce=nonce, decoy_secret=decoy_secret)
+
+
+def _find_keys(services: "Services", mechanism: ScramHash, user: str, is_token: bool) -> ScramKeys | None:
+    credential = services.image.scram.get((mechanism.number, user)) if not is_token else None
+    if credential is None:
+        return None
+    return ScramKeys(
+        bytes(credential.salt), bytes(credential.stored_key), bytes(credential.server_key), credential.iterations
+    )
 
 
 def _open_login(

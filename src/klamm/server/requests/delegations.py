@@ -111,6 +111,12 @@ _ROWS = (
         "v0-2: replaces all configs of a topic or broker, IncrementalAlterConfigs changes single ones; v2 flexible",
     ),
     Delegation(
+        "AlterUserScramCredentials",
+        forward_to_controller,
+        "v0: sets or deletes SCRAM credentials of users; the password comes salted, and only keys that verify a proof "
+        "are stored",
+    ),
+    Delegation(
         "UnregisterBroker",
         forward_to_controller,
         "v0: removes the registration of a broker that will not come back",

@@ -11,6 +11,7 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.apis import BY_NAME
 from klamm.protocol.messages import alter_configs as ac
 from klamm.protocol.messages import alter_partition_reassignments as apr
+from klamm.protocol.messages import alter_user_scram_credentials as asc
 from klamm.protocol.messages import create_partitions as cp
 from klamm.protocol.messages import create_topics as ct
 from klamm.protocol.messages import delete_topics as dt
@@ -32,6 +33,7 @@ FORWARDED = frozenset(
     {
         "AlterConfigs",
         "AlterPartitionReassignments",
+        "AlterUserScramCredentials",
         "CreatePartitions",
         "CreateTopics",
         "DeleteTopics",
@@ -145,6 +147,15 @@ def refuse_request(request: Any, code: ErrorCode, text: str | None) -> Any:
             return apr.AlterPartitionReassignmentsResponse(error_code=code, error_message=text)
         case lpr.ListPartitionReassignmentsRequest():
             return lpr.ListPartitionReassignmentsResponse(error_code=code, error_message=text)
+        case asc.AlterUserScramCredentialsRequest():
+            names = dict.fromkeys([deletion.name for deletion in request.deletions])
+            names |= dict.fromkeys([upsertion.name for upsertion in request.upsertions])
+            return asc.AlterUserScramCredentialsResponse(
+                results=[
+                    asc.AlterUserScramCredentialsResult(user=name, error_code=code, error_message=text)
+                    for name in names
+                ]
+            )
         case ub.UnregisterBrokerRequest():
             return ub.UnregisterBrokerResponse(error_code=code, error_message=text)
         case uf.UpdateFeaturesRequest():

@@ -54,6 +54,8 @@ SERVED = (
     "AlterPartitionReassignments",
     "ListPartitionReassignments",
     "OffsetDelete",
+    "DescribeUserScramCredentials",
+    "AlterUserScramCredentials",
     "DescribeQuorum",
     "UpdateFeatures",
     "DescribeCluster",
@@ -86,6 +88,8 @@ SERVED_BY_CONTROLLER = (
     "ElectLeaders",
     "AlterPartitionReassignments",
     "ListPartitionReassignments",
+    "DescribeUserScramCredentials",
+    "AlterUserScramCredentials",
     "Vote",
     "BeginQuorumEpoch",
     "EndQuorumEpoch",
@@ -141,6 +145,7 @@ _HANDLERS = {
         "BrokerHeartbeat",
         "Envelope",
     ),
+    "users": ("DescribeUserScramCredentials",),
     "quorum": ("DescribeQuorum", "AddRaftVoter", "RemoveRaftVoter", "UpdateRaftVoter"),
 }
 """APIs with a handler of their own, by folder of `handlers`; all others are rows of `delegations`."""

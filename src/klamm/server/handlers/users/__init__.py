@@ -1,0 +1,1 @@
+"""Handlers of users and their credentials."""
