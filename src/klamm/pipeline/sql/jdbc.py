@@ -9,18 +9,16 @@ happens once, and then it is marked as done. After a crash a range without the m
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
 import logging
 import os
-import threading
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from klamm.model.errors import ConfigError, ErrorCode, KlammError
+from klamm.pipeline.polled_query import POLL_S, PolledQuery, PolledWriter
 from klamm.pipeline.sql.core.column_types import quote_name
 from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
 from klamm.pipeline.sql.core.jdbc_cursors import INTEGER, TIMESTAMP, CursorRange, StablePositions, choose_width, literal
@@ -38,12 +36,8 @@ DEFAULT_BATCH: Final = 10_000
 DEFAULT_DELAY: Final = "1 second"
 DEFAULT_FETCH: Final = "1000"
 """Rows per fetch: some drivers hold a whole result in memory by default."""
-_POLL_S: Final = 1.0
-_PROGRESS_KEPT: Final = 100
 _CAUSES_MAX: Final = 50
 _MISSING_DRIVER: Final = ("No suitable driver", "java.lang.ClassNotFoundException", "DriverWrapper")
-_GRACE_S: Final = 2.0
-_STOP_S: Final = 60.0
 _INTEGER_TYPES: Final = ("byte", "short", "integer", "long")
 Save = Callable[["DataFrame", int], None]
 
@@ -217,8 +211,8 @@ def _find_column(cursor: str, names: list[str]) -> str:
     raise ConfigError(f"the cursor {cursor} is not a column of the rows read: {', '.join(names)}")
 
 
-class JdbcPoller:
-    """A running source, with the interface of Spark's StreamingQuery: the runner handles both alike."""
+class JdbcPoller(PolledQuery):
+    """A running source."""
 
     def __init__(
         self,
@@ -228,87 +222,39 @@ class JdbcPoller:
         save: Save,
         *,
         once: bool,
-        interval_s: float = _POLL_S,
+        interval_s: float = POLL_S,
     ) -> None:
+        super().__init__(name, once=once, interval_s=interval_s)
         node = database.node
-        self.name = name
         self._database = database
         self._positions = positions
         self._save = save
-        self._once = once
-        self._interval_s = interval_s
         self._batch = int(node.option("batch_size") or DEFAULT_BATCH)
         self._latest = (node.option("starting") or "earliest").lower() == "latest"
         self._stable_positions = StablePositions((duration_ms(node.option("delay") or DEFAULT_DELAY) or 0) / 1000)
         self._width = self._batch
-        self._stopping = threading.Event()
         self._group = f"klamm-jdbc-{name}-{uuid.uuid4().hex}"
-        self._busy = False
-        self._error: Exception | None = None
-        self._progress: deque[dict[str, Any]] = deque(maxlen=_PROGRESS_KEPT)
-        self._thread = threading.Thread(target=self._run, name=f"klamm-jdbc-{name}", daemon=True)
 
-    def start(self) -> Self:
-        """Start the polling thread."""
-        self._thread.start()
-        return self
+    def interrupt(self) -> None:
+        """Cancel the running batch."""
+        # Job groups are per thread: only this source's jobs are cancelled.
+        self._database.interrupt(self._group)
 
-    @property
-    def isActive(self) -> bool:  # noqa: N802 - Spark's names, here and below
-        """Whether the thread runs."""
-        return self._thread.is_alive()
+    def wrap_error(self, error: Exception) -> Exception:
+        """Return an error that may be shown: drivers and Spark raise any exception, with any text."""
+        return error if isinstance(error, KlammError | ConfigError) else self._database.wrap_error(error)
 
-    @property
-    def status(self) -> dict[str, Any]:
-        """The state, as Spark's queries report it."""
-        return {"message": "reading" if self._busy else "waiting", "isTriggerActive": self._busy}
-
-    @property
-    def recentProgress(self) -> list[dict[str, Any]]:  # noqa: N802
-        """The progress of the last batches."""
-        return list(self._progress)
-
-    @property
-    def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802
-        """The progress of the last batch."""
-        return self._progress[-1] if self._progress else None
-
-    def exception(self) -> Exception | None:
-        """Return the error that ended the thread, or None."""
-        return None if self.isActive else self._error
-
-    def awaitTermination(self, timeout: float | None = None) -> bool:  # noqa: N802
-        """Wait until the thread ends; raise its error."""
-        self._thread.join(timeout)
-        if self._error is not None and not self.isActive:
-            raise self._error
-        return not self.isActive
-
-    def stop(self) -> None:
-        """Stop, after the current batch if it ends soon; an interrupted batch is read again by the next start."""
-        self._stopping.set()
-        # A batch that is nearly done ends by itself; a cancelled one would be read twice.
-        self._thread.join(_GRACE_S)
-        if self.isActive:
-            # Job groups are per thread: only this source's jobs are cancelled.
-            self._database.interrupt(self._group)
-            self._thread.join(_STOP_S)
-
-    def _run(self) -> None:
-        try:
-            self._database.name_jobs(self._group)
-            self._loop()
-        except (KlammError, ConfigError) as error:
-            self._error = error
-        except Exception as error:  # noqa: BLE001 - drivers and Spark raise any exception
-            self._error = self._database.wrap_error(error)
+    def run_loop(self) -> None:
+        """Poll until stopped."""
+        self._database.name_jobs(self._group)
+        self._loop()
 
     def _loop(self) -> None:
         last_position: int | None = None
         batch_number, start = self._recover()
-        while not self._stopping.is_set():
+        while not self.stopping.is_set():
             bounds = self._database.bounds(start)
-            if self._once:
+            if self.once:
                 # Fixed by the first query: a table that grows all the time would never be finished otherwise.
                 last_position = bounds[1] if last_position is None and bounds is not None else last_position
                 if bounds is None or (last_position is not None and bounds[0] > last_position):
@@ -320,7 +266,7 @@ class JdbcPoller:
                 start = self._run_next_batch(batch_number, start, bounds[0], stable)
                 continue
             waiting_s = self._stable_positions.wait_s(time.monotonic())
-            self._stopping.wait(waiting_s if waiting_s and self._once else self._interval_s)
+            self.stopping.wait(waiting_s if waiting_s and self.once else self.interval_s)
 
     def _recover(self) -> tuple[int, int | None]:
         """Finish the last batch; return its number, and where the next one begins."""
@@ -353,7 +299,7 @@ class JdbcPoller:
         return range_.end
 
     def _run_batch(self, batch_number: int, range_: CursorRange, *, begun: bool) -> None:
-        self._busy = True
+        self.busy = True
         started = time.monotonic()
         try:
             if not begun:
@@ -364,54 +310,25 @@ class JdbcPoller:
                 self._save(self._database.rows(range_), batch_number)
             self._positions.done(batch_number)
         finally:
-            self._busy = False
+            self.busy = False
         took_ms = max(int((time.monotonic() - started) * 1000), 1)
-        progress = {
-            "name": self.name,
-            "timestamp": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"),
-            "batchId": batch_number,
-            "numInputRows": range_.rows,
-            "processedRowsPerSecond": range_.rows * 1000 / took_ms,
-            "durationMs": {"triggerExecution": took_ms, "addBatch": took_ms},
-            "sources": [{"description": "jdbc", "startOffset": range_.start, "endOffset": range_.end}],
-        }
-        self._progress.append(progress)
+        sources = [{"description": "jdbc", "startOffset": range_.start, "endOffset": range_.end}]
+        self.report(batch_number, range_.rows, took_ms, sources=sources)
 
 
-class JdbcWriter:
-    """Starts a source for the engine, with the interface of Spark's DataStreamWriter."""
+class JdbcWriter(PolledWriter):
+    """Starts a source for the engine."""
 
     def __init__(self, database: Database, save: Save) -> None:
+        super().__init__()
         self._database = database
         self._save = save
-        self._name = ""
-        self._folder = ""
-        self._once = False
-        self._interval_s = _POLL_S
-
-    def queryName(self, name: str) -> Self:  # noqa: N802 - Spark's names, here and below
-        """Set the query's name."""
-        self._name = name
-        return self
-
-    def option(self, name: str, value: Any) -> Self:
-        """Set the checkpoint's folder; other options have no meaning here."""
-        if name == "checkpointLocation":
-            self._folder = str(value)
-        return self
-
-    def trigger(self, *, availableNow: bool = False, processingTime: str | None = None) -> Self:  # noqa: N803
-        """Set whether to read only the current rows, or how often to poll."""
-        self._once = availableNow
-        if processingTime is not None:
-            self._interval_s = (duration_ms(processingTime) or 0) / 1000 or _POLL_S
-        return self
 
     def start(self) -> JdbcPoller:
         """Start polling."""
-        positions = JdbcPositions.at(self._database.spark, self._folder)
+        positions = JdbcPositions.at(self._database.spark, self.folder)
         return JdbcPoller(
-            self._name, self._database, positions, self._save, once=self._once, interval_s=self._interval_s
+            self.name, self._database, positions, self._save, once=self.once, interval_s=self.interval_s
         ).start()
 
 
