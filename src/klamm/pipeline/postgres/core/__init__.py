@@ -1,0 +1,1 @@
+"""The pure half of the capture: bytes of pgoutput in, records of changes out."""
