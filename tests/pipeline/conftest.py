@@ -79,3 +79,19 @@ def patiently():
 @pytest.fixture
 def servers(klamm_broker):
     return {"kafka.bootstrap.servers": klamm_broker.bootstrap}
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """A PostgreSQL for all tests of a process."""
+    from pipeline.postgres.postgres_server import running_server
+
+    with running_server() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_database(postgres, klamm_name):
+    """A database of its own."""
+    with postgres.database(klamm_name("db").replace("-", "_").replace(".", "_").lower()) as database:
+        yield database

@@ -291,7 +291,7 @@ def ls(*, state: str | None, output: str) -> None:
 @refuses
 def show_(*, name: str, watched: bool, state: str | None, output: str) -> None:
     """Show one pipeline: rate, lag, watermark, state and batch times of its queries, and the last error."""
-    from klamm.cli.pipeline_view import graph_lines, headline, live_view
+    from klamm.cli.pipeline_view import graph_lines, headline, live_view, source_line
     from klamm.pipeline.sql.state_folders import find_home
 
     if watched:
@@ -332,6 +332,8 @@ def show_(*, name: str, watched: bool, state: str | None, output: str) -> None:
         for line in table_lines(rows):
             click.echo(line)
         for query, progress in status["queries"].items():
+            if source_line(progress):
+                click.echo(f"\n{query}: {source_line(progress)}")
             if progress.get("error"):
                 click.echo(f"\n{query}: {progress['error']}")
             if progress.get("advice"):

@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from klamm.cli.units import format_duration
+from klamm.cli.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from klamm.pipeline.sql.status import Home
@@ -88,6 +88,15 @@ def headline(name: str, status: Status) -> str:
     return f"{name}: {status['state']}{process}" + (f", waits for {waits_for}" if waits_for else "")
 
 
+def source_line(values: Mapping[str, Any]) -> str:
+    """Return what a capture of a database does: the progress of its snapshot, the log that its slot keeps."""
+    lag = values.get("slot_lag_bytes")
+    facts = [str(values["detail"])] if values.get("detail") else []
+    if lag is not None:
+        facts.append(f"PostgreSQL keeps {format_size(lag)} of log for its slot")
+    return ", ".join(facts)
+
+
 def render_status(name: str, status: Status, now_ms: int, messages: Iterable[str] = ()) -> RenderableType:
     """Return the whole picture."""
     failed = any(query.get("state") in ("failed", "restarting") for query in status["queries"].values())
@@ -97,6 +106,8 @@ def render_status(name: str, status: Status, now_ms: int, messages: Iterable[str
     title.append(f"  {format_duration(age_ms)}" if status["state"] in ("starting", "running") else "", style="dim")
     parts: list[RenderableType] = [title, Text(""), _table(status)]
     for query, values in status["queries"].items():
+        if source_line(values):
+            parts.append(Text(f"{query}: {source_line(values)}", style="dim"))
         if values.get("error_gist") and values.get("state") in ("failed", "restarting"):
             line = Text.assemble((f"{query}: ", "bold red"), (str(values["error_gist"]), "red"))
             line.truncate(300, overflow="ellipsis")

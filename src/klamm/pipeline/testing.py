@@ -24,10 +24,11 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.sql.core.graph import SINGLE, GraphNode, Pipeline, compile_text
+from klamm.pipeline.sql.core.graph import GraphNode, Pipeline, compile_text
 from klamm.pipeline.sql.core.identity import QueryIdentity
 from klamm.pipeline.sql.core.problems import suggest
 from klamm.pipeline.sql.core.row_expressions import has_json_key
+from klamm.pipeline.sql.core.statement_options import SINGLE
 from klamm.pipeline.sql.core.statements import SINK, SOURCE, TABLE, VIEW
 from klamm.pipeline.sql.engine import Engine, Query
 from klamm.pipeline.sql.folder_topics import FolderTopics, Raw
@@ -235,6 +236,9 @@ def _value(node: GraphNode, row: Row) -> bytes | None:
         return ",".join(
             "" if row.get(column) is None else str(_to_jsonable(row[column])) for column in columns
         ).encode()
+    if node.format == "debezium" and "op" not in row and "payload" not in row:
+        # Rows of a database may be given as they are, instead of as changes.
+        row = {"op": "c", "after": row}
     return json.dumps(_to_jsonable(row)).encode()
 
 

@@ -78,6 +78,28 @@ class Server:
         with psycopg.connect(self.url(database), autocommit=True) as connection:
             return connection.execute(query).fetchall()
 
+    @contextlib.contextmanager
+    def database(self, name):
+        self.execute(f"CREATE DATABASE {name}")
+        yield Database(self, name)
+        for (slot,) in self.rows(f"SELECT slot_name FROM pg_replication_slots WHERE database = '{name}'"):
+            self.execute(f"SELECT pg_drop_replication_slot('{slot}')", database=name)
+        self.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+class Database:
+    """One database of the server."""
+
+    def __init__(self, server, name):
+        self.server, self.name = server, name
+        self.url = server.url(name)
+
+    def execute(self, *statements):
+        self.server.execute(*statements, database=self.name)
+
+    def rows(self, query):
+        return self.server.rows(query, database=self.name)
+
 
 @contextlib.contextmanager
 def running_server(version="18", **settings):

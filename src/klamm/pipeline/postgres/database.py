@@ -24,7 +24,7 @@ from klamm.pipeline.sql.core.secrets import mask_secrets
 if TYPE_CHECKING:
     import psycopg
 
-_CONNECT_S: Final = 10
+CONNECT_S: Final = 10
 _FETCH_ROWS: Final = 2000
 _TYPES: Final = """
 SELECT oid::bigint, typtype = 'd', (CASE WHEN typtype = 'd' THEN typbasetype ELSE typelem END)::bigint
@@ -60,8 +60,9 @@ class SlotSnapshot:
 class PostgresTable:
     """One table of a database, over connections that are opened when they are needed."""
 
-    def __init__(self, options: CaptureOptions) -> None:
+    def __init__(self, options: CaptureOptions, *, connect_s: int = CONNECT_S) -> None:
         self.options = options
+        self._connect_s = connect_s
         self._session: psycopg.Connection[Any] | None = None
         self._catalog: TypeCatalog | None = None
 
@@ -73,7 +74,7 @@ class PostgresTable:
         try:
             return psycopg.connect(
                 options.url,
-                connect_timeout=_CONNECT_S,
+                connect_timeout=self._connect_s,
                 application_name="klamm",
                 client_encoding="utf8",
                 **login,

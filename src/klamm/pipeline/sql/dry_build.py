@@ -6,6 +6,7 @@ import os
 import tempfile
 from typing import Any
 
+from klamm.pipeline.sql.core.captured_tables import POSTGRES
 from klamm.pipeline.sql.core.graph import Pipeline
 from klamm.pipeline.sql.core.identity import QueryIdentity
 from klamm.pipeline.sql.core.statements import SOURCE
@@ -27,7 +28,11 @@ def build_dry(pipeline: Pipeline, *, master: str | None = None, spark: Any = Non
     try:
         # Topics are empty folders, and schemas are not registered: JSON in their place has the same columns.
         plain = without_registry(pipeline)
-        declared = {node.name for node in plain.nodes if node.kind == SOURCE and node.create.columns}
+        declared = {
+            node.name
+            for node in plain.nodes
+            if node.kind == SOURCE and (node.create.columns or node.connector == POSTGRES)
+        }
         with tempfile.TemporaryDirectory(prefix="klamm-check-") as folder:
             topics = FolderTopics(os.path.join(folder, "topics"))
             identity = QueryIdentity("check", name_of(plain), {}, {}).renew(plain)

@@ -15,6 +15,7 @@ from klamm.model.errors import ConfigError
 from klamm.pipeline.core.lake_tables import partition_names
 from klamm.pipeline.executor_package import ship_module
 from klamm.pipeline.sql.core import change_formats, late_rows, row_expressions
+from klamm.pipeline.sql.core.captured_tables import POSTGRES
 from klamm.pipeline.sql.core.column_types import quote_name
 from klamm.pipeline.sql.core.dead_letter_expressions import (
     FILE_ORIGIN,
@@ -107,6 +108,11 @@ class Engine:
         for node in self._pipeline.nodes:
             if node.kind == VIEW:
                 self._views.sql(node).createOrReplaceTempView(quote_name(node.name))
+                continue
+            if node.connector == POSTGRES:
+                # Its topic is read by the table or stream that declares the columns.
+                if node.name not in given:
+                    queries.append(self._make_query(node.name, node, partial(self._writers.make, node)))
                 continue
             columns: Sequence[Column] = node.create.columns
             if node.kind == SOURCE and node.name in given:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
+from klamm.model.errors import ConfigError
 from klamm.pipeline.core.batch_ledger import SinkBatch
 from klamm.pipeline.core.lake_tables import DELETED
+from klamm.pipeline.postgres.change_topic import ChangeTopic
 from klamm.pipeline.sql.core.graph import GraphNode
 from klamm.pipeline.sql.core.row_expressions import json_object
 from klamm.pipeline.sql.query_ledger import QueryLedger
@@ -139,6 +141,10 @@ class FolderTopics:
 
     def complete(self, node: GraphNode, ledger: QueryLedger) -> None:
         """Do nothing: a batch is one step."""
+
+    def change_topic(self, node: GraphNode, capture: str) -> ChangeTopic:  # noqa: ARG002
+        """Refuse a capture: tests and checks give its rows."""
+        raise ConfigError(f"{node.name} captures a database, and there is no cluster")
 
     def upsert(self, changes: DataFrame, node: GraphNode, ledger: QueryLedger, batch: int) -> None:
         """Keep changes as JSON by key under the sink's name, null for a deletion."""

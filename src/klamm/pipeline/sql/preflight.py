@@ -16,6 +16,10 @@ from urllib.parse import urlsplit
 
 from klamm.model.errors import ConfigError, KlammError
 from klamm.pipeline.core.lake_tables import FILES
+from klamm.pipeline.postgres.capture_options import capture_options
+from klamm.pipeline.postgres.database import PostgresTable
+from klamm.pipeline.postgres.table_checks import check_table
+from klamm.pipeline.sql.core.captured_tables import POSTGRES
 from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
 from klamm.pipeline.sql.core.parser import parse
 from klamm.pipeline.sql.core.problems import SqlError, SqlProblem
@@ -27,6 +31,8 @@ from klamm.pipeline.sql.user_functions import find_modules_beside, load_function
 
 _CONNECT_S: Final = 1.0
 """How long an address may take to accept a connection: the first error must come within two seconds."""
+_DATABASE_S: Final = 2
+"""As above; libpq waits for at least two seconds."""
 _LIBRARIES: Final = {"delta": ("deltalake", "klamm[delta]"), "iceberg": ("pyiceberg", "klamm[iceberg]")}
 
 
@@ -44,10 +50,13 @@ def check_start(
     # Addresses and credentials cannot be used without their variables.
     if not secrets:
         # Side by side: each may wait for an address that does not answer.
-        with ThreadPoolExecutor(2) as pool:
+        captures = [node for node in pipeline.nodes if node.connector == POSTGRES]
+        with ThreadPoolExecutor(2 + len(captures)) as pool:
             cluster = pool.submit(_cluster_problems, pipeline, client)
             registry = pool.submit(_registry_problems, pipeline, variables)
+            tables = [pool.submit(_capture_problems, node, variables) for node in captures]
             problems += [*cluster.result(), *registry.result()]
+            problems += [problem for table in tables for problem in table.result()]
     if problems:
         raise SqlError(pipeline.source, problems)
 
@@ -161,6 +170,23 @@ def _registry_problems(pipeline: Pipeline, variables: Mapping[str, str]) -> list
         if reasons is not None:
             problems.append(SqlProblem(offset, f"no registry answers at {reasons}"))
     return problems
+
+
+def _capture_problems(node: GraphNode, variables: Mapping[str, str]) -> list[SqlProblem]:
+    """Return why the table of a database cannot be captured, at the option that names the table."""
+    offset = node.create.options["table"].offset
+    # The slot's name does not matter here, nor does the pipeline's id in it.
+    table = PostgresTable(capture_options(node, "", 0, variables), connect_s=_DATABASE_S)
+    try:
+        return [SqlProblem(offset, problem) for problem in check_table(table)]
+    except ConfigError as error:
+        return [SqlProblem(node.create.options["connector"].offset, str(error))]
+    except Exception as error:  # noqa: BLE001 - the driver is an extra, its errors cannot be named
+        shown = error if isinstance(error, KlammError) else table.wrap_error(error)
+        message = str(shown).removeprefix(f"{node.name}: ")
+        return [SqlProblem(node.create.options["url"].offset, f"PostgreSQL cannot be reached: {message}")]
+    finally:
+        table.close()
 
 
 def _unreachable(addresses: list[str]) -> str | None:

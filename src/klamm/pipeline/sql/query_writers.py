@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from klamm.pipeline.postgres.capture import CaptureWriter
+from klamm.pipeline.postgres.capture_options import capture_options
 from klamm.pipeline.sql.core import row_expressions
+from klamm.pipeline.sql.core.captured_tables import POSTGRES
 from klamm.pipeline.sql.core.column_types import quote_name
 from klamm.pipeline.sql.core.dead_letter_expressions import routed_expressions
 from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
@@ -19,7 +22,7 @@ from klamm.pipeline.sql.core.statements import SINK, TABLE
 from klamm.pipeline.sql.frame_columns import columns_of, parse_expression
 from klamm.pipeline.sql.jdbc import Database, JdbcWriter
 from klamm.pipeline.sql.lake_upserts import LakeUpserts
-from klamm.pipeline.sql.query_ledger import QueryLedger, ledger_of
+from klamm.pipeline.sql.query_ledger import QueryLedger, app_of, ledger_of
 from klamm.pipeline.sql.registry_functions import RegistryFunctions
 from klamm.pipeline.sql.spark_errors import error_position
 from klamm.pipeline.sql.spark_jvm import check_append_stream
@@ -60,6 +63,8 @@ class QueryWriters:
             return self._sink_writer(node)
         if node.connector == "jdbc":
             return self._jdbc_writer(node)
+        if node.connector == POSTGRES:
+            return self._capture_writer(node)
         if self._pipeline.looks_up(node):
             return self._lookup_writer(node)
         if node.recomputed:
@@ -111,6 +116,11 @@ class QueryWriters:
     def ledger(self, node: GraphNode, name: str | None = None) -> QueryLedger:
         """Return the ledger of a statement's query, or of another query of it by name."""
         return ledger_of(self._spark, self._pipeline, self._identity, self._folder, node, name or node.name)
+
+    def _capture_writer(self, node: GraphNode) -> CaptureWriter:
+        identity = self._identity
+        options = capture_options(node, identity.id, identity.generation(node.name, node.name))
+        return CaptureWriter(options, self._topics.change_topic(node, app_of(identity, node, node.name)))
 
     def _sink_writer(self, node: GraphNode) -> Any:
         return self._topics.sink(self._views.sql(node), node, self.ledger(node))

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from klamm.model.errors import ConfigError, KlammError
 from klamm.pipeline.registry.client import Registry, parse_settings, shared_registry
 from klamm.pipeline.registry.codecs import compile_schema
+from klamm.pipeline.sql.core.column_checks import check_columns
 from klamm.pipeline.sql.core.column_types import from_arrow
-from klamm.pipeline.sql.core.graph import GraphNode, Pipeline, check_columns
+from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
 from klamm.pipeline.sql.core.problems import SqlError, SqlProblem
 from klamm.pipeline.sql.core.secrets import expand
 from klamm.pipeline.sql.core.statement_options import REGISTRY_SETTINGS

@@ -13,12 +13,13 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
 from klamm.model.errors import ConfigError
+from klamm.pipeline.sql.core.captured_tables import capture_of
 from klamm.pipeline.sql.core.problems import SqlError, suggest
 from klamm.pipeline.sql.core.query_failures import (
     QueryFailure,
@@ -132,7 +133,7 @@ class Supervisor:
         self._running = [
             _RunningQuery(
                 query,
-                tuple(dict.fromkeys(name for name in (*query.node.streams, *query.node.tables) if name in names)),
+                _inputs_of(query, names),
                 tally=QueryTotals(position=committed_offsets(query.checkpoint)),
             )
             for query in queries
@@ -475,6 +476,14 @@ class Supervisor:
                 time.sleep(0.05)
             if running.state not in _ENDED:
                 running.state = QueryState.STOPPED
+
+
+def _inputs_of(query: Query, names: Container[str]) -> tuple[str, ...]:
+    """Return the queries that write what a query reads."""
+    reads = (*query.node.streams, *query.node.tables)
+    # Dead letters are of the statement itself, which a capture may write.
+    captures = [capture_of(name) for name in (*reads, *((query.node.name,) if query.name != query.node.name else ()))]
+    return tuple(dict.fromkeys(name for name in (*reads, *captures) if name in names))
 
 
 def _now_ms() -> int:

@@ -20,6 +20,7 @@ from klamm.pipeline.core.connector_options import EARLIEST, write_options
 from klamm.pipeline.core.lake_tables import FILES, FORMATS, LakeTable
 from klamm.pipeline.core.offsets import Position
 from klamm.pipeline.lake.sinks import LakeSink, open_sink, write_checked
+from klamm.pipeline.postgres.change_topic import ChangeTopic
 from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
 from klamm.pipeline.sql.core.problems import SqlError, SqlProblem
 from klamm.pipeline.sql.core.secrets import expand
@@ -92,6 +93,9 @@ class TopicConnector(Protocol):
     def complete(self, node: GraphNode, ledger: QueryLedger) -> None:
         """Make all of a query's newest batch visible, if it is decided."""
 
+    def change_topic(self, node: GraphNode, capture: str) -> ChangeTopic:
+        """Return the topic of a captured table, written without Spark; `capture` names its positions."""
+
 
 class ClusterTopics:
     """The topics of a cluster, by `format("klamm")`."""
@@ -151,7 +155,11 @@ class ClusterTopics:
         return [
             (node.create.offset, f"topic {node.topic} does not exist; create it, or let partitions = N do so")
             for node in self._pipeline.nodes
-            if node.has_topic and not node.runs and node.topic not in existing and node.option("partitions") is None
+            if node.has_topic
+            and not node.runs
+            and node.topic not in existing
+            and node.topic not in self._pipeline.outputs
+            and node.option("partitions") is None
         ]
 
     def ensure(self) -> list[str]:
@@ -164,7 +172,7 @@ class ClusterTopics:
             if absent:
                 raise SqlError(pipeline.source, [SqlProblem(offset, message) for offset, message in absent])
             for node in pipeline.nodes:
-                if node.has_topic and node.topic not in existing:
+                if node.has_topic and node.topic not in (*existing, *created):
                     created.extend(self._create(admin, node.topic, node))
             side_topics = (pipeline.dead_letters, pipeline.refused_rows, pipeline.late_topics)
             for name in dict.fromkeys(name for topics in side_topics for name in topics.values()):
@@ -178,7 +186,8 @@ class ClusterTopics:
         partitions = (node.option("partitions") if node else None) or settings.get("partitions") or "-1"
         replication = (node.option("replication") if node else None) or settings.get("replication") or "-1"
         # A table's topic is its newest rows by key.
-        configs = {"cleanup.policy": "compact"} if node is not None and node.kind == "table" else {}
+        readers = [] if node is None else [node, *self._pipeline.readers_of_capture(node)]
+        configs = {"cleanup.policy": "compact"} if any(reader.kind == "table" for reader in readers) else {}
         try:
             admin.create_topic(name, int(partitions), int(replication), configs=configs)
         # Another pipeline, or an auto-creating producer, was faster.
@@ -298,6 +307,12 @@ class ClusterTopics:
             thread.run(complete_batch(write_options(self._settings(PRODUCER_CONFIGS, node)), ledger.sink))
         finally:
             loop_thread.release(thread)
+
+    def change_topic(self, node: GraphNode, capture: str) -> ChangeTopic:
+        """Return the topic of a captured table."""
+        settings = {**self._settings(CONSUMER_CONFIGS, node), **self._settings(PRODUCER_CONFIGS, node)}
+        client = {name.removeprefix("kafka."): value for name, value in settings.items()}
+        return ChangeTopic({**self._client, **client}, node.topic, capture)
 
     def registry(self) -> PipelineRegistry:
         """Return the pipelines of this cluster."""

@@ -16,8 +16,8 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import registry_schemas
-from klamm.pipeline.sql.core.graph import SINGLE, GraphNode, Pipeline
-from klamm.pipeline.sql.core.statement_options import CHANGE_FORMATS
+from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
+from klamm.pipeline.sql.core.statement_options import CHANGE_FORMATS, SINGLE
 from klamm.pipeline.sql.core.statements import Column
 from klamm.pipeline.sql.core.value_parsing import EVENT_YEARS
 from klamm.pipeline.tables.arrow_columns import arrow_type, decode_text, parse_texts

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from klamm.pipeline.sql.core import ksql_spelling
-from klamm.pipeline.sql.core.column_types import TIMES
+from klamm.pipeline.sql.core.captured_tables import POSTGRES, capture_of, check_captured, split_captured
+from klamm.pipeline.sql.core.column_checks import check_columns
 from klamm.pipeline.sql.core.parser import parse
 from klamm.pipeline.sql.core.problems import SqlError, SqlProblem, SqlSource, suggest
 from klamm.pipeline.sql.core.query_sources import SelectScan, TableReference, scan_select
@@ -36,9 +37,6 @@ from klamm.pipeline.sql.core.statement_options import (
 )
 from klamm.pipeline.sql.core.statements import SINK, SOURCE, STREAM, TABLE, VIEW, Create, CreateFunction, Set, Value
 from klamm.pipeline.sql.core.temporal_joins import TemporalJoin, find_temporal_joins
-
-SINGLE: Final = ("string", "raw")
-"""Formats whose value is one column."""
 
 _BY_ROW: Final = (
     "a table is read as of a time row by row: do that in a stream of its own, and group or join that stream"
@@ -102,7 +100,8 @@ class GraphNode:
     @property
     def format(self) -> str:
         """The format of its values."""
-        return (self.option("format") or "json").lower()
+        default = "debezium" if self.connector == POSTGRES else "json"
+        return (self.option("format") or default).lower()
 
     @property
     def key_format(self) -> str:
@@ -229,6 +228,10 @@ class Pipeline:
             for scan in scans
         )
 
+    def readers_of_capture(self, node: GraphNode) -> list[GraphNode]:
+        """Return the table or stream that a capture of a database is the source of."""
+        return [reader for reader in self.nodes if node.connector == POSTGRES and capture_of(reader.name) == node.name]
+
     def views_of(self, node: GraphNode) -> list[GraphNode]:
         """Return the views it reads, directly or through other views."""
         views: dict[str, GraphNode] = {}
@@ -307,9 +310,11 @@ def compile_text(text: str, name: str = "pipeline.sql", overrides: Mapping[str, 
             line, _ = source.position(creates[statement.name.lower()].offset)
             problems.append(SqlProblem(statement.offset, f"{statement.name} is declared already, in line {line}"))
             continue
-        creates[statement.name.lower()] = with_defaults(statement, set_values)
         # All problems are collected, so that a file is corrected in one go.
-        problems.extend(check_options(statement))
+        problems.extend(check_captured(statement))
+        for part in split_captured(statement):
+            creates[part.name.lower()] = with_defaults(part, set_values)
+            problems.extend(check_options(part))
     nodes, name_problems = _resolve(creates, has_unparsed=has_unparsed)
     problems.extend(name_problems)
     for node in nodes:
@@ -373,6 +378,10 @@ def _resolve(creates: Mapping[str, Create], *, has_unparsed: bool) -> tuple[list
     for name in order:
         scan = scans.get(name)
         inputs = [creates[read.lower()].name for read in (scan.names if scan else ()) if read.lower() in nodes]
+        if scan is None and capture_of(name) in nodes:
+            # Shown as what it reads; as an input of SELECTs it is the table of a topic, like any other.
+            nodes[name] = GraphNode(creates[name], None, (creates[capture_of(name)].name,), (), ())
+            continue
         streams: dict[str, None] = {}
         tables: dict[str, None] = {}
         for input_name in dict.fromkeys(inputs):
@@ -436,52 +445,6 @@ def _check_derived(node: GraphNode) -> Iterator[SqlProblem]:
         )
 
 
-def check_columns(node: GraphNode) -> Iterator[SqlProblem]:
-    """Yield the problems of a statement's columns."""
-    create = node.create
-    names = {column.name.lower(): column for column in create.columns}
-    for option in ("key", "timestamp", "deduplicate"):
-        value = create.options.get(option)
-        for name in name_list(value.text) if value else ():
-            if value and name.lower() not in names:
-                hint = suggest(name, [declared.name for declared in create.columns])
-                yield SqlProblem(value.offset, f"{create.name} has no column {name}{hint}")
-    timestamp = create.options.get("timestamp")
-    column = names.get(timestamp.text.lower()) if timestamp else None
-    if timestamp and column is not None and column.type not in TIMES:
-        yield SqlProblem(timestamp.offset, f"{column.name} is {column.type}; a timestamp is TIMESTAMP")
-    for declared in create.columns:
-        yield from _check_metadata(declared.name, declared.metadata, declared.type, declared.offset)
-    values = [column for column in create.columns if column.metadata is None]
-    if node.format in SINGLE and create.kind != SOURCE:
-        keys = {name.lower() for name in node.key}
-        value_columns = [column for column in values if column.name.lower() not in keys]
-        if len(value_columns) != 1:
-            yield SqlProblem(
-                create.offset, f"format {node.format} has one column beside its key, not {len(value_columns)}"
-            )
-        elif node.format == "raw" and value_columns[0].type != "BINARY":
-            yield SqlProblem(value_columns[0].offset, "a raw value is BINARY")
-    elif not values:
-        yield SqlProblem(create.offset, "there is no column for the value")
-
-
-_METADATA_TYPES: Final = {
-    "timestamp": TIMES,
-    "offset": ("BIGINT", "LONG"),
-    "partition": ("INT", "INTEGER"),
-    "topic": ("STRING",),
-    "key": ("STRING", "BINARY"),
-    "headers": ("MAP<STRING, BINARY>",),
-    "op": ("STRING",),
-}
-
-
-def _check_metadata(name: str, part: str | None, kind: str, offset: int) -> Iterator[SqlProblem]:
-    if part is not None and kind not in _METADATA_TYPES[part]:
-        yield SqlProblem(offset, f"{name} is {kind}; a record's {part} is {_METADATA_TYPES[part][0]}")
-
-
 def _shared_topics(nodes: list[GraphNode]) -> Iterator[SqlProblem]:
     writers: dict[str, GraphNode] = {}
     for node in nodes:
@@ -491,6 +454,7 @@ def _shared_topics(nodes: list[GraphNode]) -> Iterator[SqlProblem]:
             yield SqlProblem(node.create.offset, f"{writers[node.topic].name} writes to topic {node.topic} already")
         writers[node.topic] = node
     for node in nodes:
-        if node.has_topic and not node.runs and node.topic in writers:
+        # A capture is read by statements of its topic only.
+        if node.has_topic and not node.runs and node.topic in writers and writers[node.topic].connector != POSTGRES:
             message = f"{writers[node.topic].name} writes to topic {node.topic}: read it by that name"
             yield SqlProblem(node.create.offset, message, warning=True)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.sql.core.graph import DEAD_LETTERS, SINGLE, GraphNode, Pipeline
+from klamm.pipeline.sql.core.graph import DEAD_LETTERS, GraphNode, Pipeline
 from klamm.pipeline.sql.core.query_sources import normalize_select
 from klamm.pipeline.sql.core.read_columns import (
     ALL,
@@ -30,6 +30,7 @@ from klamm.pipeline.sql.core.read_columns import (
     read_columns,
 )
 from klamm.pipeline.sql.core.secrets import is_secret, mask_secrets
+from klamm.pipeline.sql.core.statement_options import SINGLE
 from klamm.pipeline.sql.core.statements import SINK, TABLE
 
 SAME: Final = "same"
@@ -248,7 +249,7 @@ def _compare_query(name: str, before: Mapping[str, Any], now: Mapping[str, Any])
         differences += [f"no longer reads {topic}" for topic in sorted(removed)]
         # A table of tables reads them whole with every batch, so an added one is complete at once.
         return QueryChange(name, CONTINUES if now["recomputed"] else REBUILD, ", ".join(differences))
-    for option in ("connector", "table", "query", "cursor"):
+    for option in ("connector", "table", "query", "cursor", "slot"):
         previous, current = before["options"].get(option), now["options"].get(option)
         # Positions of a database source are values of its cursor: they mean nothing in another table.
         if previous != current and "connector" in before["options"]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from klamm.pipeline.core.batch_ledger import DISAGREE
+from klamm.pipeline.postgres.core.capture_position import CANNOT_CONTINUE
 from klamm.pipeline.sql.core.problems import SqlError
 
 BAD_RECORD: Final = ("USER_RAISED_EXCEPTION", "a record of ")
@@ -74,6 +75,8 @@ def lasting_failure(error: Exception, text: str, pipeline: str, query: str) -> Q
             f"run --rebuild {query} reads all that is left from the beginning"
         )
         return QueryFailure(text, ways)
+    if CANNOT_CONTINUE in text:
+        return QueryFailure(text, f"stop it; run --rebuild {query} reads the table again, through a new slot")
     if any(part in text for part in _CHECKPOINT):
         adopt = f"stop it; run --adopt {query} continues where its output ends" if DISAGREE in text else "stop it"
         return QueryFailure(text, f"{adopt}; run --rebuild {query} discards the checkpoint and reads again")

@@ -35,6 +35,8 @@ def summarize_progress(progress: Mapping[str, Any], now_ms: int) -> dict[str, An
         "state_rows": sum(operator.get("numRowsTotal", 0) for operator in operators),
         "state_bytes": sum(operator.get("memoryUsedBytes", 0) for operator in operators),
         "batch_ms": (progress.get("durationMs") or {}).get("triggerExecution"),
+        # Of captures of databases only.
+        **{name: progress[name] for name in ("detail", "slot_lag_bytes") if progress.get(name) is not None},
     }
 
 

@@ -16,7 +16,8 @@ from typing import Final
 
 from klamm.pipeline.sql.core.change_formats import ENVELOPE_ERROR, OP, is_change_log
 from klamm.pipeline.sql.core.column_types import quote_name
-from klamm.pipeline.sql.core.graph import SINGLE, GraphNode
+from klamm.pipeline.sql.core.graph import GraphNode
+from klamm.pipeline.sql.core.statement_options import SINGLE
 from klamm.pipeline.sql.core.statements import TABLE, Column
 from klamm.pipeline.sql.core.value_parsing import (
     BROKEN,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from klamm.pipeline.core.lake_tables import TABLES
+from klamm.pipeline.sql.core.captured_tables import check_capture
 from klamm.pipeline.sql.core.column_types import TIMES, WHOLE
 from klamm.pipeline.sql.core.problems import ParseError, SqlProblem
 from klamm.pipeline.sql.core.statement_options import (
@@ -38,14 +39,18 @@ def check_source(node: GraphNode) -> Iterator[SqlProblem]:
             yield SqlProblem(create.offset, "files need columns: CREATE SOURCE name (column type, ...) WITH (...)")
     elif connector == "jdbc":
         yield from _check_jdbc(node)
+    elif connector == "postgres":
+        yield from check_capture(node)
     elif create.columns:
         yield SqlProblem(create.columns[0].offset, "rate has the columns timestamp and value: leave the list out")
 
 
 def _check_jdbc(node: GraphNode) -> Iterator[SqlProblem]:
     create = node.create
-    if node.option("url") is None:
-        yield SqlProblem(create.offset, "jdbc needs the database's address: url = 'jdbc:...'")
+    url = create.options.get("url")
+    if url is None or not url.text.startswith(("jdbc:", "${")):
+        offset = create.offset if url is None else url.offset
+        yield SqlProblem(offset, "jdbc needs the database's address: url = 'jdbc:...'")
     if (node.option("table") is None) == (node.option("query") is None):
         yield SqlProblem(create.offset, "jdbc needs either table = '...' or query = 'SELECT ...'")
     if "driver_jar" in create.options and "driver" not in create.options:

@@ -21,10 +21,12 @@ from klamm.pipeline.sql.core.statements import Create, Set, Value
 REGISTRY_FORMATS: Final = ("avro", "json_schema", "protobuf")
 """Formats whose records have a schema in a registry."""
 FORMATS: Final = ("json", "csv", "string", "raw", *REGISTRY_FORMATS)
+SINGLE: Final = ("string", "raw")
+"""Formats whose value is one column."""
 CHANGE_FORMATS: Final = ("debezium", "cdc")
 """Formats of records that say what happened to a row."""
 KEY_FORMATS: Final = ("string", "json", *REGISTRY_FORMATS)
-CONNECTORS: Final = ("files", "jdbc", "rate")
+CONNECTORS: Final = ("files", "jdbc", "rate", "postgres")
 FILE_FORMATS: Final = ("parquet", "json", "csv", "orc", "text")
 SINK_FORMATS: Final = (*LAKE_FORMATS, "console", "noop")
 BAD_RECORDS: Final = ("dead_letter", "drop", "fail")
@@ -107,8 +109,9 @@ def _registry(text: str) -> str | None:
     return None if fine else "write where the registry is: 'http://host:8081'"
 
 
-def _jdbc(text: str) -> str | None:
-    return None if text.startswith(("jdbc:", "${")) else "write the database's address: 'jdbc:postgresql://host/db'"
+def _database(text: str) -> str | None:
+    fine = text.startswith(("jdbc:", "postgresql://", "postgres://", "${"))
+    return None if fine else "write the database's address: 'jdbc:postgresql://host/db'"
 
 
 def _table(text: str) -> str | None:
@@ -202,7 +205,7 @@ KIND_OPTIONS: Final[Mapping[str, Mapping[str, Check]]] = {
         "file_format": _one_of(*FILE_FORMATS),
         "rows_per_second": _number(1),
         "trigger": _duration,
-        "url": _jdbc,
+        "url": _database,
         "table": _text,
         "query": _text,
         "cursor": _text,
@@ -214,6 +217,8 @@ KIND_OPTIONS: Final[Mapping[str, Mapping[str, Check]]] = {
         "driver_jar": _text,
         "user": _text,
         "password": _text,
+        "slot": _text,
+        "publication": _text,
     },
 }
 
@@ -243,6 +248,7 @@ CONNECTOR_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         *("url", "table", "query", "cursor", "delay", "starting", "batch_size", "fetch_size"),
         *("driver", "driver_jar", "user", "password"),
     ),
+    "postgres": ("url", "user", "password", "table", "slot", "publication", "starting", "batch_size"),
 }
 """Options of a single connector."""
 _PREFIXES: Final = {
