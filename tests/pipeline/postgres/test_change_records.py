@@ -6,7 +6,7 @@ import pytest
 
 from klamm.pipeline.postgres.core.change_records import (
     ChangeAssembler,
-    Origin,
+    ChangeOrigin,
     RowChange,
     TransactionEnd,
     Truncation,
@@ -22,17 +22,17 @@ from klamm.pipeline.postgres.core.pgoutput import (
     Delete,
     Insert,
     PgOutputError,
-    Relation,
     RelationColumn,
-    Truncate,
+    RelationMessage,
+    TruncateMessage,
     Update,
 )
 
-ORIGIN = Origin("shop", "public", "accounts")
+ORIGIN = ChangeOrigin("shop", "public", "accounts")
 COLUMNS = (RelationColumn("id", 20, True), RelationColumn("name", 25, False), RelationColumn("balance", 1700, False))
-ACCOUNTS = Relation(7, "public", "accounts", "d", COLUMNS)
-FULL = Relation(7, "public", "accounts", "f", tuple(RelationColumn(c.name, c.type_oid, True) for c in COLUMNS))
-OTHERS = Relation(8, "public", "others", "d", COLUMNS)
+ACCOUNTS = RelationMessage(7, "public", "accounts", "d", COLUMNS)
+FULL = RelationMessage(7, "public", "accounts", "f", tuple(RelationColumn(c.name, c.type_oid, True) for c in COLUMNS))
+OTHERS = RelationMessage(8, "public", "others", "d", COLUMNS)
 
 
 def changes(*messages, relation=ACCOUNTS, after_lsn=0):
@@ -101,15 +101,15 @@ def test_a_large_value_that_did_not_change():
 
 
 def test_other_tables_are_left_out():
-    assert changes(Insert(8, ("1", "x", "1")), Truncate((8,))) == []
+    assert changes(Insert(8, ("1", "x", "1")), TruncateMessage((8,))) == []
 
 
 def test_a_truncation():
-    assert changes(Truncate((8, 7))) == [Truncation(3, 5_000_000, 42)]
+    assert changes(TruncateMessage((8, 7))) == [Truncation(3, 5_000_000, 42)]
 
 
 def test_a_new_column_and_a_dropped_one():
-    renewed = Relation(7, "public", "accounts", "d", (COLUMNS[0], RelationColumn("mail", 25, False)))
+    renewed = RelationMessage(7, "public", "accounts", "d", (COLUMNS[0], RelationColumn("mail", 25, False)))
     first, second = changes(Insert(7, ("1", "ada", "1")), renewed, Insert(7, ("2", "a@b")))
     assert first.after == {"id": 1, "name": "ada", "balance": "1"}
     assert second.after == {"id": 2, "mail": "a@b"}
@@ -133,7 +133,7 @@ def test_messages_out_of_order():
         list(assembler.take(1, Insert(7, ("1", "a", "1"))))
     with pytest.raises(PgOutputError, match="has 1 values for 3 columns"):
         changes(Insert(7, ("1",)))
-    renamed = Relation(7, "public", "accounts", "d", (RelationColumn("number", 20, True),))
+    renamed = RelationMessage(7, "public", "accounts", "d", (RelationColumn("number", 20, True),))
     with pytest.raises(PgOutputError, match="no value of its key column id"):
         changes(Insert(7, ("1",)), relation=renamed)
 

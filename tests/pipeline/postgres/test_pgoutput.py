@@ -13,9 +13,9 @@ from klamm.pipeline.postgres.core.pgoutput import (
     Delete,
     Insert,
     PgOutputError,
-    Relation,
     RelationColumn,
-    Truncate,
+    RelationMessage,
+    TruncateMessage,
     Update,
     format_lsn,
     parse_lsn,
@@ -48,7 +48,7 @@ def test_a_transaction():
 def test_a_relation_with_its_key():
     columns = b"\x01id\0" + (20).to_bytes(4) + b"\xff\xff\xff\xff" + b"\0name\0" + (25).to_bytes(4) + (24).to_bytes(4)
     message = b"R" + (16_390).to_bytes(4) + b"public\0accounts\0d" + (2).to_bytes(2) + columns
-    assert parse_message(message) == Relation(
+    assert parse_message(message) == RelationMessage(
         16_390, "public", "accounts", "d", (RelationColumn("id", 20, True), RelationColumn("name", 25, False, 24))
     )
 
@@ -63,7 +63,7 @@ def test_changes_of_rows():
     assert parse_message(whole) == Update(7, ("1", "a"), False, ("1", "b"))
     assert parse_message(b"D" + oid + b"K" + row("1", None)) == Delete(7, ("1", None), True)
     assert parse_message(b"D" + oid + b"O" + row("1", "a")) == Delete(7, ("1", "a"), False)
-    assert parse_message(b"T" + (2).to_bytes(4) + b"\x01" + oid + (8).to_bytes(4)) == Truncate((7, 8))
+    assert parse_message(b"T" + (2).to_bytes(4) + b"\x01" + oid + (8).to_bytes(4)) == TruncateMessage((7, 8))
 
 
 @pytest.mark.parametrize("message", [b"Y\0\0\0\1x\0y\0", b"O" + bytes(8) + b"origin\0", b"M\0"])

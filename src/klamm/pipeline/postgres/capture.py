@@ -28,8 +28,8 @@ from klamm.pipeline.postgres.core.capture_position import (
 from klamm.pipeline.postgres.core.change_records import (
     READ,
     ChangeAssembler,
+    ChangeOrigin,
     ChangeRecord,
-    Origin,
     RowChange,
     TransactionEnd,
     Truncation,
@@ -37,7 +37,7 @@ from klamm.pipeline.postgres.core.change_records import (
     encode_deletion,
     encode_json,
 )
-from klamm.pipeline.postgres.core.pgoutput import Relation, format_lsn, parse_message
+from klamm.pipeline.postgres.core.pgoutput import RelationMessage, format_lsn, parse_message
 from klamm.pipeline.postgres.database import PostgresTable, now_us
 from klamm.pipeline.postgres.live_keys import LiveKeys
 
@@ -199,7 +199,7 @@ class PostgresCapture(PolledQuery):
             message = parse_message(data)
             if message is None:
                 continue
-            if isinstance(message, Relation):
+            if isinstance(message, RelationMessage):
                 # The table may have a column of a type that was created since.
                 self._check_types(assembler, message)
             for change in assembler.take(lsn, message):
@@ -215,13 +215,13 @@ class PostgresCapture(PolledQuery):
                 rows += 1
         return messages, rows, position
 
-    def _check_types(self, assembler: ChangeAssembler, relation: Relation) -> None:
+    def _check_types(self, assembler: ChangeAssembler, relation: RelationMessage) -> None:
         known = self._table.options
         if (relation.schema, relation.name) == (known.schema, known.table):
             self._table.forget_types()
             assembler.catalog = self._table.catalog()
 
-    def _records(self, change: RowChange | Truncation, origin: Origin) -> Iterator[ChangeRecord]:
+    def _records(self, change: RowChange | Truncation, origin: ChangeOrigin) -> Iterator[ChangeRecord]:
         now_ms = now_us() // 1000
         if isinstance(change, Truncation):
             for key in self._live_keys.read_all():

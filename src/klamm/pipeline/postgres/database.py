@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from klamm.model.errors import ConfigError, ErrorCode, KlammError
 from klamm.pipeline.postgres.capture_options import CaptureOptions, quote
 from klamm.pipeline.postgres.core.capture_position import DatabaseState, SlotState
-from klamm.pipeline.postgres.core.change_records import Origin
+from klamm.pipeline.postgres.core.change_records import ChangeOrigin
 from klamm.pipeline.postgres.core.column_values import SESSION_SETTINGS, TypeCatalog, json_value
 from klamm.pipeline.postgres.core.pgoutput import format_lsn, parse_lsn
 from klamm.pipeline.sql.core.secrets import mask_secrets
@@ -133,9 +133,9 @@ class PostgresTable:
         assert row is not None
         return parse_lsn(row[0])
 
-    def origin(self) -> Origin:
+    def origin(self) -> ChangeOrigin:
         """Return the table, as records name it."""
-        return Origin(self.session.info.dbname, self.options.schema, self.options.table)
+        return ChangeOrigin(self.session.info.dbname, self.options.schema, self.options.table)
 
     def catalog(self) -> TypeCatalog:
         """Return the array types and domains of the database."""

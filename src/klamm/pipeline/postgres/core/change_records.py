@@ -20,10 +20,10 @@ from klamm.pipeline.postgres.core.pgoutput import (
     Insert,
     Message,
     PgOutputError,
-    Relation,
     RelationColumn,
+    RelationMessage,
     Row,
-    Truncate,
+    TruncateMessage,
     Unchanged,
     Update,
 )
@@ -42,7 +42,7 @@ class ChangeRecord(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ChangeOrigin:
     """The table that changes are of."""
 
     database: str
@@ -108,7 +108,7 @@ def encode_json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def encode_change(change: RowChange, origin: Origin, now_ms: int) -> Iterator[ChangeRecord]:
+def encode_change(change: RowChange, origin: ChangeOrigin, now_ms: int) -> Iterator[ChangeRecord]:
     """Yield the records of a change."""
     source = origin.source(lsn=change.lsn, ts_us=change.commit_us, xid=change.xid, snapshot=change.op == READ)
     envelope = {
@@ -124,7 +124,7 @@ def encode_change(change: RowChange, origin: Origin, now_ms: int) -> Iterator[Ch
         yield ChangeRecord(key, None)
 
 
-def encode_deletion(key: bytes, origin: Origin, lsn: int, commit_us: int, now_ms: int) -> Iterator[ChangeRecord]:
+def encode_deletion(key: bytes, origin: ChangeOrigin, lsn: int, commit_us: int, now_ms: int) -> Iterator[ChangeRecord]:
     """Yield the records that delete a key of the topic whose row is not known."""
     columns = json.loads(key)
     change = RowChange(DELETE, columns, columns, None, lsn=lsn, commit_us=commit_us)
@@ -156,13 +156,13 @@ class ChangeAssembler:
     catalog: TypeCatalog
     after_lsn: int = 0
     """Transactions that end at or before this position were captured already."""
-    _relations: dict[int, Relation] = field(default_factory=dict)
+    _relations: dict[int, RelationMessage] = field(default_factory=dict)
     _transaction: Begin | None = None
 
     def take(self, lsn: int, message: Message) -> Iterator[Change]:
         """Yield what a message means for the table."""
         match message:
-            case Relation():
+            case RelationMessage():
                 self._relations[message.oid] = message
             case Begin():
                 self._transaction = message
@@ -170,7 +170,7 @@ class ChangeAssembler:
                 self._transaction = None
                 if message.end_lsn > self.after_lsn:
                     yield TransactionEnd(message.end_lsn)
-            case Truncate():
+            case TruncateMessage():
                 if any(self._is_captured(oid) for oid in message.relations):
                     begin = self._begin()
                     yield Truncation(lsn, begin.commit_us, begin.xid)
@@ -191,7 +191,9 @@ class ChangeAssembler:
         is_new = self._begin().final_lsn >= self.after_lsn
         return is_new and (relation.schema, relation.name) == (self.schema, self.table)
 
-    def _row_changes(self, lsn: int, message: Insert | Update | Delete, relation: Relation) -> Iterator[RowChange]:
+    def _row_changes(
+        self, lsn: int, message: Insert | Update | Delete, relation: RelationMessage
+    ) -> Iterator[RowChange]:
         begin = self._begin()
         if isinstance(message, Insert):
             after = self._row(relation, message.new)
@@ -217,7 +219,7 @@ class ChangeAssembler:
         yield RowChange(UPDATE, key, whole, after, missing, lsn, begin.commit_us, begin.xid)
 
     def _row(
-        self, relation: Relation, row: Row, old: Mapping[str, Any] | None = None, *, key_only: bool = False
+        self, relation: RelationMessage, row: Row, old: Mapping[str, Any] | None = None, *, key_only: bool = False
     ) -> dict[str, Any]:
         if len(row) != len(relation.columns):
             raise PgOutputError(f"a row of {relation.name} has {len(row)} values for {len(relation.columns)} columns")

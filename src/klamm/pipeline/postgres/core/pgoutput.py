@@ -48,7 +48,7 @@ class RelationColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class RelationMessage:
     """The columns of a table: sent before its first change, and again when they have changed."""
 
     oid: int
@@ -104,13 +104,13 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
-class Truncate:
+class TruncateMessage:
     """All rows of these tables were deleted."""
 
     relations: tuple[int, ...]
 
 
-Message = Relation | Begin | Commit | Insert | Update | Delete | Truncate
+Message = RelationMessage | Begin | Commit | Insert | Update | Delete | TruncateMessage
 # Types of values are looked up by oid, origins and user messages concern no rows.
 _IGNORED: Final = frozenset(b"YOM")
 
@@ -198,13 +198,13 @@ def parse_message(data: bytes) -> Message | None:
         case b"T":
             count = reader.int32()
             reader.int8()  # CASCADE and RESTART IDENTITY
-            return Truncate(tuple(reader.int32() for _ in range(count)))
+            return TruncateMessage(tuple(reader.int32() for _ in range(count)))
     if kind[0] in _IGNORED:
         return None
     raise PgOutputError(f"a pgoutput message is of the unknown kind {kind!r}")
 
 
-def _relation(reader: _Reader) -> Relation:
+def _relation(reader: _Reader) -> RelationMessage:
     oid, schema, name = reader.int32(), reader.name(), reader.name()
     identity = chr(reader.int8())
     columns = []
@@ -212,7 +212,7 @@ def _relation(reader: _Reader) -> Relation:
         flags, column = reader.int8(), reader.name()
         columns.append(RelationColumn(column, reader.int32(), bool(flags & _KEY_FLAG), reader.signed32()))
     # pg_catalog is sent as an empty name.
-    return Relation(oid, schema or "pg_catalog", name, identity, tuple(columns))
+    return RelationMessage(oid, schema or "pg_catalog", name, identity, tuple(columns))
 
 
 def _update(reader: _Reader) -> Update:
