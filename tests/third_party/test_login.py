@@ -1,6 +1,9 @@
 """Third-party clients log in: librdkafka, aiokafka and kafka-python on every mechanism of a listener."""
 
 import asyncio
+import ssl
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -9,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
 
+from client.certificates import Authority
 from harness.inprocess import NodeThread
 from harness.wire import unique
 from klamm.client import Admin
@@ -19,25 +23,48 @@ PASSWORD = "alice, secret=1"
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 
+class Listener(NamedTuple):
+    """Where clients connect, and the authority that they trust."""
+
+    bootstrap: str
+    authority: str | None = None
+
+    @property
+    def protocol(self) -> str:
+        return "SASL_SSL" if self.authority else "SASL_PLAINTEXT"
+
+
 @pytest.fixture(scope="module")
-def bootstrap(tmp_path_factory):
+def listeners(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("certificates")
+    authority = Authority(folder)
+    files = authority.issue("broker", "127.0.0.1")
+    keystore = folder / "keystore.pem"
+    keystore.write_text(Path(files.key).read_text() + Path(files.certificate).read_text())
     overrides = (
-        "listeners=PLAINTEXT://127.0.0.1:0,CLIENTS://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
-        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listeners=PLAINTEXT://127.0.0.1:0,CLIENTS://127.0.0.1:0,SECURE://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT,SECURE:SASL_SSL,CONTROLLER:PLAINTEXT",
         f"sasl.enabled.mechanisms={','.join(MECHANISMS)}",
-        f"listener.name.clients.plain.sasl.jaas.config={JAAS}",
+        f"sasl.jaas.config={JAAS}",
+        "ssl.keystore.type=PEM",
+        f"ssl.keystore.location={keystore}",
     )
     with NodeThread(tmp_path_factory.mktemp("node"), *overrides) as running:
         with Admin(bootstrap_servers=f"127.0.0.1:{running.port}") as admin:
             for mechanism in ScramMechanism:
                 admin.alter_user_scram_credentials({("alice", mechanism): PASSWORD})
-        yield f"127.0.0.1:{running.node.addresses['CLIENTS'][1]}"
+        ports = {name: address[1] for name, address in running.node.addresses.items()}
+        yield {
+            "SASL_PLAINTEXT": Listener(f"127.0.0.1:{ports['CLIENTS']}"),
+            "SASL_SSL": Listener(f"127.0.0.1:{ports['SECURE']}", authority.path),
+        }
 
 
-def rdkafka(bootstrap: str, mechanism: str, password: str) -> bytes:
+def rdkafka(listener: Listener, mechanism: str, password: str) -> bytes:
     settings = {
-        "bootstrap.servers": bootstrap,
-        "security.protocol": "SASL_PLAINTEXT",
+        "bootstrap.servers": listener.bootstrap,
+        "security.protocol": listener.protocol,
+        **({"ssl.ca.location": listener.authority} if listener.authority else {}),
         "sasl.mechanisms": mechanism,
         "sasl.username": "alice",
         "sasl.password": password,
@@ -58,10 +85,11 @@ def rdkafka(bootstrap: str, mechanism: str, password: str) -> bytes:
         consumer.close()
 
 
-def python(bootstrap: str, mechanism: str, password: str) -> bytes:
+def python(listener: Listener, mechanism: str, password: str) -> bytes:
     settings = {
-        "bootstrap_servers": bootstrap,
-        "security_protocol": "SASL_PLAINTEXT",
+        "bootstrap_servers": listener.bootstrap,
+        "security_protocol": listener.protocol,
+        **({"ssl_cafile": listener.authority} if listener.authority else {}),
         "sasl_mechanism": mechanism,
         "sasl_plain_username": "alice",
         "sasl_plain_password": password,
@@ -81,10 +109,11 @@ def python(bootstrap: str, mechanism: str, password: str) -> bytes:
         consumer.close()
 
 
-def aio(bootstrap: str, mechanism: str, password: str) -> bytes:
+def aio(listener: Listener, mechanism: str, password: str) -> bytes:
     settings = {
-        "bootstrap_servers": bootstrap,
-        "security_protocol": "SASL_PLAINTEXT",
+        "bootstrap_servers": listener.bootstrap,
+        "security_protocol": listener.protocol,
+        **({"ssl_context": ssl.create_default_context(cafile=listener.authority)} if listener.authority else {}),
         "sasl_mechanism": mechanism,
         "sasl_plain_username": "alice",
         "sasl_plain_password": password,
@@ -112,19 +141,21 @@ def aio(bootstrap: str, mechanism: str, password: str) -> bytes:
     return asyncio.run(main())
 
 
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("client", [rdkafka, aio, python])
-def test_a_client_logs_in(bootstrap, client, mechanism):
-    assert client(bootstrap, mechanism, PASSWORD) == b"value"
+def test_a_client_logs_in(listeners, client, mechanism, protocol):
+    assert client(listeners[protocol], mechanism, PASSWORD) == b"value"
 
 
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("client", [rdkafka, aio, python])
-def test_a_wrong_password_is_refused(bootstrap, client, mechanism):
+def test_a_wrong_password_is_refused(listeners, client, mechanism, protocol):
     with pytest.raises(PermissionError):
-        client(bootstrap, mechanism, "wrong")
+        client(listeners[protocol], mechanism, "wrong")
 
 
-def test_a_client_without_a_login_gets_nothing(bootstrap):
+def test_a_client_without_a_login_gets_nothing(listeners):
     with pytest.raises(KafkaException):
-        AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=2)
+        AdminClient({"bootstrap.servers": listeners["SASL_PLAINTEXT"].bootstrap}).list_topics(timeout=2)

@@ -167,8 +167,14 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
     if not settings.has_key:
         return
     password = settings.key_password
-    # A function and not None: OpenSSL would otherwise ask on the terminal for the password of an encrypted key.
-    answer = (password or Secret("")).reveal
+    prompts = 0
+
+    # A function and not None: OpenSSL would otherwise prompt on the terminal for the password of an encrypted key.
+    def answer() -> str:
+        nonlocal prompts
+        prompts += 1
+        return password.reveal() if password is not None else ""
+
     try:
         if settings.keystore_location is not None:
             source = f"ssl.keystore.location={settings.keystore_location}"
@@ -181,7 +187,14 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
         with _private_file(text) as path:
             context.load_cert_chain(path, password=answer)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise ConfigError(f"{source} cannot be used: {_explain(error, has_password=password is not None)}") from None
+        # OpenSSL says no more than "PEM lib" when a password is wrong.
+        if prompts and password is None:
+            raise ConfigError(
+                f"{source}: the private key is encrypted; write its password as ssl.key.password"
+            ) from None
+        if prompts:
+            raise ConfigError(f"{source}: ssl.key.password does not decrypt the private key") from None
+        raise ConfigError(f"{source} cannot be used: {_explain(error)}") from None
 
 
 def _trust(context: ssl.SSLContext, settings: TlsSettings) -> bool:
@@ -196,19 +209,15 @@ def _trust(context: ssl.SSLContext, settings: TlsSettings) -> bool:
         else:
             return False
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{source} cannot be used: {_explain(error, has_password=True)}") from None
+        raise ConfigError(f"{source} cannot be used: {_explain(error)}") from None
     return True
 
 
-def _explain(error: Exception, *, has_password: bool) -> str:
+def _explain(error: Exception) -> str:
     text = str(error)
     if isinstance(error, ssl.SSLError):
         if "KEY_VALUES_MISMATCH" in text:
             return "the private key is not that of the certificate"
-        if not has_password and ("BAD_DECRYPT" in text or "BAD_PASSWORD_READ" in text or "PKCS12" in text):
-            return "the private key is encrypted; write its password as ssl.key.password"
-        if "BAD_DECRYPT" in text or "CIPHERFINAL" in text:
-            return "ssl.key.password does not decrypt the private key"
         return f"it is no PEM file with what is needed ({error.reason or 'PEM lib'})"
     return (error.strerror or text).lower() if isinstance(error, OSError) else text
 
