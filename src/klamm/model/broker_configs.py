@@ -163,6 +163,9 @@ def validate_dynamic_broker_config(name: str, value: str | None, *, per_broker: 
         raise ConfigError(BROKER_CONFIGS.unknown(name))
     if key.update_mode is UpdateMode.READ_ONLY:
         raise ConfigError(f"{name} cannot change while the broker runs; set it in the properties file and restart")
+    # Kafka reloads stores; until Klamm does, a change must not be accepted that has no effect.
+    if key.name.startswith(("ssl.", "sasl.", "principal.builder.")):
+        raise ConfigError(f"{name} cannot change while the broker runs; set it in the properties file and restart")
     if key.update_mode is UpdateMode.PER_BROKER and not per_broker:
         raise ConfigError(f"{name} cannot be set for all brokers at once; name the broker it is for")
     if value is not None:

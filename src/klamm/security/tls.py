@@ -59,8 +59,20 @@ class TlsSettings:
 
 def read_tls_settings(read: Read) -> TlsSettings:
     """Read the settings by their names; ConfigError for what cannot work, before a file is opened."""
-    for store in ("keystore", "truststore"):
-        _check_store(read, store)
+    _check_store(
+        read,
+        "ssl.keystore.location",
+        "ssl.keystore.key",
+        kind=str(read("ssl.keystore.type") or "JKS"),
+        password="ssl.keystore.password",  # noqa: S106 - the name of a setting
+    )
+    _check_store(
+        read,
+        "ssl.truststore.location",
+        "ssl.truststore.certificates",
+        kind=str(read("ssl.truststore.type") or "JKS"),
+        password="ssl.truststore.password",  # noqa: S106
+    )
     for name in ("ssl.engine.factory.class", "ssl.provider", "ssl.secure.random.implementation"):
         if read(name):
             raise ConfigError(f"{name} names Java code, which Klamm does not run; remove it")
@@ -239,25 +251,24 @@ def _private_file(text: str) -> Iterator[str]:
         yield file.name
 
 
-def _check_store(read: Read, store: str) -> None:
-    """Refuse stores in Java's formats, which Kafka's defaults say, and contradictions."""
-    inline = "ssl.keystore.key" if store == "keystore" else "ssl.truststore.certificates"
-    location, kind = read(f"ssl.{store}.location"), str(read(f"ssl.{store}.type") or "JKS").upper()
-    if not location and not read(inline):
+def _check_store(read: Read, location: str, inline: str, *, kind: str, password: str) -> None:
+    """Refuse stores in Java's formats, which Kafka's defaults are, and contradictions; names are those of settings."""
+    if not read(location) and not read(inline):
         return
-    if kind != "PEM":
-        path = location or "store"
+    store = location.split(".")[1]
+    if kind.upper() != "PEM":
+        path = read(location) or "store"
         raise ConfigError(
             f"ssl.{store}.type={kind} is a format of Java's, which Klamm does not read; convert it with"
             f" `keytool -importkeystore -srckeystore {path} -destkeystore store.p12 -deststoretype PKCS12` and"
             f" `openssl pkcs12 -in store.p12 -out {store}.pem{' -nokeys' if store == 'truststore' else ''}`,"
-            f" then write ssl.{store}.type=PEM and ssl.{store}.location={store}.pem"
+            f" then write ssl.{store}.type=PEM and {location}={store}.pem"
         )
-    if location and read(inline):
-        raise ConfigError(f"ssl.{store}.location and {inline} exclude each other; write one of them")
-    if read(f"ssl.{store}.password"):
+    if read(location) and read(inline):
+        raise ConfigError(f"{location} and {inline} exclude each other; write one of them")
+    if read(password):
         raise ConfigError(
-            f"ssl.{store}.password must not be written with ssl.{store}.type=PEM"
+            f"{password} must not be written with ssl.{store}.type=PEM"
             + ("; the password of an encrypted key is ssl.key.password" if store == "keystore" else "")
         )
 

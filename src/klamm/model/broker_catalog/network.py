@@ -121,6 +121,7 @@ NETWORK: Final = (
         "Delay of the response to a failed authentication.",
         rule=at_least(0),
         importance=Importance.LOW,
+        served=True,
     ),
     ConfigKey(
         "queued.max.requests",

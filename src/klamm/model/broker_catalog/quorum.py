@@ -41,6 +41,7 @@ QUORUM: Final = (
         "GSSAPI",
         "SASL mechanism of connections to controllers.",
         importance=Importance.HIGH,
+        served=True,
     ),
     # Voters wait different times, by rank and at random, so that two of them rarely split the vote.
     ConfigKey(

@@ -12,9 +12,14 @@ SASL: Final = (
         ConfigType.LONG,
         0,
         "Time after which an authenticated client must authenticate again; 0 disables it.",
+        served=True,
     ),
     ConfigKey(
-        "sasl.server.max.receive.size", ConfigType.INT, 524_288, "Largest message accepted during authentication."
+        "sasl.server.max.receive.size",
+        ConfigType.INT,
+        524_288,
+        "Largest message accepted during authentication.",
+        served=True,
     ),
     ConfigKey(
         "sasl.mechanism.inter.broker.protocol",
@@ -22,6 +27,7 @@ SASL: Final = (
         "GSSAPI",
         "SASL mechanism used between brokers.",
         update_mode=UpdateMode.PER_BROKER,
+        served=True,
     ),
     ConfigKey(
         "sasl.enabled.mechanisms",
@@ -30,6 +36,7 @@ SASL: Final = (
         "SASL mechanisms clients may use.",
         rule=list_of(),
         update_mode=UpdateMode.PER_BROKER,
+        served=True,
     ),
     # KIP-86.
     ConfigKey(
@@ -50,6 +57,7 @@ SASL: Final = (
         None,
         "JAAS login modules and their options.",
         update_mode=UpdateMode.PER_BROKER,
+        served=True,
     ),
     ConfigKey(
         "sasl.client.callback.handler.class",

@@ -13,6 +13,7 @@ TLS: Final = (
         "Whether clients must, may or need not present a certificate.",
         rule=one_of("required", "requested", "none"),
         update_mode=UpdateMode.PER_BROKER,
+        served=True,
     ),
     # KIP-371.
     ConfigKey(
@@ -21,6 +22,7 @@ TLS: Final = (
         "DEFAULT",
         "Rules that map the name in a certificate to a user name.",
         importance=Importance.LOW,
+        served=True,
     ),
     # KIP-978.
     ConfigKey(
@@ -61,6 +63,7 @@ TLS: Final = (
         "Enabled TLS versions.",
         rule=list_of(),
         update_mode=UpdateMode.PER_BROKER,
+        served=True,
     ),
     ConfigKey(
         "ssl.keystore.type",
@@ -68,6 +71,7 @@ TLS: Final = (
         "JKS",
         "File format of the key store.",
         update_mode=UpdateMode.PER_BROKER,
+        served=True,
     ),
     ConfigKey(
         "ssl.keystore.location",
@@ -75,6 +79,7 @@ TLS: Final = (
         None,
         "Key store: file with the node's certificate and key.",
         update_mode=UpdateMode.PER_BROKER,
+        served=True,
     ),
     ConfigKey(
         "ssl.keystore.password",
@@ -82,9 +87,15 @@ TLS: Final = (
         None,
         "Password of the key store.",
         update_mode=UpdateMode.PER_BROKER,
+        served=True,
     ),
     ConfigKey(
-        "ssl.key.password", ConfigType.PASSWORD, None, "Password of the private key.", update_mode=UpdateMode.PER_BROKER
+        "ssl.key.password",
+        ConfigType.PASSWORD,
+        None,
+        "Password of the private key.",
+        update_mode=UpdateMode.PER_BROKER,
+        served=True,
     ),
     # KIP-651: PEM text in the setting itself, for platforms that pass secrets as values and not as files.
     ConfigKey(
@@ -93,6 +104,7 @@ TLS: Final = (
         None,
         "The private key as PEM text.",
         update_mode=UpdateMode.PER_BROKER,
+        served=True,
     ),
     ConfigKey(
         "ssl.keystore.certificate.chain",
@@ -100,6 +112,7 @@ TLS: Final = (
         None,
         "The certificate chain as PEM text.",
         update_mode=UpdateMode.PER_BROKER,
+        served=True,
     ),
     ConfigKey(
         "ssl.truststore.type",
@@ -107,6 +120,7 @@ TLS: Final = (
         "JKS",
         "File format of the trust store.",
         update_mode=UpdateMode.PER_BROKER,
+        served=True,
     ),
     ConfigKey(
         "ssl.truststore.location",
@@ -114,6 +128,7 @@ TLS: Final = (
         None,
         "Trust store: file with the trusted certificates.",
         update_mode=UpdateMode.PER_BROKER,
+        served=True,
     ),
     ConfigKey(
         "ssl.truststore.password",
@@ -121,6 +136,7 @@ TLS: Final = (
         None,
         "Password of the trust store.",
         update_mode=UpdateMode.PER_BROKER,
+        served=True,
     ),
     ConfigKey(
         "ssl.truststore.certificates",
@@ -128,6 +144,7 @@ TLS: Final = (
         None,
         "The trusted certificates as PEM text.",
         update_mode=UpdateMode.PER_BROKER,
+        served=True,
     ),
     ConfigKey(
         "ssl.keymanager.algorithm",
@@ -150,6 +167,7 @@ TLS: Final = (
         "Algorithm of host name verification; empty disables it.",
         importance=Importance.LOW,
         update_mode=UpdateMode.PER_BROKER,
+        served=True,
     ),
     ConfigKey(
         "ssl.secure.random.implementation",
@@ -166,6 +184,7 @@ TLS: Final = (
         "Enabled cipher suites; empty uses those of the library.",
         rule=list_of(),
         update_mode=UpdateMode.PER_BROKER,
+        served=True,
     ),
     # KIP-519.
     ConfigKey(
@@ -191,5 +210,6 @@ TLS: Final = (
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
         "Class that derives the principal of a connection.",
         update_mode=UpdateMode.PER_BROKER,
+        served=True,
     ),
 )

@@ -25,7 +25,7 @@ from klamm.server.boot.config_checks import (
     exposure_warnings,
     relation_warnings,
 )
-from klamm.server.boot.listener_security import check_security
+from klamm.server.boot.listener_security import check_security, is_listener_security
 from klamm.server.boot.listeners import (
     Listener,
     VoterAddress,
@@ -243,7 +243,8 @@ def _parse_values(entries: Mapping[str, tuple[str, str]]) -> tuple[dict[str, Val
             values[name] = key.parse(text)
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
-        if name not in BROKER_CONFIGS or not key.served:
+        # Of the settings of single listeners only those of TLS and SASL have an effect.
+        if not key.served or (name not in BROKER_CONFIGS and not is_listener_security(key.name)):
             ignored.append(name)
     return values, tuple(ignored)
 

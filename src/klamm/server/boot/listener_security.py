@@ -56,6 +56,11 @@ class ListenerSecurity:
     mechanisms: tuple[SaslMechanism, ...] = ()
 
 
+def is_listener_security(name: str) -> bool:
+    """Whether a setting is read with the prefix of a listener, too."""
+    return name.startswith(("ssl.", "sasl.")) or name in ("connections.max.reauth.ms", "principal.builder.class")
+
+
 def uses_tls(protocol: str) -> bool:
     """Whether a security protocol encrypts."""
     return protocol in ("SSL", "SASL_SSL")
@@ -185,6 +190,10 @@ def inner_listeners(config: NodeConfig) -> dict[str, str]:
 
 def check_security(config: NodeConfig) -> None:
     """Raise ConfigError for settings of any listener that cannot work."""
+    if config.static.get("delegation.token.secret.key"):
+        raise ConfigError("delegation.token.secret.key: Klamm does not issue delegation tokens yet; remove it")
+    if config.static.get("security.providers"):
+        raise ConfigError("security.providers names Java code, which Klamm does not run; remove it")
     for listener in config.listeners:
         read_listener_security(config, listener)
     for name, setting in inner_listeners(config).items():
