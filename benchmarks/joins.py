@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from benchmarks.machine import facts
 from klamm.pipeline import session
+from klamm.pipeline.core.offsets import Position
 from klamm.pipeline.sql.core.graph import compile_text
 from klamm.pipeline.sql.core.identity import QueryIdentity
 from klamm.pipeline.sql.engine import Engine
@@ -78,19 +79,21 @@ class Batches:
         self._running = query.start(once=False)
         self._seen = -1
 
-    def wait(self, rows: int, limit_s: float) -> list[float]:
-        """Return the durations of the batches that read so many rows, in milliseconds."""
+    def wait(self, end: int, limit_s: float) -> list[float]:
+        """Return the durations of the batches up to an end, the sum of its offsets, in milliseconds."""
         deadline = time.monotonic() + limit_s
         durations: list[float] = []
-        while rows > 0:
+        reached = 0
+        while reached < end:
             if not self._running.isActive:
                 raise SystemExit(f"the query ended: {self._running.exception()}")
             if time.monotonic() > deadline:
-                raise SystemExit(f"{rows} rows were not read in {limit_s} s")
+                raise SystemExit(f"offset {reached} of {end} after {limit_s} s")
             for progress in self._running.recentProgress:
-                if progress.batchId > self._seen and progress.numInputRows:
+                if progress.batchId > self._seen and "addBatch" in progress.durationMs:
                     self._seen = progress.batchId
-                    rows -= progress.numInputRows
+                    ends = [json.loads(source.endOffset) for source in progress.sources]
+                    reached = sum(sum(Position.from_json(position).offsets.values()) for position in ends)
                     durations.append(progress.durationMs["triggerExecution"])
             # The listener's events come after the batch, within tens of milliseconds.
             self._running.awaitTermination(0.05)
@@ -126,20 +129,31 @@ def measure(spark: Any, running: Any, keys: int, batches: int, folder: Path) -> 
     connector.ensure()
     queries = {query.name: query for query in engine.build()}
     results = {}
-    for name, query, produce, first in (("lookup", "lookup", pay, ROWS), ("table", "joined", change, 2 * keys)):
-        if name == "lookup":
-            pay()
+    for name, query, produce, sources in (
+        ("lookup", "lookup", pay, ("payments",)),
+        ("table", "joined", change, ("accounts", "customers")),
+    ):
+
+        def end() -> int:
+            ends = [Position.from_json(connector.end(topics[source])).offsets for source in sources]  # noqa: B023
+            return sum(sum(offsets.values()) for offsets in ends)
+
+        produce()
         work = Batches(queries[query])
-        first_ms = sum(work.wait(first, FIRST_BATCH_S))
+        first_ms = sum(work.wait(end(), FIRST_BATCH_S))
         times = []
         for _ in range(batches):
             produce()
-            times.append(sum(work.wait(ROWS, BATCH_S)))
+            times.append(sum(work.wait(end(), BATCH_S)))
         work.stop()
         # The first ones after a start compile their code.
         warm = times[2:] or times
         results[name] = {"first_ms": first_ms, "median_ms": statistics.median(warm), "worst_ms": max(warm)}
-        print(f"{keys:>9,} keys  {name:7}", "  ".join(f"{key} {value:,.0f}" for key, value in results[name].items()))
+        print(
+            f"{keys:>9,} keys  {name:7}",
+            "  ".join(f"{key} {value:,.0f}" for key, value in results[name].items()),
+            flush=True,
+        )
     return results
 
 

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from klamm.cli.pipeline_view import Messages, graph_lines, headline, render_status, tree_rows
+from klamm.cli.pipeline_view import Messages, graph_lines, headline, join_lines, render_status, tree_rows
 
 GRAPH = [
     {"name": "payments", "kind": "stream", "reads": []},
@@ -73,6 +73,12 @@ def test_before_there_are_queries_the_graph_and_what_it_waits_for_are_shown():
         "   └─ joined (above)",
     ]
     assert "waits for Spark" in drawn(status)
+
+
+def test_queries_that_read_tables_say_which_rows():
+    graph = [{**node, "joins": "computed for changed rows" if node["name"] == "joined" else None} for node in GRAPH]
+    assert join_lines({"graph": graph}) == ["joined: computed for changed rows"]
+    assert join_lines({"graph": GRAPH}) == join_lines({}) == []
 
 
 def test_a_status_without_a_graph_lists_its_queries():

@@ -226,11 +226,12 @@ def run(
     target: Target,
 ) -> None:
     """Run a file's queries until they are stopped. Ctrl-C finishes the batches first."""
+    # Before the runner is imported, which takes longer: the first error of a file is shown at once.
+    compiled = load(file, pairs, state, target)
     from klamm.cli.pipeline_view import Messages, RunStatus, live_view
     from klamm.pipeline.sql.runner import run_pipeline
     from klamm.pipeline.sql.state_folders import name_of
 
-    compiled = load(file, pairs, state, target)
     # A pipe, a service or a test gets lines; so does a caller that chose a form of progress.
     is_live = sys.stdout.isatty() and sys.stderr.isatty() and progress is None and not log_batches
     messages, status = Messages(), RunStatus()
@@ -291,7 +292,7 @@ def ls(*, state: str | None, output: str) -> None:
 @refuses
 def show_(*, name: str, watched: bool, state: str | None, output: str) -> None:
     """Show one pipeline: rate, lag, watermark, state and batch times of its queries, and the last error."""
-    from klamm.cli.pipeline_view import graph_lines, headline, live_view, source_line
+    from klamm.cli.pipeline_view import graph_lines, headline, join_lines, live_view, source_line
     from klamm.pipeline.sql.state_folders import find_home
 
     if watched:
@@ -329,7 +330,7 @@ def show_(*, name: str, watched: bool, state: str | None, output: str) -> None:
         # Before the queries are built there is only the graph.
         for line in graph_lines(status) if not rows else ():
             click.echo(line)
-        for line in table_lines(rows):
+        for line in [*table_lines(rows), *join_lines(status)]:
             click.echo(line)
         for query, progress in status["queries"].items():
             if source_line(progress):

@@ -72,6 +72,11 @@ def tree_rows(graph: Iterable[Mapping[str, Any]], queries: Iterable[str]) -> lis
     return rows
 
 
+def join_lines(status: Status) -> list[str]:
+    """Return a line for each query that reads tables in batches: which rows of them, or why all."""
+    return [f"{node['name']}: {node['joins']}" for node in status.get("graph") or () if node.get("joins")]
+
+
 def graph_lines(status: Status) -> list[str]:
     """Return the graph as text, with the kind of each statement."""
     kinds = {node["name"]: node["kind"] for node in status.get("graph") or ()}

@@ -125,7 +125,7 @@ def run(
             if session.conf.isModifiable(setting):
                 session.conf.set(setting, value)
         queries = Engine(session, pipeline, topics, os.path.join(folder, "checkpoints"), identity).build(given)
-        read_ends: dict[str, list[int]] = {}
+        read_ends: dict[str, list[Any]] = {}
         for step, now_ms in zip(steps, times, strict=True):
             topics.now_ms = now_ms
             for statement, records in step.items():

@@ -47,15 +47,16 @@ def test_what_kind_of_work_each_is():
 
 
 def test_the_picture():
+    whole = "reads its tables whole with every batch"
     assert render_graph(compile_text(BANK)) == [
         "payments  stream (topic payments, json, key account)",
         "├─ balances  table (topic balances, json, key account, keeps state)",
         "├─ big  view",
-        "│  └─ suspicious  stream (topic suspicious, json, key account)",
+        f"│  └─ suspicious  stream (topic suspicious, json, key account, {whole}: big is a view)",
         "└─ audit  sink (parquet lake)",
         "customers  table (topic crm.customers, json, key id)",
         "├─ suspicious (above)",
-        "└─ owners  table (topic owners, json, key owner, computed again at every change)",
+        "└─ owners  table (topic owners, json, key owner, computed again at every change: it groups rows)",
     ]
 
 

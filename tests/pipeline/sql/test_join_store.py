@@ -10,7 +10,7 @@ from klamm.pipeline.sql.join_store import JoinStore, StoredRecord, TooManyRowsEr
 
 def record(key, value, offset, *, partition=0, at=0, hashes=(1,)):
     value = None if value is None else value.encode()
-    return StoredRecord(key.encode(), partition, offset, at, value, None, hashes)
+    return StoredRecord(key.encode(), partition, offset, at, value, None, hashes, at)
 
 
 @pytest.fixture

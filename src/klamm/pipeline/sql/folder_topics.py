@@ -79,9 +79,9 @@ class FolderTopics:
         os.rename(os.path.join(path, f".{name}"), os.path.join(path, name))
         self._ends[topic] = first + len(added)
 
-    def end(self, topic: str) -> int:
-        """Return the end offset of a topic."""
-        return self._ends.get(topic, 0)
+    def end(self, topic: str) -> Mapping[str, Any]:
+        """Return the end offset of a topic, as a position."""
+        return {topic: {"0": self._ends.get(topic, 0)}}
 
     def records(self, topic: str) -> list[dict[str, Any]]:
         """Return all records of a topic, in order."""

@@ -46,6 +46,8 @@ class StoredRecord:
     headers: str | None
     """As JSON; None where the record has none."""
     hashes: tuple[int | None, ...]
+    latest_us: int
+    """The latest time of the key in the partition."""
 
 
 class JoinStore:
@@ -145,10 +147,14 @@ class JoinStore:
         """Store a note, in the transaction of the rows it is about."""
         self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
 
+    def clear_table(self, name: str) -> None:
+        """Remove the rows of a table."""
+        self._connection.execute(f"DELETE FROM {self._table(name)}")
+
     def clear(self) -> None:
         """Remove all rows and notes."""
         for name in self._hashes:
-            self._connection.execute(f"DELETE FROM {self._table(name)}")
+            self.clear_table(name)
         self._connection.execute("DELETE FROM results")
         self._connection.execute("DELETE FROM meta WHERE name <> 'description'")
 
@@ -171,7 +177,7 @@ class JoinStore:
                 (
                     record.key,
                     record.partition,
-                    record.timestamp_us,
+                    record.latest_us,
                     record.offset,
                     record.timestamp_us,
                     record.value,
@@ -190,7 +196,7 @@ class JoinStore:
             key, partition, offset, latest, timestamp_us, value, headers, *hashes = row
             version = (latest, offset)
             if key not in newest or newest[key][0] < version:
-                record = StoredRecord(key, partition, offset, timestamp_us, value, headers, tuple(hashes))
+                record = StoredRecord(key, partition, offset, timestamp_us, value, headers, tuple(hashes), latest)
                 newest[key] = (version, record)
                 if len(newest) > ROWS_MAX:
                     raise TooManyRowsError

@@ -6,7 +6,8 @@ of them changes, and the difference to the topic's contents is written.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from klamm.pipeline.postgres.capture import CaptureWriter
@@ -17,21 +18,26 @@ from klamm.pipeline.sql.core.column_types import quote_name
 from klamm.pipeline.sql.core.dead_letter_expressions import routed_expressions
 from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
 from klamm.pipeline.sql.core.identity import QueryIdentity
+from klamm.pipeline.sql.core.join_plan import JoinPlan, plan_joins
 from klamm.pipeline.sql.core.problems import SqlError, SqlProblem
 from klamm.pipeline.sql.core.statements import SINK, TABLE
 from klamm.pipeline.sql.frame_columns import columns_of, parse_expression
+from klamm.pipeline.sql.incremental_joins import StreamLookups, TableJoins, rooted_select
 from klamm.pipeline.sql.jdbc import Database, JdbcWriter
+from klamm.pipeline.sql.join_frames import JoinFrames, JoinTypesError
 from klamm.pipeline.sql.lake_upserts import LakeUpserts
 from klamm.pipeline.sql.query_ledger import QueryLedger, app_of, ledger_of
 from klamm.pipeline.sql.registry_functions import RegistryFunctions
 from klamm.pipeline.sql.spark_errors import error_position
-from klamm.pipeline.sql.spark_jvm import check_append_stream
+from klamm.pipeline.sql.spark_jvm import check_append_stream, clone_session
 from klamm.pipeline.sql.table_records import newest_records, newest_rows
 from klamm.pipeline.sql.topic_views import TopicViews, add_errors
 from klamm.pipeline.sql.topics import TopicConnector
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger(__name__)
 
 
 class QueryWriters:
@@ -71,31 +77,33 @@ class QueryWriters:
             return self._recompute_writer(node)
         return self._upsert_writer(node) if node.kind == TABLE else self._append_writer(node)
 
-    def encode(self, node: GraphNode, frame: DataFrame, *, routed: bool = False) -> DataFrame:
+    def encode(self, node: GraphNode, frame: DataFrame, *, routed: bool = False, kept: Sequence[str] = ()) -> DataFrame:
         """Return rows as records of key and value; rows of a table without a key are dropped.
 
-        `routed` sends rows that do not fit the registry's schema to the dead-letter topic, by a column topic.
+        `routed` sends rows that do not fit the registry's schema to the dead-letter topic, by a column topic. Columns
+        in `kept` are no part of the row, and stay beside the record.
         """
-        types = {column.name.lower(): column.type for column in columns_of(frame.schema)}
+        row = frame.drop(*kept)
+        types = {column.name.lower(): column.type for column in columns_of(row.schema)}
         missing = [name for name in node.key if name.lower() not in types]
         if missing:
             offset = node.create.options["key"].offset if "key" in node.create.options else node.create.offset
             message = (
-                f"the SELECT of {node.name} has no column {missing[0]} for the key: it has {', '.join(frame.columns)}"
+                f"the SELECT of {node.name} has no column {missing[0]} for the key: it has {', '.join(row.columns)}"
             )
             raise SqlError(self._pipeline.source, [SqlProblem(offset, message)])
-        self._encodings.register_writers(node, frame.schema)
+        self._encodings.register_writers(node, row.schema)
         binary = bool(node.key) and types[node.key[0].lower()] == "BINARY"
         try:
-            value = row_expressions.value_expression(node, frame.columns)
+            value = row_expressions.value_expression(node, row.columns)
         except ValueError:
-            message = f"format {node.format} has one column beside its key, not {', '.join(frame.columns)}"
+            message = f"format {node.format} has one column beside its key, not {', '.join(row.columns)}"
             raise SqlError(self._pipeline.source, [SqlProblem(node.create.offset, message)]) from None
         key = f"{row_expressions.key_expression(node, binary)} AS key"
         if routed and node.name in self._pipeline.refused_rows:
             records = self._route(node, frame, key)
         else:
-            records = frame.selectExpr(key, f"{value} AS value", *self._constant_headers(node))
+            records = frame.selectExpr(key, f"{value} AS value", *self._constant_headers(node), *kept)
         return records.where("key IS NOT NULL") if node.kind == TABLE else records
 
     def _route(self, node: GraphNode, frame: DataFrame, key: str) -> DataFrame:
@@ -177,23 +185,60 @@ class QueryWriters:
         return records.writeStream.outputMode("append" if node.final else "update").foreachBatch(save)
 
     def _recompute_writer(self, node: GraphNode) -> Any:
-        # The changed rows only trigger a batch: what it writes depends on the tables as they are then.
         changes = self._topics.stream(self._spark, [self._pipeline.node(table).topic for table in node.tables], None)
+        joins = self.table_joins(node)
+        if joins is not None:
+            return changes.writeStream.outputMode("append").foreachBatch(joins.save)
 
+        # The changed rows only trigger a batch: what it writes depends on the tables as they are then.
         def save(_: DataFrame, number: int) -> None:
             self._views.refresh(node)
             current = self.encode(node, self._views.sql(node)).selectExpr(
                 "cast(key AS BINARY) key", "cast(value AS BINARY) value"
             )
-            # max(value) makes rows of one key deterministic: a replay of the batch must compute the same records.
-            current = current.where("value IS NOT NULL").groupBy("key").agg(parse_expression("max(value) AS value"))
-            previous = newest_rows(self._topics.read_all(self._spark, node.topic)).selectExpr("key", "value AS before")
-            # A full join: rows that are gone have no value, and a null value deletes the key.
-            changed = current.join(previous, "key", "full_outer").where("NOT (value <=> before)")
-            changed = changed.selectExpr("key", "value", *self._constant_headers(node))
-            self._topics.write(changed, node.topic, node, self.ledger(node), number)
+            self.write_difference(node, current.where("value IS NOT NULL"), number)
 
         return changes.writeStream.outputMode("append").foreachBatch(save)
+
+    def write_difference(self, node: GraphNode, current: DataFrame, number: int) -> None:
+        """Write the difference between all rows of a table and its topic."""
+        # max(value) makes rows of one key deterministic: a replay of the batch must compute the same records.
+        current = current.groupBy("key").agg(parse_expression("max(value) AS value"))
+        previous = newest_rows(self._topics.read_all(current.sparkSession, node.topic))
+        # A full join: rows that are gone have no value, and a null value deletes the key.
+        changed = current.join(previous.selectExpr("key", "value AS before"), "key", "full_outer")
+        self.write_changes(node, changed.where("NOT (value <=> before)"), number)
+
+    def write_changes(self, node: GraphNode, changed: DataFrame, number: int) -> None:
+        """Write changed keys and values of a table under a batch's number."""
+        records = changed.selectExpr("key", "value", *self._constant_headers(node))
+        self._topics.write(records, node.topic, node, self.ledger(node), number)
+
+    def table_joins(self, node: GraphNode) -> TableJoins | None:
+        """Return what computes a table of tables for the rows that change; None for one that is computed whole."""
+        frames = self._join_frames(node)
+        if frames is None:
+            return None
+        return TableJoins(self._topics, self._views, self, node, frames, self.ledger(node))
+
+    def _join_frames(self, node: GraphNode) -> JoinFrames | None:
+        """Return what finds the rows that a join needs; None for a query that reads its tables whole."""
+        from pyspark.errors import AnalysisException  # noqa: PLC0415 - pyspark is an extra
+
+        plan = plan_joins(self._pipeline, node)
+        if not isinstance(plan, JoinPlan):
+            return None
+        try:
+            frames = JoinFrames(self._spark, self._pipeline, self._views, node, plan)
+            if node.recomputed:
+                session = clone_session(self._spark)
+                frames.register_empty(session)
+                session.sql(rooted_select(node, frames))
+        except (AnalysisException, JoinTypesError) as error:
+            # The plan is made from the text alone; a name that only Spark resolves may be in the way.
+            _log.warning("tables read whole query=%s: %s", node.name, str(error).splitlines()[0])
+            return None
+        return frames
 
     def _batch_writer(self, node: GraphNode) -> Callable[[DataFrame, int], None]:
         """Return a function that writes a batch of rows under its number."""
@@ -213,12 +258,24 @@ class QueryWriters:
         (name,) = node.streams
         self._check_stream(node)
         write = self._batch_writer(node)
+        frames = self._join_frames(node)
+        lookups = None if frames is None else StreamLookups(self._topics, self._views, frames, self.ledger(node))
 
         def save(batch: DataFrame, number: int) -> None:
             session = batch.sparkSession  # a streaming query runs in a clone of the session, with views of its own
-            batch.createOrReplaceTempView(quote_name(name))
-            self._views.refresh(node, session)
-            write(self._views.sql(node, session), number)
+            if lookups is None:
+                batch.createOrReplaceTempView(quote_name(name))
+                self._views.refresh(node, session)
+                write(self._views.sql(node, session), number)
+                return
+            # Read once: first for the values to look up, then for the join.
+            rows = batch.persist()
+            try:
+                rows.createOrReplaceTempView(quote_name(name))
+                lookups.register(node, rows)
+                write(self._views.sql(node, session), number)
+            finally:
+                rows.unpersist()
 
         return self._spark.table(quote_name(name)).writeStream.outputMode("append").foreachBatch(save)
 

@@ -63,12 +63,24 @@ class TopicViews:
             elif node.kind == VIEW:
                 self.sql(node, session).createOrReplaceTempView(quote_name(node.name))
 
-    def register(self, node: GraphNode, session: SparkSession | None = None) -> None:
-        """Register the view by which SELECTs read a statement's topic."""
+    def register(
+        self,
+        node: GraphNode,
+        session: SparkSession | None = None,
+        records: DataFrame | None = None,
+        extra: Sequence[str] = (),
+    ) -> None:
+        """Register the view by which SELECTs read a statement's topic.
+
+        `records` are those of a table, if they are not all of the topic; `extra` are columns of its view.
+        """
         columns = self.columns[node.name]
         self._encodings.register_readers(node, columns)
         is_table = node.kind == TABLE
-        raw = self._topics.read_all(session or self._spark, node.topic) if is_table else self.stream(node)
+        if is_table:
+            raw = self._topics.read_all(session or self._spark, node.topic) if records is None else records
+        else:
+            raw = self.stream(node)
         frame = add_errors(raw, node, columns)
         if self._pipeline.policy(node) == "fail":
             frame = frame.where(row_expressions.good_or_raise(node))
@@ -82,10 +94,17 @@ class TopicViews:
         if is_table:
             # After the check for errors: a bad record must not hide the good version before it.
             frame = newest_rows(frame)
-        frame = frame.selectExpr(*row_expressions.column_expressions(node, columns))
+        frame = frame.selectExpr(*row_expressions.column_expressions(node, columns), *extra)
         if not is_table:
             frame = _apply_watermark(frame, node)
         frame.createOrReplaceTempView(quote_name(node.name))
+
+    def register_rows(self, node: GraphNode, raw: DataFrame, extra: Sequence[str] = (), *, broadcast: bool) -> None:
+        """Register the view of a table with these records only, good ones and the newest of their keys."""
+        columns = self.columns[node.name]
+        rows = add_errors(raw, node, columns).selectExpr(*row_expressions.column_expressions(node, columns), *extra)
+        # Spark does not estimate the size of rows that come from Python, and would sort both sides.
+        (rows.hint("broadcast") if broadcast else rows).createOrReplaceTempView(quote_name(node.name))
 
     def stream(self, node: GraphNode) -> DataFrame:
         """Return the stream of a topic; created once, as Spark starts a process to get the columns of a source."""

@@ -16,7 +16,7 @@ from klamm.client.config import ADMIN_CONFIGS, CONSUMER_CONFIGS, PRODUCER_CONFIG
 from klamm.client.errors import TopicAlreadyExistsError
 from klamm.pipeline.commits_topic import read_newest
 from klamm.pipeline.core.batch_ledger import SinkBatch
-from klamm.pipeline.core.connector_options import EARLIEST, write_options
+from klamm.pipeline.core.connector_options import EARLIEST, TopicSelection, write_options
 from klamm.pipeline.core.lake_tables import FILES, FORMATS, LakeTable
 from klamm.pipeline.core.offsets import Position
 from klamm.pipeline.lake.sinks import LakeSink, open_sink, write_checked
@@ -29,6 +29,7 @@ from klamm.pipeline.sql.core.statements import SINK
 from klamm.pipeline.sql.pipeline_registry import PipelineRegistry
 from klamm.pipeline.sql.query_ledger import QueryLedger
 from klamm.pipeline.task_writer import complete_batch
+from klamm.pipeline.topic_metadata import TopicLookup
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,6 +64,9 @@ class TopicConnector(Protocol):
 
     def between(self, spark: SparkSession, start: Mapping[str, Any], end: Mapping[str, Any]) -> DataFrame:
         """Return the records between two positions of a stream as a batch; those that are gone are left out."""
+
+    def end(self, topic: str) -> Mapping[str, Any]:
+        """Return the end offsets of a topic, as a position of a stream."""
 
     def append(
         self, frame: DataFrame, topic: str, node: GraphNode, ledger: QueryLedger, bytes_max: int | None = None
@@ -234,6 +238,11 @@ class ClusterTopics:
             "failOnDataLoss": "false",
         }
         return spark.read.format("klamm").options(**options).load()
+
+    def end(self, topic: str) -> Mapping[str, Any]:
+        """Return the last stable offsets of a topic: what `between` reads, without waiting for open transactions."""
+        with TopicLookup(self.consumer_settings(), TopicSelection(topics=(topic,))) as lookup:
+            return lookup.ends().to_json()
 
     def message_bytes_max(self, topic: str) -> int:
         """Return max.message.bytes of a topic; the default for one that does not exist yet."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
 from klamm.pipeline.sql.core.identity import QueryChange
+from klamm.pipeline.sql.core.join_plan import WholeTables, plan_joins
 
 
 def render_graph(pipeline: Pipeline, changes: Iterable[QueryChange] = ()) -> list[str]:
@@ -57,6 +58,7 @@ def graph_rows(pipeline: Pipeline) -> list[dict[str, Any]]:
             "topic": node.topic if node.has_topic else None,
             "runs": node.runs,
             "stateful": keeps_state(pipeline, node),
+            "joins": describe_joins(pipeline, node),
         }
         for node in pipeline.nodes
     ]
@@ -66,6 +68,17 @@ def keeps_state(pipeline: Pipeline, node: GraphNode) -> bool:
     """Whether a query keeps state: for its own SELECT, or to read a stream without duplicates."""
     deduplicated = any(pipeline.node(stream).option("deduplicate") for stream in node.streams)
     return node.stateful or (node.runs and deduplicated)
+
+
+def describe_joins(pipeline: Pipeline, node: GraphNode) -> str | None:
+    """Return whether a batch reads the rows it needs of its tables, or all of them and why; None without tables."""
+    plan = plan_joins(pipeline, node)
+    if plan is None:
+        return None
+    if isinstance(plan, WholeTables):
+        what = "computed again at every change" if node.recomputed else "reads its tables whole with every batch"
+        return f"{what}: {plan.reason}"
+    return "computed for changed rows" if node.recomputed else "looks rows of its tables up"
 
 
 def _line(pipeline: Pipeline, node: GraphNode, change: QueryChange | None) -> str:
@@ -80,8 +93,9 @@ def _line(pipeline: Pipeline, node: GraphNode, change: QueryChange | None) -> st
     if node.kind == "source":
         where = node.option("path") or node.option("table") or ("a query" if node.option("query") else "")
         facts.insert(0, f"{node.connector} {where}".strip())
-    if node.recomputed:
-        facts.append("computed again at every change")
+    joins = describe_joins(pipeline, node)
+    if joins:
+        facts.append(joins)
     elif keeps_state(pipeline, node):
         facts.append("keeps state")
     line = f"{node.name}  {node.kind}"
