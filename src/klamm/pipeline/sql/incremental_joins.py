@@ -212,9 +212,9 @@ class TableJoins:
         after = self._hashes(store, keys)
         affected: dict[int, set[bytes]] = {}
         for relation in range(len(frames.plan.relations)):
-            name = frames.table(relation)
-            assert name is not None
-            affected[relation] = set(keys[name])
+            table = frames.table(relation)
+            assert table is not None
+            affected[relation] = set(keys[table])
         # From the last edge to the root: a row is affected when a row that it leads to is.
         for number, edge in reversed(list(enumerate(frames.plan.edges))):
             source, target = frames.table(edge.source), frames.table(edge.target)

@@ -133,8 +133,8 @@ class JoinFrames:
             frame = frame.alias(side.alias).selectExpr("*", f"{side.text} AS `_klamm_hash {number}`")
             hashes.append(f"`_klamm_hash {number}`")
         array = f"array({', '.join(hashes)})" if hashes else "cast(array() AS ARRAY<BIGINT>)"
-        place = list(self.tables).index(name)
-        return frame.selectExpr(f"{place} AS {_TABLE}", _KEY, _VALUE, _PLACE, _HEADERS, f"{array} AS {_HASHES}")
+        number = list(self.tables).index(name)
+        return frame.selectExpr(f"{number} AS {_TABLE}", _KEY, _VALUE, _PLACE, _HEADERS, f"{array} AS {_HASHES}")
 
     def collect(self, frames: Sequence[DataFrame]) -> dict[str, list[StoredRecord]]:
         """Return the records of hashed frames by table, in the order of their partitions."""
@@ -155,7 +155,7 @@ class JoinFrames:
 
         newest = _newest_of_partitions(self.hashed(name, raw)).persist(StorageLevel.DISK_ONLY)
         try:
-            count = newest.count()
+            count = int(newest.count())
             for part in split_frame(newest, _KEY, count):
                 store.apply(name, (record for _, record in _records(part)))
         finally:

@@ -242,7 +242,7 @@ class JoinStore:
 
     def _largest_values(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
         rows = self._select("key, max(value)", "results", "key", keys, "GROUP BY key")
-        return dict(rows)  # type: ignore[arg-type]
+        return dict(rows)
 
     def _select(
         self, columns: str, table: str, column: str, values: Iterable[Any], more: str = ""
