@@ -27,32 +27,32 @@ def table(select):
     return plan(f"CREATE TABLE x WITH (key = 'id') AS {select}")
 
 
-def edges(found):
-    assert isinstance(found, JoinPlan), found
-    aliases = [relation.alias for relation in found.relations]
-    return aliases[found.root], [(aliases[edge.source], aliases[edge.target], edge.pairs) for edge in found.edges]
+def edges(result):
+    assert isinstance(result, JoinPlan), result
+    aliases = [relation.alias for relation in result.relations]
+    return aliases[result.root], [(aliases[edge.source], aliases[edge.target], edge.pairs) for edge in result.edges]
 
 
 def test_a_stream_with_a_table():
-    found = stream(
+    result = stream(
         "SELECT o.id, c.country FROM orders o LEFT OUTER JOIN customers AS c ON o.customer = c.id WHERE c.id > 'a'"
     )
-    assert edges(found) == ("o", [("o", "c", (("o.customer", "c.id"),))])
+    assert edges(result) == ("o", [("o", "c", (("o.customer", "c.id"),))])
 
 
 def test_the_rest_of_the_condition_is_the_joins():
-    found = stream(
+    result = stream(
         "SELECT o.id FROM orders o JOIN customers c"
         " ON upper(c.id) <=> trim(o.customer) AND o.at > '2026-01-01' AND o.id BETWEEN 1 AND 9 AND c.country = c.parent"
     )
-    assert edges(found) == ("o", [("o", "c", (("trim(o.customer)", "upper(c.id)"),))])
+    assert edges(result) == ("o", [("o", "c", (("trim(o.customer)", "upper(c.id)"),))])
 
 
 def test_several_equalities_are_one_edge():
-    found = stream(
+    result = stream(
         "SELECT o.id FROM orders o JOIN customers c ON o.customer = c.id AND cast(o.item AS STRING) = c.parent"
     )
-    assert edges(found) == (
+    assert edges(result) == (
         "o",
         [("o", "c", (("o.customer", "c.id"), ("cast(o.item AS STRING)", "c.parent")))],
     )
@@ -67,22 +67,22 @@ def test_a_table_is_found_through_another():
 
 
 def test_the_stream_may_be_joined_to_the_table():
-    found = stream("SELECT o.id FROM customers c JOIN orders o ON o.customer = c.id")
-    assert edges(found) == ("o", [("o", "c", (("o.customer", "c.id"),))])
-    found = stream("SELECT o.id FROM customers c RIGHT JOIN orders o ON o.customer = c.id")
-    assert edges(found) == ("o", [("o", "c", (("o.customer", "c.id"),))])
+    result = stream("SELECT o.id FROM customers c JOIN orders o ON o.customer = c.id")
+    assert edges(result) == ("o", [("o", "c", (("o.customer", "c.id"),))])
+    result = stream("SELECT o.id FROM customers c RIGHT JOIN orders o ON o.customer = c.id")
+    assert edges(result) == ("o", [("o", "c", (("o.customer", "c.id"),))])
 
 
 def test_tables_of_tables():
     assert edges(table("SELECT id, country FROM customers WHERE country <> 'de'")) == ("customers", [])
-    found = table("SELECT c.id, n.name FROM customers c JOIN countries n ON c.country = n.code")
-    assert edges(found) == ("c", [("c", "n", (("c.country", "n.code"),))])
-    found = table("SELECT c.id, p.country FROM customers c LEFT JOIN customers p ON c.parent = p.id")
-    assert edges(found) == ("c", [("c", "p", (("c.parent", "p.id"),))])
-    found = table("SELECT id, c.parent FROM customers c LEFT ANTI JOIN (countries) USING (id)")
-    assert isinstance(found, WholeTables)
-    found = table("SELECT id FROM customers c LEFT SEMI JOIN changes2 USING (id)".replace("changes2", "customers d"))
-    assert edges(found) == ("c", [("c", "d", (("`c`.`id`", "`d`.`id`"),))])
+    result = table("SELECT c.id, n.name FROM customers c JOIN countries n ON c.country = n.code")
+    assert edges(result) == ("c", [("c", "n", (("c.country", "n.code"),))])
+    result = table("SELECT c.id, p.country FROM customers c LEFT JOIN customers p ON c.parent = p.id")
+    assert edges(result) == ("c", [("c", "p", (("c.parent", "p.id"),))])
+    result = table("SELECT id, c.parent FROM customers c LEFT ANTI JOIN (countries) USING (id)")
+    assert isinstance(result, WholeTables)
+    result = table("SELECT id FROM customers c LEFT SEMI JOIN changes2 USING (id)".replace("changes2", "customers d"))
+    assert edges(result) == ("c", [("c", "d", (("`c`.`id`", "`d`.`id`"),))])
 
 
 @pytest.mark.parametrize(
@@ -108,13 +108,13 @@ def test_tables_of_tables():
     ],
 )
 def test_what_needs_whole_tables(select, reason):
-    found = table(select)
-    assert isinstance(found, WholeTables)
-    assert reason in found.reason
+    result = table(select)
+    assert isinstance(result, WholeTables)
+    assert reason in result.reason
 
 
 def test_only_what_reads_tables_in_batches_has_a_plan():
     assert plan("CREATE STREAM x AS SELECT id FROM orders") is None
     assert plan("CREATE TABLE x AS SELECT customer, count(*) AS n FROM orders GROUP BY customer") is None
-    found = stream("SELECT o.id FROM orders o JOIN customers FOR SYSTEM_TIME AS OF o.at AS c ON o.customer = c.id")
-    assert isinstance(found, WholeTables)
+    result = stream("SELECT o.id FROM orders o JOIN customers FOR SYSTEM_TIME AS OF o.at AS c ON o.customer = c.id")
+    assert isinstance(result, WholeTables)

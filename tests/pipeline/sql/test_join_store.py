@@ -22,7 +22,7 @@ def store(tmp_path):
 
 
 def values(store, *keys):
-    return {found.key.decode(): found.value.decode() for found in store.records("t", [key.encode() for key in keys])}
+    return {row.key.decode(): row.value.decode() for row in store.records("t", [key.encode() for key in keys])}
 
 
 def test_the_newest_version_counts(store):

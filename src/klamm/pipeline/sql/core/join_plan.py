@@ -39,7 +39,7 @@ _CHANGING_FUNCTIONS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class JoinedRelation:
     """A stream or table in FROM, by the name that the SELECT gives it."""
 
     name: str
@@ -60,7 +60,7 @@ class JoinEdge:
 class JoinPlan:
     """How rows are found, starting at the root; each edge comes after the one that reaches its source."""
 
-    relations: tuple[Relation, ...]
+    relations: tuple[JoinedRelation, ...]
     root: int
     edges: tuple[JoinEdge, ...]
 
@@ -125,7 +125,7 @@ class _Join:
     using: tuple[str, ...] = ()
 
 
-def _parse_from(select: Select) -> tuple[list[Relation], list[_Join]]:
+def _parse_from(select: Select) -> tuple[list[JoinedRelation], list[_Join]]:
     """Parse `FROM a x JOIN b y ON ... JOIN c USING (...)`; the join at an index brings in the next relation."""
     tokens = select.tokens
     depths = nesting_depths(tokens)
@@ -135,11 +135,11 @@ def _parse_from(select: Select) -> tuple[list[Relation], list[_Join]]:
     for place in places:
         if depths[place] or not tokens[place - 1].matches("FROM", "JOIN"):
             raise _UnsuitableError("it has a subquery, or a list of tables with commas")
-    relations: list[Relation] = []
+    relations: list[JoinedRelation] = []
     joins: list[_Join] = []
     for number, place in enumerate(places):
         alias, index = _parse_alias(tokens, place)
-        relations.append(Relation(tokens[place].value, alias))
+        relations.append(JoinedRelation(tokens[place].value, alias))
         last = number == len(places) - 1
         # The words of the next join's kind belong to it and not to this condition.
         end = _where(tokens, depths, index) if last else _kind_start(tokens, places[number + 1])
@@ -206,7 +206,7 @@ def _parse_condition(kind: str, tokens: Sequence[Token]) -> _Join:
     return _Join(kind, tuple(tokens[1:]))
 
 
-def _connect(node: GraphNode, relations: Sequence[Relation], joins: Sequence[_Join]) -> JoinPlan:
+def _connect(node: GraphNode, relations: Sequence[JoinedRelation], joins: Sequence[_Join]) -> JoinPlan:
     """Choose the root, and find the equalities that reach every other relation from it."""
     aliases = [relation.alias.lower() for relation in relations]
     if len(set(aliases)) < len(aliases):
@@ -242,7 +242,7 @@ def _connect(node: GraphNode, relations: Sequence[Relation], joins: Sequence[_Jo
     return JoinPlan(tuple(relations), root, tuple(edges))
 
 
-def _root(node: GraphNode, relations: Sequence[Relation], joins: Sequence[_Join]) -> int:
+def _root(node: GraphNode, relations: Sequence[JoinedRelation], joins: Sequence[_Join]) -> int:
     kinds = {join.kind for join in joins}
     if "RIGHT" in kinds and len(joins) > 1:
         raise _UnsuitableError("RIGHT JOIN is one of several joins")
