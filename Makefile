@@ -105,6 +105,9 @@ campaign: java setup
 	@echo "== exactly once from Spark: every kill point"
 	@KLAMM_CAMPAIGN=all $(BIN)/python -m pytest -q -n 2 tests/pipeline/test_campaign.py tests/pipeline/test_kill_points.py
 	@$(BIN)/python -m pytest -q tests/pipeline/driver_kills.py tests/pipeline/lake_kills.py
+	@echo "== checkpoints restored, removed and adopted: a sink of every kind"
+	@KLAMM_CAMPAIGN=all $(BIN)/python -m pytest -q tests/pipeline/sql/test_restored_checkpoints.py \
+		tests/pipeline/sql/backups_of_steps.py
 	@echo "== exactly once from a cluster of Spark: executors killed"
 	@KLAMM_CAMPAIGN=all $(BIN)/python -m pytest -q tests/pipeline/standalone
 	@echo "== each feature of the SQL by plain Python"

@@ -4,8 +4,11 @@ A test that fails shows what the processes it started have said.
 """
 
 import contextlib
+import functools
+import re
 import signal
 import socket
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -44,7 +47,7 @@ class SparkOnce(LoadScopeScheduling):
     """
 
     def _split_scope(self, nodeid):
-        return "spark" if nodeid.startswith(SPARK) else nodeid
+        return "spark" if needs_spark(nodeid.partition("::")[0]) else nodeid
 
     def _assign_work_unit(self, node):
         if not any(self.assigned_work.values()):  # the first of all
@@ -52,6 +55,15 @@ class SparkOnce(LoadScopeScheduling):
                 if scope in self.workqueue:
                     self.workqueue.move_to_end(scope, last=False)
         super()._assign_work_unit(node)
+
+
+@functools.cache
+def needs_spark(path):
+    """Whether a file's tests use the Spark session; many of the SQL's tests need none, and run on any worker."""
+    if not path.startswith(SPARK):
+        return False
+    text = (Path(__file__).parents[1] / path).read_text()
+    return bool(re.search(r"[(, ]spark[,)]|\"spark\"|subprocess", text)) or "examples" in path
 
 
 SPARK = ("tests/pipeline/spark/", "tests/pipeline/sql/", "tests/examples/test_demo.py")

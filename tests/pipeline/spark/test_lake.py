@@ -2,6 +2,7 @@
 
 import datetime as dt
 import os
+import shutil
 from decimal import Decimal
 
 import deltalake
@@ -12,9 +13,11 @@ from pyiceberg.table import Transaction
 
 from klamm.model.errors import ConfigError
 from klamm.pipeline import lake_sink
+from klamm.pipeline.core.batch_ledger import LedgerError
 from klamm.pipeline.core.lake_tables import LakeTable
 from klamm.pipeline.lake.file_sink import FileSink
-from klamm.pipeline.lake.sinks import open_sink
+from klamm.pipeline.lake.sinks import open_sink, write_checked
+from klamm.pipeline.query_checkpoint import QueryCheckpoint
 from klamm.pipeline.sql import SqlError
 from klamm.pipeline.testing import run
 from pipeline.lake_driver import POINTS
@@ -190,6 +193,58 @@ def test_of_two_drivers_with_the_same_batch_one_counts(spark, tmp_path, kind):
         patch.setattr(owner, name, late)
         assert slow.write(rows, APP, 1) is False
     assert numbers(where) == list(range(6))
+
+
+class Backup:
+    """A checkpoint whose batches end at positions of a topic, copied at any step."""
+
+    def __init__(self, folder):
+        self.folder, self.copies = folder, {}
+        self.checkpoint = QueryCheckpoint.at(str(folder))
+
+    def plan(self, batch, end):
+        (self.folder / "offsets").mkdir(parents=True, exist_ok=True)
+        (self.folder / "offsets" / str(batch)).write_text(f'v1\n{{}}\n{{"t":{{"0":{end}}}}}')
+
+    def copy(self, name):
+        self.copies[name] = self.folder.with_name(name)
+        shutil.copytree(self.folder, self.copies[name])
+
+    def restore(self, name):
+        shutil.rmtree(self.folder)
+        shutil.copytree(self.copies[name], self.folder)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_checkpoint_of_another_time_is_refused(spark, tmp_path, kind):
+    """Copied at each step of a batch, and restored after the next one; then the table goes."""
+    where, backup = LakeTable("audit", kind, str(tmp_path / "a lake")), Backup(tmp_path / "checkpoint")
+
+    def write(batch, numbers):
+        backup.plan(batch, max(numbers) + 1)
+        rows = spark.createDataFrame([(number,) for number in numbers], "n bigint")
+        write_checked(open_sink(where), rows, APP, batch, backup.checkpoint)
+
+    backup.folder.mkdir()
+    backup.copy("begun")
+    backup.plan(0, 2)
+    backup.copy("planned")
+    write(0, [0, 1])
+    backup.copy("written")
+    write(1, [2])
+    backup.copy("newest")
+    for copy, batch, planned in (("begun", 0, [0, 1, 2]), ("planned", 0, [0, 1]), ("written", 1, [2, 3])):
+        backup.restore(copy)
+        with pytest.raises(LedgerError, match="checkpoint and sink disagree"):
+            write(batch, planned)
+        assert numbers(where) == [0, 1, 2], copy
+    backup.restore("newest")
+    write(1, [2])  # the driver died before Spark's commit: nothing is written again
+    write(2, [3])
+    assert numbers(where) == [0, 1, 2, 3]
+    shutil.rmtree(where.path)
+    with pytest.raises(LedgerError, match="has written batches up to 2"):
+        write(3, [4])
 
 
 def test_a_wrong_partition_is_told_where_it_was_written(spark):

@@ -105,8 +105,11 @@ def test_a_batch_that_failed_at_its_commit_is_done_again(spark, tmp_path, monkey
 
 
 PEOPLE = """
-CREATE TABLE people_topic (id BIGINT, name STRING, credit BIGINT) WITH (key = 'id', partitions = 1);
-CREATE SINK people WITH (format = 'delta', path = 'lake', mode = 'upsert', key = 'id'{options}) AS
+CREATE TABLE people_topic (id BIGINT, name STRING, credit BIGINT)
+  WITH (key = 'id', partitions = 1, bad_records = 'fail');
+CREATE SINK people WITH (format = 'delta', path = 'lake', mode = 'upsert', key = 'id') AS
+  SELECT id, upper(name) AS name FROM people_topic WHERE credit >= 0;
+CREATE SINK some WITH (format = 'delta', path = 'some', mode = 'upsert', key = 'id', delete_when = 'name = "F"') AS
   SELECT id, upper(name) AS name FROM people_topic WHERE credit >= 0;
 """
 
@@ -120,12 +123,15 @@ def test_a_sink_of_a_table_follows_it():
         {"people_topic": [{"id": 3, "name": "e", "credit": -1}, {"id": 1, "name": "d", "credit": -1}]},
         {"people_topic": [{"id": 3, "name": "e", "credit": 0}, {"id": 4, "name": "f", "credit": 0}]},
     ]
-    rows = [
-        {row["id"]: row["name"] for row in run(PEOPLE.format(options=""), steps[:n])["people"]} for n in (1, 2, 3, 4)
-    ]
-    assert rows == [{1: "A", 2: "B"}, {1: "D"}, {}, {3: "E", 4: "F"}]
-    deleted = run(PEOPLE.format(options=", delete_when = 'name = \"F\"'"), steps)
-    assert [row["id"] for row in deleted["people"]] == [3]
+    out = run(PEOPLE, steps)
+    assert {row["id"]: row["name"] for row in out["people"]} == {3: "E", 4: "F"}
+    assert {row["id"]: row["name"] for row in out["some"]} == {3: "E"}
+    # A step is a batch, with at most one change of a key.
+    changes = {1: [], 2: [], 3: [], 4: []}
+    for key, value in out.changes["people"]:
+        changes[json.loads(key)["id"]].append(value and value["name"])
+    assert (changes[1], changes[2], changes[4]) == (["A", "D", None], ["B", None], ["F"])
+    assert [name for name in changes[3] if name is not None] == ["E"]
 
 
 @pytest.mark.usefixtures("spark")

@@ -1,5 +1,11 @@
-"""Checkpoints and sinks that were restored, removed or moved: refused with the repair, and nothing lost or doubled."""
+"""Checkpoints and sinks that were restored, removed or moved: refused with the repair, and nothing lost or doubled.
 
+`make campaign` runs them with a sink of every kind. The usual tests have those that differ in how a batch is committed;
+tests/pipeline/spark/test_lake.py and tests/pipeline/test_sink_ledger.py compare each kind of sink with a checkpoint of
+each step of a batch, `backups_of_steps.py` a whole pipeline.
+"""
+
+import os
 import shutil
 
 import pytest
@@ -18,11 +24,16 @@ CREATE STREAM copies WITH (topic = '{copies}') AS SELECT n FROM numbers;
 CREATE TABLE counts WITH (topic = '{counts}', key = 'parity') AS
   SELECT n % 2 AS parity, count(*) AS seen FROM numbers GROUP BY n % 2;
 CREATE SINK in_delta WITH (format = 'delta', path = '{lake}/delta') AS SELECT n FROM numbers;
+"""
+MORE = """
 CREATE SINK in_files WITH (format = 'parquet', path = '{lake}/files') AS SELECT n FROM numbers;
 CREATE SINK in_iceberg WITH (format = 'iceberg', path = '{lake}/iceberg', table = 'db.numbers') AS
   SELECT n FROM numbers;
 """
-QUERIES = ("copies", "counts", "in_delta", "in_files", "in_iceberg")
+QUERIES: tuple[str, ...] = ("copies", "counts", "in_delta")
+if os.environ.get("KLAMM_CAMPAIGN") == "all":
+    TEXT += MORE
+    QUERIES += ("in_files", "in_iceberg")
 SINKS = QUERIES[2:]
 
 
@@ -61,15 +72,15 @@ class Site:
         from pyarrow import parquet
         from pyiceberg.catalog import load_catalog
 
-        iceberg = {"type": "sql", "uri": f"sqlite:///{self.lake}/iceberg/catalog.db"}
-        return {
-            "copies": sorted(klamm_number(value) for value in self.values("copies")),
-            "in_delta": sorted(DeltaTable(str(self.lake / "delta")).to_pyarrow_table()["n"].to_pylist()),
-            "in_files": sorted(parquet.read_table(self.lake / "files")["n"].to_pylist()),
-            "in_iceberg": sorted(
-                load_catalog("klamm", **iceberg).load_table("db.numbers").scan().to_arrow()["n"].to_pylist()
-            ),
+        rows = {
+            "copies": [klamm_number(value) for value in self.values("copies")],
+            "in_delta": DeltaTable(str(self.lake / "delta")).to_pyarrow_table()["n"].to_pylist(),
         }
+        if "in_files" in QUERIES:
+            rows["in_files"] = parquet.read_table(self.lake / "files")["n"].to_pylist()
+            iceberg = load_catalog("klamm", type="sql", uri=f"sqlite:///{self.lake}/iceberg/catalog.db")
+            rows["in_iceberg"] = iceberg.load_table("db.numbers").scan().to_arrow()["n"].to_pylist()
+        return {query: sorted(numbers) for query, numbers in rows.items()}
 
     def is_exact(self):
         expected = list(range(self.sent))
@@ -97,7 +108,6 @@ def test_restored_and_removed_checkpoints_are_refused(site, tmp_path):
     shutil.copytree(site.home, copy)
     site.send(4)
     site.run()
-    site.run()  # without new records
     assert site.is_exact()
     saved = tmp_path / "saved"
     shutil.copytree(site.home, saved)
@@ -128,7 +138,7 @@ def test_restored_and_removed_checkpoints_are_refused(site, tmp_path):
     assert set(refused) == set(SINKS)
     assert all("has written batches up to 1" in line and "has no rows" in line for line in refused.values())
     # Another path is another table, which lacks the rows before.
-    shutil.rmtree(site.lake)
+    shutil.rmtree(site.lake, ignore_errors=True)  # a catalog was made there, if there is one
     shutil.move(tmp_path / "moved", site.lake)
     assert "in_delta has another place" in site.refusal(TEXT.replace("{lake}/delta", "{lake}/elsewhere"))
 
