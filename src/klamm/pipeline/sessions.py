@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 EMBEDDED: Final = "local[*]"
 _PYTHON: Final = "PYSPARK_PYTHON"
-_CHECKPOINT_FILES: Final = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
+_CHECKPOINT_FILES: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _SOCKET_ROOT: Final = "/tmp"  # noqa: S108 - a folder of its own is made there
 """A Unix socket's path has about a hundred bytes, and TMPDIR may be deep."""
 
