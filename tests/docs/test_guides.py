@@ -4,12 +4,14 @@ Single blocks were tested before, each with what it needed prepared by its test:
 commands do not exist or whose snippets lack an import passed.
 """
 
+import os
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from harness.guide import Reader, parse_blocks
+from pipeline.postgres.postgres_server import running_server
 from pipeline.small_registry import small_registry
 
 ROOT = Path(__file__).parents[2]
@@ -19,10 +21,17 @@ REGISTRY = {"spark", "pipelines"}
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", list(GUIDES))
-def test_a_reader_types_the_guide(name, tmp_path):
+def test_a_reader_types_the_guide(name, tmp_path, monkeypatch):
     blocks = parse_blocks(GUIDES[name].read_text())
-    with small_registry() if name in REGISTRY else nullcontext() as registry:
+    with (
+        small_registry() if name in REGISTRY else nullcontext() as registry,
+        running_server() if name == "postgres" else nullcontext() as postgres,
+    ):
         ports = {"8081": int(registry.url.rpartition(":")[2])} if registry else {}
+        if postgres is not None:
+            ports["5432"] = postgres.port
+            # psql is among the server's programs.
+            monkeypatch.setenv("PATH", f"{os.environ['PATH']}{os.pathsep}{postgres.programs}")
         Reader(tmp_path, ports, in_checkout=name == "simulation").read(blocks)
 
 

@@ -350,7 +350,7 @@ class Reader:
         assert done.returncode == 0, f"line {line}:\n{done.stdout}{done.stderr}"
 
     def move_ports(self, text: str) -> str:
-        return re.sub(r"(?<=:)(?:90\d\d|808\d)\b", lambda match: str(self.ports.get(match[0], match[0])), text)
+        return re.sub(r"(?<=:)(?:90\d\d|808\d|5432)\b", lambda match: str(self.ports.get(match[0], match[0])), text)
 
     def shown_ports(self, text: str) -> str:
         for shown, port in self.ports.items():
