@@ -4,7 +4,15 @@ import io
 
 from rich.console import Console
 
-from klamm.cli.pipeline_view import Messages, graph_lines, headline, join_lines, render_status, tree_rows
+from klamm.cli.pipeline_view import (
+    Messages,
+    graph_lines,
+    headline,
+    join_lines,
+    render_status,
+    source_line,
+    tree_rows,
+)
 
 GRAPH = [
     {"name": "payments", "kind": "stream", "reads": []},
@@ -91,3 +99,12 @@ def test_only_the_last_messages_are_kept():
     for number in range(20):
         messages.add(str(number))
     assert list(messages.lines) == [str(number) for number in range(14, 20)]
+
+
+def test_what_a_capture_of_a_database_does():
+    snapshot = {"state": "running", "detail": "snapshot: 2000 of about 5000 rows"}
+    assert source_line(snapshot) == "snapshot: 2000 of about 5000 rows"
+    assert source_line({"slot_lag_bytes": 3 << 20}).startswith("PostgreSQL keeps 3")
+    assert source_line(QUERIES["balances"]) == ""
+    text = drawn({"state": "running", "graph": [], "queries": {"accounts.source": snapshot}})
+    assert "accounts.source: snapshot: 2000 of about 5000 rows" in text

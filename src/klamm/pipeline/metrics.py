@@ -45,6 +45,7 @@ _QUERY: Final = (
     _Metric("state_rows", "gauge", "Rows in the query's state.", "state_rows"),
     _Metric("state_bytes", "gauge", "Memory its state takes.", "state_bytes"),
     _Metric("lost_records_total", "counter", "Records removed before they were read.", "lost_records"),
+    _Metric("slot_lag_bytes", "gauge", "Log that PostgreSQL keeps for the slot of a capture.", "slot_lag_bytes"),
     _Metric("late_rows_total", "counter", "Rows left out because the watermark had passed them.", "late_rows"),
     _Metric("last_batch_duration_seconds", "gauge", "How long the last batch took.", "batch_ms", 0.001),
     _Metric("last_batch_timestamp_seconds", "gauge", "When the last batch was done.", "batch_done_ms", 0.001),

@@ -11,7 +11,7 @@ from klamm.pipeline.postgres.database import PostgresTable
 
 def options_for(url, table="accounts", key=("id",), slot=None, **more):
     slot = slot or f"klamm_{url.rpartition('/')[2]}"[:63]
-    return CaptureOptions("accounts.source", url, "public", table, key, slot, slot, **more)
+    return CaptureOptions("accounts.source", url, "public", table, key, slot, f"{slot}%", slot, **more)
 
 
 class Captured:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from klamm.pipeline.postgres.core.capture_position import default_slot, slot_name
+from klamm.pipeline.postgres.core.capture_position import NAME_MAX, default_slot, plain_name, slot_name
 from klamm.pipeline.sql.core.secrets import expand, is_secret
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ class CaptureOptions:
     table: str
     key: tuple[str, ...]
     slot: str
+    slot_like: str
+    """A pattern of LIKE for the names of this table's slots, of all pipelines and generations."""
     publication: str
     older_slots: tuple[str, ...] = ()
     """Slots of earlier generations, which a rebuild has replaced."""
@@ -44,6 +46,10 @@ class CaptureOptions:
         return f"{quote(self.schema)}.{quote(self.table)}"
 
 
+def _escape(name: str) -> str:
+    return name.replace("_", r"\_")
+
+
 def quote(name: str) -> str:
     """Return an identifier of PostgreSQL, quoted."""
     return '"' + name.replace('"', '""') + '"'
@@ -57,6 +63,7 @@ def capture_options(
     options = {name: expand(value.text, variables, name) for name, value in node.create.options.items()}
     schema, _, table = options["table"].rpartition(".")
     base = options.get("slot") or default_slot(pipeline_id, node.name)
+    publication = f"klamm_{plain_name(schema or _DEFAULT_SCHEMA)}_{plain_name(table)}"[:NAME_MAX]
     return CaptureOptions(
         node.name,
         options["url"],
@@ -64,7 +71,9 @@ def capture_options(
         table,
         node.key,
         slot_name(base, generation),
-        options.get("publication") or base,
+        f"{_escape(options['slot'])}%" if "slot" in options else f"klamm\\_%\\_{_escape(plain_name(node.name))}%",
+        # Without the pipeline's id: a publication may be shared, and its creator may not know the id.
+        options.get("publication") or publication,
         tuple(slot_name(base, older) for older in range(generation)),
         options.get("user"),
         options.get("password"),

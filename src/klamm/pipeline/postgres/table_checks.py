@@ -71,7 +71,9 @@ def _check_server(table: PostgresTable, session: psycopg.Connection[Any]) -> Ite
     role = _one(session, _ROLE)
     if role is not None and not role[1]:
         yield f"the role {role[0]} may not replicate: ALTER ROLE {quote(role[0])} REPLICATION"
-    if table.slot() is None:
+    # By pattern: the pipeline's id, a part of the slot's name, is not known before it has started.
+    own = "SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE %s AND database = current_database()"
+    if (row := _one(session, own, table.options.slot_like)) and not row[0]:
         slots = _one(session, "SELECT count(*) FROM pg_replication_slots")
         limit = int(_setting(session, "max_replication_slots"))
         if slots is not None and slots[0] >= limit:

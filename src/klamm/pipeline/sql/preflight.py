@@ -175,7 +175,7 @@ def _registry_problems(pipeline: Pipeline, variables: Mapping[str, str]) -> list
 def _capture_problems(node: GraphNode, variables: Mapping[str, str]) -> list[SqlProblem]:
     """Return why the table of a database cannot be captured, at the option that names the table."""
     offset = node.create.options["table"].offset
-    # The slot's name does not matter here, nor does the pipeline's id in it.
+    # The pipeline's id, a part of the slot's name, is not known yet.
     table = PostgresTable(capture_options(node, "", 0, variables), connect_s=_DATABASE_S)
     try:
         return [SqlProblem(offset, problem) for problem in check_table(table)]

@@ -321,6 +321,8 @@ class ClusterTopics:
         """Return the topic of a captured table."""
         settings = {**self._settings(CONSUMER_CONFIGS, node), **self._settings(PRODUCER_CONFIGS, node)}
         client = {name.removeprefix("kafka."): value for name, value in settings.items()}
+        # The producer's own limit, 1 MB, may be lower than the topic's.
+        client.setdefault("max.request.size", str(max(self.message_bytes_max(node.topic), _MESSAGE_BYTES_DEFAULT)))
         return ChangeTopic({**self._client, **client}, node.topic, capture)
 
     def registry(self) -> PipelineRegistry:

@@ -19,8 +19,9 @@ CANNOT_CONTINUE: Final = "the capture cannot continue"
 SNAPSHOT: Final = "snapshot"
 STREAMING: Final = "streaming"
 _VERSION: Final = 1
-_NAME_MAX: Final = 63
+NAME_MAX: Final = 63
 """The longest name that PostgreSQL keeps; longer ones are cut."""
+_PLAIN_MAX: Final = 40
 
 
 class CaptureError(KlammError):
@@ -136,11 +137,16 @@ def choose_step(
 def slot_name(base: str, generation: int) -> str:
     """Return the slot of a generation: a rebuild reads through a slot of its own."""
     suffix = f"_{generation}" if generation else ""
-    return base[: _NAME_MAX - len(suffix)] + suffix
+    return base[: NAME_MAX - len(suffix)] + suffix
 
 
 def default_slot(pipeline_id: str, name: str) -> str:
     """Return a slot's name: of lower-case letters, digits and underscores, the only ones that PostgreSQL allows."""
+    # The pipeline's id keeps two pipelines from sharing a slot; five characters are left for a generation.
+    return f"klamm_{pipeline_id[:8].lower()}_{plain_name(name)}"[: NAME_MAX - 5]
+
+
+def plain_name(name: str) -> str:
+    """Return a name with underscores in place of what slots may not have, cut so that a slot's name has it whole."""
     words = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name.lower())
-    # The pipeline's id keeps two pipelines from sharing a slot; room is left for a generation.
-    return f"klamm_{pipeline_id[:8].lower()}_{words}"[: _NAME_MAX - 5]
+    return words[:_PLAIN_MAX]
