@@ -15,6 +15,9 @@ from klamm.cli.client_settings import from_java, taken_by
 from klamm.cli.main import cli
 from klamm.client import Admin
 from klamm.client.blocking_cluster import BlockingCluster, ClusterUnreachable
+from klamm.client.client_settings import admin_settings
+from klamm.client.login import client_credentials
+from klamm.client.tls import tls_context
 from klamm.model.errors import ConfigError
 from klamm.protocol.messages.metadata import MetadataRequest
 
@@ -53,9 +56,10 @@ def test_a_file_for_java_is_read_as_java_reads_it():
     assert from_java("consumer", given) == {
         "bootstrap.servers": "elsewhere:9092",
         "security.protocol": "SSL",
-        "ssl.ca.location": "/ca.pem",
-        "ssl.certificate.location": "/me.pem",
-        "ssl.key.location": "/me.pem",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": "/ca.pem",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": "/me.pem",
         "partition.assignment.strategy": "sticky,range",
     }
 
@@ -64,12 +68,16 @@ def test_a_file_for_java_is_read_as_java_reads_it():
     ("given", "words"),
     [
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "SASL_SSL needs a password"),
-        ({"security.protocol": "SSL", "ssl.truststore.location": "/x.jks"}, "export it as PEM"),
+        (
+            {"security.protocol": "SSL", "ssl.truststore.location": "/x.jks"},
+            r"ssl\.truststore\.type=JKS is a format of Java's",
+        ),
     ],
 )
 def test_what_cannot_be_obeyed_is_refused(given, words):
+    settings = admin_settings({"bootstrap.servers": "a:1", **from_java("admin", given)}, {})
     with pytest.raises(ConfigError, match=words):
-        from_java("admin", given)
+        (client_credentials(settings), tls_context(settings))
 
 
 # Every command of Kafka's obeys its file

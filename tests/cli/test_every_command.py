@@ -19,7 +19,7 @@ NEITHER = {
     "pipeline stop",
 }
 """Run something, or print one thing that has one form."""
-OWN_CONSENT = {"storage repair", "storage format", "shims"}
+OWN_CONSENT = {"storage repair", "storage format", "shims", "certs ca", "certs node", "certs client"}
 """Change files of this machine, which no context protects."""
 
 

@@ -97,7 +97,6 @@ def refused(klamm, line: str, *, code: int = 1) -> str:
         ("kafka-topics --create --topic t --partitions 1 --replica-assignment 1", "can't be used with option"),
         ("kafka-log-dirs --describe --broker-list a", 'For input string: "a"'),
         ("kafka-metadata-quorum remove-controller -i 2 -d zz", "Input string `zz` decoded as 1 bytes"),
-        ("kafka-configs --alter --user u --add-config SCRAM-SHA-256=[password=x]", "SCRAM"),
         ("kafka-configs --describe --entity-type users --topic t", "Only 'users' and 'clients' entity types may be"),
         ("kafka-configs --describe --entity-type topics --topic t", "Duplicate entity type(s) specified: topics"),
         ("kafka-consumer-perf-test --topic= --num-records 1", "cannot contain null or empty topic"),

@@ -133,10 +133,21 @@ def test_what_a_write_refuses(options, words):
     assert words in str(refusal.value)
 
 
-@pytest.mark.parametrize("setting", ["ssl.truststore.location", "ssl.keystore.location", "ssl.keystore.password"])
-def test_settings_of_the_java_client_say_what_to_write_instead(setting):
-    instead = "kafka.ssl.ca.location" if "trust" in setting else "kafka.ssl."
-    with pytest.raises(ConfigError, match=rf"kafka.{setting} is a setting of Java's client: write {instead}"):
-        read(**{f"kafka.{setting}": "x.jks"})
-    with pytest.raises(SqlError, match=rf"kafka.{setting} is a setting of Java's client"):
-        compile_text(f"SET kafka.{setting} = 'x'; CREATE STREAM s (a INT);")
+@pytest.mark.parametrize("store", ["truststore", "keystore"])
+def test_stores_of_java_say_what_to_write_instead(store):
+    location, kind = f"kafka.ssl.{store}.location", f"kafka.ssl.{store}.type"
+    with pytest.raises(ConfigError, match=rf"{location} is a JKS file, .*write {kind}=PEM"):
+        read(**{location: "x.jks"})
+    assert read(**{location: "x.pem", kind: "PEM"}).client[f"ssl.{store}.location"] == "x.pem"
+
+
+def test_settings_of_the_java_client_say_what_to_write_instead():
+    with pytest.raises(ConfigError, match=r"kafka\.ssl\.protocol is a setting of Java's client: leave it out"):
+        read(**{"kafka.ssl.protocol": "TLSv1.3"})
+    with pytest.raises(SqlError, match=r"kafka\.ssl\.protocol is a setting of Java's client"):
+        compile_text("SET kafka.ssl.protocol = 'x'; CREATE STREAM s (a INT);")
+
+
+def test_logins_have_the_names_of_both_clients():
+    options = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "a"}
+    assert read(**options).client["sasl.username"] == "a"

@@ -1,16 +1,14 @@
 """Client settings from the command line, a context or a file, and which kind of client each belongs to.
 
 `-X` may name a setting of any client; one that no client has is refused with the nearest right name. A properties file
-written for Java's clients is read as Java reads it: unknown names are left out, PEM stores become the files they are,
-and what this client cannot do (passwords, Java's own key stores) is refused before a request is sent.
+written for Java's clients is read as Java reads it: unknown names are left out, and what this client cannot do (Java's
+own key stores, Kerberos) is refused before a request is sent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
-
-from klamm.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from klamm.model.config import ConfigDef
@@ -20,10 +18,6 @@ PRODUCER: Final = "producer"
 CONSUMER: Final = "consumer"
 _CLASSES: Final = frozenset({"key.serializer", "value.serializer", "key.deserializer", "value.deserializer"})
 """Java names classes there; a command has ways of its own."""
-_STORES: Final = {
-    "ssl.truststore": ("ssl.ca.location",),
-    "ssl.keystore": ("ssl.certificate.location", "ssl.key.location"),
-}
 _ASSIGNORS: Final = {
     "RangeAssignor": "range",
     "RoundRobinAssignor": "roundrobin",
@@ -54,20 +48,12 @@ def from_java(role: str | None, given: Mapping[str, str]) -> dict[str, str]:
     """Those settings of a file for Java's clients that this kind of client takes (None: any kind), in our words."""
     if not given:
         return {}
-    # Java accepts any case here, and files in the wild have both.
-    protocol = given.get("security.protocol", "PLAINTEXT").upper()
-    if protocol.startswith("SASL"):
-        raise ConfigError(f"security.protocol={protocol} needs a password, which this client cannot give yet; use SSL")
     known = [definition for kind, definition in _definitions().items() if role in (None, kind)]
     settings = {
         name: value
         for name, value in given.items()
         if name not in _CLASSES and any(name in definition for definition in known)
     }
-    # Stores of a PLAINTEXT file are ignored, as Java ignores them.
-    if protocol == "SSL":
-        for store, names in _STORES.items():
-            settings.update(dict.fromkeys(names, _pem(store, given)) if f"{store}.location" in given else {})
     if "partition.assignment.strategy" in settings:
         words = settings["partition.assignment.strategy"].split(",")
         # Java writes class names (org.apache.kafka.clients.consumer.RangeAssignor); this client takes the assignors'
@@ -75,17 +61,6 @@ def from_java(role: str | None, given: Mapping[str, str]) -> dict[str, str]:
         short = (word.strip().rpartition(".")[2] for word in words)
         settings["partition.assignment.strategy"] = ",".join(_ASSIGNORS.get(word, word) for word in short)
     return settings
-
-
-def _pem(store: str, given: Mapping[str, str]) -> str:
-    # JKS is Java's default, so a file that names no type means it.
-    kind = given.get(f"{store}.type", "JKS").upper()
-    if kind != "PEM":
-        raise ConfigError(
-            f"{store}.type={kind} is read by Java alone; export it as PEM and write {store}.type=PEM"
-            f" with the file in {store}.location"
-        )
-    return given[f"{store}.location"]
 
 
 def read_properties(file: str) -> dict[str, str]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # No command is imported at the top of this file: the start of every command would wait for it.
 COMMANDS: Final = {
     "bench": ("klamm.cli.bench:bench", "Measure how fast a cluster takes and gives records."),
+    "certs": ("klamm.cli.certs:certs", "Make certificates for development."),
     "cluster": ("klamm.cli.cluster:cluster", "Look at the cluster as a whole."),
     "completion": ("klamm.cli.completion:completion", "Make the Tab key work in bash, zsh or fish."),
     "config": ("klamm.cli.config:config", "Show and change settings."),
@@ -40,6 +41,7 @@ COMMANDS: Final = {
     "topic": ("klamm.cli.topic:topic", "List, show, create, alter and delete topics."),
     "txn": ("klamm.cli.txn:txn", "Look at transactions; end one that hangs."),
     "up": ("klamm.cli.up:up", "Run one node with built-in settings."),
+    "user": ("klamm.cli.user:user", "List users with passwords, add and delete them."),
     "version": ("klamm.cli.version:version", "Show what runs here."),
 }
 """Every noun: where it is and what it is for, so that help needs no import."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from klamm.client.admin.transport import AdminConnection
     from klamm.client.core.metadata import BrokerAddress, ClusterTable
+    from klamm.security.login import ClientCredentials
 
 T = TypeVar("T")
 
@@ -54,6 +55,7 @@ class BlockingConnection:
         *,
         client_id: str = "klamm",
         tls: "ssl.SSLContext | None" = None,
+        credentials: "ClientCredentials | None" = None,
     ) -> None:
         self.address = f"{host}:{port}"
         self.broken = False
@@ -67,6 +69,8 @@ class BlockingConnection:
             self._secure(tls, host)
         self._correlation_id = 0
         self._versions: dict[int, tuple[int, int]] = {}
+        if credentials is not None:
+            self._log_in(credentials)
 
     def _secure(self, tls: "ssl.SSLContext", host: str) -> None:
         try:
@@ -75,6 +79,21 @@ class BlockingConnection:
             self._socket.close()
             reason = getattr(error, "verify_message", "") or error.strerror or error
             raise ClusterUnreachable(f"{self.address} and this client do not agree on TLS: {reason}") from error
+
+    def _log_in(self, credentials: "ClientCredentials") -> None:
+        from klamm.security.core.refusal import LoginRefused  # noqa: PLC0415 - only with SASL
+        from klamm.security.login import log_in_blocking  # noqa: PLC0415
+
+        try:
+            self._version(BY_NAME["SaslAuthenticate"])  # ApiVersions comes before the login
+            log_in_blocking(self.ask, credentials, self._versions)
+        except LoginRefused as error:
+            self.close()
+            text = f"{self.address} refuses the login as {credentials.user}: {error}"
+            raise error_for(ErrorCode.SASL_AUTHENTICATION_FAILED, text) from None
+        except OSError:
+            self.close()
+            raise
 
     def ask(self, request: Any, version: int | None = None) -> Any:
         """The response to a request; UnsupportedVersionError when this broker does not serve its API."""
@@ -146,6 +165,9 @@ def _options(bootstrap: str, timeout_s: float, settings: Mapping[str, Any]) -> d
     from klamm.client.tls import tls_context  # noqa: PLC0415
 
     options["tls"] = tls_context(known)
+    from klamm.client.login import client_credentials  # noqa: PLC0415
+
+    options["credentials"] = client_credentials(known)
     return options
 
 

@@ -30,6 +30,7 @@ from klamm.client.errors import (
     UnsupportedVersionError,
     error_for,
 )
+from klamm.client.login import client_credentials
 from klamm.client.metrics import Metrics, RateSampler, Reporter, Traffic
 from klamm.client.tls import tls_context
 from klamm.model.errors import ErrorCode, ProtocolError
@@ -69,6 +70,7 @@ class ClusterClient:
         self._reporter: Reporter | None = None
         self._rates: RateSampler | None = None
         self._tls = tls_context(settings)
+        self._credentials = client_credentials(settings)
         self._bootstrap = [_address(server) for server in settings["bootstrap.servers"]]
         self._connections: dict[tuple[str, int, str], Connection] = {}
         self._opening: dict[tuple[str, int, str], asyncio.Task[Connection]] = {}
@@ -215,7 +217,7 @@ class ClusterClient:
         )
         # By address, over all purposes: three connections to a dead broker share one backoff.
         await asyncio.sleep(max(not_before - self._loop.time(), 0))
-        connection = Connection(host, port, settings, self._tls, self.traffic)
+        connection = Connection(host, port, settings, self._tls, self.traffic, self._credentials)
         try:
             await connection.open()
         except DisconnectedError:

@@ -78,11 +78,6 @@ def _bootstrap(value: Any) -> str:
     return addresses().complaint(value) if value else "write host:port,... e.g. localhost:9092"
 
 
-def _protocol(value: Any) -> str:
-    complaint = one_of("PLAINTEXT", "SSL", any_case=True).complaint(value)
-    return f"SASL is not supported, {complaint}" if complaint and str(value).upper().startswith("SASL") else complaint
-
-
 COMMON: Final = (
     ConfigKey(
         "bootstrap.servers",
@@ -145,10 +140,15 @@ COMMON: Final = (
         S,
         "PLAINTEXT",
         "The protocol of the brokers' listener.",
-        rule=ConfigRule("PLAINTEXT, SSL", _protocol),
+        rule=one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", any_case=True),
     ),
     ConfigKey("ssl.context", OBJECT, None, "An ssl.SSLContext; replaces the files below."),
-    # The names of librdkafka: Java's keystore and truststore settings name JKS files, which Python cannot read.
+    ConfigKey("sasl.mechanism", S, None, "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."),
+    ConfigKey("sasl.mechanisms", S, None, "As sasl.mechanism, by librdkafka's name."),
+    ConfigKey("sasl.username", S, None, "The user to log in as."),
+    ConfigKey("sasl.password", ConfigType.PASSWORD, None, "The password of that user."),
+    ConfigKey("sasl.jaas.config", ConfigType.PASSWORD, None, "User and password as Java's clients have them."),
+    # librdkafka's names for PEM files, then Java's.
     ConfigKey("ssl.ca.location", S, None, "A PEM file with the trusted certificate authorities."),
     ConfigKey("ssl.certificate.location", S, None, "A PEM file with this client's certificate."),
     ConfigKey("ssl.key.location", S, None, "A PEM file with the key of that certificate."),
@@ -159,6 +159,17 @@ COMMON: Final = (
         "https",
         "https verifies that the certificate names the host; empty does not.",
     ),
+    ConfigKey("ssl.truststore.type", S, None, "PEM; Java's own formats are refused."),
+    ConfigKey("ssl.truststore.location", S, None, "As ssl.ca.location."),
+    ConfigKey("ssl.truststore.certificates", ConfigType.PASSWORD, None, "The authorities as PEM text."),
+    ConfigKey("ssl.truststore.password", ConfigType.PASSWORD, None, "Refused: PEM files have no password."),
+    ConfigKey("ssl.keystore.type", S, None, "PEM; Java's own formats are refused."),
+    ConfigKey("ssl.keystore.location", S, None, "A PEM file with key and certificate of this client."),
+    ConfigKey("ssl.keystore.key", ConfigType.PASSWORD, None, "The key as PEM text."),
+    ConfigKey("ssl.keystore.certificate.chain", ConfigType.PASSWORD, None, "The certificates as PEM text."),
+    ConfigKey("ssl.keystore.password", ConfigType.PASSWORD, None, "Refused: ssl.key.password is that of the key."),
+    ConfigKey("ssl.enabled.protocols", LIST, ("TLSv1.2", "TLSv1.3"), "The enabled versions of TLS."),
+    ConfigKey("ssl.cipher.suites", LIST, (), "Enabled cipher suites by their IANA names; empty for all."),
 )
 
 

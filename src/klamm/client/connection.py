@@ -15,6 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klamm.client.client_settings import ClientSettings
+from klamm.client.connection_login import ConnectionLogin
 from klamm.client.core.buffer_pool import BufferPool
 from klamm.client.errors import DisconnectedError, KafkaTimeoutError, error_for
 from klamm.client.metrics import Traffic
@@ -27,6 +28,8 @@ from klamm.protocol.messages.api_versions import ApiVersionsRequest, ApiVersions
 
 if TYPE_CHECKING:
     import ssl
+
+    from klamm.security.login import ClientCredentials
 
 _IOV_MAX = 64  # Linux takes 1,024 pieces a call; few requests have more than some dozens
 _RESPONSE_BYTES_MIN = 4
@@ -73,7 +76,9 @@ class Connection:
         settings: ClientSettings,
         tls: ssl.SSLContext | None = None,
         traffic: Traffic | None = None,
+        credentials: ClientCredentials | None = None,
     ) -> None:
+        self._login = ConnectionLogin(self, credentials) if credentials is not None else None
         self.host, self.port = host, port
         self._traffic = Traffic() if traffic is None else traffic
         self.address = f"{host}:{port}"
@@ -117,6 +122,8 @@ class Connection:
                 else:
                     await self._open_plain()
                 await self._handshake()
+                if self._login is not None:
+                    await self._login.log_in()
         except (OSError, TimeoutError, DisconnectedError) as error:
             self.fail(error)
             reason = str(error) or f"no response within {limit_s:g} s"
@@ -192,6 +199,8 @@ class Connection:
         if self.closed is not None:
             return
         self.closed = error
+        if self._login is not None:
+            self._login.close()
         if self._expiry is not None:
             self._expiry.cancel()
         if self._socket is not None:
@@ -246,10 +255,26 @@ class Connection:
     ) -> asyncio.Future[Any]:
         """As `request`, for an encoded body; with `answered=False` (acks=0) the future is done at once."""
         future: asyncio.Future[Any] = self._loop.create_future()
+        if self._login is not None and self._login.held is not None:
+            self._login.held.append((future, api, version, pieces, timeout_s, answered))
+        else:
+            self.send_now(future, api, version, pieces, timeout_s, answered)
+        return future
+
+    def send_now(
+        self,
+        future: asyncio.Future[Any],
+        api: Api,
+        version: int,
+        pieces: list[Any],
+        timeout_s: float | None = None,
+        answered: bool = True,
+    ) -> None:
+        """Send a request whose response completes `future`."""
         if self.closed is not None:
             future.set_exception(DisconnectedError(f"the connection to {self.address} is closed: {self.closed}"))
             future.exception()
-            return future
+            return
         correlation_id = next(self._correlation) & 0x7FFFFFFF
         head = encode_request_header(RequestHeader(api.key, version, correlation_id, self._client_id))
         size = len(head) + sum(map(len, pieces))
@@ -264,7 +289,6 @@ class Connection:
             future.set_result(None)
         self._traffic.sent(size + 4)
         self._write([size.to_bytes(4, "big") + head, *pieces])
-        return future
 
     async def drained(self) -> None:
         """Wait while more than _PAUSE_WRITING_BYTES wait to be written."""

@@ -60,6 +60,16 @@ class CommonSettings(TypedDict, total=False):
     """The protocol of the brokers' listener."""
     ssl_context: ssl.SSLContext | None
     """An ssl.SSLContext; replaces the files below."""
+    sasl_mechanism: str | None
+    """PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."""
+    sasl_mechanisms: str | None
+    """As sasl.mechanism, by librdkafka's name."""
+    sasl_username: str | None
+    """The user to log in as."""
+    sasl_password: str | None
+    """The password of that user."""
+    sasl_jaas_config: str | None
+    """User and password as Java's clients have them."""
     ssl_ca_location: str | None
     """A PEM file with the trusted certificate authorities."""
     ssl_certificate_location: str | None
@@ -70,6 +80,28 @@ class CommonSettings(TypedDict, total=False):
     """The password of the key."""
     ssl_endpoint_identification_algorithm: str | None
     """https verifies that the certificate names the host; empty does not."""
+    ssl_truststore_type: str | None
+    """PEM; Java's own formats are refused."""
+    ssl_truststore_location: str | None
+    """As ssl.ca.location."""
+    ssl_truststore_certificates: str | None
+    """The authorities as PEM text."""
+    ssl_truststore_password: str | None
+    """Refused: PEM files have no password."""
+    ssl_keystore_type: str | None
+    """PEM; Java's own formats are refused."""
+    ssl_keystore_location: str | None
+    """A PEM file with key and certificate of this client."""
+    ssl_keystore_key: str | None
+    """The key as PEM text."""
+    ssl_keystore_certificate_chain: str | None
+    """The certificates as PEM text."""
+    ssl_keystore_password: str | None
+    """Refused: ssl.key.password is that of the key."""
+    ssl_enabled_protocols: str | Sequence[str] | None
+    """The enabled versions of TLS."""
+    ssl_cipher_suites: str | Sequence[str] | None
+    """Enabled cipher suites by their IANA names; empty for all."""
 
 
 class ProducerSettings(CommonSettings, total=False):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from klamm.client.client_settings import ClientSettings
 from klamm.model.errors import ConfigError
@@ -10,10 +10,18 @@ from klamm.model.errors import ConfigError
 if TYPE_CHECKING:
     import ssl
 
+_JAVA_STORES: Final = (
+    "ssl.truststore.location",
+    "ssl.truststore.certificates",
+    "ssl.keystore.location",
+    "ssl.keystore.key",
+    "ssl.keystore.certificate.chain",
+)
+
 
 def tls_context(settings: ClientSettings) -> ssl.SSLContext | None:
     """The context of ssl.context or of the files; None for PLAINTEXT. ConfigError for a file that cannot be used."""
-    if settings.text("security.protocol").upper() != "SSL":
+    if settings.text("security.protocol").upper() not in ("SSL", "SASL_SSL"):
         return None
     import ssl  # noqa: PLC0415 - most connections are plaintext, and importing it is slow
 
@@ -22,6 +30,8 @@ def tls_context(settings: ClientSettings) -> ssl.SSLContext | None:
         return given
     if given is not None:
         raise ConfigError(f"ssl.context is an ssl.SSLContext, not a {type(given).__name__}")
+    if any(settings[name] for name in _JAVA_STORES):
+        return _java_context(settings)
     name = "ssl.ca.location"
     try:
         context = ssl.create_default_context(cafile=settings[name])
@@ -35,3 +45,13 @@ def tls_context(settings: ClientSettings) -> ssl.SSLContext | None:
     if not settings.text("ssl.endpoint.identification.algorithm"):
         context.check_hostname = False
     return context
+
+
+def _java_context(settings: ClientSettings) -> ssl.SSLContext:
+    """The context of stores by the names of Java's clients."""
+    from klamm.security.tls import client_context, read_tls_settings  # noqa: PLC0415 - as above
+
+    mixed = [name for name in ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location") if settings[name]]
+    if mixed:
+        raise ConfigError(f"{mixed[0]} and ssl.truststore.* or ssl.keystore.* exclude each other; write one kind")
+    return client_context(read_tls_settings(settings.by_name.get))

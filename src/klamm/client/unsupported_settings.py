@@ -26,12 +26,12 @@ IGNORED: Final = {
 """Settings without effect, and what holds instead."""
 
 _TLS: Final = "configures Java's TLS: create an ssl.SSLContext and set ssl.context"
-_TRUST: Final = "configures Java's trust store: write the authorities to a PEM file and set ssl.ca.location"
-_KEYS: Final = (
-    "configures Java's key store: write certificate and key to PEM files and set ssl.certificate.location and "
-    "ssl.key.location"
+_SASL: Final = (
+    "configures a login that this client does not support: set sasl.mechanism to PLAIN or SCRAM-SHA-512, and "
+    "sasl.username and sasl.password"
 )
-_SASL: Final = "configures SASL, which this client does not support: use security.protocol=SSL or PLAINTEXT"
+_LOGIN: Final = frozenset({"sasl.jaas.config", "sasl.mechanism", "sasl.mechanisms", "sasl.password", "sasl.username"})
+"""The settings of logins that are supported."""
 _SHARE: Final = "configures share consumers, which this client does not have"
 
 REFUSED: Final = {
@@ -39,28 +39,15 @@ REFUSED: Final = {
     "config.providers": "names Java classes that look values up: look them up first and set the values",
     "interceptor.classes": "names Java classes: call a function before send and after poll instead",
     "partitioner.class": "names a Java class: set partitioner to a function or a name, e.g. partitioner=round_robin",
-    "sasl.jaas.config": _SASL,
-    "sasl.mechanism": _SASL,
     "security.providers": "names Java classes: create an ssl.SSLContext and set ssl.context",
     "share.acknowledgement.mode": _SHARE,
     "share.acquire.mode": _SHARE,
-    "ssl.cipher.suites": _TLS,
-    "ssl.enabled.protocols": _TLS,
     "ssl.engine.factory.class": _TLS,
     "ssl.keymanager.algorithm": _TLS,
-    "ssl.keystore.certificate.chain": _KEYS,
-    "ssl.keystore.key": _KEYS,
-    "ssl.keystore.location": _KEYS,
-    "ssl.keystore.password": _KEYS,
-    "ssl.keystore.type": _KEYS,
     "ssl.protocol": _TLS,
     "ssl.provider": _TLS,
     "ssl.secure.random.implementation": _TLS,
     "ssl.trustmanager.algorithm": _TLS,
-    "ssl.truststore.certificates": _TRUST,
-    "ssl.truststore.location": _TRUST,
-    "ssl.truststore.password": _TRUST,
-    "ssl.truststore.type": _TRUST,
     "transaction.two.phase.commit.enable": "lets a transaction stay open without limit, which is not supported",
 }
 """Settings that are refused, and what to do instead."""
@@ -70,7 +57,7 @@ def refusal(name: str) -> str | None:
     """The error text for a setting of Java's clients that is refused; None for other names."""
     reason = REFUSED.get(name)
     # More than forty, and more with every release: by prefix.
-    if reason is None and name.startswith("sasl."):
+    if reason is None and name.startswith("sasl.") and name not in _LOGIN:
         reason = _SASL
     return reason and f"{name} {reason}"
 

@@ -1,8 +1,7 @@
 """A login as a client: what a client, or a node, sends after connecting to a SASL listener."""
 
-import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -17,6 +16,7 @@ from klamm.security.core.secret import Secret
 
 HANDSHAKE_VERSION: Final = 1
 AUTHENTICATE_VERSION: Final = 2
+SASL_AUTHENTICATE: Final = 36
 MECHANISMS: Final = (PLAIN, *SCRAM_MECHANISMS)
 """What a client can log in with."""
 
@@ -90,28 +90,67 @@ def credentials_from_jaas(mechanism: str, module: LoginModule, where: str) -> Cl
     return ClientCredentials(mechanism, user.reveal(), password, token is not None and token.reveal().lower() == "true")
 
 
-async def log_in(
-    ask: Ask, credentials: ClientCredentials, versions: Mapping[int, tuple[int, int]] | None = None
-) -> int:
-    """Log in, and return for how many milliseconds the login is valid, 0 for no limit; LoginRefused if it fails."""
+def login_steps(
+    credentials: ClientCredentials, versions: Mapping[int, tuple[int, int]] | None = None
+) -> Generator[tuple[Any, int], Any, int]:
+    """Yield the requests of a login with their versions, take the responses, and return the lifetime of the login.
+
+    The lifetime is in milliseconds, 0 for no limit. LoginRefused if the broker refuses.
+    """
     mechanism = credentials.mechanism
-    handshake = await ask(SaslHandshakeRequest(mechanism=mechanism), HANDSHAKE_VERSION)
+    handshake = yield SaslHandshakeRequest(mechanism=mechanism), HANDSHAKE_VERSION
     if handshake.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         offered = ", ".join(handshake.mechanisms) or "none"
         raise LoginRefused(f"SASL mechanism {mechanism} is not enabled; the broker has {offered}")
     if handshake.error_code:
-        raise LoginRefused(f"the broker refuses to begin a login ({ErrorCode(handshake.error_code).name})")
-    version = min((versions or {}).get(36, (0, AUTHENTICATE_VERSION))[1], AUTHENTICATE_VERSION)
+        raise LoginRefused(f"the listener begins no login ({ErrorCode(handshake.error_code).name})")
+    version = min((versions or {}).get(SASL_AUTHENTICATE, (0, AUTHENTICATE_VERSION))[1], AUTHENTICATE_VERSION)
     login = credentials.begin()
     token = login.first()
     try:
         while True:
-            answer = await ask(SaslAuthenticateRequest(auth_bytes=token), version)
+            answer = yield SaslAuthenticateRequest(auth_bytes=token), version
             if answer.error_code:
                 raise LoginRefused(answer.error_message or ErrorCode(answer.error_code).name)
-            # In a thread: salting a password takes milliseconds, in which the loop would serve no other connection.
-            token = await asyncio.get_running_loop().run_in_executor(None, login.step, bytes(answer.auth_bytes))
+            token = login.step(bytes(answer.auth_bytes))
             if login.complete:
                 return int(answer.session_lifetime_ms)
     except InvalidCredentials as error:
         raise LoginRefused(f"the broker does not prove its own identity: {error}") from None
+
+
+async def log_in(
+    ask: Ask, credentials: ClientCredentials, versions: Mapping[int, tuple[int, int]] | None = None
+) -> int:
+    """Log in with `ask`, and return the lifetime of the login in milliseconds, 0 for no limit."""
+    import asyncio  # noqa: PLC0415 - commands log in over blocking sockets, and importing it is slow
+
+    loop = asyncio.get_running_loop()
+    steps = login_steps(credentials, versions)
+    question, lifetime_ms = _advance(steps, None)
+    while question is not None:
+        response = await ask(*question)
+        # In a thread: salting a password takes milliseconds, in which the loop would serve no other connection.
+        question, lifetime_ms = await loop.run_in_executor(None, _advance, steps, response)
+    return lifetime_ms
+
+
+def log_in_blocking(
+    ask: Callable[[Any, int], Any],
+    credentials: ClientCredentials,
+    versions: Mapping[int, tuple[int, int]] | None = None,
+) -> int:
+    """`log_in` for a connection that blocks."""
+    steps = login_steps(credentials, versions)
+    question, lifetime_ms = _advance(steps, None)
+    while question is not None:
+        question, lifetime_ms = _advance(steps, ask(*question))
+    return lifetime_ms
+
+
+def _advance(steps: Generator[tuple[Any, int], Any, int], response: Any) -> tuple[tuple[Any, int] | None, int]:
+    # Not StopIteration itself: a future cannot carry it.
+    try:
+        return steps.send(response), 0
+    except StopIteration as end:
+        return None, int(end.value)

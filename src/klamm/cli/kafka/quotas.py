@@ -1,10 +1,11 @@
-"""Quotas for kafka-configs: limits of users, clients and ips."""
+"""Quotas for kafka-configs: limits of users, clients and ips; `scram` has the credentials of users."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from klamm.cli.kafka import scram
 from klamm.cli.kafka.script import ToolFailed
 
 if TYPE_CHECKING:
@@ -23,14 +24,16 @@ def run(
     describe: bool,
 ) -> int:
     """Show or change the quotas of one combination of entities."""
-    if any(name.startswith("SCRAM-") for name in (*additions, *deletions)):
-        raise ToolFailed(
-            "Klamm does not support SASL/SCRAM yet: there are no credentials to change, and clients need none"
-        )
+    is_one_user = [kind for kind, _ in entities] == ["users"]
     if describe:
-        _describe(cluster, entities)
+        _describe(cluster, entities, may_lack_quotas=is_one_user)
+        if is_one_user:
+            scram.describe(cluster, entities[0][1])
         return 0
-    _alter(cluster, entities, additions, deletions)
+    if is_one_user and scram.is_scram((*additions, *deletions)):
+        scram.alter(cluster, entities[0][1], additions, deletions)
+    else:
+        _alter(cluster, entities, additions, deletions)
     kinds = "-".join(kind.removesuffix("s") for kind, _ in entities)
     names = "-".join("default" if name is None else name for _, name in entities)
     print(f"Completed updating config for {kinds} {names}.")
@@ -41,12 +44,19 @@ def _entity(kind: str, name: str | None) -> str:
     return f"the default {kind}" if name is None else f"{kind} '{name}'"
 
 
-def _describe(cluster: BlockingCluster, entities: Sequence[tuple[str, str | None]]) -> None:
+def _describe(cluster: BlockingCluster, entities: Sequence[tuple[str, str | None]], *, may_lack_quotas: bool) -> None:
     from klamm.client.admin.acls import AccessAdmin
+    from klamm.client.errors import UnsupportedVersionError
 
     # "*", which the command line has for an entity type without a name, means any entity of that type here too.
     match = {_TYPES[kind]: name for kind, name in entities}
-    quotas = cluster.run(AccessAdmin(cluster).describe_client_quotas(match))
+    try:
+        quotas = cluster.run(AccessAdmin(cluster).describe_client_quotas(match))
+    except UnsupportedVersionError:
+        # A broker without quotas still has credentials to show.
+        if may_lack_quotas:
+            return
+        raise
     for entity, values in quotas.items():
         parts = dict(entity)
         words = ", ".join(_entity(kind, parts[kind]) for kind in _TYPES.values() if kind in parts)

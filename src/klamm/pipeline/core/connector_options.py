@@ -60,19 +60,8 @@ _WRITE: Final = (
 _SPARK: Final = ("path", "checkpointLocation", "queryName")
 """Options that Spark adds to those of the user."""
 
-_PEM: Final = "keytool and openssl convert a Java keystore"
 JAVA_SETTINGS: Final = {
-    "ssl.truststore.location": f"write kafka.ssl.ca.location, a PEM file of certificates; {_PEM}",
-    "ssl.truststore.password": "leave it out: kafka.ssl.ca.location is a PEM file without a password",
-    "ssl.truststore.type": "leave it out: kafka.ssl.ca.location is a PEM file",
-    "ssl.truststore.certificates": "write them to a file, and its path as kafka.ssl.ca.location",
-    "ssl.keystore.location": f"write kafka.ssl.certificate.location and kafka.ssl.key.location, PEM files; {_PEM}",
-    "ssl.keystore.password": "write kafka.ssl.key.password if the PEM file of the key has one, or leave it out",
-    "ssl.keystore.type": "leave it out: kafka.ssl.certificate.location is a PEM file",
-    "ssl.keystore.key": "write it to a file, and its path as kafka.ssl.key.location",
-    "ssl.keystore.certificate.chain": "write it to a file, and its path as kafka.ssl.certificate.location",
     "ssl.protocol": "leave it out: TLS 1.2 and 1.3 are used",
-    "ssl.enabled.protocols": "leave it out: TLS 1.2 and 1.3 are used",
 }
 """Settings of existing Spark jobs that the Java client has and this one has not, with what to write instead."""
 _RESERVED: Final = {
@@ -228,6 +217,14 @@ def _split_options(
         near = difflib.get_close_matches(lowered, candidates, n=1, cutoff=0.6)
         hint = f"; did you mean {candidates[near[0]]}?" if near else ""
         raise ConfigError(f"{name} is not a {what} option{hint}")
+    for store in ("truststore", "keystore"):
+        # JKS is Java's default, so a job that names no type means it.
+        kind = client.get(f"ssl.{store}.type", "JKS")
+        if f"ssl.{store}.location" in client and kind.upper() != "PEM":
+            raise ConfigError(
+                f"kafka.ssl.{store}.location is a {kind} file, which only Java reads: convert it with keytool and"
+                f" openssl, and write kafka.ssl.{store}.type=PEM"
+            )
     if "bootstrap.servers" not in client:
         raise ConfigError("kafka.bootstrap.servers is missing: write host:port, e.g. localhost:9092")
     return named, client

@@ -13,7 +13,9 @@ from typing import Final
 from klamm.model.errors import ConfigError
 
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_HIDDEN: Final = re.compile(r"password|secret|token|jaas|user\.info|private|credential|passphrase", re.IGNORECASE)
+_HIDDEN: Final = re.compile(
+    r"password|secret|token|jaas|user\.info|private|credential|passphrase|keystore\.key", re.IGNORECASE
+)
 _IN_URL: Final = re.compile(r"((?:password|pwd|secret|token)=)[^;&\s]+|(//[^/@:\s]+:)[^/@\s]+(?=@)", re.IGNORECASE)
 MASK: Final = "***"
 

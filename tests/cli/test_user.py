@@ -1,0 +1,101 @@
+"""`klamm user`, `klamm certs` and kafka-configs --entity-type users."""
+
+import os
+import subprocess
+
+import pytest
+from click.testing import CliRunner
+
+from harness import unique
+from klamm.cli.main import cli
+from klamm.client import Admin
+from klamm.client.admin.acl_types import ScramMechanism
+
+
+def run(*words: str, exits: int = 0, stdin: str | None = None):
+    done = CliRunner().invoke(cli, list(words), input=stdin, prog_name="klamm", env={"KLAMM_CONTEXTS": os.devnull})
+    assert done.exit_code == exits, done.output
+    return done
+
+
+@pytest.fixture
+def user(klamm):
+    name = unique("user")
+
+    def call(verb: str, *words: str, **options):
+        return run("user", verb, *words, "-b", klamm.bootstrap, **options)
+
+    return name, call
+
+
+def credentials(klamm, name: str) -> list:
+    with Admin(bootstrap_servers=klamm.bootstrap) as admin:
+        return admin.describe_user_scram_credentials([name])[name]
+
+
+def test_users_come_and_go(klamm, user):
+    name, call = user
+    call("add", name, "--password-file", "-", stdin="secret\n")
+    assert credentials(klamm, name) == [(ScramMechanism.SCRAM_SHA_512, 4096)]
+    assert "there" not in call("ls").stderr
+    assert f"{name}" in call("ls").stdout
+    call("add", name, "--mechanism", "scram-sha-256", "--iterations", "8192", "--password-file", "-", stdin="secret\n")
+    assert len(credentials(klamm, name)) == 2
+    assert "already" in call("add", name, "--password-file", "-", stdin="x\n", exits=1).stderr
+    call("passwd", name, "--iterations", "5000", "--password-file", "-", stdin="another\n")
+    assert [iterations for _, iterations in credentials(klamm, name)] == [5000, 5000]
+    call("rm", name, "--mechanism", "SCRAM-SHA-256", "--yes")
+    assert len(credentials(klamm, name)) == 1
+    call("rm", name, "--yes")
+    assert credentials(klamm, name) == []
+    assert "there is no user" in call("rm", name, "--yes", exits=1).stderr
+    assert "there is no user" in call("passwd", name, "--password-file", "-", stdin="x\n", exits=1).stderr
+
+
+def test_a_dry_run_changes_nothing_and_shows_no_password(klamm, user):
+    name, call = user
+    done = call("add", name, "--dry-run", "--password-file", "-", stdin="hunter2\n")
+    assert f"+ {name} SCRAM-SHA-512 iterations=4096" in done.stdout
+    assert "hunter2" not in done.output
+    assert credentials(klamm, name) == []
+
+
+def test_a_password_is_typed_or_read_from_a_file(user):
+    name, call = user
+    assert "no terminal" in call("add", name, exits=1).stderr
+    assert "is empty" in call("add", name, "--password-file", "-", stdin="\n", exits=1).stderr
+
+
+def test_kafka_configs_has_credentials(klamm):
+    name = unique("user")
+    where = ("--bootstrap-server", klamm.bootstrap, "--entity-type", "users", "--entity-name", name)
+    add = ("--add-config", "SCRAM-SHA-256=[iterations=8192,password=a,b=c],SCRAM-SHA-512=[password=x]")
+    assert run("kafka-configs", "--alter", *where, *add).stdout == f"Completed updating config for user {name}.\n"
+    assert credentials(klamm, name) == [(ScramMechanism.SCRAM_SHA_256, 8192), (ScramMechanism.SCRAM_SHA_512, 4096)]
+    assert run("kafka-configs", "--describe", *where).stdout == (
+        f"SCRAM credential configs for user-principal '{name}' are"
+        " SCRAM-SHA-256=iterations=8192, SCRAM-SHA-512=iterations=4096\n"
+    )
+    run("kafka-configs", "--alter", *where, "--delete-config", "SCRAM-SHA-256,SCRAM-SHA-512")
+    assert credentials(klamm, name) == []
+
+
+def test_certificates_verify(tmp_path):
+    folder = str(tmp_path / "certs")
+    run("certs", "ca", "--dir", folder)
+    run("certs", "node", "localhost", "127.0.0.1", "::1", "--dir", folder)
+    run("certs", "client", "alice", "--dir", folder)
+    done = subprocess.run(
+        ["openssl", "verify", "-CAfile", f"{folder}/ca.pem", f"{folder}/node.pem", f"{folder}/alice.pem"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "certs").iterdir()} == {0o600}
+    assert "exists" in run("certs", "ca", "--dir", folder, exits=1).stderr
+    assert "cannot be a name" in run("certs", "client", "a/b", "--dir", folder, exits=1).stderr
+    assert "no authority" in run("certs", "client", "bob", "--dir", str(tmp_path / "other"), exits=1).stderr
+    assert "no host name" in run("certs", "node", "a,DNS:b", "--name", "n", "--dir", folder, exits=1).stderr
+    assert "+ " in run("certs", "client", "bob", "--dir", folder, "--dry-run").stdout
+    assert not (tmp_path / "certs" / "bob.pem").exists()
