@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from klamm.controller import (
+    acls,
     brokers,
     configs,
     directories,
@@ -45,8 +46,10 @@ from klamm.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
 )
+from klamm.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from klamm.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from klamm.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from klamm.protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from klamm.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from klamm.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from klamm.protocol.messages.incremental_alter_configs import (
@@ -141,6 +144,10 @@ class Controller:
                 return self.alter_user_scram_credentials(request)
             case UpdateFeaturesRequest():
                 return self.update_features(request, version)
+            case CreateAclsRequest():
+                return self.create_acls(request)
+            case DeleteAclsRequest():
+                return self.delete_acls(request)
         raise TypeError(f"{type(request).__name__} is not a request of the controller")
 
     # Topics
@@ -286,3 +293,13 @@ class Controller:
     ) -> ControllerDecision[UpdateFeaturesResponse]:
         """UpdateFeatures v0-2; `kraft_version` is the present level of the quorum."""
         return features.update_features(self._context(), request, version, kraft_version)
+
+    # ACLs
+
+    def create_acls(self, request: CreateAclsRequest) -> ControllerDecision[CreateAclsResponse]:
+        """CreateAcls v1-3."""
+        return acls.create_acls(self._context(), request)
+
+    def delete_acls(self, request: DeleteAclsRequest) -> ControllerDecision[DeleteAclsResponse]:
+        """DeleteAcls v1-3."""
+        return acls.delete_acls(self._context(), request)

@@ -21,6 +21,7 @@ _BY_API = {
     23: 20_000,  # OffsetForLeaderEpoch: a follower after an election
     24: 5_000,  # AddPartitionsToTxn: a transaction costs more than an element elsewhere
     28: 20_000,  # TxnOffsetCommit
+    30: 20_000,  # CreateAcls: more than 10,000 are refused with an error of their own, as in Kafka
     45: 20_000,  # AlterPartitionReassignments: a whole cluster is moved in one plan
     56: 40_000,  # AlterPartition: every partition of a broker after an election
     73: 40_000,  # AssignReplicasToDirs
