@@ -14,6 +14,8 @@ from klamm.metadata.loader import MetadataLoader
 from klamm.net import LoopTurn
 from klamm.raft import RaftDriver
 from klamm.replication import ReplicaManager
+from klamm.security.core.authorizer import StandardAuthorizer
+from klamm.security.core.principal import ANONYMOUS, parse_principal
 from klamm.server.boot.component_configs import (
     bootstrap_addresses,
     quorum_endpoint,
@@ -22,14 +24,17 @@ from klamm.server.boot.component_configs import (
     storage_config,
 )
 from klamm.server.boot.config import NodeConfig
+from klamm.server.boot.config_checks import STANDARD_AUTHORIZER, parse_super_users
 from klamm.server.boot.environment import Environment
 from klamm.server.cluster.lifecycle import BrokerLifecycle
+from klamm.server.controller.channel import ForwardedClient, encode_principal
 from klamm.server.controller.link import ControllerLink
 from klamm.server.controller.quorum_membership import QuorumMembership
 from klamm.server.controller.raft_transport import RaftTransport
 from klamm.server.controller.runtime import ControllerRuntime, Duties
 from klamm.server.controller.snapshots import Snapshotter
 from klamm.server.login.security import NodeSecurity
+from klamm.server.requests.access.control import AccessControl
 from klamm.storage import LogManager
 
 Addresses = dict[str, tuple[str, int]]
@@ -144,6 +149,21 @@ def make_replicas(
     return replicas
 
 
+def make_access_control(config: NodeConfig, quorum: QuorumMember) -> AccessControl | None:
+    """Make the authorizer, which follows the metadata log from its first record; None without one."""
+    if config.text("authorizer.class.name") != STANDARD_AUTHORIZER:
+        return None
+    authorizer = StandardAuthorizer(
+        super_users=parse_super_users(config.static),
+        allow_everyone_if_no_acl_found=config.static.get("allow.everyone.if.no.acl.found", "").strip().lower()
+        == "true",
+        ready=False,
+    )
+    access = AccessControl(authorizer, quorum.raft)
+    quorum.loader.add_publisher(access)
+    return access
+
+
 def make_controller_link(
     loop: asyncio.AbstractEventLoop,
     config: NodeConfig,
@@ -155,6 +175,9 @@ def make_controller_link(
     on_heartbeat_lost: Callable[[], None],
 ) -> ControllerLink:
     """Make this node's own controller and its channels to the active one."""
+    # Nodes are super users, so requests that a node makes for itself are authorised as one; which one does not matter.
+    super_users = parse_super_users(config.static)
+    own_principal = parse_principal(super_users[0]) if super_users else ANONYMOUS
     runtime = ControllerRuntime(
         partial(Controller, rules, CatalogValidator(config.static), environment.random),
         quorum.raft,
@@ -174,6 +197,7 @@ def make_controller_link(
         quorum.transport,
         wait_applied=wait_applied,
         on_heartbeat_lost=on_heartbeat_lost,
+        own_client=ForwardedClient(principal=encode_principal(own_principal)),
     )
     # Watchers are called in this order, and `make_lifecycle` adds one: a heartbeat to a new leader needs a link that
     # already points to it.

@@ -36,6 +36,7 @@ from klamm.server.cluster.move_service import make_log_dir_moves
 from klamm.server.cluster.publishers import BrokerPublisher
 from klamm.server.composition import (
     QuorumMember,
+    make_access_control,
     make_controller_link,
     make_lifecycle,
     make_logs,
@@ -132,6 +133,9 @@ class KlammNode:
         except BaseException:
             self.net.stop()
             raise
+        if self._broker is not None and self.services.access is not None:
+            # The broker has caught up with the metadata log, so all ACLs are loaded.
+            self.services.access.authorizer.ready = True
         # Last: a client that connects earlier would get NOT_LEADER_OR_FOLLOWER from a broker without replicas.
         self._serve("broker")
         self._housekeeper = loop.create_task(self._run_housekeeping(), name="housekeeping")
@@ -140,7 +144,7 @@ class KlammNode:
         """Accept connections on the listeners of one kind, "broker" or "controller"."""
         controller = kind == "controller"
         names = [name for name in self.addresses if (name in self.config.controller_listener_names) is controller]
-        table = routes(kind)
+        table = routes(kind, authorized=self.services.access is not None)
         contexts = {name: ListenerContext(name, kind, table) for name in names}
         self.net.start(self.router, contexts, self._security.openers(self.services, self.router))
 
@@ -219,6 +223,7 @@ class KlammNode:
             checks=RecordChecks(loop, environment.threads),
             moves=make_log_dir_moves(loop, config, replicas, environment.clock, directory_reports, environment.threads),
             supported_features=supported_features,
+            access=make_access_control(config, self._quorum),
             controller_address=self.addresses.get(config.controller_listener_names[0]),
         )
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from klamm.server.controller.quorum_membership import QuorumMembership
     from klamm.server.controller.raft_transport import RaftTransport
     from klamm.server.coordinators.producer_ids import ProducerIds
+    from klamm.server.requests.access.control import AccessControl
     from klamm.server.requests.context import RequestContext
     from klamm.server.requests.record_checks import RecordChecks
 
@@ -58,6 +59,8 @@ class Services:
     moves: "LogDirMoves"
     """Replicas on their way between the log dirs of this broker."""
     supported_features: Mapping[str, FeatureRange]
+    access: "AccessControl | None"
+    """The authorizer; None allows every client everything."""
     controller_address: tuple[str, int] | None
     """The bound address of this node's controller listener; None on a node without the controller role."""
     coordinators: LocalCoordinators = field(init=False)

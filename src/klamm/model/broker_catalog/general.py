@@ -237,6 +237,7 @@ GENERAL: Final = (
         "",
         "Class that authorizes requests; empty allows every client.",
         importance=Importance.LOW,
+        served=True,
     ),
     # KIP-801: an authorizer that keeps its rules in the metadata log needs the controllers' listener first.
     ConfigKey(

@@ -17,6 +17,8 @@ from klamm.model.config_describe import with_node_id
 from klamm.model.errors import ConfigError
 from klamm.model.properties import Property, format_properties, parse_properties
 from klamm.server.boot.config_checks import (
+    AUTHORIZER_SETTINGS,
+    check_authorizer,
     check_listeners,
     check_quorum,
     check_relations,
@@ -237,7 +239,8 @@ def _parse_values(entries: Mapping[str, tuple[str, str]]) -> tuple[dict[str, Val
         if key is None or name in DYNAMIC_ONLY:
             if not known_by_name(name):
                 raise ConfigError(f"{where}: {_explain_unknown(name)}")
-            ignored.append(name)
+            if name not in AUTHORIZER_SETTINGS:
+                ignored.append(name)
             continue
         try:
             values[name] = key.parse(text)
@@ -265,6 +268,7 @@ def _build_config(
     roles = check_roles(static, values)
     check_relations(values, static)
     check_replica_selector(roles, values)
+    check_authorizer(static, values)
     node_id = values["node.id"]
     assert isinstance(node_id, int)
 

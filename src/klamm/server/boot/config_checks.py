@@ -10,6 +10,7 @@ from klamm.model.broker_configs import BROKER_CONFIGS
 from klamm.model.config import Value
 from klamm.model.errors import ConfigError
 from klamm.model.replica_selectors import LEADER, RACK_AWARE
+from klamm.security.core.principal import parse_principal
 from klamm.server.boot.listeners import Listener, VoterAddress
 
 _AT_MOST: Final = (
@@ -171,6 +172,37 @@ def check_replica_selector(roles: frozenset[str], values: Mapping[str, Value]) -
             f"replica.selector.class={selector} is a class that Klamm does not have; write {RACK_AWARE} to let"
             f" consumers read in their own rack, or {LEADER} (or nothing) to let them read from leaders"
         )
+
+
+STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+AUTHORIZER_SETTINGS: Final = frozenset({"super.users", "allow.everyone.if.no.acl.found"})
+"""Settings of the authorizer, which Kafka's own definitions do not list."""
+
+
+def check_authorizer(static: Mapping[str, str], values: Mapping[str, Value]) -> None:
+    """Check that the authorizer is one that Klamm has, and its settings: a mistyped one must not open the cluster."""
+    name = values.get("authorizer.class.name") or ""
+    if name not in ("", STANDARD_AUTHORIZER):
+        raise ConfigError(
+            f"authorizer.class.name={name} is a class that Klamm does not have;"
+            f" write {STANDARD_AUTHORIZER}, or nothing to allow every client everything"
+        )
+    for text in parse_super_users(static):
+        try:
+            parse_principal(text)
+        except ValueError:
+            raise ConfigError(
+                f"super.users has {text!r}, which is no principal; write TYPE:NAME separated by semicolons,"
+                " e.g. super.users=User:admin;User:broker"
+            ) from None
+    if static.get("allow.everyone.if.no.acl.found", "false").strip().lower() not in ("true", "false"):
+        raise ConfigError("allow.everyone.if.no.acl.found: write true or false")
+
+
+def parse_super_users(static: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the principals of super.users, which semicolons separate: names of certificates contain commas."""
+    parts = (part.strip() for part in static.get("super.users", "").split(";"))
+    return tuple(part for part in parts if part)
 
 
 def exposure_warnings(listeners: Sequence[Listener]) -> list[str]:

@@ -6,6 +6,7 @@ from klamm.model.topic_names import INTERNAL_TOPICS, name_complaint
 from klamm.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm.replication import Replica
 from klamm.server.boot.descriptors import check_capacity
+from klamm.server.controller.channel import ForwardedClient
 from klamm.server.services import Services
 from klamm.telemetry.log import get_logger
 
@@ -46,7 +47,7 @@ def leading_replica(services: Services, topic: str, index: int, current_leader_e
     return replica
 
 
-async def auto_create(services: Services, names: list[str]) -> None:
+async def auto_create(services: Services, names: list[str], client: ForwardedClient) -> None:
     """Create topics with the broker's defaults because a Metadata request named them; failures are logged."""
     if not names:
         return
@@ -60,7 +61,7 @@ async def auto_create(services: Services, names: list[str]) -> None:
         topics=[CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in names]
     )
     try:
-        response = await services.controller.ask(request, timeout_ms=AUTO_CREATE_MS)
+        response = await services.controller.ask(request, timeout_ms=AUTO_CREATE_MS, client=client)
     except KlammError as error:
         log.warning("topics not auto-created", topics=names, reason=error)
         return

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from klamm.model.errors import ErrorCode, KlammError, ProtocolError
+from klamm.model.errors import ErrorCode, KlammError, ProtocolError, RemoteProtocolError
 from klamm.net import OutboundSecurity, Peer, PeerGone
 from klamm.protocol.apis import BY_NAME
 from klamm.protocol.codec import decode, encode
@@ -18,6 +18,7 @@ from klamm.protocol.messages.default_principal import DefaultPrincipalData
 from klamm.protocol.messages.envelope import EnvelopeRequest
 from klamm.protocol.schema import blob, int16, int64, message, wire
 from klamm.raft import RaftDriver
+from klamm.security.core.principal import ANONYMOUS, Principal
 from klamm.server.controller.runtime import CommittedResponse, ControllerRuntime
 
 ENVELOPE = 58
@@ -55,6 +56,7 @@ class ControllerChannel:
         wait_applied: Callable[[int], Awaitable[None]] | None = None,
         on_lost: Callable[[], None] | None = None,
         security: OutboundSecurity | None = None,
+        own_client: "ForwardedClient | None" = None,
     ) -> None:
         self._loop = loop
         self._security = security
@@ -68,6 +70,8 @@ class ControllerChannel:
         self._wait_applied = wait_applied
         self._on_lost = on_lost
         """Called when the connection to the controller ends."""
+        self._own_client = own_client or ForwardedClient()
+        """The client of admin requests that this node sends for itself, e.g. to create an internal topic."""
 
     def on_leader_change(self) -> None:
         """End the pauses of waiting requests: the quorum has another leader."""
@@ -126,7 +130,7 @@ class ControllerChannel:
         if _name(request) in _DIRECT:
             response = await peer.ask(request, version, timeout_ms=timeout_ms)
             return None if response.error_code == ErrorCode.NOT_CONTROLLER else CommittedResponse(response)
-        return await self._forward(peer, request, version, client or ForwardedClient(), timeout_ms)
+        return await self._forward(peer, request, version, client or self._own_client, timeout_ms)
 
     async def _ask_local(
         self, runtime: ControllerRuntime, request: Any, version: int, timeout_ms: int
@@ -207,6 +211,22 @@ class ControllerChannel:
             pass
 
 
+def encode_principal(principal: Principal) -> bytes:
+    """Return a principal as an Envelope contains it: its version as an int16, then the data."""
+    data = DefaultPrincipalData(
+        type=principal.type, name=principal.name, token_authenticated=principal.token_authenticated
+    )
+    return b"\0\0" + encode(data, 0)
+
+
+def decode_principal(data: bytes | None) -> Principal:
+    """Return the principal of an Envelope; ProtocolError when it cannot be read."""
+    if data is None or bytes(data[:2]) != b"\0\0":
+        raise RemoteProtocolError("the envelope has no principal of version 0")
+    principal, _ = decode(DefaultPrincipalData, 0, data, 2)
+    return Principal(principal.type, principal.name, principal.token_authenticated)
+
+
 class ForwardedClient:
     """The client of a forwarded request, as the envelope describes it."""
 
@@ -224,5 +244,4 @@ def _name(request: Any) -> str:
     return type(request).__name__.removesuffix("Request")
 
 
-_ANONYMOUS = b"\0\0" + encode(DefaultPrincipalData(type="User", name="ANONYMOUS"), 0)
-"""A serialized principal begins with its version as an int16."""
+_ANONYMOUS = encode_principal(ANONYMOUS)

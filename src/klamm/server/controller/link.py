@@ -9,7 +9,7 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.controller_registration import ControllerRegistrationRequest, Feature, Listener
 from klamm.raft import RaftDriver
 from klamm.server.cluster.broker_watch import BrokerWatch
-from klamm.server.controller.channel import ControllerChannel
+from klamm.server.controller.channel import ControllerChannel, ForwardedClient
 from klamm.server.controller.raft_transport import RaftTransport
 from klamm.server.controller.runtime import ControllerRuntime
 from klamm.telemetry.log import get_logger
@@ -31,9 +31,16 @@ class ControllerLink:
         *,
         wait_applied: Callable[[int], Awaitable[None]],
         on_heartbeat_lost: Callable[[], None],
+        own_client: ForwardedClient | None = None,
     ) -> None:
         connect = functools.partial(
-            ControllerChannel, loop, raft, runtime, address=transport.address, security=transport.security
+            ControllerChannel,
+            loop,
+            raft,
+            runtime,
+            address=transport.address,
+            security=transport.security,
+            own_client=own_client,
         )
         self.runtime = runtime
         """This node's own controller; never active on a node without the controller role."""

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from klamm.net import Channel
+from klamm.security.core.principal import Principal
 from klamm.server.requests.record_checks import ProduceQueue
 from klamm.server.requests.routes import Route
 from klamm.storage.batch_validation import INLINE_COMPRESSED_BYTES_MAX
@@ -76,3 +77,31 @@ class RequestContext:
         """The state of the connection."""
         state: ConnectionState = self.channel.state
         return state
+
+    @property
+    def principal(self) -> Principal:
+        """The identity that the request is authorised as."""
+        return self.channel.principal
+
+    @property
+    def client_host(self) -> str:
+        """The address of the client, as ACLs name it."""
+        return self.channel.peer_address[0]
+
+
+@dataclass(slots=True)
+class ForwardedContext(RequestContext):
+    """A client's request that a broker has forwarded in an Envelope: authorised as that client, not as the broker."""
+
+    forwarded_principal: Principal
+    forwarded_host: str
+
+    @property
+    def principal(self) -> Principal:
+        """The identity of the client."""
+        return self.forwarded_principal
+
+    @property
+    def client_host(self) -> str:
+        """The address from which the client sent the request to the broker."""
+        return self.forwarded_host

@@ -1,6 +1,6 @@
 """APIs without a handler of their own: one row per API, with the function that answers it and notes on its versions.
 
-Their requests are handed on unchanged, to the active controller or to the metadata quorum, or they concern security,
+Their requests are handed on unchanged, to the active controller or to the metadata quorum, or they concern login,
 which no listener has. An API whose behaviour is Klamm's own has a module in `handlers` instead.
 """
 
@@ -8,43 +8,16 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from klamm.model.errors import ErrorCode
-from klamm.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
-from klamm.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
-from klamm.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from klamm.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from klamm.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from klamm.server.requests.context import RequestContext
 from klamm.server.requests.forwarding import answer_as_controller, forward_to_controller
 from klamm.server.services import Services
 
-NO_AUTHORIZER: Final = "No Authorizer is configured."
-"""Kafka's text for ACL requests to a cluster without an authorizer."""
-
 
 async def serve_quorum_member(services: Services, _context: RequestContext, request: Any) -> Any:
     """Answer another member of the metadata quorum by the rules of Raft."""
     return await services.quorum.serve(request)
-
-
-def refuse_describe_acls(
-    _services: Services, _context: RequestContext, _request: DescribeAclsRequest
-) -> DescribeAclsResponse:
-    """Answer that there are no ACLs to describe."""
-    return DescribeAclsResponse(
-        error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
-    )
-
-
-def refuse_create_acls(_services: Services, _context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
-    """Refuse every ACL of the request."""
-    refusal = AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-    return CreateAclsResponse(results=[refusal] * len(request.creations))
-
-
-def refuse_delete_acls(_services: Services, _context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
-    """Refuse every filter of the request."""
-    refusal = DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-    return DeleteAclsResponse(filter_results=[refusal] * len(request.filters))
 
 
 def refuse_sasl_handshake(
@@ -184,11 +157,8 @@ _ROWS = (
         "v0-1: a piece of a metadata snapshot, for a member whose position is no longer in the log; SNAPSHOT_NOT_FOUND "
         "when a newer one has replaced it, which the member finds by fetching again; v1 directory ids and endpoints",
     ),
-    # Security: no listener authenticates and there is no authorizer. The APIs are advertised all the same, because
-    # clients infer a broker's version from the APIs it lists. The answers are those of Kafka set up the same way.
-    Delegation("DescribeAcls", refuse_describe_acls, "v1-3: SECURITY_DISABLED; v2 flexible; v3 user resources"),
-    Delegation("CreateAcls", refuse_create_acls, "v1-3: SECURITY_DISABLED; v2 flexible; v3 user resources"),
-    Delegation("DeleteAcls", refuse_delete_acls, "v1-3: SECURITY_DISABLED; v2 flexible; v3 user resources"),
+    # Login: no listener authenticates. The APIs are advertised all the same, because clients infer a broker's version
+    # from the APIs it lists. The answers are those of Kafka set up the same way.
     Delegation("SaslHandshake", refuse_sasl_handshake, "v0-1: ILLEGAL_SASL_STATE"),
     Delegation(
         "SaslAuthenticate",

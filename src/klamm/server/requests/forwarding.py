@@ -5,6 +5,7 @@ controller answers, with NOT_CONTROLLER unless it is active.
 """
 
 import ipaddress
+from functools import partial
 from typing import Any
 
 from klamm.model.errors import ErrorCode, KlammError
@@ -12,8 +13,10 @@ from klamm.protocol.apis import BY_NAME
 from klamm.protocol.messages import alter_configs as ac
 from klamm.protocol.messages import alter_partition_reassignments as apr
 from klamm.protocol.messages import alter_user_scram_credentials as asc
+from klamm.protocol.messages import create_acls as ca
 from klamm.protocol.messages import create_partitions as cp
 from klamm.protocol.messages import create_topics as ct
+from klamm.protocol.messages import delete_acls as da
 from klamm.protocol.messages import delete_topics as dt
 from klamm.protocol.messages import elect_leaders as el
 from klamm.protocol.messages import incremental_alter_configs as iac
@@ -21,7 +24,7 @@ from klamm.protocol.messages import list_partition_reassignments as lpr
 from klamm.protocol.messages import unregister_broker as ub
 from klamm.protocol.messages import update_features as uf
 from klamm.server.boot.descriptors import check_capacity
-from klamm.server.controller.channel import ForwardedClient
+from klamm.server.controller.channel import ForwardedClient, encode_principal
 from klamm.server.requests.context import RequestContext
 from klamm.server.services import Services
 
@@ -34,8 +37,10 @@ FORWARDED = frozenset(
         "AlterConfigs",
         "AlterPartitionReassignments",
         "AlterUserScramCredentials",
+        "CreateAcls",
         "CreatePartitions",
         "CreateTopics",
+        "DeleteAcls",
         "DeleteTopics",
         "ElectLeaders",
         "IncrementalAlterConfigs",
@@ -50,17 +55,28 @@ FORWARDED = frozenset(
 async def forward_to_controller(services: Services, context: RequestContext, request: Any) -> Any:
     """Return the active controller's response to an admin request; an error becomes a response of its API."""
     try:
-        if context.listener.kind == "controller":
-            return await ask_local_controller(services, request, context.version)
-        # Checked by the broker that got the request: the controller has no limits of other brokers.
-        _check_descriptors(services, request)
-        requested_ms = getattr(request, "timeout_ms", 0)
-        # Clients may send any timeout; 0 and less would give up before the first attempt.
-        timeout_ms = min(requested_ms, FORWARD_MS_MAX) if requested_ms > 0 else FORWARD_MS
-        client = ForwardedClient(context.client_id, _pack_address(context.channel.peer_address[0]))
-        return await services.controller.ask(request, context.version, timeout_ms=timeout_ms, client=client)
+        from klamm.server.requests.access.admin_requests import decide_allowed  # noqa: PLC0415 - it imports this module
+
+        return await decide_allowed(services, context, request, partial(_decide, services, context))
     except KlammError as error:
         return refuse_request(request, error.code, str(error) or None)
+
+
+async def _decide(services: Services, context: RequestContext, request: Any) -> Any:
+    if context.listener.kind == "controller":
+        return await ask_local_controller(services, request, context.version)
+    # Checked by the broker that got the request: the controller has no limits of other brokers.
+    _check_descriptors(services, request)
+    requested_ms = getattr(request, "timeout_ms", 0)
+    # Clients may send any timeout; 0 and less would give up before the first attempt.
+    timeout_ms = min(requested_ms, FORWARD_MS_MAX) if requested_ms > 0 else FORWARD_MS
+    client = forwarded_client(context)
+    return await services.controller.ask(request, context.version, timeout_ms=timeout_ms, client=client)
+
+
+def forwarded_client(context: RequestContext) -> ForwardedClient:
+    """Return the client of a request as an envelope describes it."""
+    return ForwardedClient(context.client_id, _pack_address(context.client_host), encode_principal(context.principal))
 
 
 def _check_descriptors(services: Services, request: Any) -> None:
@@ -160,6 +176,12 @@ def refuse_request(request: Any, code: ErrorCode, text: str | None) -> Any:
             return ub.UnregisterBrokerResponse(error_code=code, error_message=text)
         case uf.UpdateFeaturesRequest():
             return uf.UpdateFeaturesResponse(error_code=code, error_message=text)
+        case ca.CreateAclsRequest():
+            creation = ca.AclCreationResult(error_code=code, error_message=text)
+            return ca.CreateAclsResponse(results=[creation] * len(request.creations))
+        case da.DeleteAclsRequest():
+            removal = da.DeleteAclsFilterResult(error_code=code, error_message=text)
+            return da.DeleteAclsResponse(filter_results=[removal] * len(request.filters))
     raise TypeError(f"{type(request).__name__} is not an admin request")
 
 

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from klamm.protocol.apis import BY_NAME, Api
+from klamm.server.requests.access.rights import Requirements, find_requirements, is_guarded
 
 # In the order of the API keys, like the table in `protocol/apis`.
 SERVED = (
@@ -111,6 +112,7 @@ SERVED_BY_CONTROLLER = (
 )
 
 _HANDLERS = {
+    "acls": ("DescribeAcls", "CreateAcls", "DeleteAcls"),
     "data": ("Produce", "Fetch", "ListOffsets", "DeleteRecords", "OffsetForLeaderEpoch"),
     "topics": ("Metadata", "DescribeTopicPartitions"),
     "groups": (
@@ -155,6 +157,9 @@ _FOLDERS = {name: folder for folder, names in _HANDLERS.items() for name in name
 _DELEGATED_BY_CONTROLLER = frozenset({"Fetch"})
 """APIs with another meaning on a controller listener: there, Fetch replicates the metadata log."""
 
+_AUTHORIZED = {"Produce": "produce_authorized"}
+"""Handlers of their own for nodes with an authorizer: without one, these paths do not contain the check."""
+
 QUICK_PATHS = {
     "OffsetCommit": "offsets.offset_commit_quick",
     "Produce": "data.produce_quick",
@@ -170,6 +175,10 @@ class Route:
     api: Api
     folder: str | None
     """The folder of `handlers` that holds the API's module; None for a row of `delegations`."""
+    requirements: Requirements
+    """The rights that the API needs."""
+    authorized: bool = False
+    """Whether the node has an authorizer."""
 
     @cached_property
     def handle(self) -> Callable[[Any, Any, Any], Any]:
@@ -177,16 +186,29 @@ class Route:
         handler: Callable[[Any, Any, Any], Any]
         if self.folder is None:
             handler = import_module("klamm.server.requests.delegations").DELEGATIONS[self.api.name].answer
+        elif self.authorized and self.api.name in _AUTHORIZED:
+            handler = import_module(f"klamm.server.handlers.{self.folder}.{_AUTHORIZED[self.api.name]}").handle
         else:
             handler = import_module(f"klamm.server.handlers.{self.folder}.{self.api.family}").handle
+        if self.authorized and is_guarded(self.requirements):
+            handler = import_module("klamm.server.requests.access.guard").guard_handler(handler, self.requirements)
         return handler
 
 
-def routes(kind: str) -> dict[int, Route]:
-    """Return the routes of a kind of listener, "broker" or "controller", by API key."""
+def routes(kind: str, *, authorized: bool = False) -> dict[int, Route]:
+    """Return the routes of a kind of listener, "broker" or "controller", by API key.
+
+    `authorized` says that the node has an authorizer; LookupError for an API without a declared right.
+    """
     names, delegated = (SERVED, frozenset()) if kind == "broker" else (SERVED_BY_CONTROLLER, _DELEGATED_BY_CONTROLLER)
     return {
-        BY_NAME[name].key: Route(BY_NAME[name], None if name in delegated else _FOLDERS.get(name)) for name in names
+        BY_NAME[name].key: Route(
+            BY_NAME[name],
+            None if name in delegated else _FOLDERS.get(name),
+            find_requirements(name, kind),
+            authorized,
+        )
+        for name in names
     }
 
 

@@ -10,7 +10,7 @@ from klamm.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from klamm.server.requests.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED
+from klamm.server.requests.access.operations import NOT_REQUESTED, cluster_operations
 from klamm.server.requests.context import RequestContext
 from klamm.server.services import Services
 
@@ -42,7 +42,7 @@ def handle(services: Services, context: RequestContext, request: DescribeCluster
         controller_id=-1 if controller is None else controller,
         brokers=nodes,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
+            cluster_operations(services, context) if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),
     )
 

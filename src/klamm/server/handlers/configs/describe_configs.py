@@ -8,6 +8,7 @@ v4 flexible
 from collections.abc import Mapping
 from operator import attrgetter
 
+from klamm.model.acls import AclOperation
 from klamm.model.config_describe import (
     DescribedConfig,
     describe_broker,
@@ -29,13 +30,15 @@ from klamm.protocol.messages.describe_configs import (
 )
 from klamm.server.cluster.topics import name_complaint
 from klamm.server.handlers.configs import broker_loggers
+from klamm.server.requests.access.admin_requests import check_configs
+from klamm.server.requests.access.refusals import DENIALS
 from klamm.server.requests.context import RequestContext
 from klamm.server.requests.slices import Steps
 from klamm.server.services import Services
 
 
 def handle(
-    services: Services, _context: RequestContext, request: DescribeConfigsRequest
+    services: Services, context: RequestContext, request: DescribeConfigsRequest
 ) -> Steps[DescribeConfigsResponse]:
     """Describe each resource on its own; an error of one does not affect the others."""
     results = []
@@ -46,6 +49,11 @@ def handle(
             resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
         )
         try:
+            denial = check_configs(
+                services, context, AclOperation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name
+            )
+            if denial is not ErrorCode.NONE:
+                raise KlammError(denial, DENIALS[denial])
             result.configs = [
                 _build_entry(config, request)
                 for config in _describe(services, resource)

@@ -4,6 +4,8 @@ A broker changes its loggers itself; everything else goes to the controller.
 v1 flexible
 """
 
+from functools import partial
+
 from klamm.model.config_resources import ResourceType
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.incremental_alter_configs import (
@@ -13,6 +15,7 @@ from klamm.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from klamm.server.handlers.configs import broker_loggers
+from klamm.server.requests.access.admin_requests import decide_allowed
 from klamm.server.requests.context import RequestContext
 from klamm.server.requests.forwarding import forward_to_controller
 from klamm.server.services import Services
@@ -21,7 +24,16 @@ from klamm.server.services import Services
 async def handle(
     services: Services, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    """Let the active controller decide on all but loggers."""
+    """Let the active controller decide on all but loggers, as far as the client has the right."""
+    response: IncrementalAlterConfigsResponse = await decide_allowed(
+        services, context, request, partial(_decide, services, context)
+    )
+    return response
+
+
+async def _decide(
+    services: Services, context: RequestContext, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
     loggers = [resource for resource in request.resources if resource.resource_type == ResourceType.BROKER_LOGGER]
     if not loggers:
         response: IncrementalAlterConfigsResponse = await forward_to_controller(services, context, request)

@@ -7,6 +7,7 @@ v2 flexible
 
 import asyncio
 
+from klamm.model.acls import AclOperation
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -16,6 +17,7 @@ from klamm.protocol.messages.delete_records import (
 )
 from klamm.replication import Replica
 from klamm.server.cluster.topics import is_internal, leading_replica
+from klamm.server.requests.access.checks import topic_denied
 from klamm.server.requests.context import RequestContext
 from klamm.server.requests.slices import Steps
 from klamm.server.services import Services
@@ -24,7 +26,7 @@ HIGH_WATERMARK = -1
 PAUSE_S = 0.005
 
 
-def handle(services: Services, _context: RequestContext, request: DeleteRecordsRequest) -> Steps[object]:
+def handle(services: Services, context: RequestContext, request: DeleteRecordsRequest) -> Steps[object]:
     """Move the log start offset of each partition; answered once every live follower has moved its own too.
 
     Otherwise the records would come back with the next leader.
@@ -34,9 +36,12 @@ def handle(services: Services, _context: RequestContext, request: DeleteRecordsR
     waiting: list[tuple[Replica, int, DeleteRecordsPartitionResult]] = []
     for topic in request.topics:
         results = []
+        denied = topic_denied(services, context, AclOperation.DELETE, topic.name, count=len(topic.partitions))
         for partition in topic.partitions:
             result = DeleteRecordsPartitionResult(partition_index=partition.partition_index, low_watermark=-1)
             try:
+                if denied:
+                    raise KlammError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 replica, target = _find_target(services, topic.name, partition.partition_index, partition.offset)
                 log = replica.log
                 if target > log.log_start_offset:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from types import GeneratorType
 from typing import Any
 
+from klamm.model.acls import AclOperation
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import ZERO_UUID, Uuid
 from klamm.model.replica_selectors import RACK_AWARE
@@ -36,6 +37,7 @@ from klamm.replication.fetch_sessions import FetchContext, FetchedPartition, Par
 from klamm.replication.selector import nearest_replica
 from klamm.server.handlers.data import fetch_follower
 from klamm.server.handlers.data.leader_hints import node_endpoints, partition_image
+from klamm.server.requests.access.checks import cluster_denied, topic_denied
 from klamm.server.requests.context import ANSWERED, RequestContext
 from klamm.server.requests.failures import log_request_failed
 from klamm.server.requests.replies import RecordRegion, response_parts, response_parts_in_slices
@@ -64,6 +66,8 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
     uses_ids = context.version >= 13
     follower, replica_epoch = fetch_follower.follower_of(context.version, request)
     if follower >= 0:
+        if cluster_denied(services, context, AclOperation.CLUSTER_ACTION):
+            return _deny_replica(request)
         # Followers of this cluster use topic ids; an unknown replica id must not move a high watermark.
         if not uses_ids or follower not in services.image.cluster.brokers:
             return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
@@ -75,6 +79,24 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
     for topic in request.topics:
         partitions += _fetched_partitions(topic, topic.partitions, uses_ids)
     return _respond(services, context, request, partitions, uses_ids)
+
+
+def _deny_replica(request: FetchRequest) -> FetchResponse:
+    """Refuse a follower without CLUSTER_ACTION: READ does not help, since it would get what is not committed."""
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return FetchResponse(
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=[
+                    PartitionData(partition_index=partition.partition, error_code=code, high_watermark=-1)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
 
 
 def _handle_many(services: Services, context: RequestContext, request: FetchRequest, uses_ids: bool) -> Steps[object]:
@@ -341,7 +363,20 @@ class _Reader:
         nearest = nearest_replica(self._services.image.cluster, replica, self._request.rack_id, offset)
         return -1 if nearest == self._services.node_id else nearest
 
+    def _is_denied(self, partition: FetchedPartition) -> bool:
+        name = partition.topic
+        if name is None:
+            topic = self._services.image.topics.by_id.get(Uuid(partition.topic_id))
+            # An id that does not exist is UNKNOWN_TOPIC_ID, whatever the rights.
+            if topic is None:
+                return False
+            name = topic.name
+        return topic_denied(self._services, self._context, AclOperation.READ, name)
+
     def _readable(self, partition: FetchedPartition) -> Replica:
+        # With every reading: a session or a waiting fetch may be older than an ACL.
+        if self._services.access is not None and self._is_denied(partition):
+            raise KlammError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         replica = self.replica(partition)
         # KIP-392: a follower serves consumers up to the high watermark it has from its leader.
         follows = replica is not None and not replica.state.is_leader and not replica.retired

@@ -11,6 +11,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from klamm.model.acls import AclOperation
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -21,6 +22,7 @@ from klamm.protocol.messages.list_offsets import (
 )
 from klamm.replication import Replica
 from klamm.server.cluster.topics import leading_replica
+from klamm.server.requests.access.checks import topic_denied
 from klamm.server.requests.context import RequestContext
 from klamm.server.requests.slices import Steps
 from klamm.server.services import Services
@@ -56,9 +58,12 @@ def handle(
     topics = []
     for topic in request.topics:
         partitions = []
+        denied = topic_denied(services, context, AclOperation.DESCRIBE, topic.name, count=len(topic.partitions))
         for partition in topic.partitions:
             result = ListOffsetsPartitionResponse(partition_index=partition.partition_index)
             try:
+                if denied:
+                    raise KlammError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 if (topic.name, partition.partition_index) in repeated:
                     raise KlammError(ErrorCode.INVALID_REQUEST)
                 _look_up_partition(services, context, request, topic.name, partition, result, searches)

@@ -5,7 +5,8 @@ when the log has no such epoch.
 v3 replica id · v4 flexible
 """
 
-from klamm.model.errors import KlammError
+from klamm.model.acls import AclOperation
+from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -13,21 +14,29 @@ from klamm.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from klamm.server.cluster.topics import leading_replica
+from klamm.server.requests.access.checks import cluster_denied, topic_denied
 from klamm.server.requests.context import RequestContext
 from klamm.server.requests.slices import Steps
 from klamm.server.services import Services
 
 
 def handle(
-    services: Services, _context: RequestContext, request: OffsetForLeaderEpochRequest
+    services: Services, context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> Steps[OffsetForLeaderEpochResponse]:
     """Answer each partition from its leader-epoch cache."""
     topics = []
+    # Replicas send this, too: their right on the cluster stands for that on every topic.
+    of_topics = cluster_denied(services, context, AclOperation.CLUSTER_ACTION, audit=False)
     for topic in request.topics:
         partitions = []
+        denied = of_topics and topic_denied(
+            services, context, AclOperation.DESCRIBE, topic.topic, count=len(topic.partitions)
+        )
         for partition in topic.partitions:
             result = EpochEndOffset(partition=partition.partition)
             try:
+                if denied:
+                    raise KlammError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 # Only the leader: a follower's epochs may lack the newest.
                 replica = leading_replica(services, topic.topic, partition.partition, partition.current_leader_epoch)
                 result.leader_epoch, result.end_offset = replica.end_offset_for_epoch(partition.leader_epoch)

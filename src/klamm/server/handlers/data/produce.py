@@ -10,6 +10,7 @@ transaction (KIP-890) · v13 topic ids in place of names
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from klamm.model.errors import ErrorCode, KlammError, RecordRefused
@@ -52,6 +53,8 @@ ADMIN_CLIENT_ID = "__admin_client"
 INLINE_BYTES_MAX = 2 * 1024 * 1024
 """Uncompressed records are validated on the loop up to this size: a millisecond, if they are tiny."""
 
+_NONE_REFUSED: Mapping[int, KlammError] = MappingProxyType({})
+
 
 @dataclass(slots=True)
 class StagedProduce:
@@ -62,10 +65,11 @@ class StagedProduce:
     request: ProduceRequest
     slot: Slot | None
     """The place of the reply in the order of the connection; None for acks=0."""
+    refused: Mapping[int, KlammError]
+    """The batches that the authorizer or the transaction coordinator refuses, by the `id` of their part of the request.
+    """
     checked: Validated = field(default_factory=dict)
-    """The results of validating compressed batches, by the `id` of their part of the request."""
-    refused: Mapping[int, KlammError] = field(default_factory=dict)
-    """The batches that the transaction coordinator refuses, by the same key."""
+    """The results of validating compressed batches, by the same key."""
     responses: list[tuple[TopicProduceData, list[PartitionProduceResponse]]] = field(default_factory=list)
 
     @property
@@ -89,12 +93,18 @@ class StagedProduce:
                     partition.records = memoryview(bytearray(partition.records))
 
 
-def handle(services: Services, context: RequestContext, request: ProduceRequest) -> object:
-    """Stage every partition, then answer once all of them are acknowledged or refused."""
+def handle(
+    services: Services,
+    context: RequestContext,
+    request: ProduceRequest,
+    refused: Mapping[int, KlammError] = _NONE_REFUSED,
+) -> object:
+    """Stage every partition that is not `refused`, then answer once all of them are acknowledged or refused."""
     # As in Kafka, every partition gets the error.
     if request.acks not in (-1, 0, 1):
         return refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS)
-    produce = StagedProduce(services, context, request, context.channel.defer() if request.acks else None)
+    slot = context.channel.defer() if request.acks else None
+    produce = StagedProduce(services, context, request, slot, refused)
     if produce.has_many_partitions:
         context.channel.hold()  # requests behind it must not be staged before all of this one is
         _check_later(produce)
@@ -185,7 +195,7 @@ def _admit(produce: StagedProduce) -> None:
         return
 
     def stage(refused: Mapping[int, KlammError]) -> None:
-        produce.refused = refused
+        produce.refused = {**produce.refused, **refused}
         _stage(produce)
 
     produce.own_records()

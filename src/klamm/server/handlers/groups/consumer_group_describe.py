@@ -8,6 +8,7 @@ from typing import Any
 
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.groups import GroupShard
+from klamm.model.acls import AclOperation
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -16,7 +17,9 @@ from klamm.protocol.messages.consumer_group_describe import (
 )
 from klamm.server.coordinators.group_requests import submit_all
 from klamm.server.handlers.groups.consumer_group_heartbeat import serves_consumer_groups
-from klamm.server.requests.authorized_operations import GROUP_OPERATIONS
+from klamm.server.requests.access.checks import group_denied, topic_denied
+from klamm.server.requests.access.operations import group_operations
+from klamm.server.requests.access.refusals import DENIALS
 from klamm.server.requests.context import RequestContext
 from klamm.server.requests.deferred_reply import DeferredReply
 from klamm.server.requests.slices import Steps
@@ -29,6 +32,10 @@ def handle(services: Services, context: RequestContext, request: ConsumerGroupDe
         code = ErrorCode.UNSUPPORTED_VERSION
         groups = [DescribedGroup(group_id=group_id, error_code=code) for group_id in request.group_ids]
         return ConsumerGroupDescribeResponse(groups=groups)
+    denied = {
+        group_id for group_id in request.group_ids if group_denied(services, context, AclOperation.DESCRIBE, group_id)
+    }
+    allowed = [group_id for group_id in request.group_ids if group_id not in denied]
     reply = DeferredReply(context, _refuse)
 
     def decide(group_id: str, shard: GroupShard, _now: Now, reply_to: ReplyTo) -> Decision:
@@ -36,15 +43,43 @@ def handle(services: Services, context: RequestContext, request: ConsumerGroupDe
 
     def finish(responses: list[Any]) -> None:
         described = [
-            _describe_group(group_id, response) for group_id, response in zip(request.group_ids, responses, strict=True)
+            _hide_topics(services, context, _describe_group(group_id, response))
+            for group_id, response in zip(allowed, responses, strict=True)
         ]
         if request.include_authorized_operations:
             for group in described:
                 if not group.error_code:
-                    group.authorized_operations = GROUP_OPERATIONS
+                    group.authorized_operations = group_operations(services, context, group.group_id)
+        described += [
+            DescribedGroup(
+                group_id=group_id,
+                error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED,
+                error_message=DENIALS[ErrorCode.GROUP_AUTHORIZATION_FAILED],
+            )
+            for group_id in denied
+        ]
         reply(ConsumerGroupDescribeResponse(groups=described))
 
-    return (yield from submit_all(services, request.group_ids, decide, finish))
+    return (yield from submit_all(services, allowed, decide, finish))
+
+
+def _hide_topics(services: Services, context: RequestContext, group: DescribedGroup) -> DescribedGroup:
+    """Refuse to describe a group whose members have topics that the client may not describe."""
+    if services.access is None:
+        return group
+    topics = {
+        topic.topic_name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        for topic in assignment.topic_partitions
+    }
+    if not any(topic_denied(services, context, AclOperation.DESCRIBE, name, audit=False) for name in topics):
+        return group
+    return DescribedGroup(
+        group_id=group.group_id,
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        error_message="The group has described topic(s) that the client is not authorized to describe.",
+    )
 
 
 def _refuse(_code: ErrorCode) -> ConsumerGroupDescribeResponse:

@@ -9,12 +9,14 @@ from typing import Any
 from klamm.controller.context import GROUP_VERSION
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.groups import GroupShard
+from klamm.model.acls import AclOperation
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 from klamm.server.coordinators.group_requests import build_caller, submit_to
+from klamm.server.requests.access.checks import group_denied, topic_denied
 from klamm.server.requests.context import ANSWERED, RequestContext
 from klamm.server.requests.deferred_reply import DeferredReply
 from klamm.server.services import Services
@@ -27,6 +29,12 @@ def handle(services: Services, context: RequestContext, request: ConsumerGroupHe
         return _refuse(KlammError(ErrorCode.UNSUPPORTED_VERSION, "consumer groups are not enabled: group.version"))
     if not request.group_id:
         return _refuse(KlammError(ErrorCode.INVALID_REQUEST, "GroupId must not be empty"))
+    if group_denied(services, context, AclOperation.READ, request.group_id):
+        return _refuse_code(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    # An assignment shows that a topic exists, so the member needs the right to describe all that it subscribes to.
+    for name in request.subscribed_topic_names or ():
+        if topic_denied(services, context, AclOperation.DESCRIBE, name):
+            return _refuse_code(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     caller = build_caller(context)
     reply = DeferredReply(context, _refuse_code)
 

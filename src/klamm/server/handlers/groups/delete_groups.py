@@ -8,9 +8,11 @@ from typing import Any
 
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.groups import GroupShard
+from klamm.model.acls import AclOperation
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from klamm.server.coordinators.group_requests import submit_all
+from klamm.server.requests.access.checks import group_denied
 from klamm.server.requests.context import RequestContext
 from klamm.server.requests.deferred_reply import DeferredReply
 from klamm.server.requests.slices import Steps
@@ -20,7 +22,9 @@ from klamm.server.services import Services
 def handle(services: Services, context: RequestContext, request: DeleteGroupsRequest) -> Steps[object]:
     """Ask the shard of every group."""
     # A group that is named twice is deleted and answered once, as in Kafka.
-    group_ids = list(dict.fromkeys(request.groups_names))
+    requested = list(dict.fromkeys(request.groups_names))
+    denied = {group_id for group_id in requested if group_denied(services, context, AclOperation.DELETE, group_id)}
+    group_ids = [group_id for group_id in requested if group_id not in denied]
     reply = DeferredReply(context, _refuse)
 
     def decide(group_id: str, shard: GroupShard, _now: Now, reply_to: ReplyTo) -> Decision:
@@ -28,6 +32,8 @@ def handle(services: Services, context: RequestContext, request: DeleteGroupsReq
 
     def finish(responses: list[Any]) -> None:
         results = [_build_result(group_id, response) for group_id, response in zip(group_ids, responses, strict=True)]
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        results += [DeletableGroupResult(group_id=group_id, error_code=code) for group_id in denied]
         reply(DeleteGroupsResponse(results=results))
 
     return (yield from submit_all(services, group_ids, decide, finish))

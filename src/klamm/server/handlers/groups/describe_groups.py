@@ -8,35 +8,42 @@ from typing import Any
 
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.groups import GroupShard
+from klamm.model.acls import AclOperation
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from klamm.server.coordinators.group_requests import submit_all
-from klamm.server.requests.authorized_operations import GROUP_OPERATIONS
+from klamm.server.requests.access.checks import group_denied
+from klamm.server.requests.access.operations import group_operations
 from klamm.server.requests.context import RequestContext
 from klamm.server.requests.deferred_reply import DeferredReply
 from klamm.server.requests.slices import Steps
 from klamm.server.services import Services
 
+_DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
+
 
 def handle(services: Services, context: RequestContext, request: DescribeGroupsRequest) -> Steps[object]:
     """Ask the shard of every group."""
     version = context.version
+    denied = {
+        group_id for group_id in request.groups if group_denied(services, context, AclOperation.DESCRIBE, group_id)
+    }
+    allowed = [group_id for group_id in request.groups if group_id not in denied]
     reply = DeferredReply(context, _refuse)
 
     def decide(group_id: str, shard: GroupShard, _now: Now, reply_to: ReplyTo) -> Decision:
         return shard.describe([group_id], version, reply_to)
 
     def finish(responses: list[Any]) -> None:
-        described = [
-            _describe_group(group_id, response) for group_id, response in zip(request.groups, responses, strict=True)
-        ]
+        described = [_describe_group(group_id, response) for group_id, response in zip(allowed, responses, strict=True)]
         if request.include_authorized_operations:
             for group in described:
                 if not group.error_code:
-                    group.authorized_operations = GROUP_OPERATIONS
+                    group.authorized_operations = group_operations(services, context, group.group_id)
+        described += [_describe_group(group_id, KlammError(_DENIED)) for group_id in denied]
         reply(DescribeGroupsResponse(groups=described))
 
-    return (yield from submit_all(services, request.groups, decide, finish))
+    return (yield from submit_all(services, allowed, decide, finish))
 
 
 def _refuse(_code: ErrorCode) -> DescribeGroupsResponse:

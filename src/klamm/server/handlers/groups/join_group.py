@@ -9,10 +9,12 @@ from typing import Any
 
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.groups import GroupShard
+from klamm.model.acls import AclOperation
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from klamm.server.coordinators.group_requests import build_caller, submit_to
 from klamm.server.handlers.groups.rebalance_replies import encode_join_reply
+from klamm.server.requests.access.checks import group_denied
 from klamm.server.requests.context import ANSWERED, RequestContext
 from klamm.server.requests.deferred_reply import DeferredReply
 from klamm.server.services import Services
@@ -28,6 +30,8 @@ def handle(services: Services, context: RequestContext, request: JoinGroupReques
 
     if not request.group_id:
         return _set_no_protocol(context.version, refuse(ErrorCode.INVALID_GROUP_ID))
+    if group_denied(services, context, AclOperation.READ, request.group_id):
+        return _set_no_protocol(context.version, refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED))
     if context.version == 0:
         # v0 has one timeout for both.
         request.rebalance_timeout_ms = request.session_timeout_ms

@@ -8,9 +8,11 @@ from typing import Any
 
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.groups import GroupShard
+from klamm.model.acls import AclOperation
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from klamm.server.coordinators.group_requests import submit_to
+from klamm.server.requests.access.checks import group_denied
 from klamm.server.requests.context import ANSWERED, RequestContext
 from klamm.server.requests.deferred_reply import DeferredReply
 from klamm.server.services import Services
@@ -20,6 +22,8 @@ def handle(services: Services, context: RequestContext, request: LeaveGroupReque
     """Remove members from the group."""
     if not request.group_id:
         return _refuse(ErrorCode.INVALID_GROUP_ID)
+    if group_denied(services, context, AclOperation.READ, request.group_id):
+        return _refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if context.version < 3:
         # The shard has only the form of v3, with a list of members.
         request.members = [MemberIdentity(member_id=request.member_id)]

@@ -8,8 +8,10 @@ from typing import Any
 
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.groups import GroupShard
+from klamm.model.acls import AclOperation
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from klamm.server.requests.access.checks import cluster_denied, group_denied
 from klamm.server.requests.context import ANSWERED, RequestContext
 from klamm.server.requests.deferred_reply import DeferredReply, ReplyCollector
 from klamm.server.services import Services
@@ -27,8 +29,15 @@ def handle(services: Services, context: RequestContext, request: ListGroupsReque
 
     def finish(responses: list[Any]) -> None:
         # A shard that moved away meanwhile is listed by the broker that coordinates it now.
-        shards = [groups for groups in responses if not isinstance(groups, KlammError)]
-        reply(ListGroupsResponse(groups=[group for groups in shards for group in groups]))
+        groups = [group for response in responses if not isinstance(response, KlammError) for group in response]
+        # The right on the cluster shows all groups; without it a listing has those the client may describe.
+        if cluster_denied(services, context, AclOperation.DESCRIBE, audit=False):
+            groups = [
+                group
+                for group in groups
+                if not group_denied(services, context, AclOperation.DESCRIBE, group.group_id, audit=False)
+            ]
+        reply(ListGroupsResponse(groups=groups))
 
     partitions = runtime.active
     collector = ReplyCollector(len(partitions), finish)

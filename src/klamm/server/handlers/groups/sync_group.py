@@ -8,9 +8,11 @@ v3 static members · v4 flexible · v5 protocol type and name are checked
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.groups import GroupShard
 from klamm.coordinator.groups.classic.syncing import FollowerSync
+from klamm.model.acls import AclOperation
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from klamm.server.coordinators.group_requests import submit
+from klamm.server.requests.access.checks import group_denied
 from klamm.server.requests.context import RequestContext
 from klamm.server.services import Services
 
@@ -22,6 +24,8 @@ def handle(services: Services, context: RequestContext, request: SyncGroupReques
     code = check_request(request, context.version)
     if code:
         return _refuse(code)
+    if group_denied(services, context, AclOperation.READ, request.group_id):
+        return _refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
 
     def decide(shard: GroupShard, now: Now, reply_to: ReplyTo) -> Decision:
         return shard.sync(request, now, reply_to)

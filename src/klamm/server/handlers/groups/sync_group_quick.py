@@ -9,6 +9,7 @@ from typing import Any
 from klamm.coordinator.core.shard import Decision, Now
 from klamm.coordinator.groups import GroupShard, kernels
 from klamm.coordinator.groups.classic.syncing import FollowerSync
+from klamm.model.acls import AclOperation, AclResourceType
 from klamm.model.errors import KlammError
 from klamm.net import Channel
 from klamm.protocol.codec import encode
@@ -35,6 +36,11 @@ def handle(
     request = FollowerSync(*parts)
     # `sync_group` encodes the refusal.
     if check_request(request, version):
+        return False
+    access = services.access
+    if access is not None and not access.allows_quietly(
+        channel, AclOperation.READ, AclResourceType.GROUP, request.group_id
+    ):
         return False
     # None while the shard is loading or led by another broker: `sync_group` has the errors for that.
     active = services.coordinators.groups.serving(request.group_id)

@@ -5,11 +5,17 @@ request. A key type without a coordinator here is INVALID_REQUEST, as Kafka answ
 v1 transactions · v3 flexible · v4 several keys at once · v6 share groups
 """
 
+from klamm.model.acls import AclOperation
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from klamm.server.requests.access.checks import cluster_denied, group_denied, transactional_id_denied
+from klamm.server.requests.access.refusals import DENIALS
 from klamm.server.requests.context import RequestContext
 from klamm.server.requests.slices import Pace
 from klamm.server.services import Services
+
+GROUP, TRANSACTION, SHARE = range(3)
+"""The key types of the request."""
 
 
 async def handle(
@@ -33,7 +39,21 @@ async def handle(
     )
 
 
+def _find_denial(services: Services, context: RequestContext, key_type: int, key: str) -> ErrorCode | None:
+    """Return the error for a client without the right on the key; None for one that has it."""
+    if key_type == GROUP and group_denied(services, context, AclOperation.DESCRIBE, key):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if key_type == TRANSACTION and transactional_id_denied(services, context, AclOperation.DESCRIBE, key):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if key_type == SHARE and cluster_denied(services, context, AclOperation.CLUSTER_ACTION):
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return None
+
+
 async def _find(services: Services, context: RequestContext, key_type: int, key: str) -> Coordinator:
+    denial = _find_denial(services, context, key_type, key)
+    if denial is not None:
+        return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=denial, error_message=DENIALS[denial])
     try:
         if services.coordinators.find_runtime(key_type) is None:
             raise KlammError(ErrorCode.INVALID_REQUEST, f"this broker has no coordinator for key type {key_type}")

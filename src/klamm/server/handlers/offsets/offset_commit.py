@@ -14,6 +14,7 @@ from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.groups import GroupShard
 from klamm.coordinator.groups.offset_requests import CommitCodes, CommitTopic, OffsetCommit, OffsetRow
 from klamm.metadata.image import TopicsImage
+from klamm.model.acls import AclOperation
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import ZERO_UUID
 from klamm.protocol.messages.offset_commit import (
@@ -24,6 +25,7 @@ from klamm.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from klamm.server.coordinators.group_requests import submit_to
+from klamm.server.requests.access.checks import group_denied, topic_denied
 from klamm.server.requests.context import ANSWERED, RequestContext
 from klamm.server.requests.deferred_reply import DeferredReply
 from klamm.server.requests.slices import SLICE_ELEMENTS, Steps, cut
@@ -45,15 +47,70 @@ class UnknownPartitions(NamedTuple):
 
 def handle(services: Services, context: RequestContext, request: OffsetCommitRequest) -> object:
     """Commit the offsets of known partitions and refuse the others."""
+    if services.access is not None:
+        refusal = _find_refusal(services, context, request)
+        if refusal is not None:
+            return refusal
     if len(request.topics) > SLICE_ELEMENTS:
         return _handle_many(services, context, request)
     by_id = context.version >= TOPIC_IDS_SINCE
     requested = _read_topics(request.topics, by_id=by_id)
     topics, unknown = resolve_topics(services.image.topics, requested, by_id=by_id)
+    if services.access is not None:
+        topics, unknown = _deny_topics(services, context, topics, unknown, by_id=by_id)
     # Answered without the group: there is nothing for it to decide.
     if unknown and not topics:
         return _add_unknown(OffsetCommitResponse(), unknown)
     return _submit(services, context, request, requested, topics, unknown)
+
+
+def _find_refusal(
+    services: Services, context: RequestContext, request: OffsetCommitRequest
+) -> OffsetCommitResponse | None:
+    """Return the response to a client without the right on the group: every partition has the error."""
+    if not group_denied(services, context, AclOperation.READ, request.group_id):
+        return None
+    requested = _read_topics(request.topics, by_id=context.version >= TOPIC_IDS_SINCE)
+    return refuse_all(requested, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+
+
+def _deny_topics(
+    services: Services,
+    context: RequestContext,
+    topics: list[CommitTopic],
+    unknown: list[UnknownPartitions],
+    *,
+    by_id: bool,
+) -> tuple[list[CommitTopic], list[UnknownPartitions]]:
+    """Move the topics that the client may not read to those that are refused; a missing one may be forbidden, too."""
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    allowed: list[CommitTopic] = []
+    refused: list[UnknownPartitions] = []
+    denials: dict[str, bool] = {}
+    for name, topic_id, rows in topics:
+        denials[name] = topic_denied(services, context, AclOperation.READ, name, count=len(rows))
+        if denials[name]:
+            refused.append(UnknownPartitions(topic_id if by_id else name, rows, code))
+        else:
+            allowed.append((name, topic_id, rows))
+    for partitions in unknown:
+        known_name = _find_name(services, partitions.name_or_id)
+        if known_name is None:
+            refused.append(partitions)
+            continue
+        if known_name not in denials:
+            count = len(partitions.rows)
+            denials[known_name] = topic_denied(services, context, AclOperation.READ, known_name, count=count)
+        refused.append(partitions._replace(code=code) if denials[known_name] else partitions)
+    return allowed, refused
+
+
+def _find_name(services: Services, name_or_id: Any) -> str | None:
+    """Return the name of a requested topic; None for an id that does not exist, which is no secret."""
+    if isinstance(name_or_id, str):
+        return name_or_id
+    topic = services.image.topics.by_id.get(name_or_id)
+    return None if topic is None else topic.name
 
 
 def _handle_many(services: Services, context: RequestContext, request: OffsetCommitRequest) -> Steps[object]:
@@ -65,6 +122,8 @@ def _handle_many(services: Services, context: RequestContext, request: OffsetCom
     for some_topics in cut(request.topics):
         rows = _read_topics(some_topics, by_id=by_id)
         known, missing = resolve_topics(services.image.topics, rows, by_id=by_id)
+        if services.access is not None:
+            known, missing = _deny_topics(services, context, known, missing, by_id=by_id)
         requested += rows
         topics += known
         unknown += missing

@@ -9,6 +9,7 @@ from typing import Any
 from klamm.coordinator.core.shard import Decision, Now
 from klamm.coordinator.groups import GroupShard, kernels
 from klamm.coordinator.groups.offset_requests import CommitTopic, OffsetCommit
+from klamm.model.acls import AclOperation, AclResourceType
 from klamm.model.errors import KlammError
 from klamm.net import Channel
 from klamm.protocol.codec import encode
@@ -40,6 +41,9 @@ def handle(
     if parts is None:
         return False
     group_id, generation, member_id, instance_id, requested = parts
+    access = services.access
+    if access is not None and not access.allows_quietly(channel, AclOperation.READ, AclResourceType.GROUP, group_id):
+        return False
     # None while the shard is loading or led by another broker: `offset_commit` has the errors for that.
     active = services.coordinators.groups.serving(group_id)
     if active is None:
@@ -48,6 +52,10 @@ def handle(
     # A topic without partitions is missing from the answer, for which the kernel has no form.
     if unknown or len(topics) != len(requested):
         return False
+    if access is not None:
+        for name, _, _ in topics:
+            if not access.allows_quietly(channel, AclOperation.READ, AclResourceType.TOPIC, name):
+                return False
     commit = OffsetCommit(group_id, generation, member_id, instance_id, topics)
     reply = _Reply(channel, correlation_id, version, requested, topics)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.groups import GroupShard
+from klamm.model.acls import AclOperation
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -16,6 +17,7 @@ from klamm.protocol.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 from klamm.server.coordinators.group_requests import submit_to
+from klamm.server.requests.access.checks import group_denied, topic_denied
 from klamm.server.requests.context import ANSWERED, RequestContext
 from klamm.server.requests.deferred_reply import DeferredReply
 from klamm.server.services import Services
@@ -25,17 +27,20 @@ def handle(services: Services, context: RequestContext, request: OffsetDeleteReq
     """Delete offsets of known partitions and refuse the others."""
     if not request.group_id:
         return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    if group_denied(services, context, AclOperation.DELETE, request.group_id):
+        return _refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     topics = services.image.topics
     known_topics, refused = [], []
     for topic in request.topics:
         image = topics.by_name.get(topic.name)
-        count = len(image.partitions) if image is not None else 0
+        denied = topic_denied(services, context, AclOperation.READ, topic.name, count=len(topic.partitions))
+        count = len(image.partitions) if image is not None and not denied else 0
         known = [partition for partition in topic.partitions if 0 <= partition.partition_index < count]
         unknown = [partition for partition in topic.partitions if not 0 <= partition.partition_index < count]
         if known:
             known_topics.append(OffsetDeleteRequestTopic(name=topic.name, partitions=known))
         if unknown:
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED if denied else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             partitions = [
                 OffsetDeleteResponsePartition(partition_index=partition.partition_index, error_code=code)
                 for partition in unknown

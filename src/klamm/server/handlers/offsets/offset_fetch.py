@@ -11,6 +11,7 @@ from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.groups import GroupShard
 from klamm.coordinator.groups.offset_requests import NO_OFFSET, WantedTopic
 from klamm.metadata.image import MetadataImage
+from klamm.model.acls import AclOperation
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import ZERO_UUID, Uuid
 from klamm.protocol.messages.offset_fetch import (
@@ -25,6 +26,7 @@ from klamm.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from klamm.server.coordinators.group_requests import submit_to
+from klamm.server.requests.access.checks import group_denied, topic_denied
 from klamm.server.requests.context import ANSWERED, RequestContext
 from klamm.server.requests.deferred_reply import DeferredReply, ReplyCollector
 from klamm.server.requests.slices import Steps
@@ -49,7 +51,7 @@ def handle(services: Services, context: RequestContext, request: OffsetFetchRequ
 
     collector = ReplyCollector(len(groups), finish)
     for position, group in enumerate(groups):
-        _fetch(services, version, group, request.require_stable, collector.place(position))
+        _fetch(services, context, group, request.require_stable, collector.place(position))
         yield 1
     return ANSWERED
 
@@ -58,8 +60,14 @@ def _refuse(code: ErrorCode) -> OffsetFetchResponse:
     return OffsetFetchResponse(error_code=code)
 
 
-def _fetch(services: Services, version: int, group: OffsetFetchRequestGroup, require_stable: bool, reply: Any) -> None:
-    image = services.image
+def _fetch(
+    services: Services, context: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool, reply: Any
+) -> None:
+    version, image = context.version, services.image
+    if group_denied(services, context, AclOperation.DESCRIBE, group.group_id):
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        reply(OffsetFetchResponseGroup(group_id=group.group_id, error_code=code))
+        return
     unknown: list[OffsetFetchResponseTopics] = []
     wanted: list[WantedTopic] | None = None
     if group.topics is not None:
@@ -68,6 +76,8 @@ def _fetch(services: Services, version: int, group: OffsetFetchRequestGroup, req
             wanted_topic = _resolve_topic(image, topic, by_id=version >= TOPIC_IDS_SINCE)
             if wanted_topic is None:
                 unknown.append(_refuse_topic(topic, ErrorCode.UNKNOWN_TOPIC_ID))
+            elif topic_denied(services, context, AclOperation.DESCRIBE, wanted_topic.name):
+                unknown.append(_refuse_topic(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
             else:
                 wanted.append(wanted_topic)
 
@@ -80,6 +90,12 @@ def _fetch(services: Services, version: int, group: OffsetFetchRequestGroup, req
         if isinstance(response, KlammError):
             reply(OffsetFetchResponseGroup(group_id=group.group_id, error_code=_translate_code(response.code)))
             return
+        if wanted is None and services.access is not None:
+            response.topics = [
+                topic
+                for topic in response.topics
+                if not topic_denied(services, context, AclOperation.DESCRIBE, topic.name, audit=False)
+            ]
         # Unknown ids are answered beside the known ones, each with an error of its own.
         response.topics += unknown
         if version >= TOPIC_IDS_SINCE:

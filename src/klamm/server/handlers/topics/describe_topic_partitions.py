@@ -5,6 +5,7 @@ partition.
 """
 
 from klamm.metadata.image import MetadataImage, TopicImage
+from klamm.model.acls import AclOperation
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import ZERO_UUID
 from klamm.protocol.messages.describe_topic_partitions import (
@@ -15,7 +16,8 @@ from klamm.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from klamm.server.cluster.topics import is_internal, name_complaint, offline_replicas
-from klamm.server.requests.authorized_operations import TOPIC_OPERATIONS
+from klamm.server.requests.access.checks import topic_denied
+from klamm.server.requests.access.operations import topic_operations
 from klamm.server.requests.context import RequestContext
 from klamm.server.services import Services
 
@@ -24,11 +26,17 @@ PARTITIONS_MAX = 2000
 
 
 def handle(
-    services: Services, _context: RequestContext, request: DescribeTopicPartitionsRequest
+    services: Services, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     """Describe one page of partitions."""
     image = services.image
     names = sorted({topic.name for topic in request.topics} if request.topics else set(image.topics.by_name))
+    # Named ones are refused; a listing of all topics leaves them out.
+    audit = bool(request.topics)
+    denied = [name for name in names if topic_denied(services, context, AclOperation.DESCRIBE, name, audit=audit)]
+    refused = [_refuse_topic(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in denied if request.topics]
+    if denied:
+        names = [name for name in names if name not in set(denied)]
     first_index = 0
     if request.cursor is not None:
         if request.cursor.partition_index < 0:
@@ -51,17 +59,18 @@ def handle(
             continue
         if not budget:
             return DescribeTopicPartitionsResponse(
-                topics=topics, next_cursor=Cursor(topic_name=name, partition_index=first_index)
+                topics=topics + refused, next_cursor=Cursor(topic_name=name, partition_index=first_index)
             )
         described, next_index = _describe(image, topic, first_index, budget)
+        described.topic_authorized_operations = topic_operations(services, context, name)
         topics.append(described)
         budget -= len(described.partitions)
         if next_index is not None:
             return DescribeTopicPartitionsResponse(
-                topics=topics, next_cursor=Cursor(topic_name=name, partition_index=next_index)
+                topics=topics + refused, next_cursor=Cursor(topic_name=name, partition_index=next_index)
             )
         first_index = 0
-    return DescribeTopicPartitionsResponse(topics=topics)
+    return DescribeTopicPartitionsResponse(topics=topics + refused)
 
 
 def _refuse_topic(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
@@ -95,6 +104,5 @@ def _describe(
         topic_id=topic.id,
         is_internal=is_internal(topic.name),
         partitions=partitions,
-        topic_authorized_operations=TOPIC_OPERATIONS,
     )
     return described, next_index

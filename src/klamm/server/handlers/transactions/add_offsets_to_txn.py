@@ -7,9 +7,11 @@ v1 quota applied after the response · v2 PRODUCER_FENCED · v3 flexible · v4 a
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.transactions import TransactionShard
 from klamm.coordinator.transactions.rules import ProducerIdAndEpoch
+from klamm.model.acls import AclOperation
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from klamm.server.requests.access.checks import group_denied, transactional_id_denied
 from klamm.server.requests.context import RequestContext
 from klamm.server.services import Services
 
@@ -24,6 +26,10 @@ async def handle(
     """Add the group's partition to the open transaction, which it begins if there is none."""
     if not request.transactional_id:
         return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if transactional_id_denied(services, context, AclOperation.WRITE, request.transactional_id):
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if group_denied(services, context, AclOperation.READ, request.group_id):
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     groups = services.coordinators.groups
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
 

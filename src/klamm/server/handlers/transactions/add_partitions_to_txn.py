@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.transactions import TransactionShard
 from klamm.coordinator.transactions.rules import ProducerIdAndEpoch
+from klamm.model.acls import AclOperation
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.protocol.messages.add_partitions_to_txn import (
@@ -22,6 +23,7 @@ from klamm.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from klamm.server.requests.access.checks import cluster_denied, topic_denied, transactional_id_denied
 from klamm.server.requests.context import RequestContext
 from klamm.server.services import Services
 
@@ -35,17 +37,25 @@ async def handle(
 ) -> AddPartitionsToTxnResponse:
     """Ask the shard of every transaction."""
     if context.version >= BATCHED_SINCE:
+        if cluster_denied(services, context, AclOperation.CLUSTER_ACTION):
+            return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         # Concurrently: each may wait for the markers of its own previous transaction.
         results = await asyncio.gather(*(_handle_transaction(services, txn) for txn in request.transactions))
         return AddPartitionsToTxnResponse(results_by_transaction=list(results))
     producer = ProducerIdAndEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     topics = request.v3_and_below_topics
     partitions = _collect_partitions(topics)
+    if transactional_id_denied(services, context, AclOperation.WRITE, request.v3_and_below_transactional_id):
+        refusal = dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_build_topic_results(topics, refusal))
+    denied = {topic.name for topic in topics if topic_denied(services, context, AclOperation.WRITE, topic.name)}
     unknown = {partition for partition in partitions if services.image.topics.partition(*partition) is None}
-    if unknown:
+    if unknown or denied:
         # All or none: one unknown partition keeps the others from being added.
         codes = {
-            partition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            partition: ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            if partition.topic in denied
+            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if partition in unknown
             else ErrorCode.OPERATION_NOT_ATTEMPTED
             for partition in partitions

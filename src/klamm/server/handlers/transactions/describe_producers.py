@@ -3,6 +3,7 @@
 Answered by the leader of each partition, from the producer state of its log; v0 only, flexible.
 """
 
+from klamm.model.acls import AclOperation
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -11,21 +12,27 @@ from klamm.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from klamm.server.requests.access.checks import topic_denied
 from klamm.server.requests.context import RequestContext
 from klamm.server.requests.slices import Steps
 from klamm.server.services import Services
 
 
 def handle(
-    services: Services, _context: RequestContext, request: DescribeProducersRequest
+    services: Services, context: RequestContext, request: DescribeProducersRequest
 ) -> Steps[DescribeProducersResponse]:
     """Describe the producer state of the named partitions' logs."""
     topics = []
     for topic in request.topics:
         result = TopicResponse(name=topic.name)
+        denied = topic_denied(services, context, AclOperation.READ, topic.name, count=len(topic.partition_indexes))
         # Once each: a partition may have thousands of producers.
         for index in dict.fromkeys(topic.partition_indexes):
-            partition = _describe(services, topic.name, index)
+            if denied:
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                partition = PartitionResponse(partition_index=index, error_code=code)
+            else:
+                partition = _describe(services, topic.name, index)
             result.partitions.append(partition)
             yield 1 + len(partition.active_producers)
         topics.append(result)

@@ -8,8 +8,10 @@ v2 PRODUCER_FENCED · v3 flexible · v4 abortable errors · v5 the producer goes
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.transactions import TransactionShard
 from klamm.coordinator.transactions.rules import ProducerIdAndEpoch
+from klamm.model.acls import AclOperation
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from klamm.server.requests.access.checks import transactional_id_denied
 from klamm.server.requests.context import RequestContext
 from klamm.server.services import Services
 
@@ -21,6 +23,8 @@ async def handle(services: Services, context: RequestContext, request: EndTxnReq
     """Decide whether the transaction is committed or aborted."""
     if not request.transactional_id:
         return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if transactional_id_denied(services, context, AclOperation.WRITE, request.transactional_id):
+        return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     transactions = services.coordinators.transactions
     bumps = context.version >= BUMPS_SINCE
     # A bumped epoch may run out, and then the producer goes on with a new id.

@@ -5,17 +5,19 @@ v1 filter by duration · v2 filter by a pattern of ids, which matches the whole 
 
 from klamm.coordinator.groups.consumer.pattern import InvalidPattern, Pattern
 from klamm.coordinator.transactions.state import DEAD, STATES_BY_NAME, TransactionMetadata
+from klamm.model.acls import AclOperation
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
     TransactionState,
 )
+from klamm.server.requests.access.checks import transactional_id_denied
 from klamm.server.requests.context import RequestContext
 from klamm.server.services import Services
 
 
-def handle(services: Services, _context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
+def handle(services: Services, context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
     """List the matching transactions of every shard on this node."""
     runtime = services.coordinators.transactions.runtime
     # As ListGroups: the list of this broker would be incomplete.
@@ -40,6 +42,9 @@ def handle(services: Services, _context: RequestContext, request: ListTransactio
             and (not producers or metadata.producer_id in producers)
             and (request.duration_filter < 0 or now_ms - metadata.start_timestamp_ms > request.duration_filter)
             and (pattern is None or pattern.matches(metadata.transactional_id))
+            and not transactional_id_denied(
+                services, context, AclOperation.DESCRIBE, metadata.transactional_id, audit=False
+            )
         )
 
     return ListTransactionsResponse(

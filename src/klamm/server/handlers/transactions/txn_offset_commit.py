@@ -7,6 +7,7 @@ v2 leader epoch · v3 flexible, the member is checked · v4 abortable errors · 
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.groups import GroupShard
 from klamm.coordinator.transactions.rules import ProducerIdAndEpoch
+from klamm.model.acls import AclOperation
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -16,6 +17,7 @@ from klamm.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from klamm.server.coordinators.transaction_gate import Abilities, UnverifiedBatch
+from klamm.server.requests.access.checks import group_denied, topic_denied, transactional_id_denied
 from klamm.server.requests.context import RequestContext
 from klamm.server.services import Services
 
@@ -28,7 +30,10 @@ async def handle(
     services: Services, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
     """Check that the transaction is open, then let the group decide."""
-    known, refused = _split_unknown(services, request)
+    denial = _find_denial(services, context, request)
+    if denial is not None:
+        return TxnOffsetCommitResponse(topics=[_refuse_topic(topic, denial) for topic in request.topics])
+    known, refused = _split_unknown(services, context, request)
     if not known:
         return TxnOffsetCommitResponse(topics=refused)
     request.topics, requested = known, request.topics
@@ -55,6 +60,15 @@ async def handle(
             for topic in requested
         ]
     )
+
+
+def _find_denial(services: Services, context: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode | None:
+    """Return the error for a client without the right on transactional id or group; None for one that has both."""
+    if transactional_id_denied(services, context, AclOperation.WRITE, request.transactional_id):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if group_denied(services, context, AclOperation.READ, request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return None
 
 
 async def _commit(
@@ -99,11 +113,14 @@ def _translate_code(code: ErrorCode, version: int) -> ErrorCode:
 
 
 def _split_unknown(
-    services: Services, request: TxnOffsetCommitRequest
+    services: Services, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> tuple[list[TxnOffsetCommitRequestTopic], list[TxnOffsetCommitResponseTopic]]:
-    """Return the partitions that exist, and results for those that do not."""
+    """Return the partitions that exist and may be read, and results for the others."""
     known, refused = [], []
     for topic in request.topics:
+        if topic_denied(services, context, AclOperation.READ, topic.name, count=len(topic.partitions)):
+            refused.append(_refuse_topic(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            continue
         existing = [
             partition
             for partition in topic.partitions
