@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # No command is imported at the top of this file: the start of every command would wait for it.
 COMMANDS: Final = {
+    "acl": ("klamm.cli.acl:acl", "Show and change who may do what."),
     "bench": ("klamm.cli.bench:bench", "Measure how fast a cluster takes and gives records."),
     "certs": ("klamm.cli.certs:certs", "Make certificates for development."),
     "cluster": ("klamm.cli.cluster:cluster", "Look at the cluster as a whole."),

@@ -239,7 +239,8 @@ def _parse_values(entries: Mapping[str, tuple[str, str]]) -> tuple[dict[str, Val
         if key is None or name in DYNAMIC_ONLY:
             if not known_by_name(name):
                 raise ConfigError(f"{where}: {_explain_unknown(name)}")
-            if name not in AUTHORIZER_SETTINGS:
+            # Without an authorizer its settings have no effect.
+            if name not in AUTHORIZER_SETTINGS or not entries.get("authorizer.class.name", ("", ""))[0]:
                 ignored.append(name)
             continue
         try:

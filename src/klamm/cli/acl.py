@@ -1,0 +1,358 @@
+"""`klamm acl`: who may do what, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from klamm.cli.command_errors import refuses
+from klamm.cli.command_group import Noun
+from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
+from klamm.cli.output import output_option, show, show_one
+from klamm.cli.target import Target, cluster_options
+from klamm.model.acls import AclOperation, AclPermission, AclResourceType, PatternType
+
+if TYPE_CHECKING:
+    from klamm.client.admin.acl_types import AclBinding, AclFilter
+    from klamm.client.blocking_cluster import BlockingCluster
+    from klamm.security.core.authorizer import StandardAuthorizer
+
+COLUMNS: Final = ("permission", "principal", "operation", "resource", "pattern", "host")
+_TYPES: Final = {
+    "topic": AclResourceType.TOPIC,
+    "group": AclResourceType.GROUP,
+    "cluster": AclResourceType.CLUSTER,
+    "transactional-id": AclResourceType.TRANSACTIONAL_ID,
+    "delegation-token": AclResourceType.DELEGATION_TOKEN,
+    "user": AclResourceType.USER,
+}
+_TYPE_WORDS: Final = {resource_type: word for word, resource_type in _TYPES.items()}
+_OPERATIONS: Final = {operation.name.lower().replace("_", "-"): operation for operation in AclOperation}
+_CONFIGS: Final = (AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS)
+_OPERATIONS_OF: Final = {
+    AclResourceType.TOPIC: (
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.CREATE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        *_CONFIGS,
+    ),
+    AclResourceType.GROUP: (AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE, *_CONFIGS),
+    AclResourceType.CLUSTER: (
+        AclOperation.CREATE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.CLUSTER_ACTION,
+        AclOperation.IDEMPOTENT_WRITE,
+        *_CONFIGS,
+    ),
+    AclResourceType.TRANSACTIONAL_ID: (AclOperation.DESCRIBE, AclOperation.WRITE, AclOperation.TWO_PHASE_COMMIT),
+    AclResourceType.DELEGATION_TOKEN: (AclOperation.DESCRIBE,),
+    AclResourceType.USER: (AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS),
+}
+_RESOURCE_HELP: Final = "cluster, or TYPE:NAME with topic, group, transactional-id, delegation-token or user."
+_CLUSTER_NAME: Final = "kafka-cluster"
+
+
+@click.group(cls=Noun)
+def acl() -> None:
+    """Show and change who may do what."""
+
+
+def _read_principal(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    """A principal; a bare name is a user."""
+    if value is None or ":" in value:
+        return value
+    return f"User:{value}"
+
+
+def _read_resource(_: click.Context, __: click.Parameter, value: str | None) -> tuple[AclResourceType, str] | None:
+    if value is None:
+        return None
+    word, _colon, name = value.partition(":")
+    if word == "cluster" and name in ("", _CLUSTER_NAME):
+        return AclResourceType.CLUSTER, _CLUSTER_NAME
+    if word not in _TYPES or word == "cluster" or not name:
+        raise click.BadParameter(f"{value!r}: write {_RESOURCE_HELP}")
+    return _TYPES[word], name
+
+
+def _read_operations(_: click.Context, __: click.Parameter, value: str | None) -> tuple[AclOperation, ...]:
+    operations = []
+    for word in (value or "").split(","):
+        operation = _OPERATIONS.get(word.strip().lower().replace("_", "-"))
+        if value is None:
+            continue
+        if operation is None or operation in (AclOperation.UNKNOWN, AclOperation.ANY):
+            known = ", ".join(name for name in _OPERATIONS if name not in ("unknown", "any"))
+            raise click.BadParameter(f"{word!r} is no operation: write {known}")
+        operations.append(operation)
+    return tuple(operations)
+
+
+_principal = click.argument("principal", callback=_read_principal)
+_operations = click.argument("operations", metavar="OPERATION[,...]", callback=_read_operations)
+_resource = click.argument("resource", metavar="RESOURCE", callback=_read_resource)
+_prefixed = click.option("--prefixed", is_flag=True, help="RESOURCE names a prefix: all names that begin with it.")
+_host = click.option("--host", default="*", show_default=True, help="The client's address.")
+
+
+@acl.command("ls")
+@click.option("--principal", callback=_read_principal, help="Only those of this principal.")
+@click.option("--resource", callback=_read_resource, metavar="RESOURCE", help="Only those that apply to it.")
+@cluster_options
+@output_option
+@refuses
+def ls(*, principal: str | None, resource: tuple[AclResourceType, str] | None, target: Target, output: str) -> None:
+    """List ACLs."""
+    with target.cluster() as cluster:
+        bindings = _describe(cluster, _filter(principal, resource, PatternType.MATCH))
+    show([_row(binding) for binding in bindings], output, empty="no ACLs", columns=COLUMNS)
+
+
+@acl.command("add")
+@_principal
+@_operations
+@_resource
+@_prefixed
+@_host
+@click.option("--deny", is_flag=True, help="Deny instead of allow; a denial comes before every permission.")
+@consent_options
+@cluster_options
+@refuses
+def add(
+    *,
+    principal: str,
+    operations: tuple[AclOperation, ...],
+    resource: tuple[AclResourceType, str],
+    prefixed: bool,
+    host: str,
+    deny: bool,
+    consent: Consent,
+    target: Target,
+) -> None:
+    """Allow a principal operations on a resource: klamm acl add alice read topic:orders."""
+    from klamm.client.admin.acl_types import AclBinding
+    from klamm.client.admin.acls import AccessAdmin
+
+    pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL
+    permission = AclPermission.DENY if deny else AclPermission.ALLOW
+    wanted = [
+        AclBinding(resource[0], resource[1], principal, operation, permission, host, pattern)
+        for operation in operations
+    ]
+    with target.cluster() as cluster:
+        present = set(_describe(cluster, _filter(principal, resource, pattern)))
+        missing = [binding for binding in dict.fromkeys(wanted) if binding not in present]
+        plan = ConfirmationPlan()
+        for binding in missing:
+            plan.adds(_sentence(binding))
+        if not consent.to(plan, target):
+            return
+        cluster.run(AccessAdmin(cluster).create_acls(missing))
+    for binding in missing:
+        click.echo(f"Added: {_sentence(binding)}.")
+
+
+@acl.command("rm")
+@_principal
+@click.argument("operations", metavar="[OPERATION[,...]]", required=False, callback=_read_operations)
+@click.argument("resource", metavar="[RESOURCE]", required=False, callback=_read_resource)
+@_prefixed
+@consent_options
+@cluster_options
+@refuses
+def rm(
+    *,
+    principal: str,
+    operations: tuple[AclOperation, ...],
+    resource: tuple[AclResourceType, str] | None,
+    prefixed: bool,
+    consent: Consent,
+    target: Target,
+) -> None:
+    """Remove ACLs of a principal; all of them without OPERATION and RESOURCE."""
+    from klamm.client.admin.acl_types import AclFilter
+    from klamm.client.admin.acls import AccessAdmin
+
+    pattern = PatternType.ANY if resource is None else PatternType.PREFIXED if prefixed else PatternType.LITERAL
+    with target.cluster() as cluster:
+        present = _describe(cluster, _filter(principal, resource, pattern))
+        unwanted = [binding for binding in present if not operations or binding.operation in operations]
+        plan = ConfirmationPlan()
+        for binding in unwanted:
+            plan.removes(_sentence(binding))
+        if not consent.to(plan, target):
+            return
+        # Exactly what the plan has shown, not what matches by now.
+        exact = [
+            AclFilter(
+                binding.resource_type,
+                binding.resource_name,
+                binding.principal,
+                binding.operation,
+                binding.permission,
+                binding.host,
+                binding.pattern_type,
+            )
+            for binding in unwanted
+        ]
+        removed = cluster.run(AccessAdmin(cluster).delete_acls(exact))
+    for binding in removed:
+        click.echo(f"Removed: {_sentence(binding)}.")
+
+
+@acl.command("can")
+@_principal
+@_host
+@cluster_options
+@output_option
+@refuses
+def can(*, principal: str, host: str, target: Target, output: str) -> None:
+    """Show what a principal may do: every pattern that an ACL names, with the operations that are allowed there.
+
+    Super users (super.users of the nodes) may do everything, whatever the ACLs.
+    """
+    from klamm.security.core.principal import parse_principal
+
+    with target.cluster() as cluster:
+        bindings = _describe(cluster, None)
+    authorizer = _load(bindings)
+    who = parse_principal(principal)
+    patterns = dict.fromkeys(
+        (binding.resource_type, binding.pattern_type, binding.resource_name) for binding in bindings
+    )
+    rows = []
+    for resource_type, pattern, name in patterns:
+        allowed = [
+            operation.name.lower()
+            for operation in _OPERATIONS_OF[resource_type]
+            if authorizer.decide(who, host, operation, resource_type, name).allowed
+        ]
+        if allowed:
+            resource = f"{_TYPE_WORDS[resource_type]}:{name}"
+            rows.append({"resource": resource, "pattern": pattern.name.lower(), "operations": ",".join(allowed)})
+    show(rows, output, empty=f"no ACL allows {principal} anything", columns=("resource", "pattern", "operations"))
+
+
+@acl.command("why")
+@_principal
+@_operations
+@_resource
+@_host
+@cluster_options
+@output_option
+@refuses
+def why(
+    *,
+    principal: str,
+    operations: tuple[AclOperation, ...],
+    resource: tuple[AclResourceType, str],
+    host: str,
+    target: Target,
+    output: str,
+) -> None:
+    """Show which ACL decides whether a principal may do something.
+
+    Super users (super.users of the nodes) may do everything, whatever the ACLs.
+    """
+    from klamm.security.core.principal import parse_principal
+
+    if len(operations) != 1:
+        raise click.UsageError("why explains one operation")
+    with target.cluster() as cluster:
+        bindings = _describe(cluster, _filter(None, resource, PatternType.MATCH))
+    verdict = _load(bindings).decide(parse_principal(principal), host, operations[0], *resource)
+    if verdict.entry is not None:
+        from klamm.client.admin.acl_types import AclBinding
+
+        entry = verdict.entry
+        reason = _sentence(
+            AclBinding(
+                entry.resource_type,
+                entry.resource_name,
+                entry.principal,
+                entry.operation,
+                entry.permission,
+                entry.host,
+                entry.pattern_type,
+            )
+        )
+    elif bindings:
+        reason = "no ACL of the resource allows it"
+    else:
+        reason = "the resource has no ACLs: allowed only with allow.everyone.if.no.acl.found=true"
+    word = "allowed" if verdict.allowed else "denied"
+    operation, name = operations[0].name.lower(), f"{_TYPE_WORDS[resource[0]]}:{resource[1]}"
+    facts = {
+        "principal": principal,
+        "operation": operation,
+        "resource": name,
+        "host": host,
+        "decision": word,
+        "reason": reason,
+    }
+
+    def table() -> None:
+        click.echo(f"{principal} {operation} {name}: {word}, {reason}")
+
+    show_one(facts, output, table)
+
+
+def _describe(cluster: BlockingCluster, wanted: AclFilter | None) -> list[AclBinding]:
+    from klamm.client.admin.acls import AccessAdmin
+
+    return cluster.run(AccessAdmin(cluster).describe_acls(wanted))
+
+
+def _filter(principal: str | None, resource: tuple[AclResourceType, str] | None, pattern: PatternType) -> AclFilter:
+    from klamm.client.admin.acl_types import AclFilter
+
+    if resource is None:
+        return AclFilter(principal=principal)
+    return AclFilter(resource[0], resource[1], principal, pattern_type=pattern)
+
+
+def _load(bindings: list[AclBinding]) -> StandardAuthorizer:
+    """Return an authorizer with these ACLs, which decides as those of the nodes do."""
+    from klamm.model.ids import Uuid
+    from klamm.security.core.acl import AccessControlEntry
+    from klamm.security.core.authorizer import StandardAuthorizer
+
+    authorizer = StandardAuthorizer()
+    authorizer.update(
+        {
+            Uuid(number.to_bytes(16)): AccessControlEntry(
+                binding.resource_type,
+                binding.resource_name,
+                binding.pattern_type,
+                binding.principal,
+                binding.host,
+                binding.operation,
+                binding.permission,
+            )
+            for number, binding in enumerate(bindings)
+        }
+    )
+    return authorizer
+
+
+def _row(binding: AclBinding) -> dict[str, Any]:
+    return {
+        "permission": binding.permission.name.lower(),
+        "principal": binding.principal,
+        "operation": binding.operation.name.lower(),
+        "resource": f"{_TYPE_WORDS[binding.resource_type]}:{binding.resource_name}",
+        "pattern": binding.pattern_type.name.lower(),
+        "host": binding.host,
+    }
+
+
+def _sentence(binding: AclBinding) -> str:
+    row = _row(binding)
+    pattern = " (prefix)" if binding.pattern_type is PatternType.PREFIXED else ""
+    host = "" if binding.host == "*" else f" from {binding.host}"
+    return f"{row['permission']} {row['principal']} {row['operation']} {row['resource']}{pattern}{host}"

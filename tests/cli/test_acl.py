@@ -1,0 +1,101 @@
+"""`klamm acl` and `klamm kafka-acls` against a node with an authorizer."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner
+
+from harness.access import TOPIC_DENIED, connect_as, secured_node
+from harness.inprocess import NodeThread
+from harness.wire import Wire, unique
+from klamm.cli.main import cli
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeThread]:
+    with secured_node(tmp_path_factory.mktemp("acl")) as thread:
+        yield thread
+
+
+def run(node: NodeThread, *args: str, exits: int = 0) -> str:
+    result = CliRunner().invoke(cli, ["acl", *args, "-b", f"127.0.0.1:{node.port}"], prog_name="klamm")
+    assert result.exit_code == exits, result.output
+    return result.output
+
+
+def rows(node: NodeThread, *args: str) -> list[dict[str, str]]:
+    return json.loads(run(node, *args, "-o", "json"))
+
+
+def test_add_grants_and_rm_takes_away(node: NodeThread) -> None:
+    topic = unique()
+    with Wire(node.port) as admin, connect_as(node, "User:alice") as alice:
+        admin.create_topic(topic)
+        assert alice.fetch(topic, 0).error_code == TOPIC_DENIED
+        added = run(node, "add", "alice", "read,describe", f"topic:{topic}")
+        assert added == (
+            f"Added: allow User:alice read topic:{topic}.\nAdded: allow User:alice describe topic:{topic}.\n"
+        )
+        assert alice.fetch(topic, 0).error_code == 0
+        assert [row["operation"] for row in rows(node, "ls", "--resource", f"topic:{topic}")] == ["read", "describe"]
+        assert "Nothing to change" in run(node, "add", "alice", "read", f"topic:{topic}")
+        removed = run(node, "rm", "alice", "read", f"topic:{topic}", "--yes")
+        assert removed == f"Removed: allow User:alice read topic:{topic}.\n"
+        assert alice.fetch(topic, 0).error_code == TOPIC_DENIED
+
+
+def test_a_dry_run_shows_the_difference_and_changes_nothing(node: NodeThread) -> None:
+    topic = unique()
+    shown = run(node, "add", "bob", "write", f"topic:{topic}", "--prefixed", "--dry-run")
+    assert f"+ allow User:bob write topic:{topic} (prefix)" in shown
+    assert rows(node, "ls", "--principal", "bob") == []
+    run(node, "add", "bob", "write", f"topic:{topic}", "--prefixed")
+    assert f"- allow User:bob write topic:{topic} (prefix)" in run(node, "rm", "bob", "--dry-run")
+    assert len(rows(node, "ls", "--principal", "bob")) == 1
+
+
+def test_can_lists_what_remains_after_denials(node: NodeThread) -> None:
+    topic = unique()
+    run(node, "add", "carol", "all", f"topic:{topic}")
+    run(node, "add", "carol", "delete", f"topic:{topic}", "--deny")
+    (row,) = rows(node, "can", "carol")
+    assert row["resource"] == f"topic:{topic}"
+    assert "read" in row["operations"].split(",")
+    assert "delete" not in row["operations"].split(",")
+    assert rows(node, "can", "nobody") == []
+
+
+def test_why_names_the_rule_that_decides(node: NodeThread) -> None:
+    topic = unique()
+    assert "the resource has no ACLs" in run(node, "why", "dave", "read", f"topic:{topic}", "-o", "table")
+    run(node, "add", "dave", "read", f"topic:{topic[:4]}", "--prefixed")
+    facts = json.loads(run(node, "why", "dave", "describe", f"topic:{topic}", "-o", "json"))
+    assert (facts["decision"], facts["reason"]) == ("allowed", f"allow User:dave read topic:{topic[:4]} (prefix)")
+    run(node, "add", "User:*", "read", f"topic:{topic}", "--deny")
+    facts = json.loads(run(node, "why", "dave", "read", f"topic:{topic}", "-o", "json"))
+    assert (facts["decision"], facts["reason"]) == ("denied", f"deny User:* read topic:{topic}")
+
+
+def test_mistyped_words_are_refused(node: NodeThread) -> None:
+    assert "is no operation" in run(node, "add", "alice", "reed", "topic:t", exits=2)
+    assert "TYPE:NAME" in run(node, "add", "alice", "read", "topics:t", exits=2)
+    assert "TYPE:NAME" in run(node, "add", "alice", "read", "topic:", exits=2)
+
+
+def test_kafka_acls_adds_lists_and_removes(node: NodeThread) -> None:
+    topic = unique()
+    bootstrap = ("--bootstrap-server", f"127.0.0.1:{node.port}")
+
+    def script(*args: str) -> str:
+        result = CliRunner().invoke(cli, ["kafka-acls", *bootstrap, *args], prog_name="klamm")
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    rule = ("--topic", topic, "--allow-principal", "User:erin", "--operation", "Write")
+    assert "Adding ACLs for resource" in script("--add", *rule)
+    listed = script("--list", "--topic", topic)
+    assert f"ResourcePattern(resourceType=TOPIC, name={topic}, patternType=LITERAL)" in listed
+    assert "principal=User:erin, host=*, operation=WRITE, permissionType=ALLOW" in listed
+    script("--remove", "--force", *rule)
+    assert topic not in script("--list", "--topic", topic)
