@@ -63,7 +63,7 @@ def test_can_lists_what_remains_after_denials(node: NodeThread) -> None:
     assert row["resource"] == f"topic:{topic}"
     assert "read" in row["operations"].split(",")
     assert "delete" not in row["operations"].split(",")
-    assert rows(node, "can", "nobody") == []
+    assert rows(node, "can", "zoe") == []
 
 
 def test_why_names_the_rule_that_decides(node: NodeThread) -> None:
