@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql.core.graph import GraphNode, Pipeline, compile_text
 from klamm.pipeline.sql.core.problems import suggest
+from klamm.pipeline.sql.core.statement_options import CDC_OPTIONS
 from klamm.pipeline.sql.core.statements import TABLE
 from klamm.pipeline.sql.registry_schemas import resolve
 from klamm.pipeline.tables.core.answer_changes import CAME, Change, compare_answers
@@ -396,5 +397,5 @@ def _describe(node: GraphNode, columns: Sequence[Any]) -> str:
     return "; ".join([node.topic, node.format, node.key_format, ",".join(node.key), *described, *options])
 
 
-_DECODING: Final = ("subject", "key_subject", "message", "timestamp_format", "json")
+_DECODING: Final = ("subject", "key_subject", "message", "timestamp_format", "json", *CDC_OPTIONS)
 """Options that decide what a record's columns are."""

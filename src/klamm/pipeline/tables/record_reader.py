@@ -21,6 +21,7 @@ from klamm.pipeline.sql.core.statement_options import CHANGE_FORMATS, SINGLE
 from klamm.pipeline.sql.core.statements import Column
 from klamm.pipeline.sql.core.value_parsing import EVENT_YEARS
 from klamm.pipeline.tables.arrow_columns import arrow_type, decode_text, parse_texts
+from klamm.pipeline.tables.core.change_envelopes import ChangeEnvelope
 from klamm.pipeline.tables.core.field_types import FieldType, parse_field_type
 from klamm.pipeline.tables.core.inferred_columns import InferredColumns
 from klamm.pipeline.tables.core.time_formats import make_time_parser
@@ -73,8 +74,10 @@ class RecordReader:
         declared: Sequence[Column],
         values: ValueReader,
         keys: ValueReader | None = None,
+        envelope: ChangeEnvelope | None = None,
     ) -> None:
         self._node = node
+        self._envelope = envelope
         self._declared = declared
         self._values = values
         self._keys = keys
@@ -105,11 +108,18 @@ class RecordReader:
     def read(self, batch: pa.RecordBatch) -> TableChanges:
         """Return the rows of a batch of records of this table's topic."""
         keys, values, headers = batch.column("key"), batch.column("value"), batch.column("headers")
+        opened = None if self._envelope is None else [self._envelope.open(value) for value in values.to_pylist()]
+        if opened is not None:
+            values = pa.array([change.row for change in opened], pa.binary())
         decoded = self._values.read(values, headers)
         by_name = {name.lower(): array for (name, _), array in zip(self._values.columns, decoded.arrays, strict=True)}
         errors = _Errors(len(keys))
         errors.add_where(pc.is_null(keys), "the key is null")
         from_keys = self._read_keys(keys, headers, errors)
+        if opened is not None:
+            errors.add_all([change.error for change in opened])
+            ops = pa.array([change.op for change in opened], pa.string())
+            batch = batch.append_column("op", ops)
         errors.add_all(decoded.errors)
         arrays: dict[str, pa.Array] = {}
         deleted = pc.is_null(values)
@@ -240,7 +250,11 @@ def make_record_reader(
         if column.metadata is None and not (node.format in SINGLE and column.name.lower() in key_names)
     ]
     return RecordReader(
-        node, declared, _value_reader(pipeline, node, in_value, inferred), _key_reader(pipeline, node, declared)
+        node,
+        declared,
+        _value_reader(pipeline, node, in_value, inferred),
+        _key_reader(pipeline, node, declared),
+        ChangeEnvelope.of(node) if node.format in CHANGE_FORMATS else None,
     )
 
 
@@ -251,9 +265,9 @@ def _value_reader(
         names = [name for name, _ in columns]
         decode = _registry_decoder(pipeline, node, registry_schemas.VALUE, names)
         return RegistryReader(columns, decode, base64_bytes=node.format == "json_schema")
-    if node.format in CHANGE_FORMATS:
+    if node.format in CHANGE_FORMATS and "order_by" in node.create.options:
         raise ConfigError(
-            f"{node.name} is read from changes of format {node.format}: query a table that is made of it"
+            f"{node.name} is read from changes in the order of order_by: query a table that is made of it"
             f" (CREATE TABLE name WITH (key = '{', '.join(node.key)}') AS SELECT * FROM {node.name})"
         )
     if node.format in SINGLE:

@@ -31,7 +31,8 @@ _TEXT: Final = "cast(value AS STRING)"
 _DEBEZIUM: Final = {"op": "STRING", "before": "VARIANT", "after": "VARIANT"}
 _UPSERTS: Final = {"debezium": "c, r, u", "cdc": "c, r, u, i, insert, update, upsert"}
 _DELETES: Final = {"debezium": "d", "cdc": "d, delete"}
-_TRUNCATE: Final = "t"
+TRUNCATE: Final = "t"
+TRUNCATED: Final = "the table was truncated: this is not applied, its rows stay until each is deleted"
 
 
 def is_change_log(node: GraphNode) -> bool:
@@ -69,10 +70,11 @@ def _columns(node: GraphNode) -> list[Column]:
         fields = [Column(name, kind, 0) for name, kind in _DEBEZIUM.items()]
         return [*fields, Column("payload", f"STRUCT<{payload}>", 0)]
     rows = [name for name in (node.option("row_column"), node.option("before_column")) if name is not None]
-    return [Column(_op_column(node), "STRING", 0), *(Column(name, "VARIANT", 0) for name in rows)]
+    return [Column(op_column(node), "STRING", 0), *(Column(name, "VARIANT", 0) for name in rows)]
 
 
-def _op_column(node: GraphNode) -> str:
+def op_column(node: GraphNode) -> str:
+    """Return the field with the operation."""
     return node.option("op_column") or "op"
 
 
@@ -83,7 +85,7 @@ def _field(node: GraphNode, name: str) -> str:
 
 
 def _op(node: GraphNode) -> str:
-    return _either(node, _op_column(node), "{}")
+    return _either(node, op_column(node), "{}")
 
 
 def _either(node: GraphNode, name: str, template: str) -> str:
@@ -111,8 +113,14 @@ def _row_before(node: GraphNode) -> str:
     return f"coalesce({_row(node) if name is None else _field(node, name)}, '{{}}')"
 
 
-def _ops(node: GraphNode, option: str, defaults: str) -> list[str]:
-    return [op.lower() for op in name_list(node.option(option) or defaults)]
+def upsert_ops(node: GraphNode) -> list[str]:
+    """Return the operations, in lower case, that leave a row."""
+    return [op.lower() for op in name_list(node.option("upsert_ops") or _UPSERTS[node.format])]
+
+
+def delete_ops(node: GraphNode) -> list[str]:
+    """Return the operations, in lower case, that delete one."""
+    return [op.lower() for op in name_list(node.option("delete_ops") or _DELETES[node.format])]
 
 
 def _is_one_of(node: GraphNode, ops: Sequence[str]) -> str:
@@ -120,28 +128,28 @@ def _is_one_of(node: GraphNode, ops: Sequence[str]) -> str:
 
 
 def _value(node: GraphNode) -> str:
-    upsert = _is_one_of(node, _ops(node, "upsert_ops", _UPSERTS[node.format]))
+    upsert = _is_one_of(node, upsert_ops(node))
     if node.kind == TABLE:
         return f"CASE WHEN {upsert} THEN {_row(node)} END"
     # A stream has a row for each change, of a deletion the row that was there.
-    delete = _is_one_of(node, _ops(node, "delete_ops", _DELETES[node.format]))
+    delete = _is_one_of(node, delete_ops(node))
     return f"CASE WHEN {upsert} THEN {_row(node)} WHEN {delete} THEN {_row_before(node)} END"
 
 
 def _errors(node: GraphNode) -> Iterator[str]:
-    upserts = _ops(node, "upsert_ops", _UPSERTS[node.format])
-    deletes = _ops(node, "delete_ops", _DELETES[node.format])
+    upserts = upsert_ops(node)
+    deletes = delete_ops(node)
     yield "WHEN value IS NULL THEN NULL"
     yield from parse_errors(node, "json", _columns(node), ENVELOPE, _TEXT)
-    column = _op_column(node)
+    column = op_column(node)
     yield f"WHEN {_op(node)} IS NULL THEN {literal(f'the value is no change: it has no {column}')}"
     known = [*upserts, *deletes]
     if node.format == "debezium":
-        known.append(_TRUNCATE)
+        known.append(TRUNCATE)
         if node.kind == TABLE:
             # Its record has no key, so it could not be ordered with the changes of other partitions.
-            message = literal("the table was truncated: this is not applied, its rows stay until each is deleted")
-            yield f"WHEN {_op(node)} = '{_TRUNCATE}' THEN {message}"
+            message = literal(TRUNCATED)
+            yield f"WHEN {_op(node)} = '{TRUNCATE}' THEN {message}"
     none_of = literal(f", which is none of {', '.join(known)}")
     message = f"concat({literal(f'{column} is ')}, {_op(node)}, {none_of})"
     yield f"WHEN NOT ({_is_one_of(node, known)}) THEN {message}"
