@@ -177,6 +177,42 @@ def test_a_wrong_password_over_tls(node, files):
         assert wire.is_closed_by_peer()
 
 
+def test_a_changed_key_store_is_used_by_new_connections(node, files):
+    def serial() -> str:
+        with TlsWire(port(node, "ONE"), files) as wire:
+            return wire.sock.getpeercert()["serialNumber"]
+
+    def replace(*parts: str) -> None:
+        fresh = files.keystore.with_suffix(".new")
+        fresh.write_text("".join(Path(part).read_text() for part in parts))
+        fresh.rename(files.keystore)
+        node.run(lambda running: running._security.reload_changed())
+
+    before = serial()
+    original = files.keystore.read_text()
+    with TlsWire(port(node, "ONE"), files) as open_before:
+        renewed = files.authority.issue("broker", "127.0.0.1", "localhost")
+        replace(renewed.key, renewed.certificate)
+        after = serial()
+        assert after != before
+        assert open_before.call("api_versions", 0).error_code == 0
+        # What cannot be used changes nothing: a key of another certificate, another subject, a lost name, no file.
+        other = files.authority.issue("other", "127.0.0.1", "localhost")
+        replace(other.key, renewed.certificate)
+        assert serial() == after
+        replace(other.key, other.certificate)
+        assert serial() == after
+        fewer = files.authority.issue("broker", "127.0.0.1")
+        replace(fewer.key, fewer.certificate)
+        assert serial() == after
+        files.keystore.unlink()
+        node.run(lambda running: running._security.reload_changed())
+        assert serial() == after
+    files.keystore.write_text(original)
+    node.run(lambda running: running._security.reload_changed())
+    assert serial() == before
+
+
 def test_a_request_before_the_login_over_tls_is_closed(node, files):
     with TlsWire(port(node, "SECURE"), files) as wire:
         wire.send_frame(struct.pack(">hhih", 3, 12, 1, -1) + bytes(20))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from klamm.model.errors import ConfigError
+from klamm.security.core.distinguished_name import alternative_names, subject_name
 from klamm.security.core.secret import Secret
 
 VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -24,6 +25,7 @@ CLIENT_AUTH: Final = {
 _TLS_1_3_SUITES: Final = frozenset({"TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256"})
 """Those that OpenSSL enables; Python before 3.15 cannot choose among them."""
 
+_CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 _ENABLE_KTLS: Final = getattr(ssl, "OP_ENABLE_KTLS", 1 << 3)
 """Let the kernel encrypt if it has the module for it; Python has the name from 3.12."""
 
@@ -133,6 +135,33 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     context.check_hostname = settings.checks_host
     return context
+
+
+def leaf_certificate(settings: TlsSettings) -> bytes:
+    """Return the first certificate of the key store in DER form; ConfigError if there is none."""
+    if settings.keystore_location is not None:
+        try:
+            with open(settings.keystore_location, encoding="ascii", errors="replace") as file:
+                text = file.read()
+        except OSError as error:
+            raise ConfigError(f"{settings.keystore_location} cannot be read: {error.strerror}") from None
+    else:
+        text = (settings.keystore_chain or Secret("")).reveal()
+    match = _CERTIFICATE.search(text)
+    if match is None:
+        raise ConfigError("the key store has no certificate")
+    return ssl.PEM_cert_to_DER_cert(match[0])
+
+
+def check_identity(before: bytes, after: bytes, *, may_change_subject: bool, may_change_names: bool) -> None:
+    """Raise ConfigError for a certificate that is not of the same node, as Kafka does when it reloads one."""
+    if not may_change_subject and subject_name(before) != subject_name(after):
+        raise ConfigError(
+            f"the subject would change from {subject_name(before)} to {subject_name(after)};"
+            " write ssl.allow.dn.changes=true to allow it"
+        )
+    if not may_change_names and not alternative_names(after) >= alternative_names(before):
+        raise ConfigError("an alternative name would be lost; write ssl.allow.san.changes=true to allow it")
 
 
 def _set_up(context: ssl.SSLContext, settings: TlsSettings) -> None:

@@ -273,6 +273,7 @@ class KlammNode:
         while True:
             await asyncio.sleep(HOUSEKEEPING_BEHIND_SECONDS if self.logs.behind else HOUSEKEEPING_SECONDS)
             self.logs.tick()
+            self._security.reload_changed()
             self._quorum.snapshotter.maybe_write(self._quorum.raft)
 
     def _fail(self, error: BaseException) -> None:

@@ -31,6 +31,7 @@ TLS: Final = (
         False,
         "Allow a reloaded certificate with another subject.",
         importance=Importance.LOW,
+        served=True,
     ),
     ConfigKey(
         "ssl.allow.san.changes",
@@ -38,6 +39,7 @@ TLS: Final = (
         False,
         "Allow a reloaded certificate with other host names.",
         importance=Importance.LOW,
+        served=True,
     ),
     ConfigKey(
         "ssl.protocol",

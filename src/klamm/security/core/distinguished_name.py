@@ -22,20 +22,15 @@ _TEXTS: Final = {0x0C: "utf-8", 0x13: "ascii", 0x14: "latin-1", 0x16: "ascii", 0
 _ESCAPED: Final = frozenset(',+"\\<>;=#')
 """Those of RFC 2253, and two that Java escapes, too, wherever they stand."""
 
-_SEQUENCE: Final = 0x30
 _VERSION: Final = 0xA0
+_EXTENSIONS: Final = 0xA3
+_ALTERNATIVE_NAMES: Final = b"\x55\x1d\x11"
 
 
 def subject_name(certificate: bytes) -> str:
     """Return the subject of a certificate in DER form; ValueError if it cannot be read."""
     try:
-        fields = _children(_content(_content(certificate)))
-        # The version, which is left out of certificates of version 1, or the serial number.
-        if next(fields)[0] == _VERSION:
-            next(fields)
-        for _ in ("signature", "issuer", "validity"):
-            next(fields)
-        subject = next(fields)[1]
+        subject = next(_fields_from_subject(certificate))[1]
         names = [
             "+".join(_format_attribute(part) for _, part, _ in _children(name)) for _, name, _ in _children(subject)
         ]
@@ -43,6 +38,31 @@ def subject_name(certificate: bytes) -> str:
         raise ValueError("the certificate has no readable subject") from None
     # RFC 2253 writes the last one first.
     return ",".join(reversed(names))
+
+
+def alternative_names(certificate: bytes) -> frozenset[bytes]:
+    """Return the encoded alternative names of a certificate, to compare them with those of another."""
+    try:
+        extensions = next(
+            (content for tag, content, _ in _fields_from_subject(certificate) if tag == _EXTENSIONS), None
+        )
+        for _, extension, _ in _children(_content(extensions)) if extensions else ():
+            (_, number, _), *_, (_, value, _) = _children(extension)
+            if number == _ALTERNATIVE_NAMES:
+                return frozenset(encoding for _, _, encoding in _children(_content(value)))
+    except (IndexError, StopIteration, ValueError):
+        raise ValueError("the certificate has no readable extensions") from None
+    return frozenset()
+
+
+def _fields_from_subject(certificate: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    fields = _children(_content(_content(certificate)))
+    # The version, which is left out of certificates of version 1, or the serial number.
+    if next(fields)[0] == _VERSION:
+        next(fields)
+    for _ in ("signature", "issuer", "validity"):
+        next(fields)
+    return fields
 
 
 def _content(data: bytes) -> bytes:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from klamm.model.clock import Clock
+from klamm.model.errors import ConfigError
 from klamm.net import Channel, FrameHandler, NetServer, OutboundSecurity
 from klamm.net.server import ChannelOpener
 from klamm.security.core.distinguished_name import subject_name
@@ -25,13 +26,18 @@ from klamm.server.boot.listener_security import (
 from klamm.server.login.handler import LoginHandler
 from klamm.server.login.mechanisms import Begin, EnabledMechanism, identify_user
 from klamm.server.login.settings import FRAME_BYTES_MAX, LOGIN_SECONDS_MAX, LoginSettings
+from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:
     import ssl
 
     from klamm.net.tls_channel import TlsChannel
+    from klamm.security.tls import TlsSettings
     from klamm.server.boot.config import NodeConfig
+    from klamm.server.login.tls_store import TlsStore
     from klamm.server.services import Services
+
+log = get_logger("login")
 
 
 class NodeSecurity:
@@ -45,32 +51,50 @@ class NodeSecurity:
             for listener in config.listeners
             if listener.security_protocol != "PLAINTEXT"
         }
-        self._contexts: dict[str, ssl.SSLContext] = {}
+        self._contexts: dict[str, TlsStore] = {}
         """Of listeners, by their names."""
-        self._outbound_contexts: dict[str, ssl.SSLContext] = {}
+        self._stores: list[TlsStore] = []
         self._outbound: dict[str, OutboundSecurity] = {}
         self._decoy_secret = secrets.token_bytes(32)
         self._load_contexts()
 
+    def reload_changed(self) -> None:
+        """Load stores whose files have changed; new handshakes use them. One that cannot be used changes nothing."""
+        for store in self._stores:
+            try:
+                if store.reload_if_changed():
+                    log.info("certificate reloaded", listener=store.listener)
+            except ConfigError as error:
+                # The last good one stays in use; once per change, not once per check.
+                log.warning("certificate not reloaded", listener=store.listener, reason=error)
+
     def _load_contexts(self) -> None:
         """Read the key and trust stores; ConfigError for one that cannot be used."""
-        # Imported here: a node without TLS does not need the module, which is large.
         for name, security in self.listeners.items():
             if security.tls is not None:
-                from klamm.security.tls import server_context  # noqa: PLC0415
-
-                self._contexts[name] = server_context(security.tls)
+                self._contexts[name] = self._watch(name, security.tls, is_server=True)
         for name, setting in inner_listeners(self._config).items():
             if self._config.security_protocols[name] == "PLAINTEXT":
                 continue
             tls, credentials = read_outbound(self._config, name, setting)
             make_context: Callable[[], ssl.SSLContext] | None = None
             if tls is not None:
-                from klamm.security.tls import client_context  # noqa: PLC0415
-
-                self._outbound_contexts[name] = client_context(tls)
-                make_context = partial(self._outbound_contexts.__getitem__, name)
+                store = self._watch(name, tls, is_server=False)
+                make_context = partial(getattr, store, "context")
             self._outbound[name] = OutboundSecurity(make_context, credentials)
+
+    def _watch(self, listener: str, tls: "TlsSettings", *, is_server: bool) -> "TlsStore":
+        from klamm.server.login.tls_store import TlsStore  # noqa: PLC0415 - only nodes with TLS
+
+        store = TlsStore(
+            listener,
+            tls,
+            is_server=is_server,
+            may_change_subject=self._config.flag("ssl.allow.dn.changes"),
+            may_change_names=self._config.flag("ssl.allow.san.changes"),
+        )
+        self._stores.append(store)
+        return store
 
     def outbound(self, listener: str) -> OutboundSecurity | None:
         """Return how this node connects to a listener of other nodes; None for a PLAINTEXT one."""
@@ -126,7 +150,7 @@ class NodeSecurity:
             sock,
             listener,
             context,
-            tls=self._contexts[listener],
+            tls=self._contexts[listener].context,
             handshake_seconds=LOGIN_SECONDS_MAX,
             on_handshake=partial(_set_principal, security),
         )
