@@ -76,7 +76,8 @@ def stop_at_eof() -> None:
 def refuse_exposure(listeners: Iterable[Listener]) -> None:
     """Stop a node from being open to other machines by accident."""
     for listener in listeners:
-        if not listener.loopback:
+        # Kafka's other protocols log clients in, or can require their certificates.
+        if not listener.loopback and listener.security_protocol == "PLAINTEXT":
             raise CommandRefusal(
                 f"{listener} opens the node to other machines, and it has no authentication;"
                 " add --allow-insecure-bind if that is meant"
