@@ -103,7 +103,8 @@ sim-bugs: setup
 
 campaign: java setup
 	@echo "== exactly once from Spark: every kill point"
-	@KLAMM_CAMPAIGN=all $(BIN)/python -m pytest -q -n 2 tests/pipeline/test_campaign.py tests/pipeline/test_kill_points.py
+	@KLAMM_CAMPAIGN=all $(BIN)/python -m pytest -q -n 2 tests/pipeline/test_campaign.py tests/pipeline/test_kill_points.py \
+		tests/pipeline/test_adoption_kills.py
 	@$(BIN)/python -m pytest -q tests/pipeline/driver_kills.py tests/pipeline/lake_kills.py
 	@echo "== checkpoints restored, removed and adopted: a sink of every kind"
 	@KLAMM_CAMPAIGN=all $(BIN)/python -m pytest -q tests/pipeline/sql/test_restored_checkpoints.py \

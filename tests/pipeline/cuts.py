@@ -7,6 +7,7 @@ response has arrived. Each process is forked from a clean one, so that nothing c
 import asyncio
 import multiprocessing
 import os
+import shutil
 
 import pyarrow as pa
 
@@ -21,7 +22,7 @@ KILLED = 9
 _BORING = ("ApiVersions", "Metadata")
 
 _forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload(["pipeline.cuts"])
+_forks.set_forkserver_preload(["pipeline.cuts", "pipeline.adoptions"])
 
 
 def options(bootstrap, topic):
@@ -52,7 +53,7 @@ async def commit(bootstrap, topic, sink, batch, transactions):
     await commit_batch(options(bootstrap, topic), WriteId(sink, batch), prepared)
 
 
-async def decide(bootstrap, topic, sink, batch, transactions, ended):
+async def decide(bootstrap, topic, sink, batch, transactions, ended, position=""):
     """A driver that dies after it wrote its decision and ended so many transactions."""
     given = options(bootstrap, topic)
     settings = {"bootstrap.servers": bootstrap, "transactional.id": sink}
@@ -60,7 +61,7 @@ async def decide(bootstrap, topic, sink, batch, transactions, ended):
         await commits.create_if_missing()
         await writer.init_transactions()
         prepared = [transaction for transaction in transactions if transaction is not None]
-        await commits.write_decision(writer, SinkDecision(sink, batch, tuple(prepared)))
+        await commits.write_decision(writer, SinkDecision(sink, batch, tuple(prepared), position))
         assert not await commits.commit_transactions(prepared[:ended], batch)
 
 
@@ -103,9 +104,40 @@ def _die_at_request(name, nth, after):
     Connection.send = send
 
 
+FILE_STEPS = ((os, "replace"), (os, "makedirs"), (shutil, "rmtree"), (shutil, "copytree"), (shutil, "copyfile"))
+
+
+def _die_at_file(cut, after):
+    """Die before or after a step that changes files."""
+    seen = 0
+
+    def counted(original):
+        def call(*args, **keywords):
+            nonlocal seen
+            seen += 1
+            if seen == cut and not after:
+                os._exit(KILLED)
+            reached = seen == cut
+            result = original(*args, **keywords)
+            if reached:
+                os._exit(KILLED)
+            return result
+
+        return call
+
+    for owner, name in FILE_STEPS:
+        setattr(owner, name, counted(getattr(owner, name)))
+
+
 def _child(plan, work, args):
-    (_die_at_request if isinstance(plan[0], str) else _die_at)(*plan)
-    asyncio.run(work(*args))
+    if plan[0] == "files":
+        _die_at_file(*plan[1:])
+    else:
+        (_die_at_request if isinstance(plan[0], str) else _die_at)(*plan)
+    if asyncio.iscoroutinefunction(work):
+        asyncio.run(work(*args))
+    else:
+        work(*args)
 
 
 def dies(cut, after, work, *args):
