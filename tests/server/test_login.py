@@ -1,5 +1,6 @@
 """Logins on a SASL listener, byte by byte: handshakes v0 and v1, refusals, frames that have no place there."""
 
+import contextlib
 import struct
 import time
 
@@ -9,6 +10,7 @@ from harness.inprocess import NodeThread
 from harness.wire import Wire, request_bytes
 from klamm.model.errors import ErrorCode
 from klamm.server.boot.config import embedded_properties, parse_config
+from klamm.server.login.budget import BYTES_MAX
 from klamm.server.login.settings import FRAME_BYTES_MAX
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -183,6 +185,28 @@ def test_a_client_may_leave_at_any_time(node, stage):
         if stage == "refused":
             wire.send("sasl_authenticate", 2, auth_bytes=b"wrong")
     with Wire(node.node.addresses["CLIENTS"][1]) as wire:
+        assert log_in(wire).error_code == 0
+
+
+def test_connections_that_do_not_log_in_are_bounded(node):
+    port = node.node.addresses["CLIENTS"][1]
+
+    def budget(running):
+        return running._security._budget
+
+    node.run(lambda running: setattr(budget(running), "_bytes_max", 5 * (2 * FRAME_BYTES_MAX + 65_536)))
+    with contextlib.ExitStack() as stack:
+        logged_in = stack.enter_context(Wire(port))
+        log_in(logged_in)
+        idle = [stack.enter_context(Wire(port)) for _ in range(12)]
+        # A client that comes last logs in, whatever is idle; the oldest idle ones are closed.
+        late = stack.enter_context(Wire(port))
+        assert log_in(late).error_code == 0
+        assert all(wire.is_closed_by_peer() for wire in idle[:7])
+        assert logged_in.call("api_versions", 0).error_code == 0
+        assert node.run(lambda running: len(budget(running))) <= 5
+    node.run(lambda running: setattr(budget(running), "_bytes_max", BYTES_MAX))
+    with Wire(port) as wire:
         assert log_in(wire).error_code == 0
 
 

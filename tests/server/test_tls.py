@@ -118,6 +118,16 @@ def test_without_a_fitting_certificate_the_connection_is_closed(node, files, lis
         wire.call("api_versions", 0)
 
 
+def test_handshakes_leave_nothing_behind(node, files):
+    for _ in range(3):
+        with Wire(port(node, "ONE")) as wire:
+            wire.sock.sendall(b"no handshake at all, and long enough to be one")
+            wire.is_closed_by_peer()
+    with TlsWire(port(node, "ONE"), files) as wire:
+        assert wire.call("api_versions", 0).error_code == 0
+        assert node.run(lambda running: len(running._security._budget)) == 0
+
+
 def test_old_versions_of_tls_are_refused(node, files):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

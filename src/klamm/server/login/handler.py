@@ -15,6 +15,7 @@ from klamm.protocol.apis import API_VERSIONS, BY_NAME, Api
 from klamm.protocol.codec import decode
 from klamm.protocol.header import decode_request_header
 from klamm.protocol.schema import declaration
+from klamm.server.login.budget import TLS_BYTES
 from klamm.server.login.exchange import LoginExchange, Stage
 from klamm.server.login.refusals import refuse
 from klamm.server.login.session import SessionHandler
@@ -47,6 +48,8 @@ class LoginHandler:
         self._bare_tokens = False
         self._deadline = loop.call_later(LOGIN_SECONDS_MAX, self._expire, channel)
         channel.limit_frames(REQUEST_BYTES_MIN, settings.frame_bytes_max)
+        # A buffer doubles until the frame fits, so it may be twice as large.
+        settings.budget.add(channel, 2 * settings.frame_bytes_max + TLS_BYTES)
 
     def handle(self, channel: Channel, view: memoryview, start: int, end: int) -> None:
         """Handle one frame of the login."""
@@ -69,6 +72,7 @@ class LoginHandler:
     def closed(self, channel: Channel) -> None:
         """Stop the timer, and drop what the router keeps of the connection."""
         self._deadline.cancel()
+        self._settings.budget.remove(channel)
         self._router.closed(channel)
 
     def _expire(self, channel: Channel) -> None:
@@ -136,6 +140,7 @@ class LoginHandler:
         identity = self._exchange.identity
         assert identity is not None
         self._deadline.cancel()
+        self._settings.budget.remove(channel)
         channel.principal = identity.principal
         channel.limit_frames(REQUEST_BYTES_MIN, self._settings.request_bytes_max)
         log.debug("logged in", peer=channel.peer_address, listener=channel.listener, principal=identity.principal)

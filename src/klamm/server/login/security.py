@@ -23,6 +23,7 @@ from klamm.server.boot.listener_security import (
     read_outbound,
     uses_tls,
 )
+from klamm.server.login.budget import TLS_BYTES, LoginBudget
 from klamm.server.login.handler import LoginHandler
 from klamm.server.login.mechanisms import Begin, EnabledMechanism, identify_user
 from klamm.server.login.settings import FRAME_BYTES_MAX, LOGIN_SECONDS_MAX, LoginSettings
@@ -55,6 +56,7 @@ class NodeSecurity:
         """Of listeners, by their names."""
         self._stores: list[TlsStore] = []
         self._outbound: dict[str, OutboundSecurity] = {}
+        self._budget = LoginBudget()
         self._decoy_secret = secrets.token_bytes(32)
         self._load_contexts()
 
@@ -120,6 +122,7 @@ class NodeSecurity:
         return LoginSettings(
             {mechanism.name: self._enable(services, mechanism) for mechanism in security.mechanisms},
             self._clock,
+            self._budget,
             config.integer(size) if size in config.static else FRAME_BYTES_MAX,
             config.integer("socket.request.max.bytes"),
             config.integer("connection.failed.authentication.delay.ms"),
@@ -156,7 +159,26 @@ class NodeSecurity:
         )
         if login is not None:
             channel.handler = LoginHandler(net.loop, login, router, channel)
+        else:
+            channel.handler = _HandshakeHandler(router, self._budget)
+            self._budget.add(channel, TLS_BYTES)
         return channel
+
+
+class _HandshakeHandler:
+    """The handler of an SSL connection during its handshake; there are no frames yet."""
+
+    def __init__(self, router: FrameHandler, budget: LoginBudget) -> None:
+        self.router = router
+        self.budget = budget
+
+    def handle(self, channel: Channel, view: memoryview, start: int, end: int) -> None:
+        """Never called: the router has taken over when the first frame is read."""
+        self.router.handle(channel, view, start, end)
+
+    def closed(self, channel: Channel) -> None:
+        """Count the connection no more."""
+        self.budget.remove(channel)
 
 
 def _begin_scram(services: "Services", mechanism: ScramHash, decoy_secret: bytes) -> ScramServer:
@@ -183,8 +205,12 @@ def _open_login(
 
 
 def _set_principal(security: ListenerSecurity, channel: "TlsChannel") -> None:
-    """Name the peer by its certificate; with SASL the login does it."""
+    """Name the peer by its certificate and let the router handle its requests; with SASL the login does both."""
     if security.protocol == "SSL":
         certificate = channel.peer_certificate()
         if certificate is not None:
             channel.principal = Principal("User", map_subject(security.mapping_rules, subject_name(certificate)))
+        handshake = channel.handler
+        assert isinstance(handshake, _HandshakeHandler)
+        handshake.budget.remove(channel)
+        channel.handler = handshake.router

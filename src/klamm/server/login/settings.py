@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from klamm.model.clock import Clock
+from klamm.server.login.budget import LoginBudget
 from klamm.server.login.mechanisms import Mechanisms
 
 FRAME_BYTES_MAX: Final = 64 * 1024
@@ -23,6 +24,8 @@ class LoginSettings:
 
     mechanisms: Mechanisms
     clock: Clock
+    budget: LoginBudget
+    """Shared by all listeners."""
     frame_bytes_max: int = FRAME_BYTES_MAX
     request_bytes_max: int = 104_857_600
     """The limit after the login."""
