@@ -147,6 +147,35 @@ def test_a_listing_has_what_a_client_may_describe(node: NodeThread, admin: Wire,
     assert hidden in [topic.name for topic in admin.call("metadata", 9, topics=None).topics]
 
 
+def test_a_subscription_by_pattern_has_topics_that_the_member_may_describe(
+    node: NodeThread, admin: Wire, alice: Wire
+) -> None:
+    prefix = unique("pattern")
+    seen, hidden = admin.create_topic(f"{prefix}-seen"), admin.create_topic(f"{prefix}-hidden")
+
+    def join(group: str) -> set[bytes]:
+        while admin.call("find_coordinator", 4, key_type=0, coordinator_keys=[group]).coordinators[0].error_code:
+            pass
+        reply = alice.call(
+            "consumer_group_heartbeat",
+            1,
+            group_id=group,
+            member_id="m",
+            member_epoch=0,
+            rebalance_timeout=60_000,
+            subscribed_topic_regex=f"{prefix}-.*",
+            topic_partitions=[],
+        )
+        assert reply.error_code == 0, reply
+        return {part.topic_id.bytes for part in reply.assignment.topic_partitions}
+
+    grants = [(Type.GROUP, "*", Op.READ), (Type.TOPIC, seen, Op.READ)]
+    set_entries(node, allow(ALICE, grants))
+    assert join(unique("g")) == {admin.topic_id(seen)}
+    set_entries(node, allow(ALICE, [*grants, (Type.TOPIC, hidden, Op.READ)]))
+    assert join(unique("g")) == {admin.topic_id(seen), admin.topic_id(hidden)}
+
+
 def test_deny_by_host(node: NodeThread, admin: Wire, alice: Wire) -> None:
     topic = admin.create_topic()
     here = AccessControlEntry(Type.TOPIC, topic, Pattern.LITERAL, ALICE, "127.0.0.1", Op.READ, Permission.DENY)

@@ -14,6 +14,8 @@ class Caller(NamedTuple):
     client_id: str
     client_host: str
     version: int
+    may_describe: Callable[[str], bool] | None = None
+    """Whether the client may describe a topic, for subscriptions by pattern; None means any topic."""
 
 
 CheckPartition = Callable[[bytes, int], ErrorCode]

@@ -7,7 +7,9 @@ from typing import Any
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.groups import GroupShard
 from klamm.coordinator.groups.group import Caller
+from klamm.model.acls import AclOperation
 from klamm.model.errors import ErrorCode, KlammError
+from klamm.server.requests.access.checks import topic_denied
 from klamm.server.requests.context import ANSWERED, RequestContext
 from klamm.server.requests.deferred_reply import DeferredReply, ReplyCollector
 from klamm.server.requests.slices import Steps
@@ -49,7 +51,12 @@ def submit_all(
     return ANSWERED
 
 
-def build_caller(context: RequestContext) -> Caller:
+def build_caller(services: Services, context: RequestContext) -> Caller:
     """Return the client as Kafka writes it into the group's records."""
+    may_describe = None if services.access is None else partial(_may_describe, services, context)
     # Kafka's host is Java's InetAddress.toString(), which puts a slash before the address.
-    return Caller(context.client_id or "", f"/{context.channel.peer_address[0]}", context.version)
+    return Caller(context.client_id or "", f"/{context.channel.peer_address[0]}", context.version, may_describe)
+
+
+def _may_describe(services: Services, context: RequestContext, topic: str) -> bool:
+    return not topic_denied(services, context, AclOperation.DESCRIBE, topic, audit=False)

@@ -35,6 +35,7 @@ def join(
     new_member_id: str,
 ) -> JoinGroupResponse:
     """Let a classic member join or rejoin; KlammError when it is refused."""
+    builder.may_describe = caller.may_describe
     subscription = _check_join(builder, group, request)
     instance_id = request.group_instance_id
     if not request.member_id and instance_id is None and caller.version >= MEMBER_ID_REQUIRED_SINCE:

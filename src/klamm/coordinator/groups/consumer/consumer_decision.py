@@ -31,7 +31,7 @@ class ConsumerDecisionBuilder(DecisionBuilder):
     that is refused on the way changes nothing at all.
     """
 
-    __slots__ = ("_soft_updates", "config", "now", "patterns", "topology")
+    __slots__ = ("_soft_updates", "config", "may_describe", "now", "patterns", "topology")
 
     def __init__(self, config: GroupConfig, topology: Topology, patterns: Patterns, now: Now) -> None:
         super().__init__()
@@ -39,6 +39,8 @@ class ConsumerDecisionBuilder(DecisionBuilder):
         self.topology = topology
         self.patterns = patterns
         self.now = now
+        self.may_describe: Callable[[str], bool] | None = None
+        """Whether the client whose request is decided may describe a topic; None means any topic."""
         self._soft_updates: list[Callable[[], object]] = []
 
     def build(self) -> Decision:

@@ -55,6 +55,7 @@ def heartbeat(
     builder: ConsumerDecisionBuilder, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller
 ) -> ConsumerGroupHeartbeatResponse:
     """Let a member join or stay; KlammError when it is refused."""
+    builder.may_describe = caller.may_describe
     _check_capacity(builder, group, request.member_id, request.instance_id)
     replaced: str | None = None
     if request.instance_id is None:

@@ -162,6 +162,10 @@ def _resolve(
                     ErrorCode.INVALID_REGULAR_EXPRESSION, f"{regex!r} is not a valid pattern: {error}"
                 ) from error
             continue  # accepted earlier: keep the topics it matched then
+        # As in Kafka, by the rights of the member whose request resolves the pattern: members that share a pattern
+        # share its topics. What a member may not read it cannot fetch either.
+        if builder.may_describe is not None:
+            topics = frozenset(filter(builder.may_describe, topics))
         if known is None or known.topics != topics:
             changed = True
             version = builder.topology.image.provenance.offset

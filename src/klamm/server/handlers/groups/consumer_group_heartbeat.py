@@ -35,7 +35,7 @@ def handle(services: Services, context: RequestContext, request: ConsumerGroupHe
     for name in request.subscribed_topic_names or ():
         if topic_denied(services, context, AclOperation.DESCRIBE, name):
             return _refuse_code(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    caller = build_caller(context)
+    caller = build_caller(services, context)
     reply = DeferredReply(context, _refuse_code)
 
     def decide(shard: GroupShard, now: Now, reply_to: ReplyTo) -> Decision:

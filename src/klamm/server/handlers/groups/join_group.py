@@ -35,7 +35,7 @@ def handle(services: Services, context: RequestContext, request: JoinGroupReques
     if context.version == 0:
         # v0 has one timeout for both.
         request.rebalance_timeout_ms = request.session_timeout_ms
-    caller = build_caller(context)
+    caller = build_caller(services, context)
     reply = DeferredReply(context, refuse)
 
     def send_reply(response: Any) -> None:
