@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import Protocol
 
 
@@ -22,6 +23,9 @@ class CheckpointFolder(Protocol):
 
     def remove(self, kind: str, name: str) -> None:
         """Remove a file."""
+
+    def remove_folder(self, kind: str, name: str) -> None:
+        """Remove a folder with its files, if it exists."""
 
 
 class LocalFolder:
@@ -65,3 +69,7 @@ class LocalFolder:
     def remove(self, kind: str, name: str) -> None:
         """Remove a file."""
         os.unlink(os.path.join(self.path, kind, name))
+
+    def remove_folder(self, kind: str, name: str) -> None:
+        """Remove a folder with its files, if it exists."""
+        shutil.rmtree(os.path.join(self.path, kind, name), ignore_errors=True)

@@ -89,6 +89,25 @@ def replace_partitions(log: FolderLog, moves: Sequence[FileMove]) -> None:
     shutil.rmtree(work, ignore_errors=True)
 
 
+def replace_folder(log: FolderLog, moves: Sequence[FileMove]) -> None:
+    """Replace all files of the log's folder by those of `moves`, in one step. Needs the lock."""
+    work = os.path.join(log.side, "replacing")
+    shutil.rmtree(work, ignore_errors=True)
+    os.makedirs(work)
+    for move in moves:
+        final = os.path.join(work, move.final)
+        os.makedirs(os.path.dirname(final), exist_ok=True)
+        staged = os.path.join(log.side, move.staged)
+        fsync_path(staged)
+        os.replace(staged, final)
+        fsync_path(os.path.dirname(final))
+    # exchange needs both folders, and a new table has none yet.
+    os.makedirs(log.path, exist_ok=True)
+    exchange_folders(work, log.path)
+    fsync_path(os.path.dirname(log.path))
+    shutil.rmtree(work, ignore_errors=True)
+
+
 def _folders(log: FolderLog) -> list[str]:
     """Return the folders that hold files; ConfigError for one that holds folders as well, which cannot be exchanged."""
     folders = []

@@ -52,9 +52,16 @@ class DeltaSink:
         self._storage = dict(table.options) or None
 
     def write(
-        self, frame: DataFrame, app: str, batch: int, *, replace: bool = False, position: BatchPosition | None = None
+        self,
+        frame: DataFrame,
+        app: str,
+        batch: int,
+        *,
+        replace: bool = False,
+        replace_all: bool = False,
+        position: BatchPosition | None = None,
     ) -> bool:
-        """Add a batch, or replace its partitions, in one commit; return False when the batch was there."""
+        """Add a batch, or replace its partitions or all rows, in one commit; return False when the batch was there."""
         types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
         names = partition_names(self._table.partition_by, types, self._table.name)
         # Before the files: they may have columns that the table lacks.
@@ -63,7 +70,9 @@ class DeltaSink:
             return False
         files = write_files(frame, ParquetTaskWriter(self._uri, file_prefix(app, batch), names, keep=False))
         # An empty batch makes no commit. Its number is not recorded, and a replay has nothing to write either.
-        return not files or self._commit(files, names, app, batch, replace=replace, position=position)
+        if not files and not replace_all:
+            return True
+        return self._commit(files, names, app, batch, replace=replace, replace_all=replace_all, position=position)
 
     def upsert(
         self, frame: DataFrame, keys: Sequence[str], app: str, batch: int, *, position: BatchPosition | None = None
@@ -161,6 +170,7 @@ class DeltaSink:
         batch: int,
         *,
         replace: bool,
+        replace_all: bool,
         position: BatchPosition | None,
     ) -> bool:
         from deltalake.exceptions import CommitFailedError  # noqa: PLC0415
@@ -186,8 +196,9 @@ class DeltaSink:
             table = self._open()
             if _version(table, app) >= batch:
                 return False
+            replaced = {_partition_values(file.partition) for file in files}
             removed = (
-                _remove_actions(table, {_partition_values(file.partition) for file in files}, now_ms) if replace else []
+                _remove_actions(table, None if replace_all else replaced, now_ms) if replace or replace_all else []
             )
             try:
                 table.create_write_transaction(
@@ -286,12 +297,13 @@ def _files(table: Any) -> list[tuple[str, int, Partition]]:
     ]
 
 
-def _remove_actions(table: Any, partitions: Container[Partition], now_ms: int) -> list[Any]:
+def _remove_actions(table: Any, partitions: Container[Partition] | None, now_ms: int) -> list[Any]:
+    """Return the removals of all files of partitions; of the whole table without them."""
     from deltalake.transaction import RemoveAction  # noqa: PLC0415
 
     # deltalake encodes a path when it writes an action, and lists paths encoded: decode, or they are encoded twice.
     return [
         RemoveAction(unquote(path), True, now_ms, size, dict(partition))
         for path, size, partition in _files(table)
-        if partition in partitions
+        if partitions is None or partition in partitions
     ]

@@ -41,9 +41,16 @@ class FileSink:
             )
 
     def write(
-        self, frame: DataFrame, app: str, batch: int, *, replace: bool = False, position: BatchPosition | None = None
+        self,
+        frame: DataFrame,
+        app: str,
+        batch: int,
+        *,
+        replace: bool = False,
+        replace_all: bool = False,
+        position: BatchPosition | None = None,
     ) -> bool:
-        """Add a batch, or replace its partitions folder by folder; return False when the batch was there."""
+        """Add a batch, or replace its partitions one by one, or all rows; return False when the batch was there."""
         log = self._log
         with log.locked():
             if log.has_batch(app, batch):
@@ -53,13 +60,17 @@ class FileSink:
         self._stage(frame, staged)
         moves = self._moves(staged, app, batch)
         with log.locked():
-            if replace:
+            if replace or replace_all:
                 log.finish_decided()
             # Another driver may have finished the batch while this one computed it.
             if log.has_batch(app, batch):
                 shutil.rmtree(staged, ignore_errors=True)
                 return False
-            if replace:
+            if replace_all:
+                # As below: recorded after it.
+                compaction.replace_folder(log, moves)
+                log.commit_batch(app, batch, (), position)
+            elif replace:
                 # Replacing is idempotent, so the batch is recorded after it: a crash in between replaces again.
                 compaction.replace_partitions(log, moves)
                 log.commit_batch(app, batch, (), position)
@@ -79,6 +90,10 @@ class FileSink:
     ) -> bool:
         """Raise ConfigError: rows in plain files cannot be changed."""
         raise ConfigError(f"{self._table.where} cannot be upserted: write format = 'delta' or 'iceberg'")
+
+    def exists(self) -> bool:
+        """Whether the folder exists and has something in it."""
+        return os.path.isdir(self._log.path) and bool(os.listdir(self._log.path))
 
     def newest(self, app: str) -> SinkBatch:
         """Return the newest batch with rows that a writer has added."""

@@ -44,15 +44,26 @@ class IcebergSink:
         self._catalog = _catalog(table)
 
     def write(
-        self, frame: DataFrame, app: str, batch: int, *, replace: bool = False, position: BatchPosition | None = None
+        self,
+        frame: DataFrame,
+        app: str,
+        batch: int,
+        *,
+        replace: bool = False,
+        replace_all: bool = False,
+        position: BatchPosition | None = None,
     ) -> bool:
-        """Add a batch, or replace its partitions, in one commit; return False when the batch was there."""
+        """Add a batch, or replace its partitions or all rows, in one commit; return False when the batch was there."""
         types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
         names = partition_names(self._table.partition_by, types, self._table.name)
         table = self._ensure_table(frame, names)
         if _version(table, app) >= batch:
             return False
         files = write_files(frame, self._task_writer(table, file_prefix(app, batch), names))
+        if replace_all:
+            from pyiceberg.expressions import AlwaysTrue  # noqa: PLC0415 - an extra
+
+            return self._commit(files, app, batch, condition=AlwaysTrue(), position=position)
         condition = _partitions(table, files) if replace and files else None
         return not files or self._commit(files, app, batch, condition=condition, position=position)
 

@@ -19,11 +19,19 @@ class LakeSink(Protocol):
     """Writes numbered batches to a table."""
 
     def write(
-        self, frame: DataFrame, app: str, batch: int, *, replace: bool = False, position: BatchPosition | None = None
+        self,
+        frame: DataFrame,
+        app: str,
+        batch: int,
+        *,
+        replace: bool = False,
+        replace_all: bool = False,
+        position: BatchPosition | None = None,
     ) -> bool:
         """Add a batch to the table; return False when it is there already.
 
-        With `replace` its rows replace the partitions they belong to. `position` is stored with the batch.
+        With `replace` its rows replace the partitions they belong to, with `replace_all` the rows of the whole table.
+        `position` is stored with the batch.
         """
 
     def upsert(
@@ -33,6 +41,9 @@ class LakeSink(Protocol):
 
         `frame` has at most one row of each key, and a column DELETED that is true for keys to delete.
         """
+
+    def exists(self) -> bool:
+        """Whether the table exists."""
 
     def newest(self, app: str) -> SinkBatch:
         """Return the newest batch with rows that a writer has added."""
@@ -81,10 +92,12 @@ def write_checked(
     batch: int,
     checkpoint: QueryCheckpoint | None,
     keys: Sequence[str] = (),
+    *,
+    replace_all: bool = False,
 ) -> None:
     """Add a batch with its source position; LedgerError when the checkpoint did not write what the table has.
 
-    With `keys` rows are upserted.
+    With `keys` rows are upserted, with `replace_all` they replace those of the table.
     """
     if checkpoint is not None:
         checkpoint.check_batch(app, sink.newest(app), batch)
@@ -92,7 +105,7 @@ def write_checked(
     if keys:
         sink.upsert(rows, keys, app, batch, position=position)
     else:
-        sink.write(rows, app, batch, position=position)
+        sink.write(rows, app, batch, replace_all=replace_all, position=position)
     if checkpoint is None:
         return
     # A batch without rows leaves no record in the table.

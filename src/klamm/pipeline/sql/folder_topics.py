@@ -17,6 +17,7 @@ from klamm.pipeline.postgres.change_topic import ChangeTopic
 from klamm.pipeline.sql.core.graph import GraphNode
 from klamm.pipeline.sql.core.row_expressions import json_object
 from klamm.pipeline.sql.query_ledger import QueryLedger
+from klamm.pipeline.sql.rebuilds import LakeRebuild
 from klamm.records.arrow import schema
 
 if TYPE_CHECKING:
@@ -152,7 +153,17 @@ class FolderTopics:
         value = f"CASE WHEN NOT {DELETED} THEN {json_object(names)} END AS value"
         self.write(changes.selectExpr(f"{json_object(node.key)} AS key", value), node.name, node, ledger, batch)
 
-    def sink(self, frame: DataFrame, node: GraphNode, ledger: QueryLedger) -> Any:
+    def replace(self, rows: DataFrame, node: GraphNode, ledger: QueryLedger, batch: int) -> None:
+        """Raise NotImplementedError: a test's pipeline is new, and is not rebuilt."""
+        raise NotImplementedError
+
+    def sink(
+        self,
+        frame: DataFrame,
+        node: GraphNode,
+        ledger: QueryLedger,
+        rebuild: LakeRebuild | None = None,  # noqa: ARG002
+    ) -> Any:
         """Return a writer that keeps a sink's rows as JSON under its name."""
         records = frame.selectExpr("cast(NULL AS BINARY) AS key", f"{json_object(frame.columns)} AS value")
         return self.append(records, node.name, node, ledger)

@@ -70,6 +70,10 @@ class HadoopFolder:
         """Remove a file."""
         self._files.delete(self._at(kind, name), False)
 
+    def remove_folder(self, kind: str, name: str) -> None:
+        """Remove a folder with its files, if it exists."""
+        self._files.delete(self._at(kind, name), True)
+
 
 class JdbcPositions:
     """The ranges that a source has begun and done."""

@@ -13,13 +13,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from klamm.pipeline.sql.query_ledger import QueryLedger
+    from klamm.pipeline.sql.rebuilds import LakeRebuild
     from klamm.pipeline.sql.topics import TopicConnector
 
 
 class LakeUpserts:
     """Upserts the table of one sink. Changes depend on their batch alone, so a replay makes the same."""
 
-    def __init__(self, topics: TopicConnector, node: GraphNode, ledger: QueryLedger) -> None:
+    def __init__(
+        self, topics: TopicConnector, node: GraphNode, ledger: QueryLedger, rebuild: LakeRebuild | None = None
+    ) -> None:
+        self._rebuild = rebuild
         self._topics = topics
         self._node = node
         self._ledger = ledger
@@ -48,6 +52,12 @@ class LakeUpserts:
         return rows.selectExpr("*", f"coalesce(({condition}), false) AS {DELETED}")
 
     def _save(self, changes: DataFrame, batch: int) -> None:
+        if self._rebuild is None:
+            self._write(changes, batch)
+        else:
+            self._rebuild.save(changes, batch, self._write)
+
+    def _write(self, changes: DataFrame, batch: int) -> None:
         self._topics.upsert(changes, self._node, self._ledger, batch)
 
 

@@ -20,6 +20,7 @@ from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
 from klamm.pipeline.sql.core.identity import QueryIdentity
 from klamm.pipeline.sql.core.join_plan import JoinPlan, plan_joins
 from klamm.pipeline.sql.core.problems import SqlError, SqlProblem
+from klamm.pipeline.sql.core.rebuild_steps import RebuildStep
 from klamm.pipeline.sql.core.statements import SINK, TABLE
 from klamm.pipeline.sql.frame_columns import columns_of, parse_expression
 from klamm.pipeline.sql.incremental_joins import StreamLookups, TableJoins, rooted_select
@@ -27,6 +28,7 @@ from klamm.pipeline.sql.jdbc import Database, JdbcWriter
 from klamm.pipeline.sql.join_frames import JoinFrames, JoinTypesError
 from klamm.pipeline.sql.lake_upserts import LakeUpserts
 from klamm.pipeline.sql.query_ledger import QueryLedger, app_of, ledger_of
+from klamm.pipeline.sql.rebuilds import LakeRebuild, Rebuild, newest_by_key
 from klamm.pipeline.sql.registry_functions import RegistryFunctions
 from klamm.pipeline.sql.spark_errors import error_position
 from klamm.pipeline.sql.spark_jvm import check_append_stream, clone_session
@@ -131,10 +133,14 @@ class QueryWriters:
         return CaptureWriter(options, self._topics.change_topic(node, app_of(identity, node, node.name)))
 
     def _sink_writer(self, node: GraphNode) -> Any:
-        return self._topics.sink(self._views.sql(node), node, self.ledger(node))
+        return self._topics.sink(self._views.sql(node), node, self.ledger(node), self._lake_rebuild(node))
+
+    def _lake_rebuild(self, node: GraphNode) -> LakeRebuild | None:
+        rebuild = Rebuild.load(self.ledger(node))
+        return None if rebuild is None else LakeRebuild(rebuild, self._topics, node, self.ledger(node))
 
     def _upsert_sink_writer(self, node: GraphNode) -> Any:
-        upserts = LakeUpserts(self._topics, node, self.ledger(node))
+        upserts = LakeUpserts(self._topics, node, self.ledger(node), self._lake_rebuild(node))
         # A grouped row is emitted at every change, and replaces the one before.
         grouped = node.scan is not None and node.scan.grouped and not node.scan.session
         return (
@@ -145,7 +151,7 @@ class QueryWriters:
 
     def _table_sink_writer(self, node: GraphNode) -> Any:
         """Upsert the rows that changed in each batch, and delete those that are gone or that the SELECT leaves out."""
-        upserts = LakeUpserts(self._topics, node, self.ledger(node))
+        upserts = LakeUpserts(self._topics, node, self.ledger(node), self._lake_rebuild(node))
         table = self._pipeline.node(node.tables[0])
         columns = self._views.columns[table.name]
         checked = add_errors(self._views.stream(table), table, columns)
@@ -177,10 +183,7 @@ class QueryWriters:
 
     def _upsert_writer(self, node: GraphNode) -> Any:
         records = self.encode(node, self._views.sql(node), routed=True)
-
-        def save(batch: DataFrame, number: int) -> None:
-            self._topics.write(batch, node.topic, node, self.ledger(node), number)
-
+        save = self._record_writer(node)
         # In update mode Spark emits a row whenever it changes; in append mode once, when the watermark has passed it.
         return records.writeStream.outputMode("append" if node.final else "update").foreachBatch(save)
 
@@ -204,10 +207,7 @@ class QueryWriters:
         """Write the difference between all rows of a table and its topic."""
         # max(value) makes rows of one key deterministic: a replay of the batch must compute the same records.
         current = current.groupBy("key").agg(parse_expression("max(value) AS value"))
-        previous = newest_rows(self._topics.read_all(current.sparkSession, node.topic))
-        # A full join: rows that are gone have no value, and a null value deletes the key.
-        changed = current.join(previous.selectExpr("key", "value AS before"), "key", "full_outer")
-        self.write_changes(node, changed.where("NOT (value <=> before)"), number)
+        self.write_changes(node, self._difference(node, current), number)
 
     def write_changes(self, node: GraphNode, changed: DataFrame, number: int) -> None:
         """Write changed keys and values of a table under a batch's number."""
@@ -240,12 +240,53 @@ class QueryWriters:
             return None
         return frames
 
+    def _difference(self, node: GraphNode, current: DataFrame) -> DataFrame:
+        """Return the keys and values that turn a table's topic into the current rows, of which each key has one."""
+        # In the session of the rows: Spark does not join frames of two.
+        records = self._topics.read_all(current.sparkSession, node.topic)
+        previous = newest_rows(records).selectExpr("key", "value AS before")
+        # A full join: rows that are gone have no value, and a null value deletes the key.
+        return current.join(previous, "key", "full_outer").where("NOT (value <=> before)")
+
+    def _record_writer(self, node: GraphNode) -> Callable[[DataFrame, int], None]:
+        """Return a function that writes a batch of records under its number; of a rebuilt table only when it switches.
+
+        Bad rows among the records name their dead-letter topic, and are not kept aside.
+        """
+        ledger = self.ledger(node)
+        rebuild = Rebuild.load(ledger) if node.kind == TABLE else None
+
+        def save(records: DataFrame, number: int) -> None:
+            step = RebuildStep.WRITE if rebuild is None else rebuild.step(number)
+            if rebuild is None or step is RebuildStep.WRITE:
+                if rebuild is not None:
+                    rebuild.clear()
+                self._topics.write(records, node.topic, node, ledger, number)
+                return
+            routed = "topic" in records.columns
+            good = records.where(f"topic = '{node.topic}'") if routed else records
+            rows = good.selectExpr("cast(key AS BINARY) key", "cast(value AS BINARY) value")
+            staged = rebuild.stage(rows, number)
+            letters = records.where(f"topic <> '{node.topic}'") if routed else None
+            changed = letters
+            if step is RebuildStep.SWITCH:
+                current = newest_by_key(staged, ["key"]).where("value IS NOT NULL")
+                changed = self._difference(node, current).selectExpr("key", "value", *self._constant_headers(node))
+                if letters is not None:
+                    changed = letters.unionByName(
+                        changed.selectExpr("*", f"'{node.topic}' AS topic"), allowMissingColumns=True
+                    )
+            if changed is not None:
+                self._topics.write(changed, node.topic, node, ledger, number)
+
+        return save
+
     def _batch_writer(self, node: GraphNode) -> Callable[[DataFrame, int], None]:
         """Return a function that writes a batch of rows under its number."""
+        write = self._record_writer(node)
 
         def save(batch: DataFrame, number: int) -> None:
-            records = self.encode(node, batch, routed=True)
-            self._topics.write(records, node.topic, node, self.ledger(node), number)
+            write(self.encode(node, batch, routed=True), number)
 
         return save
 

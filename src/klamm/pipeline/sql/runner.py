@@ -35,6 +35,7 @@ from klamm.pipeline.sql.object_store_identity import RemoteIdentity, is_remote
 from klamm.pipeline.sql.pipeline_registry import PipelineRegistry
 from klamm.pipeline.sql.preflight import check_start
 from klamm.pipeline.sql.query_ledger import check_ledgers, forget_old_places, node_of, query_names
+from klamm.pipeline.sql.rebuilds import clear_rebuilds, prepare_rebuilds
 from klamm.pipeline.sql.registry_schemas import resolve
 from klamm.pipeline.sql.state_folders import data_root, describe_place, home_of, name_of, placed_home
 from klamm.pipeline.sql.status import Home, error_line
@@ -173,6 +174,9 @@ def run_pipeline(
             forget_old_places(queries, {change.name for change in stored_changes if change.verdict == FROM_NOW})
             check_ledgers(queries, topics)
             identity = _with_schemas(identity, home.identity(), pipeline, engine)
+            # A pipeline that has not run has nothing to replace.
+            replaced = frozenset(name for name in rebuild if identity.generations.get(name, 0) > 0)
+            prepare_rebuilds(pipeline, queries, replaced, topics, report)
             # Only now, when all queries could be built: a file with an error must not change the stored identity.
             home.keep(identity)
             registry.keep(identity, folder)
@@ -210,6 +214,7 @@ def run_pipeline(
                 stack.enter_context(_signals(runner.stop))
                 stack.enter_context(registry.running(identity, folder, runner.fence))
                 runner.run(once=once)
+            clear_rebuilds(queries)
         finally:
             # A session that was passed in belongs to the caller.
             if spark is None:

@@ -14,6 +14,7 @@ from klamm.client import Admin, Consumer, loop_thread
 from klamm.client.admin.types import ConfigResource
 from klamm.client.config import ADMIN_CONFIGS, CONSUMER_CONFIGS, PRODUCER_CONFIGS
 from klamm.client.errors import TopicAlreadyExistsError
+from klamm.model.ids import TopicPartition
 from klamm.pipeline.commits_topic import read_newest
 from klamm.pipeline.core.batch_ledger import SinkBatch
 from klamm.pipeline.core.connector_options import EARLIEST, TopicSelection, write_options
@@ -33,6 +34,8 @@ from klamm.pipeline.topic_metadata import TopicLookup
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from klamm.pipeline.sql.rebuilds import LakeRebuild
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 _MESSAGE_BYTES = "max.message.bytes"
@@ -85,7 +88,10 @@ class TopicConnector(Protocol):
     def upsert(self, changes: DataFrame, node: GraphNode, ledger: QueryLedger, batch: int) -> None:
         """Upsert the lake table of a SINK with a batch: at most one row per key, DELETED for keys to delete."""
 
-    def sink(self, frame: DataFrame, node: GraphNode, ledger: QueryLedger) -> Any:
+    def replace(self, rows: DataFrame, node: GraphNode, ledger: QueryLedger, batch: int) -> None:
+        """Replace all rows of a SINK's lake table, under the number of a batch."""
+
+    def sink(self, frame: DataFrame, node: GraphNode, ledger: QueryLedger, rebuild: LakeRebuild | None = None) -> Any:
         """Return a writer of a SINK's rows."""
 
     def newest(self, node: GraphNode, ledger: QueryLedger, *, with_position: bool = False) -> SinkBatch | None:
@@ -358,15 +364,44 @@ class ClusterTopics:
         assert ledger.app is not None
         write_checked(lake_sink, changes, ledger.app, batch, ledger.checkpoint(), node.key)
 
-    def sink(self, frame: DataFrame, node: GraphNode, ledger: QueryLedger) -> Any:
+    def replace(self, rows: DataFrame, node: GraphNode, ledger: QueryLedger, batch: int) -> None:
+        """Replace all rows of a lake table in one commit."""
+        lake_sink = self._lake_sink(node)
+        assert lake_sink is not None
+        assert ledger.app is not None
+        write_checked(lake_sink, rows, ledger.app, batch, ledger.checkpoint(), replace_all=True)
+
+    def is_lake(self, node: GraphNode) -> bool:
+        """Whether a SINK writes numbered batches to a lake table."""
+        return self._lake_sink(node) is not None
+
+    def has_table(self, node: GraphNode) -> bool:
+        """Whether the lake table of a SINK exists."""
+        lake_sink = self._lake_sink(node)
+        return lake_sink is not None and lake_sink.exists()
+
+    def range_of(self, names: Sequence[str]) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], int]]:
+        """Return the first offset of each partition of topics, and the one after the last."""
+        with self.watcher() as consumer:
+            partitions = [TopicPartition(name, part) for name in names for part in consumer.partitions_for(name)]
+            starts, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
+        return (
+            {(partition.topic, partition.partition): offset for partition, offset in starts.items()},
+            {(partition.topic, partition.partition): offset for partition, offset in ends.items()},
+        )
+
+    def sink(self, frame: DataFrame, node: GraphNode, ledger: QueryLedger, rebuild: LakeRebuild | None = None) -> Any:
         """Return the writer of a lake table, exactly once; or Spark's own sink, for the console and remote files."""
         lake_sink = self._lake_sink(node)
         if lake_sink is not None:
             assert ledger.app is not None
             app = ledger.app
 
-            def save(batch: DataFrame, number: int) -> None:
+            def write(batch: DataFrame, number: int) -> None:
                 write_checked(lake_sink, batch, app, number, ledger.checkpoint())
+
+            def save(batch: DataFrame, number: int) -> None:
+                write(batch, number) if rebuild is None else rebuild.save(batch, number, write)
 
             return frame.writeStream.outputMode("append").foreachBatch(save)
         writer = frame.writeStream.format((node.option("format") or "").lower()).outputMode("append")
