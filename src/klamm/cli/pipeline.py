@@ -21,6 +21,7 @@ from klamm.cli.pipeline_backfill import backfill
 from klamm.cli.pipeline_compact import compact
 from klamm.cli.pipeline_control import pause, restart, resume
 from klamm.cli.pipeline_dlq import dlq
+from klamm.cli.pipeline_snapshot import snapshot, snapshots
 from klamm.cli.pipeline_state import state_option
 from klamm.cli.target import Target, cluster_options
 from klamm.cli.units import counted
@@ -198,6 +199,7 @@ def plan(*, file: str, pairs: tuple[str, ...], state: str | None, target: Target
 @click.option(
     "--adopt", multiple=True, metavar="QUERY", help="Continue this query where its output ends, on a new checkpoint."
 )
+@click.option("--from", "label", metavar="LABEL", help="Start from a snapshot of klamm pipeline snapshot.")
 @click.option("--progress/--no-progress", default=None, help="A line per batch, or none, instead of the live view.")
 @click.option("--log-batches", is_flag=True, help="A line of the log per batch, with all its numbers.")
 @click.option(
@@ -216,6 +218,7 @@ def run(
     rebuild: tuple[str, ...],
     continued: tuple[str, ...],
     adopt: tuple[str, ...],
+    label: str | None,
     fail_fast: bool,
     progress: bool | None,
     log_batches: bool,
@@ -247,6 +250,7 @@ def run(
             rebuild=rebuild,
             continued=continued,
             adopt=adopt,
+            restore=label,
             fail_fast=fail_fast,
             progress=bool(progress),
             log_batches=log_batches,
@@ -382,3 +386,5 @@ pipeline.add_command(pipeline_query.serve)
 pipeline.add_command(pause)
 pipeline.add_command(resume)
 pipeline.add_command(restart)
+pipeline.add_command(snapshot)
+pipeline.add_command(snapshots)

@@ -29,7 +29,7 @@ def pause(*, name: str, query: str | None, wait_s: float, state: str | None) -> 
     """End a query after its batch and keep it off, also when the pipeline is started again."""
     from klamm.pipeline.sql.status import ControlAction
 
-    _request(ControlAction.PAUSE, name, query, state, wait_s, ("paused", "failed", "done"))
+    request_and_wait(ControlAction.PAUSE, name, query, state, wait_s, ("paused", "failed", "done"))
     click.echo(f"Paused {_target(name, query)}.")
 
 
@@ -43,7 +43,7 @@ def resume(*, name: str, query: str | None, wait_s: float, state: str | None) ->
     """Start a paused query again, where it ended."""
     from klamm.pipeline.sql.status import ControlAction
 
-    _request(ControlAction.RESUME, name, query, state, wait_s, None)
+    request_and_wait(ControlAction.RESUME, name, query, state, wait_s, None)
     click.echo(f"Resumed {_target(name, query)}.")
 
 
@@ -57,7 +57,7 @@ def restart(*, name: str, query: str | None, wait_s: float, state: str | None) -
     """End a query after its batch and start it again; a failed one starts at once."""
     from klamm.pipeline.sql.status import ControlAction
 
-    _request(ControlAction.RESTART, name, query, state, wait_s, None)
+    request_and_wait(ControlAction.RESTART, name, query, state, wait_s, None)
     click.echo(f"Restarted {_target(name, query)}.")
 
 
@@ -65,7 +65,7 @@ def _target(name: str, query: str | None) -> str:
     return f"{query} of {name}" if query else name
 
 
-def _request(
+def request_and_wait(
     action: ControlAction, name: str, query: str | None, root: str | None, wait_s: float, until: tuple[str, ...] | None
 ) -> None:
     """Send a request and wait for its answer, and for `until`: states that the queries have afterwards."""

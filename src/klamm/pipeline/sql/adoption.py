@@ -11,20 +11,22 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.model.errors import ConfigError
 from klamm.pipeline.checkpoint_folder import CheckpointFolder, LocalFolder
-from klamm.pipeline.core.batch_ledger import BatchPosition, LedgerFault, SinkBatch
-from klamm.pipeline.sql.core.identity import QueryIdentity, describe
+from klamm.pipeline.core.batch_ledger import BatchPosition, LedgerFault, LedgerFinding, LedgerStep, SinkBatch
+from klamm.pipeline.sql.core.identity import INCOMPATIBLE, REBUILD, QueryIdentity, compare, describe
 from klamm.pipeline.sql.jdbc_positions import HadoopFolder
-from klamm.pipeline.sql.query_ledger import QueryLedger, ledger_of, node_of
+from klamm.pipeline.sql.query_ledger import QueryLedger, describe_sink, ledger_of, node_of, query_names
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
+    from klamm.pipeline.sql.snapshots import Snapshot
     from klamm.pipeline.sql.topics import TopicConnector
 
 _COMMITTED: Final = 'v1\n{"nextBatchWatermarkMs":0}'
@@ -58,6 +60,75 @@ def adopt_queries(
         new = ledger_of(spark, pipeline, adopted, folder, node, name)
         _prepare(pipeline, node, old, new, newest, finding.fault)
     return adopted
+
+
+def restore_queries(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    topics: TopicConnector,
+    identity: QueryIdentity,
+    folder: str,
+    snapshot: Snapshot,
+    report: Callable[[str], None],
+) -> QueryIdentity:
+    """Prepare new checkpoints from a restore point, and return the identity with their generations.
+
+    A query whose sink has got rows since then continues as an adopted one. ConfigError when that is impossible, when a
+    query was rebuilt since then, or when its statement needs other state.
+    """
+    verdicts = {change.name: change for change in compare(snapshot.identity, pipeline)}
+    restored = identity
+    for name in query_names(pipeline):
+        node = node_of(pipeline, name)
+        location = snapshot.checkpoint(name)
+        if location is None:
+            report(f"{name}: not in snapshot {snapshot.label}: continues from its own checkpoint")
+            continue
+        generation = identity.generation(node.name, name)
+        change = verdicts.get(name)
+        if change is not None and change.verdict in (REBUILD, INCOMPATIBLE):
+            raise _refuse_restore(name, snapshot, change.reason)
+        if snapshot.identity.id != identity.id or snapshot.identity.generation(node.name, name) != generation:
+            raise _refuse_restore(name, snapshot, "it was rebuilt or adopted since then")
+        current = ledger_of(spark, pipeline, identity, folder, node, name)
+        if current.app is None:
+            raise _refuse_restore(name, snapshot, "its batches are numbered under an id of its own checkpoint")
+        topics.complete(node, current)
+        newest = topics.newest(node, current, with_position=True) or SinkBatch()
+        restored = restored.with_generation(name, generation + 1)
+        new = ledger_of(spark, pipeline, restored, folder, node, name)
+        old = replace(current, location=location)
+        report(f"{name}: {_restore(pipeline, node, old, new, newest, snapshot)}")
+    return restored
+
+
+def _restore(
+    pipeline: Pipeline, node: GraphNode, old: QueryLedger, new: QueryLedger, newest: SinkBatch, snapshot: Snapshot
+) -> str:
+    """Make the checkpoint of a new generation from a restore point; return where the query continues."""
+    checkpoint = old.checkpoint()
+    assert checkpoint is not None
+    verdict = checkpoint.judge_batch(old.sink, newest, checkpoint.next_batch())
+    if verdict is LedgerStep.CONTINUE:
+        if not new.is_local:
+            raise _refuse_restore(old.query, snapshot, "checkpoints on a remote file system are not copied")
+        shutil.rmtree(str(new.location), ignore_errors=True)
+        shutil.copytree(str(old.location), str(new.location))
+        return f"continues from snapshot {snapshot.label}, after batch {snapshot.batches[old.query]}"
+    if isinstance(verdict, LedgerFinding) and verdict.fault is not LedgerFault.CHECKPOINT_SET_BACK:
+        raise _refuse_restore(old.query, snapshot, verdict.describe(describe_sink(node)))
+    # A batch that was planned and not committed is in the sink: as if the checkpoint was set back before it.
+    _prepare(pipeline, node, old, new, newest, LedgerFault.CHECKPOINT_SET_BACK)
+    if describe(pipeline).get(old.query, {}).get("stateful"):
+        return f"continues from the state of snapshot {snapshot.label}; its rows up to batch {newest.batch} come again"
+    return f"continues where {describe_sink(node)} ends, after batch {newest.batch}"
+
+
+def _refuse_restore(query: str, snapshot: Snapshot, reason: str) -> ConfigError:
+    return ConfigError(
+        f"{query} cannot start from snapshot {snapshot.label}: {reason}; without --from it continues from its own "
+        f"checkpoint, --rebuild {query} reads from the beginning"
+    )
 
 
 def _prepare(

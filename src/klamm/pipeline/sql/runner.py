@@ -20,7 +20,7 @@ from klamm.model.errors import ConfigError
 from klamm.pipeline.executor_package import is_local
 from klamm.pipeline.jvm_output import jvm_output_to
 from klamm.pipeline.metrics import serve_metrics
-from klamm.pipeline.sql.adoption import adopt_queries
+from klamm.pipeline.sql.adoption import adopt_queries, restore_queries
 from klamm.pipeline.sql.core.graph import Pipeline
 from klamm.pipeline.sql.core.graph_rendering import graph_rows
 from klamm.pipeline.sql.core.identity import FROM_NOW, INCOMPATIBLE, REBUILD, QueryIdentity, compare
@@ -37,6 +37,7 @@ from klamm.pipeline.sql.preflight import check_start
 from klamm.pipeline.sql.query_ledger import check_ledgers, forget_old_places, node_of, query_names
 from klamm.pipeline.sql.rebuilds import clear_rebuilds, prepare_rebuilds
 from klamm.pipeline.sql.registry_schemas import resolve
+from klamm.pipeline.sql.snapshots import find_snapshot
 from klamm.pipeline.sql.state_folders import data_root, describe_place, home_of, name_of, placed_home
 from klamm.pipeline.sql.status import Home, error_line
 from klamm.pipeline.sql.supervisor import Supervisor, report_nothing
@@ -107,6 +108,7 @@ def run_pipeline(
     rebuild: Iterable[str] = (),
     continued: Iterable[str] = (),
     adopt: Iterable[str] = (),
+    restore: str | None = None,
     progress: bool | None = None,
     log_batches: bool = False,
     metrics: str | int | None = None,
@@ -119,9 +121,10 @@ def run_pipeline(
     """Run a pipeline until it is stopped, or with `once` over the current records, in a new session or in `spark`.
 
     Queries in `rebuild` read from the beginning; those in `adopt` continue where their topic or table ends, when their
-    checkpoint was set back or removed. `log_batches` logs a line per batch; `metrics` (a port, or host:port) serves
-    Prometheus, `ui` a page. A query that has failed for good does not end the others, unless `fail_fast` is set;
-    ConfigError at the end. `use_home` is called with the pipeline's folder as soon as that is known.
+    checkpoint was set back or removed; `restore` is the label of a snapshot to start from. `log_batches` logs a line
+    per batch; `metrics` (a port, or host:port) serves Prometheus, `ui` a page. A query that has failed for good does
+    not end the others, unless `fail_fast` is set; ConfigError at the end. `use_home` is called with the pipeline's
+    folder as soon as that is known.
     """
     from klamm.pipeline.sessions import check_requirements, session  # noqa: PLC0415 - pyspark is an extra
 
@@ -139,6 +142,8 @@ def run_pipeline(
     # The lock is held for the whole run: two processes on one checkpoint would corrupt it.
     with home.locked():
         home.clear_requests()
+        # First: a label that does not exist is reported before anything is prepared.
+        snapshot = None if restore is None else find_snapshot(home, restore)
         rebuild, continued, adopt = frozenset(rebuild), frozenset(continued), tuple(adopt)
         for query in adopt:
             node_of(pipeline, query)
@@ -165,6 +170,8 @@ def run_pipeline(
                 # Again: the remote folder may have had an identity that this machine did not know.
                 identity = _identify(pipeline, home, registry, folder, rebuild, continued, adopt)
             identity = adopt_queries(spark_session, pipeline, topics, identity, folder, adopt)
+            if snapshot is not None:
+                identity = restore_queries(spark_session, pipeline, topics, identity, folder, snapshot, report)
             engine = Engine(spark_session, pipeline, topics, folder, identity)
             for topic in topics.ensure():
                 report(f"created topic {topic}")
