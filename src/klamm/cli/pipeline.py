@@ -16,7 +16,7 @@ import click
 from klamm.cli import exit_codes, pipeline_query
 from klamm.cli.command_errors import CommandRefusal, refuses
 from klamm.cli.command_group import Noun
-from klamm.cli.output import files_output_option, output_option, show, show_one, table_lines
+from klamm.cli.output import files_output_option, note, output_option, show, show_one, table_lines
 from klamm.cli.pipeline_backfill import backfill
 from klamm.cli.pipeline_compact import compact
 from klamm.cli.pipeline_control import pause, restart, resume
@@ -144,24 +144,39 @@ def _rows(source: SqlSource, problems: Iterable[SqlProblem]) -> list[dict[str, A
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @set_option
 @state_option
+@click.option("--spark", "resolve_columns", is_flag=True, help="Start Spark, and compare the types of state, too.")
 @cluster_options
 @files_output_option
 @refuses
-def plan(*, file: str, pairs: tuple[str, ...], state: str | None, target: Target, output: str) -> None:
-    """Print the graph of a file, and what its changes mean for existing state. Starts no Spark."""
+def plan(
+    *, file: str, pairs: tuple[str, ...], state: str | None, resolve_columns: bool, target: Target, output: str
+) -> None:
+    """Print the graph of a file, and what its changes mean for existing state: which queries read again, and how much.
+
+    Starts no Spark, unless --spark is given.
+    """
     from klamm.pipeline.sql.core.graph_rendering import render_graph
-    from klamm.pipeline.sql.core.identity import compare
+    from klamm.pipeline.sql.run_plan import plan_run
     from klamm.pipeline.sql.state_folders import stored_home
 
     compiled = load(file, pairs, state, target)
-    home = stored_home(compiled, target.client("admin"))
-    stored = None if home is None else home.identity()
-    changes = compare(stored, compiled) if stored else []
+    columns = None
+    if resolve_columns:
+        from klamm.pipeline.sql.dry_build import build_dry
+        from klamm.pipeline.sql.registry_schemas import resolve
+
+        compiled = resolve(compiled, declared=True)
+        columns = build_dry(compiled)
+    client = target.client("admin")
+    changes, unknown = plan_run(compiled, stored_home(compiled, client), client, columns)
+    if unknown is not None:
+        note(unknown)
     if output == "table":
         for line in render_graph(compiled, changes):
             click.echo(line)
         return
     verdicts = {change.name: change for change in changes}
+    costs = {change.name: change.cost for change in changes if change.cost is not None}
     rows = [
         {
             "name": node.name,
@@ -171,6 +186,8 @@ def plan(*, file: str, pairs: tuple[str, ...], state: str | None, target: Target
             "key": list(node.key),
             "change": verdicts[node.name].verdict if node.name in verdicts else None,
             "reason": verdicts[node.name].reason if node.name in verdicts else None,
+            "offsets": costs[node.name].offsets if node.name in costs else None,
+            "duration_ms": costs[node.name].duration_ms if node.name in costs else None,
         }
         for node in compiled.nodes
     ]

@@ -74,7 +74,7 @@ def test_plan_draws_and_compares(typed, tmp_path):
     done = typed("plan", "p.sql")
     assert "[rebuild: its SELECT changed, and its state was computed by the old statement]" in done.output
     assert "[continues: its SELECT changed]" in done.output
-    rows = [json.loads(line) for line in typed("plan", "p.sql", "-o", "jsonl").output.splitlines()]
+    rows = [json.loads(line) for line in typed("plan", "p.sql", "-o", "jsonl").stdout.splitlines()]
     assert [row["change"] for row in rows] == [None, "rebuild", "continues"]
 
 

@@ -7,6 +7,7 @@
     topic_views, query_writers              the views that SELECTs read; what writes their rows in numbered batches
     engine, runner, status                  queries on Spark; keeping them running; status files
     object_store_identity, topic_lag        checkpoints on a shared file system; how far queries are behind
+    run_plan                                what a run means for state, and what reading again costs
     snapshots                               named restore points
     rebuilds                                a new generation beside the rows of the one before
     state_folders                           where a pipeline keeps its state: by its name and its cluster

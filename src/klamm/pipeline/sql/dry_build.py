@@ -18,8 +18,11 @@ from klamm.pipeline.sql.runner import SPARK_SETTINGS
 from klamm.pipeline.sql.state_folders import name_of
 
 
-def build_dry(pipeline: Pipeline, *, master: str | None = None, spark: Any = None) -> None:
-    """Raise SqlError where Spark does not resolve a statement; a source is read only when it declares no columns."""
+def build_dry(pipeline: Pipeline, *, master: str | None = None, spark: Any = None) -> dict[str, dict[str, str]]:
+    """Return the columns of each query; SqlError where Spark does not resolve a statement.
+
+    A source is read only when it declares no columns.
+    """
     from klamm.pipeline.sessions import session  # noqa: PLC0415 - pyspark is an extra
 
     settings = {name: value for name, value in pipeline.settings.items() if name.startswith("spark.")}
@@ -37,7 +40,9 @@ def build_dry(pipeline: Pipeline, *, master: str | None = None, spark: Any = Non
             topics = FolderTopics(os.path.join(folder, "topics"))
             identity = QueryIdentity("check", name_of(plain), {}, {}).renew(plain)
             # A session of its own: a session of the caller keeps its views.
-            Engine(running.newSession(), plain, topics, folder, identity).build(declared)
+            engine = Engine(running.newSession(), plain, topics, folder, identity)
+            engine.build(declared)
+            return engine.output_columns
     finally:
         if spark is None:
             running.stop()

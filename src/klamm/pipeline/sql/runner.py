@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, Final
@@ -180,7 +180,7 @@ def run_pipeline(
             stored_changes = compare(home.identity(), pipeline)
             forget_old_places(queries, {change.name for change in stored_changes if change.verdict == FROM_NOW})
             check_ledgers(queries, topics)
-            identity = _with_schemas(identity, home.identity(), pipeline, engine)
+            identity = _with_schemas(identity, rebuild, pipeline, engine)
             # A pipeline that has not run has nothing to replace.
             replaced = frozenset(name for name in rebuild if identity.generations.get(name, 0) > 0)
             prepare_rebuilds(pipeline, queries, replaced, topics, report)
@@ -266,20 +266,22 @@ def write_starting(home: Home, pipeline: Pipeline, waits_for: str) -> None:
 
 
 def _with_schemas(
-    identity: QueryIdentity, stored: QueryIdentity | None, pipeline: Pipeline, engine: Engine
+    identity: QueryIdentity, rebuilt: Container[str], pipeline: Pipeline, engine: Engine
 ) -> QueryIdentity:
-    """Return the identity with the types of the state; ConfigError when the state that is kept has others."""
+    """Return the identity with the types of the state; ConfigError when the state that is kept has others.
+
+    The identity has the types of the run that is continued: of this folder, or of the cluster's record.
+    """
     schemas = describe_schemas(pipeline, engine.output_columns)
-    if stored is not None:
-        refusals = [
-            f"{name} must be rebuilt: {reason}, and its state has the old type; "
-            f"--rebuild {name} reads its topics from the beginning"
-            for name, reason in schema_changes(stored.schemas, schemas, pipeline).items()
-            # A rebuilt query begins without state.
-            if stored.generations.get(name) == identity.generations.get(name)
-        ]
-        if refusals:
-            raise ConfigError("\n".join(refusals))
+    refusals = [
+        f"{name} must be rebuilt: {reason}, and its state has the old type; "
+        f"--rebuild {name} reads its topics from the beginning"
+        for name, reason in schema_changes(identity.schemas, schemas, pipeline).items()
+        # A rebuilt query begins without state. An adopted or restored one, of a new generation too, keeps it.
+        if name not in rebuilt
+    ]
+    if refusals:
+        raise ConfigError("\n".join(refusals))
     return replace(identity, schemas=schemas)
 
 

@@ -380,6 +380,12 @@ class ClusterTopics:
         lake_sink = self._lake_sink(node)
         return lake_sink is not None and lake_sink.exists()
 
+    def existing(self, names: Sequence[str]) -> list[str]:
+        """Return the topics that exist."""
+        with self.admin() as admin:
+            present = {topic.name for topic in admin.list_topics()}
+        return [name for name in names if name in present]
+
     def range_of(self, names: Sequence[str]) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], int]]:
         """Return the first offset of each partition of topics, and the one after the last."""
         with self.watcher() as consumer:

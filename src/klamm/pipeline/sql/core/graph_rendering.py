@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
-from klamm.pipeline.sql.core.identity import QueryChange
+from klamm.pipeline.sql.core.identity import FROM_NOW, QueryChange
 from klamm.pipeline.sql.core.join_plan import WholeTables, plan_joins
 
 
@@ -102,5 +102,28 @@ def _line(pipeline: Pipeline, node: GraphNode, change: QueryChange | None) -> st
     if facts:
         line += f" ({', '.join(facts)})"
     if change is not None:
-        line += f"  [{change.verdict}{': ' + change.reason if change.reason else ''}]"
+        line += f"  [{change.verdict}{': ' + change.reason if change.reason else ''}{_describe_cost(change)}]"
     return line
+
+
+def _describe_cost(change: QueryChange) -> str:
+    """Return how much a query reads again, and for how long."""
+    cost = change.cost
+    if cost is None:
+        return ""
+    # A moved sink reads again only if that is chosen.
+    text = f"; {'--rebuild ' if change.verdict == FROM_NOW else ''}reads {cost.offsets:,} offsets"
+    if cost.rows_per_s is None or cost.duration_ms is None:
+        return text
+    return f"{text}, {format_seconds(cost.duration_ms)} at {cost.rows_per_s:,.0f} a second"
+
+
+def format_seconds(duration_ms: int) -> str:
+    """Return a duration in its largest two units, at least a second."""
+    seconds = max(round(duration_ms / 1000), 1)
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
+    if days:
+        return f"{days}d{hours % 24}h"
+    if hours:
+        return f"{hours}h{minutes % 60}m"
+    return f"{minutes}m{seconds % 60}s" if minutes else f"{seconds}s"

@@ -29,6 +29,7 @@ from klamm.pipeline.sql.core.read_columns import (
     is_wider_integer,
     read_columns,
 )
+from klamm.pipeline.sql.core.read_cost import ReadCost
 from klamm.pipeline.sql.core.secrets import is_secret, mask_secrets
 from klamm.pipeline.sql.core.statement_options import SINGLE
 from klamm.pipeline.sql.core.statements import SINK, TABLE
@@ -43,6 +44,7 @@ REMOVED: Final = "removed"
 VERSION: Final = 2
 _READABLE_VERSIONS: Final = (1, 2)
 _EVERY_COLUMN: Final = "*"
+_PLACE_OPTIONS: Final = ("path", "table", "option.catalog", "option.type", "option.uri", "option.warehouse")
 _TUNING_OPTIONS: Final = frozenset(
     {
         *("trigger", "max_records", "partitions", "replication", "bad_records", "dead_letter_topic", "late_topic"),
@@ -60,6 +62,8 @@ class QueryChange:
     name: str
     verdict: str
     reason: str = ""
+    cost: ReadCost | None = None
+    """Of reading its topics from the beginning, where that is known and may be needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,8 +272,11 @@ def _compare_query(name: str, before: Mapping[str, Any], now: Mapping[str, Any])
 def _location(description: Mapping[str, Any]) -> str:
     """Return where a sink keeps its rows; nothing for a console, or a query that writes to a topic."""
     options = description["options"]
-    place = options.get("path") or options.get("table")
-    return f"{description['format']} at {place}" if description["kind"] == SINK and place else ""
+    if description["kind"] != SINK:
+        return ""
+    # A table is found by all of these: another catalog has another table of the same name.
+    places = [options[name] for name in _PLACE_OPTIONS if options.get(name)]
+    return f"{description['format']} at {', '.join(places)}" if places else ""
 
 
 def _comparable(description: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,80 @@
+"""Plans a run: what it means for the state of each query, and what reading again would cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from klamm.client.errors import KafkaError
+from klamm.pipeline.sql.core.graph import Pipeline
+from klamm.pipeline.sql.core.identity import (
+    CONTINUES,
+    FROM_NOW,
+    NEW,
+    REBUILD,
+    SAME,
+    QueryChange,
+    QueryIdentity,
+    compare,
+)
+from klamm.pipeline.sql.core.read_cost import ReadCost, measured_rate
+from klamm.pipeline.sql.core.state_schemas import Columns, describe_schemas, schema_changes
+from klamm.pipeline.sql.status import Home
+from klamm.pipeline.sql.topics import ClusterTopics
+
+_READS_AGAIN: Final = (NEW, FROM_NOW, REBUILD)
+"""Verdicts of queries that read their topics from the beginning, or may do so."""
+_CLUSTER_MS: Final = "2000"
+
+
+def plan_run(
+    pipeline: Pipeline, home: Home | None, client: Mapping[str, str] | None = None, columns: Columns | None = None
+) -> tuple[list[QueryChange], str | None]:
+    """Return what a run means for each query, and why costs are not known, if so; nothing for a new pipeline.
+
+    `columns` are the types that Spark has resolved: with them state of other types is found.
+    """
+    stored = None if home is None else home.identity()
+    if home is None or stored is None:
+        return [], None
+    changes = _with_types(compare(stored, pipeline), stored, pipeline, columns)
+    if not any(change.verdict in _READS_AGAIN for change in changes):
+        return changes, None
+    brief = {**(client or {}), "bootstrap.timeout.ms": _CLUSTER_MS, "default.api.timeout.ms": _CLUSTER_MS}
+    try:
+        return _with_costs(changes, pipeline, home, ClusterTopics(pipeline, brief)), None
+    except KafkaError as error:
+        return changes, f"how much would be read again is not known: {error}"
+
+
+def _with_types(
+    changes: Iterable[QueryChange], stored: QueryIdentity, pipeline: Pipeline, columns: Columns | None
+) -> list[QueryChange]:
+    if columns is None:
+        return list(changes)
+    differences = schema_changes(stored.schemas, describe_schemas(pipeline, columns), pipeline)
+    return [
+        replace(change, verdict=REBUILD, reason=f"{differences[change.name]}, and its state has the old type")
+        if change.name in differences and change.verdict in (SAME, CONTINUES)
+        else change
+        for change in changes
+    ]
+
+
+def _with_costs(
+    changes: Iterable[QueryChange], pipeline: Pipeline, home: Home, topics: ClusterTopics
+) -> list[QueryChange]:
+    status = home.status()["queries"]
+    planned = []
+    for change in changes:
+        cost = None
+        if change.verdict in _READS_AGAIN:
+            node = pipeline.node(change.name)
+            names = [pipeline.node(name).topic for name in node.streams or node.tables]
+            existing = topics.existing(names)
+            starts, ends = topics.range_of(existing)
+            offsets = sum(end - starts[partition] for partition, end in ends.items())
+            cost = ReadCost(offsets, measured_rate(status.get(change.name, {}))) if names else None
+        planned.append(replace(change, cost=cost))
+    return planned
