@@ -356,6 +356,9 @@ def show_(*, name: str, watched: bool, state: str | None, output: str) -> None:
         for query, progress in status["queries"].items():
             if source_line(progress):
                 click.echo(f"\n{query}: {source_line(progress)}")
+            if progress.get("rebuild_offsets"):
+                left = counted(progress["rebuild_offsets"], "offset")
+                click.echo(f"{query}: is being rebuilt, {left} left; until then readers see its old rows")
             if progress.get("error"):
                 click.echo(f"\n{query}: {progress['error']}")
             if progress.get("advice"):

@@ -47,8 +47,17 @@ def test_without_records_the_first_batch_switches():
 
 def test_of_a_topic_that_is_read_twice_the_slower_source_counts():
     both = BatchPosition.of([{"in": {"0": 5}}, {"in": {"0": 4}}])
-    assert RebuildTarget({("in", 0): 5}).unread(both) == 1
-    assert RebuildTarget({("in", 0): 5}).unread(None) == 5
+    assert not RebuildTarget({("in", 0): 5}).is_reached(both)
+    assert RebuildTarget({("in", 0): 4}).is_reached(both)
+
+
+def test_what_is_left_to_read():
+    target = RebuildTarget({("in", 0): 5, ("in", 1): 3})
+    assert [target.unread(offsets) for offsets in ({}, {("in", 0): 9, ("in", 1): 1}, {("in", 0): 5, ("in", 1): 3})] == [
+        8,
+        2,
+        0,
+    ]
 
 
 def test_the_target_is_kept_as_text():

@@ -44,7 +44,7 @@ class Rebuild:
         assert checkpoint is not None
         self._checkpoint: QueryCheckpoint = checkpoint
         self._ledger = ledger
-        self._target = target
+        self.target = target
         self._cleared = False
 
     @classmethod
@@ -58,11 +58,7 @@ class Rebuild:
     def step(self, batch: int) -> RebuildStep:
         """Return what a batch does with its rows."""
         end, start, before = (self._checkpoint.position(batch - distance) for distance in range(3))
-        return self._target.step(start, end, before)
-
-    def unread(self) -> int:
-        """Return how many offsets are left until the switch."""
-        return self._target.unread(self._checkpoint.position(self._checkpoint.next_batch() - 1))
+        return self.target.step(start, end, before)
 
     def stage(self, rows: DataFrame, batch: int) -> DataFrame:
         """Keep the rows of a batch; return all rows that are kept, with the batch and the order they came in."""
@@ -191,6 +187,12 @@ def _folder(ledger: QueryLedger) -> CheckpointFolder | None:
     if path is not None:
         return LocalFolder(path)
     return None if ledger.spark is None else HadoopFolder(ledger.spark, ledger.location)
+
+
+def load_targets(queries: Iterable[Query]) -> dict[str, RebuildTarget]:
+    """Return where each query that is being rebuilt catches up."""
+    rebuilds = {query.name: Rebuild.load(query.ledger) for query in queries}
+    return {name: rebuild.target for name, rebuild in rebuilds.items() if rebuild is not None}
 
 
 def clear_rebuilds(queries: Iterable[Query]) -> None:

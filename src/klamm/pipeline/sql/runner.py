@@ -35,7 +35,7 @@ from klamm.pipeline.sql.object_store_identity import RemoteIdentity, is_remote
 from klamm.pipeline.sql.pipeline_registry import PipelineRegistry
 from klamm.pipeline.sql.preflight import check_start
 from klamm.pipeline.sql.query_ledger import check_ledgers, forget_old_places, node_of, query_names
-from klamm.pipeline.sql.rebuilds import clear_rebuilds, prepare_rebuilds
+from klamm.pipeline.sql.rebuilds import clear_rebuilds, load_targets, prepare_rebuilds
 from klamm.pipeline.sql.registry_schemas import resolve
 from klamm.pipeline.sql.snapshots import find_snapshot
 from klamm.pipeline.sql.state_folders import data_root, describe_place, home_of, name_of, placed_home
@@ -202,6 +202,7 @@ def run_pipeline(
                 graph=graph_rows(pipeline),
                 report=report,
                 log_batches=log_batches,
+                rebuilds=load_targets(queries),
             )
             with ExitStack() as stack:
                 address = metrics if metrics is not None else pipeline.settings.get("metrics")

@@ -29,6 +29,7 @@ from klamm.pipeline.sql.core.query_failures import (
     restart_pause_s,
 )
 from klamm.pipeline.sql.core.query_totals import QueryTotals
+from klamm.pipeline.sql.core.rebuild_steps import RebuildTarget
 from klamm.pipeline.sql.core.statement_options import duration_ms
 from klamm.pipeline.sql.engine import Query
 from klamm.pipeline.sql.late_rows import LateRowsWatch
@@ -122,7 +123,9 @@ class Supervisor:
         graph: Sequence[Mapping[str, Any]] = (),
         report: Callable[[str], None] = report_nothing,
         log_batches: bool = False,
+        rebuilds: Mapping[str, RebuildTarget] | None = None,
     ) -> None:
+        self._rebuilds = rebuilds or {}
         self.lags: LagWatch | None = None
         self.late_rows: LateRowsWatch | None = None
         self._name = name or os.path.basename(home.path)
@@ -443,12 +446,18 @@ class Supervisor:
             "waits_for": self._waits_for(running),
             "failures": running.failures,
             "restarts": running.restarts,
+            "rebuild_offsets": self._unread_rebuild(running),
             "restart_in_ms": None if pause_s is None else round(pause_s * 1000),
             "advice": failure.advice if failure is not None else None,
             "error": running.error,
             "error_ms": running.error_ms,
             "error_gist": error_line(failure.reason if failure is not None else running.error or "") or None,
         }
+
+    def _unread_rebuild(self, running: _RunningQuery) -> int | None:
+        """Return how many offsets a rebuilt query reads until it replaces the old rows; None for other queries."""
+        target = self._rebuilds.get(running.query.name)
+        return None if target is None else target.unread(running.tally.position) or None
 
     def _waits_for(self, running: _RunningQuery) -> list[str]:
         """Return the queries whose end, or start, a waiting query waits for."""

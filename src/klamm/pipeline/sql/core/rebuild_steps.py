@@ -51,12 +51,13 @@ class RebuildTarget:
 
     def is_reached(self, position: BatchPosition | None) -> bool:
         """Whether all sources are at their ends, or behind them; not before the first batch."""
-        return position is not None and not self.unread(position)
+        if position is None:
+            return False
+        sources: list[Any] = position.ends
+        return not self.unread(read_offsets({"sources": [{"endOffset": end} for end in sources]}))
 
-    def unread(self, position: BatchPosition | None) -> int:
+    def unread(self, offsets: Offsets) -> int:
         """Return the number of offsets up to the ends."""
-        sources: list[Any] = [] if position is None else position.ends
-        offsets = read_offsets({"sources": [{"endOffset": end} for end in sources]})
         return sum(max(end - offsets.get(partition, 0), 0) for partition, end in self.ends.items())
 
     def step(self, start: BatchPosition | None, end: BatchPosition | None, before: BatchPosition | None) -> RebuildStep:
