@@ -40,6 +40,9 @@ def make_home(tmp_path):
 
 def test_a_snapshot_has_the_current_checkpoints(tmp_path):
     home = make_home(tmp_path)
+    (tmp_path / "bank" / "sums.1" / "klamm").mkdir()
+    for name in ("written", "joined.sqlite", "joined.sqlite-wal"):
+        (tmp_path / "bank" / "sums.1" / "klamm" / name).write_text("x")
     taken = take_snapshot(home, "first", NOW_MS)
     assert taken.batches == {"sums": 3, "numbers.dead_letters": 3}
     assert taken.positions["sums"] == {"in-0": 7}
@@ -51,6 +54,8 @@ def test_a_snapshot_has_the_current_checkpoints(tmp_path):
         "snapshot.json",
         "sums.1",
     ]
+    # Stores of joined tables are changed in place: a link would change with them.
+    assert [path.name for path in (tmp_path / "bank/snapshots/first/sums.1/klamm").iterdir()] == ["written"]
     # Files are replaced in a checkpoint, never changed: the snapshot keeps what it had.
     (tmp_path / "bank" / "sums.1" / "commits" / "3").unlink()
     assert (tmp_path / "bank" / "snapshots" / "first" / "sums.1" / "commits" / "3").exists()

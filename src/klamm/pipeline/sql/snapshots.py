@@ -23,6 +23,8 @@ from klamm.pipeline.sql.status import IDENTITY, Home, committed_offsets
 
 _SNAPSHOTS: Final = "snapshots"
 _DESCRIPTION: Final = "snapshot.json"
+_STORES: Final = shutil.ignore_patterns("*.sqlite*")
+"""Rows of joined tables: changed in place, so they cannot be linked, and made again from their topics when missing."""
 _LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -64,7 +66,8 @@ def take_snapshot(home: Home, label: str | None, now_ms: int) -> Snapshot:
     for query in _queries(identity, home):
         source = os.path.join(home.path, _folder_of(identity, query))
         if os.path.isdir(source):
-            shutil.copytree(source, os.path.join(part, _folder_of(identity, query)), copy_function=_link)
+            target = os.path.join(part, _folder_of(identity, query))
+            shutil.copytree(source, target, ignore=_STORES, copy_function=_link)
             batches[query] = last_batch(source, "commits")
             offsets = committed_offsets(source)
             positions[query] = {f"{topic}-{partition}": offset for (topic, partition), offset in offsets.items()}
