@@ -177,3 +177,35 @@ def test_a_sink_is_not_rebuilt_from_what_retention_has_left(site, klamm_admin):
     site.run(OLD, ("in_delta",), rebuild=["sums"])
     assert sorted(site.records()[len(before) :]) == [(0, 15), (1, 11), (2, 13)]
     assert any("rows that only older records have will be removed" in line for line in site.reports)
+
+
+WINDOWS = """
+CREATE STREAM clicks (page STRING, at TIMESTAMP) WITH (
+  topic = '{clicks}', timestamp = 'at', watermark = '1 minute', max_records = '3', bad_records = 'fail');
+CREATE TABLE minutes WITH (topic = '{minutes}', key = 'page, minute', emit = 'final') AS
+  SELECT page, window.start AS minute, {count} AS clicks FROM clicks GROUP BY page, window(at, '1 minute');
+"""
+
+
+def test_rows_that_the_watermark_emits_do_not_go_and_come_back(site, klamm_admin, klamm_name):
+    names = {name: klamm_name(name) for name in ("clicks", "minutes")}
+    klamm_admin.create_topic(names["clicks"], 1)
+    with site.broker.producer() as producer:
+        for minute in range(8):
+            value = {"page": "ab"[minute % 2], "at": f"2026-01-01T00:{minute:02}:30Z"}
+            producer.send(names["clicks"], json.dumps(value).encode())
+
+    def run(count, **options):
+        settings = {"bootstrap": site.broker.bootstrap, "checkpoint": str(site.home), "partitions": "1"}
+        text = WINDOWS.format(count=count, **names)
+        pipeline = compile_text(text, f"{names['minutes']}.sql", {**settings, "restarts": "0"})
+        site.patiently(run_pipeline, pipeline, once=True, spark=site.spark, **options)
+        return klamm.read_topic(names["minutes"], bootstrap=site.broker.bootstrap, timeout_s=60)["value"].to_pylist()
+
+    before = run("count(*)")
+    # The watermark is at 00:06:30: windows up to the one of minute 5 are closed.
+    assert [json.loads(value)["clicks"] for value in before] == [1] * 6
+    assert run("count(*)", rebuild=["minutes"]) == before
+    doubled = run("2 * count(*)", rebuild=["minutes"])
+    assert doubled[:6] == before
+    assert [json.loads(value)["clicks"] for value in doubled[6:]] == [2] * 6
