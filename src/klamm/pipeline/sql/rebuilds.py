@@ -2,7 +2,7 @@
 
 The new generation reads its sources from the beginning. Until it has caught up with where they ended when the rebuild
 began, its rows are kept in its checkpoint (`klamm/staged`, by batch). Then one numbered batch changes the topic by the
-difference, or replaces the lake table in one commit. docs/decisions/0022 has the reasons.
+difference, or replaces the lake table in one commit. docs/decisions/0026 has the reasons.
 """
 
 from __future__ import annotations
