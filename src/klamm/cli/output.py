@@ -7,9 +7,8 @@ is shown as a size and one called `..._ms` as a duration, and control characters
 from __future__ import annotations
 
 import json
-import shutil
+import os
 import sys
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ FORMATS: Final = ("table", "json", "jsonl", "yaml", "csv")
 Row = dict[str, Any]
 _CSV_SEPARATOR: Final = ";"
 """Between the items of a list inside one CSV cell."""
+_WIDTH_UNKNOWN: Final = 80
 _LAST_MIN: Final = 16
 """A last column narrower than this is not worth being wrapped."""
 
@@ -176,6 +176,9 @@ def table_lines(rows: Sequence[Row], width: int | None = None) -> list[str]:
     indent = sum(widths[:-1]) + 2 * len(widths[:-1])
     if available is None or indent + widths[-1] <= available or right[-1] or available - indent < _LAST_MIN:
         return [head, *(line(row) for row in cells)]
+    # Imported here, as most tables fit: a command should start in a tenth of a second.
+    import textwrap
+
     wrapped = []
     for row in cells:
         first, *more = textwrap.wrap(row[-1], available - indent) or [""]
@@ -187,7 +190,12 @@ def _line_width(width: int | None) -> int | None:
     """How many characters a line may have: the terminal's, or any number where there is none."""
     # In a pipe nothing is wrapped: grep needs whole lines.
     if width is None and sys.stdout.isatty():
-        return shutil.get_terminal_size().columns
+        # Not shutil's function of that name: shutil imports four compression modules.
+        columns = os.environ.get("COLUMNS", "")
+        if columns.isdigit() and int(columns):
+            return int(columns)
+        # A pseudo-terminal may report 0 columns.
+        return os.get_terminal_size(sys.stdout.fileno()).columns or _WIDTH_UNKNOWN
     return width
 
 

@@ -61,8 +61,10 @@ class BlockingConnection:
         self.broken = False
         """Whether a response is outstanding: the next bytes would belong to an older request."""
         self._client_id = client_id
+        # As bytes: a str is encoded by the IDNA codec, whose tables take as long to import as a request.
+        name: Any = host.encode() if host.isascii() else host
         try:
-            self._socket = socket.create_connection((host, port), timeout=timeout_s)
+            self._socket = socket.create_connection((name, port), timeout=timeout_s)
         except OSError as error:
             raise ClusterUnreachable(f"no broker answers at {self.address}: {error.strerror or error}") from error
         if tls is not None:
