@@ -63,6 +63,18 @@ class TaskRanges(InputPartition):  # type: ignore[misc]
         self.ranges = ranges
 
 
+def _null_absent_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch with null for the headers of records that have none, as Spark's Kafka connector reads them."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # type: ignore[import-untyped] # noqa: PLC0415
+
+    index = batch.schema.get_field_index("headers")
+    headers = batch.column(index)
+    has_headers = pc.greater(pc.list_value_length(headers), 0)
+    nullable = pc.if_else(has_headers, headers, pa.scalar(None, headers.type))
+    return batch.set_column(index, batch.schema.field(index), nullable)
+
+
 class _Reader:
     """The part that batch and stream readers share."""
 
@@ -74,12 +86,13 @@ class _Reader:
             return  # Spark runs one task for a read without partitions: the topics are empty
         options = self.options
         for range_ in partition.ranges:
-            yield from read_range(
+            batches = read_range(
                 range_,
                 options.client,
                 headers=options.include_headers,
                 fail_on_data_loss=options.fail_on_data_loss,
             )
+            yield from map(_null_absent_headers, batches) if options.include_headers else batches
 
     def _split_for_tasks(self, ranges: list[Range]) -> list[TaskRanges]:
         options = self.options

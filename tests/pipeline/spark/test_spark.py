@@ -56,7 +56,7 @@ def test_a_batch_read_has_the_connectors_schema_and_rows(spark, klamm_broker, se
         (None, None, topic, 0, 0, 1_700_000_000_000),
         (b"k", b"v", topic, 1, 0, 1_700_000_000_123),
     ]
-    assert not records[0].headers
+    assert records[0].headers is None
     assert [(header.key, header.value) for header in records[1].headers] == [("h", b"1"), ("n", None)]
 
 

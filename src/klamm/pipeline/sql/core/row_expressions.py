@@ -37,6 +37,7 @@ _WRITE_JSON: Final = (
     "map('timestampFormat', 'yyyy-MM-dd''T''HH:mm:ss.SSSSSSXXX', 'timestampNTZFormat',"
     " 'yyyy-MM-dd''T''HH:mm:ss.SSSSSS', 'ignoreNullFields', 'false')"
 ).replace("''", "\\'")
+_HEADERS: Final = "coalesce(headers, cast(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>))"
 _METADATA: Final = {
     "key": "key",
     "offset": "offset",
@@ -45,9 +46,10 @@ _METADATA: Final = {
     "timestamp": "timestamp",
     "topic": "topic",
     # Of several headers with one key the last counts, as for Kafka's lastHeader; a map with a key twice is an error.
+    # A record without headers has null there, and an empty map here.
     "headers": (
-        "map_from_entries(filter(headers, (header, index) -> NOT exists("
-        "slice(headers, index + 2, greatest(size(headers), 1)), later -> later.key = header.key)))"
+        f"map_from_entries(filter({_HEADERS}, (header, index) -> NOT exists("
+        f"slice({_HEADERS}, index + 2, greatest(size({_HEADERS}), 1)), later -> later.key = header.key)))"
     ),
 }
 
