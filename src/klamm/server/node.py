@@ -358,6 +358,9 @@ async def _run(config: NodeConfig, on_ready: Callable[[str], None]) -> int:
     stop_requested = loop.create_task(node.stopping.wait(), name="stop")
     await asyncio.wait((starting, stop_requested), return_when=asyncio.FIRST_COMPLETED)
     if starting.done():
+        if starting.exception() is not None:
+            # A failed start has closed its sockets. Logs that stay open would be recovered by the next start.
+            await node.stop()
         await starting
         host, port = node.addresses[(config.broker_listeners or config.controller_listeners)[0].name]
         on_ready(f"{host}:{port}")

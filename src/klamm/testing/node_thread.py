@@ -91,6 +91,8 @@ class NodeThread:
         stop_requested = self.loop.create_task(node.stopping.wait(), name="stop")
         await asyncio.wait((starting, stop_requested), return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
+            if starting.exception() is not None:
+                await node.stop()
             await starting
             self._ready.set_result(node.addresses[self._config.broker_listeners[0].name][1])
             await stop_requested
