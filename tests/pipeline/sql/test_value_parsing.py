@@ -22,6 +22,10 @@ BAD = {
     '{"id": 3}]': "not one JSON document",
     '{"id": 3}} x': "not one JSON document",
     '{"id": 3}, "x": 5': "not one JSON document",
+    '{"id": 3}],"x":[1': "not one JSON document",
+    '{"id": 3}],"_document":[{"id": 4}': "not one JSON document",
+    '{"id": 3}],"_end":true}': "not one JSON document",
+    '{"id": 3},{"_klamm_mark":"1"}]}': "not one JSON document",
     "{'id': 3}": "single quotes",
     '[{"id": 3}]': "no JSON of id BIGINT",
     "null": "no JSON of id BIGINT",
@@ -51,6 +55,7 @@ FINE = {
     '{"at": "2026-05-01"}': {"id": None, "amount": None, "at": "2026-05-01T00:00:00.000000Z"},
     '{"at": "2026-05-01 10:00:00.5+02:00"}': {"id": None, "amount": None, "at": "2026-05-01T08:00:00.500000Z"},
     "{}": {"id": None, "amount": None, "at": None},
+    '{"id": 2, "_document": [1], "_end": 1, "_klamm_mark": {}}': {"id": 2, "amount": None, "at": None},
 }
 
 

@@ -8,6 +8,7 @@ pipeline's folder as well, to detect a range that overlaps an earlier one.
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import hashlib
 import json
 import os
@@ -283,10 +284,14 @@ def _record_job(home: Home, job: Backfill, app: str) -> None:
         "at_ms": int(time.time() * 1000),
     }
     path = os.path.join(home.path, _JOBS_FILE)
-    with open(f"{path}.new", "w", encoding="utf-8") as file:
-        json.dump([*_read_jobs(home), entry], file, indent=1)
-    # Atomic: a crash leaves the old list, and the sink's own log still has the job.
-    os.replace(f"{path}.new", path)
+    # A lock of its own, because the pipeline's lock belongs to the process that runs it. Without one, of two backfills
+    # that end at the same time one would be missing from the list.
+    with open(f"{path}.lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with open(f"{path}.new", "w", encoding="utf-8") as file:
+            json.dump([*_read_jobs(home), entry], file, indent=1)
+        # Atomic: a crash leaves the old list, and the sink's own log still has the job.
+        os.replace(f"{path}.new", path)
 
 
 def _overlaps(done: Iterable[Sequence[Any]], ranges: Sequence[Range]) -> bool:

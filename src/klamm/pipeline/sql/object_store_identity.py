@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from klamm.model.errors import ConfigError
 from klamm.pipeline.sql.core.identity import QueryIdentity
 from klamm.pipeline.sql.spark_jvm import hadoop_configuration, jvm_of
 from klamm.pipeline.sql.status import IDENTITY
@@ -58,4 +59,6 @@ class RemoteIdentity:
         # on this machine writes its local copy again.
         if files.exists(path):
             files.delete(path, False)
-        files.rename(part, path)
+        # Hadoop reports most failures of a rename by its result alone.
+        if not files.rename(part, path):
+            raise ConfigError(f"{self.path}/{IDENTITY} was not written: the rename of {part} to it failed")

@@ -3,7 +3,7 @@
 Spark's own parsers are lenient: they take the first of two JSON documents, single quotes, a number of any unit for a
 time, and round decimals. Rows would change or disappear without a word. `parsing = 'strict'`, the default, finds these:
 
-    more than one document, text behind it    the text is parsed as the only element of an array, with an end mark
+    more than one document, text behind it    the text is parsed as an element of an array, between two marks
     single quotes                             not allowed
     1.239 in a DECIMAL(12,2)                  parsed with all its digits, and compared with the declared type
     1767225600000 in a TIMESTAMP              a number is a time only with timestamp_format = 'millis', ...
@@ -26,7 +26,7 @@ BROKEN: Final = "_broken"
 """The column in which Spark puts the text of a value that does not parse."""
 EPOCH_FORMATS: Final = ("seconds", "millis", "micros")
 _DOCUMENT: Final = "_document"
-_END: Final = "_end"
+_MARK: Final = "_klamm_mark"
 _LENIENT_OPTIONS: Final = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{BROKEN}')"
 _STRICT_OPTIONS: Final = (
     f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{BROKEN}', 'allowSingleQuotes', 'false')"
@@ -68,10 +68,14 @@ def parsed_struct(node: GraphNode, kind: str, columns: Sequence[Column], text: s
     names = ", ".join(f"{quote_name(column.name)} {_parsed_type(node, column)}" for column in columns)
     if kind == "csv":
         return f"from_csv({text}, {literal(f'{names}, {BROKEN} STRING')}, {_LENIENT_OPTIONS})"
-    # A second document, or any text behind the first, ends the array early or adds an element to it.
-    wrapped = f"concat('{{\"{_DOCUMENT}\":[', {text}, '],\"{_END}\":true}}')"
-    fields = ", ".join(f"{quote_name(column.name)}: {_parsed_type(node, column)}" for column in columns)
-    schema = literal(f"{_DOCUMENT} ARRAY<STRUCT<{fields}>>, {_END} BOOLEAN, {BROKEN} STRING")
+    # A second document, or any text behind the first, adds an element to the array or ends it before the second mark.
+    # The marks hold a hash of the text: a text that ends the array and writes a mark itself cannot hold its own hash.
+    mark = f"concat('{{\"{_MARK}\":\"', {_hash(text)}, '\"}}')"
+    wrapped = f"concat('{{\"{_DOCUMENT}\":[', {mark}, ',', {text}, ',', {mark}, ']}}')"
+    fields = [f"{quote_name(column.name)}: {_parsed_type(node, column)}" for column in columns]
+    # A string, as the record may have a field of this name: any value parses as a string.
+    fields.append(f"{_MARK}: STRING")
+    schema = literal(f"{_DOCUMENT} ARRAY<STRUCT<{', '.join(fields)}>>, {BROKEN} STRING")
     return f"from_json({wrapped}, {schema}, {_STRICT_OPTIONS})"
 
 
@@ -101,8 +105,9 @@ def parse_errors(node: GraphNode, kind: str, columns: Sequence[Column], row: str
         failed = f"{row} IS NULL OR {row}.{BROKEN} IS NOT NULL"
         yield f"WHEN ({failed}) AND {lenient}.{BROKEN} IS NULL AND trim({text}) LIKE '{{%' THEN {several}"
         yield f"WHEN {failed} THEN {no_row}"
-        yield f"WHEN {row}.{_END} IS NULL OR size({row}.{_DOCUMENT}) > 1 THEN {several}"
-        yield f"WHEN coalesce(size({row}.{_DOCUMENT}), 0) < 1 OR get({row}.{_DOCUMENT}, 0) IS NULL THEN {no_row}"
+        first, last = (f"get({row}.{_DOCUMENT}, {index}).{_MARK} <=> {_hash(text)}" for index in (0, 2))
+        yield f"WHEN NOT (size({row}.{_DOCUMENT}) <=> 3 AND {first} AND {last}) THEN {several}"
+        yield f"WHEN get({row}.{_DOCUMENT}, 1) IS NULL THEN {no_row}"
     else:
         yield f"WHEN {row} IS NULL OR {row}.{BROKEN} IS NOT NULL THEN {no_row}"
     for column in columns:
@@ -126,8 +131,12 @@ def typed_errors(node: GraphNode, column: Column, field: str) -> Iterator[str]:
 
 def _raw_field(node: GraphNode, kind: str, column: Column, row: str) -> str:
     # get, not [0]: Spark may evaluate a field of a bad value before it is filtered out, and [0] would fail the query.
-    inside = f"get({row}.{_DOCUMENT}, 0)" if kind == "json" and is_strict(node) else row
+    inside = f"get({row}.{_DOCUMENT}, 1)" if kind == "json" and is_strict(node) else row
     return f"{inside}.{quote_name(column.name)}"
+
+
+def _hash(text: str) -> str:
+    return f"cast(xxhash64({text}) AS STRING)"
 
 
 def _ddl(columns: Iterable[Column]) -> str:
