@@ -2,7 +2,7 @@
 
 import pytest
 
-from klamm.pipeline import session, testing
+from klamm.pipeline import session, sessions, testing
 
 HOMES = ("spark", "sql")
 
@@ -15,16 +15,23 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def no_other_session(request, monkeypatch):
-    """The first session of a process is the one that all get: a test that needs one asks for `spark`.
+    """A process has one session: a test that needs it has the fixture `spark`, and passes it on as `spark=`.
 
-    In whichever order tests run, its tasks have three attempts.
+    A session that a pipeline starts by itself is the shared one under another name, and is stopped when the run ends.
     """
 
-    def refuse():
-        pytest.fail(f"{request.node.nodeid} runs a pipeline without the fixture spark")
+    def refuse(*_args, **_options):
+        pytest.fail(f"{request.node.nodeid} runs a pipeline without the fixture spark, or without spark=")
 
+    if "own_session" not in request.fixturenames:
+        monkeypatch.setattr(sessions, "session", refuse)
     if "spark" not in request.fixturenames:
         monkeypatch.setattr(testing, "_session", refuse)
+
+
+@pytest.fixture
+def own_session():
+    """For tests of `session` itself, which start none."""
 
 
 @pytest.fixture(autouse=True)

@@ -39,14 +39,14 @@ def test_the_java_of_java_home_is_used(tmp_path, monkeypatch):
     ("words", "code", "message"),
     [('openjdk version "11.0.2"', 0, "is version 11"), ("broken", 1, "does not run"), ("gibberish", 0, "unknown")],
 )
-def test_an_old_or_broken_java_is_not_enough(tmp_path, monkeypatch, words, code, message):
+def test_an_old_or_broken_java_is_not_enough(own_session, tmp_path, monkeypatch, words, code, message):
     monkeypatch.setenv("JAVA_HOME", java(tmp_path, words, code))
     with pytest.raises(ConfigError, match=r"Spark needs Java 17 or newer.*install one") as refusal:
         klamm.pipeline.session("never")
     assert message in str(refusal.value)
 
 
-def test_no_java_at_all(tmp_path, monkeypatch):
+def test_no_java_at_all(own_session, tmp_path, monkeypatch):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match=r"no java on the path: install one"):
