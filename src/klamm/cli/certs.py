@@ -48,16 +48,21 @@ def certs() -> None:
 def ca(*, folder: str, dry_run: bool, yes: bool) -> None:
     """Make an authority: ca.pem, which all nodes and clients trust, and ca.key, which signs."""
     del yes
+    paths = os.path.join(folder, CA), os.path.join(folder, CA_KEY)
+    if _may_write(paths, dry_run=dry_run):
+        make_authority(folder)
+        click.echo(f"Wrote {paths[0]} and {paths[1]}.")
+
+
+def make_authority(folder: str) -> None:
+    """Make ca.pem and ca.key."""
     path, key = os.path.join(folder, CA), os.path.join(folder, CA_KEY)
-    if not _may_write((path, key), dry_run=dry_run):
-        return
     os.makedirs(folder, mode=0o700, exist_ok=True)
     with _private():
         _openssl(
             *("req", "-x509", *_KEY, "-keyout", key, "-out", path, "-days", str(CA_DAYS)),
             *("-subj", "/CN=Klamm development authority", "-addext", "keyUsage=critical,keyCertSign,cRLSign"),
         )
-    click.echo(f"Wrote {path} and {key}.")
 
 
 @certs.command("node")
@@ -70,7 +75,7 @@ def ca(*, folder: str, dry_run: bool, yes: bool) -> None:
 def node(*, hosts: tuple[str, ...], name: str, folder: str, dry_run: bool, yes: bool) -> None:
     """Make the certificate of a node that is reached by these host names and addresses."""
     del yes
-    _issue(folder, name, hosts, dry_run=dry_run)
+    _issue_if_absent(folder, name, hosts, dry_run=dry_run)
 
 
 @certs.command("client")
@@ -82,16 +87,22 @@ def node(*, hosts: tuple[str, ...], name: str, folder: str, dry_run: bool, yes: 
 def client(*, name: str, folder: str, dry_run: bool, yes: bool) -> None:
     """Make the certificate of a client; its principal is User:CN=NAME."""
     del yes
-    _issue(folder, name, (), dry_run=dry_run)
+    _issue_if_absent(folder, name, (), dry_run=dry_run)
 
 
-def _issue(folder: str, name: str, hosts: tuple[str, ...], *, dry_run: bool) -> None:
+def _issue_if_absent(folder: str, name: str, hosts: tuple[str, ...], *, dry_run: bool) -> None:
     if not name or any(character in name for character in "/\\\0\n=+,"):
         raise CommandRefusal(f"{name!r} cannot be a name here; write letters, digits, dots and dashes")
+    path = os.path.join(folder, f"{name}.pem")
+    if _may_write((path,), dry_run=dry_run):
+        issue(folder, name, hosts)
+        click.echo(f"Wrote {path}.")
+
+
+def issue(folder: str, name: str, hosts: tuple[str, ...]) -> None:
+    """Make NAME.pem, key and certificate, of a node that is reached by `hosts`, or of a client without any."""
     authority, authority_key = os.path.join(folder, CA), os.path.join(folder, CA_KEY)
     path = os.path.join(folder, f"{name}.pem")
-    if not _may_write((path,), dry_run=dry_run):
-        return
     if not os.path.exists(authority_key):
         raise CommandRefusal(f"there is no authority in {folder}; make one with `klamm certs ca --dir {folder}`")
     with _private(), tempfile.TemporaryDirectory() as work:
@@ -110,7 +121,6 @@ def _issue(folder: str, name: str, hosts: tuple[str, ...], *, dry_run: bool) -> 
             for part in (key, certificate):
                 with open(part, encoding="utf-8") as file:
                     store.write(file.read())
-    click.echo(f"Wrote {path}.")
 
 
 def _alternative_name(host: str) -> str:

@@ -29,6 +29,7 @@ _ANOTHER_FOLDER = "or choose another folder with --data"
 @click.option("--allow-insecure-bind", is_flag=True, help="Let --host be an address other machines reach.")
 @click.option("--ephemeral", is_flag=True, help="Keep the data in a temporary folder and remove it at the end.")
 @click.option("--nodes", type=click.IntRange(1, 9), default=1, show_default=True, help="Processes of a local cluster.")
+@click.option("--secure", is_flag=True, help="TLS, passwords and rights; commands then use the context `secure`.")
 @click.option("--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting unlike the built-in one.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="warning", show_default=True, help="Lines to log.")
 @click.option("--quiet", is_flag=True, help="Log errors only.")
@@ -41,6 +42,7 @@ def up(
     allow_insecure_bind: bool,
     ephemeral: bool,
     nodes: int,
+    secure: bool,
     overrides: tuple[str, ...],
     log_level: str,
     quiet: bool,
@@ -58,6 +60,11 @@ def up(
     # --quiet wins over --log-level, in whatever order they are written.
     level = "error" if quiet else log_level
     set_log_level(level)
+    if secure:
+        if ephemeral or nodes > 1:
+            raise click.UsageError("--secure runs one node that keeps its data; leave --ephemeral and --nodes out")
+        _run_secure(data, host, port, overrides)
+        return
     with _folder(data, nodes, ephemeral=ephemeral) as folder:
         if nodes > 1:
             from klamm.cli.up_cluster import run_cluster
@@ -80,6 +87,17 @@ def up(
         serve(config, other_port=_OTHER_PORT)
         if not ephemeral and not quiet:
             print_data_folders(config.log_dirs, "klamm up" if data is None else f"klamm up --data {data}")
+
+
+def _run_secure(data: str | None, host: str, port: int, overrides: tuple[str, ...]) -> None:
+    from klamm.cli.up_secure import FOLDER, prepare, save_context
+    from klamm.server.boot.config import load_config
+
+    folder = data or FOLDER
+    config = load_config(prepare(folder, host=host, port=port), overrides)
+    listener = config.broker_listeners[0]
+    save_context(folder, host=listener.host, port=listener.port)
+    serve(config, other_port=_OTHER_PORT)
 
 
 def print_data_folders(folders: Sequence[str], again: str) -> None:
