@@ -1,6 +1,6 @@
 """`klamm up --secure`: a node with TLS, passwords and rights, and the context with which commands reach it.
 
-Everything is in one folder: `certs/`, `server.properties` with the node's own passwords, `admin.properties` for clients,
+One folder has everything: `certs/`, `server.properties` with the passwords of the node, `admin.properties` for clients,
 and `data/`. The first start makes it, later ones use it as it is. The files are readable for their owner only.
 """
 
