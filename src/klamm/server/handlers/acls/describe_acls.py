@@ -4,6 +4,7 @@ SECURITY_DISABLED without an authorizer.
 v2 flexible · v3 user resources
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from klamm.model.errors import ErrorCode
@@ -15,13 +16,14 @@ from klamm.protocol.messages.describe_acls import (
 )
 from klamm.security.core.acl import AccessControlEntry, filter_from_codes
 from klamm.server.requests.context import RequestContext
+from klamm.server.requests.slices import Steps, cut
 from klamm.server.services import Services
 
 NO_AUTHORIZER: Final = "No Authorizer is configured on the broker"
 """Kafka's text, which differs from that of CreateAcls and DeleteAcls."""
 
 
-def handle(services: Services, _context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
+def handle(services: Services, _context: RequestContext, request: DescribeAclsRequest) -> Steps[DescribeAclsResponse]:
     """Answer from this node's image."""
     access = services.access
     if access is None:
@@ -38,12 +40,16 @@ def handle(services: Services, _context: RequestContext, request: DescribeAclsRe
     unknown = entry_filter.find_unknown()
     if unknown is not None:
         return DescribeAclsResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=f"Unknown {unknown}.")
-    return DescribeAclsResponse(error_message=None, resources=_group(access.authorizer.find(entry_filter)))
-
-
-def _group(entries: list[AccessControlEntry]) -> list[DescribeAclsResource]:
-    """Group entries by resource."""
     resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
+    for entries in cut(access.authorizer.find(entry_filter)):
+        _add_by_resource(resources, entries)
+        yield len(entries)
+    return DescribeAclsResponse(error_message=None, resources=list(resources.values()))
+
+
+def _add_by_resource(
+    resources: dict[tuple[int, str, int], DescribeAclsResource], entries: Sequence[AccessControlEntry]
+) -> None:
     for entry in entries:
         key = (entry.resource_type, entry.resource_name, entry.pattern_type)
         resource = resources.get(key)
@@ -59,4 +65,3 @@ def _group(entries: list[AccessControlEntry]) -> list[DescribeAclsResource]:
                 permission_type=entry.permission,
             )
         )
-    return list(resources.values())
