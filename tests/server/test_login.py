@@ -226,6 +226,11 @@ def config_of(*overrides: str):
         ("listener.name.clients.plain.sasl.jaas.config=X required;", "write PlainLoginModule"),
         ("listener.name.clients.plain.sasl.jaas.config=X", "must be followed by one of required"),
         ("listener.name.clients.plain.sasl.server.callback.handler.class=a.B", "names Java code"),
+        ("listener.name.client.sasl.enabled.mechanisms=PLAIN", "of listener 'client', which is in no listener map"),
+        ("listener.name.CLIENTS.ssl.client.auth=required", "which is in no listener map; write 'clients'"),
+        ("listener.name.clients.plian.sasl.jaas.config=x", "of SASL mechanism 'plian', which does not exist"),
+        ("listener.name.clients.ssl.keystore.loaction=x", "ssl.keystore.loaction"),
+        ("delegation.token.secret.key=x", "does not issue delegation tokens yet"),
         ("inter.broker.listener.name=CLIENTS", "sasl.mechanism.inter.broker.protocol=GSSAPI is not supported"),
     ],
 )
@@ -234,6 +239,12 @@ def test_settings_that_cannot_work_stop_the_start(override, text):
 
     with pytest.raises(ConfigError, match=text):
         config_of(override)
+
+
+def test_listeners_without_authentication_are_warned_of():
+    addresses = "listeners=PLAINTEXT://0.0.0.0:1,CLIENTS://0.0.0.0:2,CONTROLLER://127.0.0.1:0"
+    [warning] = [text for text in config_of(addresses).warnings if "without authentication" in text]
+    assert "PLAINTEXT://0.0.0.0:1" in warning
 
 
 def test_settings_are_found_by_mechanism_listener_and_name():

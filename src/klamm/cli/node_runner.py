@@ -74,10 +74,9 @@ def stop_at_eof() -> None:
 
 
 def refuse_exposure(listeners: Iterable[Listener]) -> None:
-    """Stop a node from being open to other machines by accident."""
+    """Stop a node from being open to other machines by accident; `listeners` are those without authentication."""
     for listener in listeners:
-        # Kafka's other protocols log clients in, or can require their certificates.
-        if not listener.loopback and listener.security_protocol == "PLAINTEXT":
+        if not listener.loopback:
             raise CommandRefusal(
                 f"{listener} opens the node to other machines, and it has no authentication;"
                 " add --allow-insecure-bind if that is meant"

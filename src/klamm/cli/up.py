@@ -53,6 +53,7 @@ def up(
     everything in node-N of the data folder, and is started again when it dies.
     """
     from klamm.server.boot.config import embedded_properties, parse_config
+    from klamm.server.boot.listener_security import authenticates
     from klamm.server.boot.listeners import Listener
 
     if ephemeral and data is not None:
@@ -81,7 +82,7 @@ def up(
         properties = embedded_properties(folder, port=port, host=host)
         config = parse_config(properties, overrides, source="the built-in settings")
         if not allow_insecure_bind:
-            refuse_exposure(config.listeners)
+            refuse_exposure([listener for listener in config.listeners if not authenticates(config, listener)])
         for path in config.log_dirs:
             refuse_foreign_folder(path)
         serve(config, other_port=_OTHER_PORT)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from klamm.model.broker_configs import BROKER_CONFIGS, DYNAMIC_ONLY, broker_key, known_by_name
@@ -27,7 +27,7 @@ from klamm.server.boot.config_checks import (
     exposure_warnings,
     relation_warnings,
 )
-from klamm.server.boot.listener_security import check_security, is_listener_security
+from klamm.server.boot.listener_security import authenticates, check_security, is_listener_security
 from klamm.server.boot.listeners import (
     Listener,
     VoterAddress,
@@ -303,11 +303,12 @@ def _build_config(
         log_dirs=log_dirs,
         metadata_log_dir=os.path.abspath(metadata_dir) if isinstance(metadata_dir, str) else log_dirs[0],
         ignored=ignored,
-        warnings=(*warnings, *exposure_warnings(listeners), *relation_warnings(values)),
+        warnings=(*warnings, *relation_warnings(values)),
         _values=values,
     )
     check_security(config)
-    return config
+    exposed = exposure_warnings([listener for listener in listeners if not authenticates(config, listener)])
+    return replace(config, warnings=(*config.warnings, *exposed))
 
 
 def _read_list(values: Mapping[str, Value], name: str) -> tuple[str, ...]:

@@ -206,12 +206,12 @@ def parse_super_users(static: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def exposure_warnings(listeners: Sequence[Listener]) -> list[str]:
-    """Warn of listeners that other machines can reach without authentication."""
+    """Warn of listeners without authentication that other machines can reach."""
     return [
         f"listener {listener} is open to other machines without authentication;"
         f" write {listener.name}://127.0.0.1:{listener.port} to serve this machine only"
         for listener in listeners
-        if not listener.loopback and listener.security_protocol == "PLAINTEXT"
+        if not listener.loopback
     ]
 
 

@@ -5,9 +5,11 @@ Only settings are read here, no files: what contradicts itself or is not support
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from klamm.model.broker_configs import listener_base
 from klamm.model.errors import ConfigError
 from klamm.security.core.jaas import LoginModule, parse_jaas
 from klamm.security.core.plain import PLAIN, plain_users
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 MECHANISMS: Final = (PLAIN, *SCRAM_MECHANISMS)
 """The SASL mechanisms that listeners may enable."""
 
+_KAFKA_MECHANISMS: Final = (*MECHANISMS, "GSSAPI", "OAUTHBEARER")
+_PREFIXED: Final = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<rest>.+)")
 _CLASSES: Final = (
     "sasl.server.callback.handler.class",
     "sasl.client.callback.handler.class",
@@ -69,6 +73,13 @@ def uses_tls(protocol: str) -> bool:
 def uses_sasl(protocol: str) -> bool:
     """Whether a security protocol begins with a login."""
     return protocol in ("SASL_PLAINTEXT", "SASL_SSL")
+
+
+def authenticates(config: NodeConfig, listener: Listener) -> bool:
+    """Whether a listener serves only clients that have proved who they are."""
+    protocol = listener.security_protocol
+    required = config.listener_value(listener.name, "ssl.client.auth") == "required"
+    return uses_sasl(protocol) or (protocol == "SSL" and required)
 
 
 def read_listener_security(config: NodeConfig, listener: Listener) -> ListenerSecurity:
@@ -188,8 +199,28 @@ def inner_listeners(config: NodeConfig) -> dict[str, str]:
     return listeners
 
 
+def check_prefixes(config: NodeConfig) -> None:
+    """Raise ConfigError for a setting of a listener or mechanism that does not exist: it would have no effect."""
+    listeners = {name.lower() for name in config.security_protocols}
+    for key in config.static:
+        match = _PREFIXED.fullmatch(key)
+        base = listener_base(key)
+        if match is None or base is None or not is_listener_security(base):
+            continue
+        name, mechanism = match["listener"], match["rest"].removesuffix(base).removesuffix(".")
+        if name not in listeners:
+            hint = f"; write {name.lower()!r}" if name.lower() in listeners else ""
+            raise ConfigError(f"{key} is a setting of listener {name!r}, which is in no listener map{hint}")
+        if mechanism and mechanism.upper() not in _KAFKA_MECHANISMS:
+            raise ConfigError(
+                f"{key} is a setting of SASL mechanism {mechanism!r}, which does not exist;"
+                f" write one of {', '.join(known.lower() for known in MECHANISMS)}"
+            )
+
+
 def check_security(config: NodeConfig) -> None:
     """Raise ConfigError for settings of any listener that cannot work."""
+    check_prefixes(config)
     if config.static.get("delegation.token.secret.key"):
         raise ConfigError("delegation.token.secret.key: Klamm does not issue delegation tokens yet; remove it")
     if config.static.get("security.providers"):
