@@ -345,6 +345,18 @@ def test_permissions_are_audit_lines_at_debug_and_name_the_rule(
     assert " is Allowed operation = READ " in line
 
 
+def test_at_debug_every_produce_request_is_an_audit_line(
+    node: NodeThread, admin: Wire, alice: Wire, audit: io.StringIO
+) -> None:
+    topic = admin.create_topic()
+    set_entries(node, allow(ALICE, [(Type.TOPIC, topic, Op.WRITE)]))
+    configure(Level.DEBUG, audit)
+    for _ in range(3):
+        assert alice.produce(topic, batch(b"v")).error_code == 0
+    lines = [line for line in audit_lines(audit) if " is Allowed operation = WRITE " in line]
+    assert len(lines) == 3
+
+
 def test_listings_and_bit_sets_write_no_audit_lines(node: NodeThread, alice: Wire, audit: io.StringIO) -> None:
     alice.call("metadata", 9, topics=None)
     alice.call("list_groups", 4)

@@ -58,6 +58,11 @@ class ConnectionState:
     delayed: dict[DelayedRequest, None] = field(default_factory=dict)
     """Requests to cancel when the connection ends."""
 
+    def forget_prefixes(self) -> None:
+        """Let the next Produce request be decoded, and its rights be checked."""
+        self.known_prefixes.clear()
+        self.prefix_lengths.clear()
+
 
 @dataclass(slots=True)
 class RequestContext:

@@ -42,7 +42,11 @@ def handle(services: Services, context: RequestContext, request: ProduceRequest)
                 services, context, AclOperation.WRITE, name, count=len(topic.partition_data)
             ):
                 _refuse(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED, refused)
-    return produce.handle(services, context, request, refused)
+    result = produce.handle(services, context, request, refused)
+    if services.access.logs_allowed:
+        # The quick path writes no audit lines.
+        context.connection.forget_prefixes()
+    return result
 
 
 def _refuse(topic: TopicProduceData, code: ErrorCode, refused: dict[int, KlammError]) -> None:

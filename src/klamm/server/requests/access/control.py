@@ -86,10 +86,14 @@ class AccessControl:
     def _forget_prefixes(self) -> None:
         # The quick path does not check rights: a known prefix is one whose request was allowed by the present ACLs.
         for connection in self._connections.values():
-            connection.known_prefixes.clear()
-            connection.prefix_lengths.clear()
+            connection.forget_prefixes()
 
     # Decisions
+
+    @property
+    def logs_allowed(self) -> bool:
+        """Whether permissions write audit lines."""
+        return audit_log.enabled(Level.DEBUG)
 
     def allows(
         self,
@@ -109,7 +113,7 @@ class AccessControl:
         principal, host = client.principal, client.client_host
         verdict = self.authorizer.authorize(principal, host, operation, resource_type, name)
         if verdict.allowed:
-            if log_allowed and audit_log.enabled(Level.DEBUG):
+            if log_allowed and self.logs_allowed:
                 audit_log.debug(_audit_line(client, operation, resource_type, name, count, verdict))
         elif log_denied:
             audit_log.info(_audit_line(client, operation, resource_type, name, count, verdict))
@@ -119,7 +123,7 @@ class AccessControl:
         self, channel: "Channel", operation: AclOperation, resource_type: AclResourceType, name: str
     ) -> bool:
         """Whether a quick path may serve a request; False leaves decision and audit line to the usual handler."""
-        if audit_log.enabled(Level.DEBUG):
+        if self.logs_allowed:
             return False
         host = channel.peer_address[0]
         return self.authorizer.authorize(channel.principal, host, operation, resource_type, name).allowed
