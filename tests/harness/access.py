@@ -37,6 +37,25 @@ def connect_as(node: NodeThread, principal: str, *, port: int | None = None) -> 
     return wire
 
 
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SASL_LISTENER = (
+    "listeners=PLAINTEXT://127.0.0.1:0,SASL://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+    "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT",
+    "listener.name.sasl.sasl.enabled.mechanisms=PLAIN",
+    f'listener.name.sasl.plain.sasl.jaas.config={PLAIN_MODULE} required user_alice="one" user_bob="two";',
+)
+"""Overrides for a listener on which alice and bob log in."""
+
+
+def log_in(node: NodeThread, user: str, password: str) -> Wire:
+    """A connection to the listener of SASL_LISTENER, logged in with PLAIN."""
+    wire = Wire(node.node.addresses["SASL"][1])
+    assert wire.call("sasl_handshake", 1, mechanism="PLAIN").error_code == 0
+    reply = wire.call("sasl_authenticate", 1, auth_bytes=f"\0{user}\0{password}".encode())
+    assert reply.error_code == 0, reply
+    return wire
+
+
 def _set_principal(node: KlammNode, peer_port: int, principal: str) -> None:
     channel = next(channel for channel in node.net._channels if channel.peer_address[1] == peer_port)
     channel.principal = parse_principal(principal)

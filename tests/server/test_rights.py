@@ -10,11 +10,13 @@ import pytest
 
 from harness.access import (
     CLUSTER_DENIED,
+    SASL_LISTENER,
     TOPIC_DENIED,
     TRANSACTIONAL_ID_DENIED,
     allow,
     collect_codes,
     connect_as,
+    log_in,
     secured_node,
     set_entries,
 )
@@ -374,21 +376,10 @@ def test_a_name_cannot_forge_an_audit_line(node: NodeThread, alice: Wire, audit:
 
 
 def test_rights_are_those_of_the_user_that_logged_in(tmp_path: Path) -> None:
-    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
-    with secured_node(
-        tmp_path,
-        "listeners=PLAINTEXT://127.0.0.1:0,SASL://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
-        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT",
-        "listener.name.sasl.sasl.enabled.mechanisms=PLAIN",
-        f'listener.name.sasl.plain.sasl.jaas.config={module} required user_alice="one" user_bob="two";',
-    ) as thread:
+    with secured_node(tmp_path, *SASL_LISTENER) as thread:
         with Wire(thread.port) as admin:
             topic = admin.create_topic()
         set_entries(thread, allow(ALICE, [(Type.TOPIC, topic, Op.READ)]))
-        port = thread.node.addresses["SASL"][1]
         for user, password, code in (("alice", "one", 0), ("bob", "two", TOPIC_DENIED)):
-            with Wire(port) as wire:
-                assert wire.call("sasl_handshake", 1, mechanism="PLAIN").error_code == 0
-                token = f"\0{user}\0{password}".encode()
-                assert wire.call("sasl_authenticate", 1, auth_bytes=token).error_code == 0
+            with log_in(thread, user, password) as wire:
                 assert wire.fetch(topic, 0).error_code == code, user

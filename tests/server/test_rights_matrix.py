@@ -12,10 +12,12 @@ import pytest
 
 from harness.access import (
     DENIALS,
+    SASL_LISTENER,
     Grant,
     allow,
     collect_codes,
     connect_as,
+    log_in,
     secured_node,
     set_entries,
 )
@@ -48,7 +50,7 @@ def grant_of(right: Right, row: Row) -> Grant:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeThread]:
-    with secured_node(tmp_path_factory.mktemp("matrix"), "auto.create.topics.enable=false") as thread:
+    with secured_node(tmp_path_factory.mktemp("matrix"), "auto.create.topics.enable=false", *SASL_LISTENER) as thread:
         with Wire(thread.port) as wire:
             _prepare(wire)
         yield thread
@@ -172,3 +174,19 @@ def test_each_alternative_right_is_enough(node: NodeThread, port_of: dict[str, i
                 assert [topic.error_code for topic in reply.topics] == [0], reply
             else:
                 assert not DENIALS & set(collect_codes(reply)), reply
+
+
+@pytest.mark.parametrize("api", [api for kind, api in SERVED if kind == "broker"])
+def test_the_same_holds_for_users_that_log_in(node: NodeThread, api: str) -> None:
+    row = find_row("broker", api)
+    grants = [grant_of(requirement[0], row) for requirement in find_requirements(api, "broker")]
+    with log_in(node, "alice", "one") as alice, log_in(node, "bob", "two") as bob:
+        set_entries(node, allow(ALICE, grants))
+        denied = bob.call(snake_case(api), row.version, **row.fields)
+        if row.denials:
+            check_denied(api, row, denied, row.denials[0])
+        allowed = alice.call(snake_case(api), row.version, **row.fields)
+        if api == "CreateTopics":
+            assert [topic.error_code for topic in allowed.topics] == [0], allowed
+        else:
+            assert not DENIALS & set(collect_codes(allowed)), allowed
