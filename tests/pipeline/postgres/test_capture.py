@@ -6,6 +6,7 @@ import psycopg
 import pytest
 
 from klamm.client import Admin
+from klamm.pipeline.postgres.capture import PostgresCapture
 from klamm.pipeline.postgres.core.capture_position import CaptureError
 from klamm.pipeline.postgres.database import PostgresError
 from pipeline.postgres.captures import Captured, options_for
@@ -244,6 +245,39 @@ def test_the_slot_follows_although_only_other_tables_change(database, captured):
     database.execute("INSERT INTO accounts VALUES (1, 'ada', 1)")
     captured.run()
     assert captured.changes() == [("c", 1, row(1, "ada", "1.00"))]
+
+
+def test_batches_without_a_change_of_the_table(database, captured):
+    """A publication of several tables, or an older PostgreSQL, sends transactions that have nothing of the table."""
+    captured.options = options_for(database.url, batch_size=10)
+    database.execute(ACCOUNTS, "CREATE TABLE others (id INT PRIMARY KEY)")
+    database.execute(f'CREATE PUBLICATION "{captured.options.publication}" FOR TABLE accounts, others')
+    captured.run()
+    for number in range(40):
+        database.execute(f"INSERT INTO others VALUES ({number})")
+    database.execute("INSERT INTO accounts VALUES (1, 'ada', 1)")
+    captured.run()
+    captured.run()
+    assert captured.changes() == [("c", 1, row(1, "ada", "1.00"))]
+
+
+def test_a_slot_that_was_left_behind(database, captured, monkeypatch):
+    """A large transaction was committed, and the process ended before the slot was advanced."""
+    captured.options = options_for(database.url, batch_size=10)
+    database.execute(ACCOUNTS)
+    captured.run()
+    database.execute("INSERT INTO accounts SELECT n, 'x', 1 FROM generate_series(1, 50) n")
+    with monkeypatch.context() as killed:
+        killed.setattr(PostgresCapture, "_commit", commit_and_fail)
+        with pytest.raises(PostgresError, match="the connection broke"):
+            captured.run()
+    assert captured.run() == []
+    assert [number for _, number, _ in captured.changes()] == list(range(1, 51))
+
+
+def commit_and_fail(capture, position, commit=PostgresCapture._commit):
+    commit(capture, position)
+    raise PostgresError("the connection broke")
 
 
 def test_only_changes_from_now_on(database, captured):

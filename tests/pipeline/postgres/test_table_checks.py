@@ -4,7 +4,7 @@ import pytest
 
 from klamm.pipeline.postgres.database import PostgresError, PostgresTable
 from klamm.pipeline.postgres.table_checks import check_table
-from pipeline.postgres.captures import options_for
+from pipeline.postgres.captures import Captured, options_for
 from pipeline.postgres.postgres_server import running_server
 
 ACCOUNTS = "CREATE TABLE accounts (id BIGINT PRIMARY KEY, owner TEXT)"
@@ -95,12 +95,16 @@ def test_a_publication_that_leaves_something_out(database):
     assert problems(database.url) == []
 
 
-def test_a_server_without_logical_decoding_or_free_slots():
+def test_a_server_without_logical_decoding_or_free_slots(klamm_broker):
     with running_server(wal_level="replica", max_replication_slots="0") as server:
         server.execute(ACCOUNTS)
         level, slots = problems(server.url())
         assert level == "wal_level is replica: ALTER SYSTEM SET wal_level = 'logical', then restart PostgreSQL"
         assert "all 0 replication slots are in use" in slots
+        # A capture that is started nevertheless fails with PostgreSQL's words.
+        topic = klamm_broker.topic("accounts")
+        with pytest.raises(PostgresError, match="max_replication_slots"):
+            Captured(klamm_broker.bootstrap, topic, options_for(server.url())).run()
 
 
 def test_no_server():

@@ -96,6 +96,8 @@ class PostgresCapture(PolledQuery):
         step = choose_step(stored, options.slot, self._topic.topic, topic_id, database)
         if stored is not None and step is CaptureStep.CONTINUE:
             self._position = stored
+            # A process that ended before this step has left the slot behind.
+            self._table.advance(stored.lsn)
             return
         self._table.ensure_publication()
         self._position = CapturePosition(
@@ -114,14 +116,11 @@ class PostgresCapture(PolledQuery):
         self.busy = True
         try:
             with self._table.new_slot() as slot:
-                self._topic.begin()
+                self._begin_transaction()
                 rows = self._send_rows(slot.snapshot, slot.lsn) if self._table.options.with_rows else 0
             self._commit(replace(self._position, phase=STREAMING, lsn=slot.lsn, reached=slot.lsn))
-        except BaseException:
-            self._topic.abort()
-            raise
         finally:
-            self.busy = False
+            self._end_batch()
         _log.info("snapshot done source=%s rows=%d lsn=%s", self.name, rows, format_lsn(slot.lsn))
         self._report_batch(rows, started, f"snapshot of {rows} rows done")
 
@@ -172,19 +171,29 @@ class PostgresCapture(PolledQuery):
                 position = replace(position, reached=max(upto, position.lsn))
             if rows:
                 self._commit(position)
-            else:
+                self._table.advance(position.lsn)
+            elif complete:
                 self._mark_idle(position)
-        except BaseException:
-            if self._has_transaction:
-                self._topic.abort()
-            raise
+            else:
+                # Only other tables have changed: without this the next batch would read the same changes again.
+                self._pass_over(replace(position, reached=max(position.reached, position.lsn)))
         finally:
-            self._has_transaction = False
-            self.busy = False
+            self._end_batch()
         if rows:
-            self._table.advance(self._position.lsn)
             self._report_batch(rows, started)
         return complete
+
+    def _begin_transaction(self) -> None:
+        self._topic.begin()
+        self._has_transaction = True
+
+    def _end_batch(self) -> None:
+        """Abort the transaction of a batch that failed."""
+        if self._has_transaction:
+            self._topic.abort()
+        self._has_transaction = False
+        self._live_keys.forget()
+        self.busy = False
 
     def _send_changes(self, upto: int) -> tuple[int, int, CapturePosition]:
         """Send the changes of whole transactions; return the numbers of messages and rows, and the new position."""
@@ -207,8 +216,7 @@ class PostgresCapture(PolledQuery):
                     position = replace(position, lsn=change.end_lsn)
                     continue
                 if not self._has_transaction:
-                    self._topic.begin()
-                    self._has_transaction = True
+                    self._begin_transaction()
                 for record in self._records(change, origin):
                     self._live_keys.add(record)
                     self._topic.send((record,))
@@ -235,19 +243,22 @@ class PostgresCapture(PolledQuery):
     def _commit(self, position: CapturePosition) -> None:
         self._position = replace(position, batch=position.batch + 1)
         self._topic.commit(self._position)
-        self._live_keys.forget()
+        self._has_transaction = False
         self._stored_at = time.monotonic()
 
     def _mark_idle(self, position: CapturePosition) -> None:
         """Store from time to time that the table has no changes up to a position, and advance the slot to it."""
-        now = time.monotonic()
-        is_due = self.once or now - self._stored_at >= _IDLE_STORE_S
+        is_due = self.once or time.monotonic() - self._stored_at >= _IDLE_STORE_S
         if position.reached > self._position.reached and is_due:
-            self._topic.store(position)
-            self._position = position
-            self._stored_at = now
-            # After it was stored: a slot that is ahead of the position would look as if another reader used it.
-            self._table.advance(position.reached)
+            self._pass_over(position)
+
+    def _pass_over(self, position: CapturePosition) -> None:
+        """Advance to a position up to which the table has no changes."""
+        self._topic.store(position)
+        self._position = position
+        self._stored_at = time.monotonic()
+        # After it was stored: a slot that is ahead of the position would look as if another reader used it.
+        self._table.advance(position.reached)
 
     def _report_idle(self) -> None:
         """Report the slot's lag from time to time: it grows while other tables change."""
