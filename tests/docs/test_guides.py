@@ -16,7 +16,7 @@ from pipeline.small_registry import small_registry
 
 ROOT = Path(__file__).parents[2]
 GUIDES = {path.stem: path for path in [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]}
-REGISTRY = {"spark", "pipelines"}
+REGISTRY = {"spark", "pipeline-sources"}
 
 
 @pytest.mark.timeout(900)

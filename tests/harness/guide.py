@@ -29,7 +29,7 @@ from pathlib import Path
 
 from klamm.server.boot.free_ports import free_port_row
 
-READY = re.compile(r"is ready on|Klamm is ready|are ready|query started|is running")
+READY = re.compile(r"is ready on|Klamm is ready|are ready|query started|is running|starting Spark")
 SERVICE = re.compile(
     r"^klamm\s+(?:up|server)\b|^klamm\s+tail\b|^klamm\s+.*--(?:follow|watch)\b|^klamm\s+pipeline\s+run\b(?!.*--once)"
     r"|^klamm\s+pipeline\s+serve\b"

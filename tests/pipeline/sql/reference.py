@@ -1,7 +1,7 @@
 """What a pipeline shall make of its inputs, computed in plain Python over the whole history: no Spark, no Klamm.
 
 A history is a list of steps: the rows that came between two runs of the queries. Rows are dicts; times are milliseconds
-under `at`. The rule for late rows is the contract of docs/guides/pipelines.md:
+under `at`. The rule for late rows is the contract of docs/guides/pipeline-bad-data.md:
 
 - A query knows one watermark: the newest time of each stream less its delay, and of several streams the smallest. A run
   looks at the rows of that run alone, so a stream of which nothing came holds the others; a watermark never goes back.
