@@ -36,7 +36,7 @@ def query(name, handle, before, started):
         started.append(name)
         return handle
 
-    node = SimpleNamespace(option=lambda _: None, streams=(), tables=())
+    node = SimpleNamespace(name=name, option=lambda _: None, streams=(), tables=())
     return SimpleNamespace(name=name, node=node, checkpoint="nowhere", in_passes=False, start=start)
 
 

@@ -74,7 +74,8 @@ def lasting_failure(error: Exception, text: str, pipeline: str, query: str) -> Q
             "stop it; on_data_loss = 'continue' of the stream (or SET) goes on with the first record that is left, "
             f"run --rebuild {query} reads all that is left from the beginning"
         )
-        return QueryFailure(text, ways)
+        # Spark's own advice names an option of the source, which a statement does not have.
+        return QueryFailure(_message_of("DataLoss: ", text).partition("; with failOnDataLoss")[0], ways)
     if CANNOT_CONTINUE in text:
         return QueryFailure(text, f"stop it; run --rebuild {query} reads the table again, through a new slot")
     if any(part in text for part in _CHECKPOINT):
