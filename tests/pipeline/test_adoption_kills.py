@@ -117,4 +117,4 @@ def test_killed_at_a_step_that_changes_files(klamm_broker, tmp_path, after):
 @pytest.mark.parametrize("after", [False, True] if ALL else [True])
 def test_killed_at_a_request(klamm_broker, tmp_path, after):
     killed = try_each(klamm_broker, tmp_path, lambda cut: (cut, after), 1 if ALL else 2 + 9 * after, STRIDE)
-    assert killed >= 40 // STRIDE
+    assert killed >= 30 // STRIDE

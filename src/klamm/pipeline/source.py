@@ -197,10 +197,12 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _with_lost(self, start: Position, end: Position) -> Position:
         """Return the end of a batch with the number of records lost so far, which are counted with the position."""
-        lost = start.lost
-        if not self.options.fail_on_data_loss:
-            lost += count_lost(start, end, self._lookup.earliest(end.offsets))
-        return replace(end, lost=lost)
+        if end.offsets == start.offsets:
+            return replace(end, lost=start.lost)
+        # Also where losses are not allowed: the batch fails when it is read, and a restart with on_data_loss =
+        # 'continue' runs the batch as it was planned here.
+        lost = count_lost(start, end, self._lookup.earliest(end.offsets))
+        return replace(end, lost=start.lost + lost)
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[TaskRanges]:
         """Return the ranges of a batch; a batch that is planned again has the same ones."""
