@@ -103,7 +103,9 @@ class Batches:
         self._running.stop()
 
 
-def measure(spark: Any, running: Any, keys: int, batches: int, folder: Path) -> dict[str, dict[str, float]]:
+def measure(
+    spark: Any, running: Any, keys: int, batches: int, folder: Path, chosen: str | None
+) -> dict[str, dict[str, float]]:
     names = ("customers", "accounts", "payments", "lookup", "joined")
     topics = {name: running.topic(f"{name}_{keys}", partitions=2) for name in names}
     print(f"writing two tables of {keys:,} keys", flush=True)
@@ -133,6 +135,8 @@ def measure(spark: Any, running: Any, keys: int, batches: int, folder: Path) -> 
         ("lookup", "lookup", pay, ("payments",)),
         ("table", "joined", change, ("accounts", "customers")),
     ):
+        if chosen not in (None, name):
+            continue
 
         def end() -> int:
             ends = [Position.from_json(connector.end(topics[source])).offsets for source in sources]  # noqa: B023
@@ -161,13 +165,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--keys", type=int, nargs="+", default=[1000, 1_000_000])
     parser.add_argument("--batches", type=int, default=9)
+    parser.add_argument("--only", choices=("lookup", "table"))
     parser.add_argument("--no-write", action="store_true", help="print only")
     arguments = parser.parse_args()
     results: dict[str, Any] = {"rows": ROWS, "machine": facts(), "load_before": os.getloadavg()[0], "keys": {}}
     with tempfile.TemporaryDirectory(prefix="klamm-joins-") as folder, broker(child=True) as running:
         spark = session("benchmark", master="local[2]", config=SPARK_SETTINGS, progress=False)
         for keys in sorted(arguments.keys):
-            results["keys"][keys] = measure(spark, running, keys, arguments.batches, Path(folder))
+            results["keys"][keys] = measure(spark, running, keys, arguments.batches, Path(folder), arguments.only)
         spark.stop()
     results["load_after"] = os.getloadavg()[0]
     smallest, largest = (results["keys"][keys] for keys in (min(arguments.keys), max(arguments.keys)))
