@@ -16,6 +16,7 @@ NEITHER = {
     "pipeline pause",
     "pipeline restart",
     "pipeline resume",
+    "pipeline snapshot",
     "pipeline stop",
 }
 """Run something, or print one thing that has one form."""

@@ -73,7 +73,8 @@ class Gate(TransactionGate):
             "add.partitions.to.txn.retry.backoff.max.ms": retry_max_ms,
         }
         config = SimpleNamespace(flag=lambda _: True, integer=numbers.__getitem__)
-        services: Any = SimpleNamespace(loop=asyncio.get_running_loop(), config=config, node_id=1)
+        replicas = SimpleNamespace(config=SimpleNamespace(security=None))
+        services: Any = SimpleNamespace(loop=asyncio.get_running_loop(), config=config, node_id=1, replicas=replicas)
         super().__init__(services, None)  # type: ignore[arg-type]
         self.answers = list(answers)
         self.questions: list[set[TopicPartition]] = []

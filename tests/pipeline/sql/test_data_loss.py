@@ -38,6 +38,8 @@ def test_deleted_records_stop_a_query_or_are_counted(spark, patiently, klamm_bro
         return [json.loads(row["value"])["n"] for row in rows]
 
     send(0, 1, 2)
+    # Another session of the caller, which has no format("klamm"), is the active one from here on.
+    spark.newSession().createDataFrame([(1,)], "n int")
     assert run()["lost_records"] == 0
     send(3, 4, 5, 6)
     klamm_admin.delete_records({TopicPartition(names["numbers"], 0): 5})

@@ -111,7 +111,7 @@ def test_a_state_option_wins_over_the_file(tmp_path, monkeypatch):
     def plan(*words):
         done = CliRunner().invoke(cli, ["pipeline", "plan", "bank.sql", "-o", "jsonl", *words])
         assert done.exit_code == 0, done.output
-        return {row["name"]: row["change"] for row in map(json.loads, done.output.splitlines())}
+        return {row["name"]: row["change"] for row in map(json.loads, done.stdout.splitlines())}
 
     assert plan()["c"] is None
     assert plan("--state", "own")["c"] == "new"

@@ -241,6 +241,8 @@ class Engine:
             # Spark plans a read of a topic once per frame and keeps the ranges: without new frames a restarted query
             # would see the tables as they were when the pipeline was built.
             self._views.refresh(node)
+            # Spark looks `format("klamm")` up in the active session of the thread, another one perhaps.
+            activate_session(self._spark)
             return writer()
 
         in_passes = bool(node.streams and node.tables) and not self._pipeline.looks_up(node)
