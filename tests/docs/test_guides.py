@@ -4,35 +4,20 @@ Single blocks were tested before, each with what it needed prepared by its test:
 commands do not exist or whose snippets lack an import passed.
 """
 
-import os
-from contextlib import nullcontext
-from pathlib import Path
-
 import pytest
 
 from harness.guide import Reader, parse_blocks
-from pipeline.postgres.postgres_server import running_server
-from pipeline.small_registry import small_registry
-
-ROOT = Path(__file__).parents[2]
-GUIDES = {path.stem: path for path in [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]}
-REGISTRY = {"spark", "pipeline-sources"}
+from harness.guide_pages import GUIDES, LONG, type_guide
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", list(GUIDES))
+@pytest.mark.parametrize("name", [name for name in GUIDES if name not in LONG])
 def test_a_reader_types_the_guide(name, tmp_path, monkeypatch):
-    blocks = parse_blocks(GUIDES[name].read_text())
-    with (
-        small_registry() if name in REGISTRY else nullcontext() as registry,
-        running_server() if name == "postgres" else nullcontext() as postgres,
-    ):
-        ports = {"8081": int(registry.url.rpartition(":")[2])} if registry else {}
-        if postgres is not None:
-            ports["5432"] = postgres.port
-            # psql is among the server's programs.
-            monkeypatch.setenv("PATH", f"{os.environ['PATH']}{os.pathsep}{postgres.programs}")
-        Reader(tmp_path, ports, in_checkout=name == "simulation").read(blocks)
+    type_guide(name, tmp_path, monkeypatch)
+
+
+def test_the_long_guides_are_guides():
+    assert set(LONG) <= set(GUIDES)
 
 
 def test_a_block_that_fails_is_noticed(tmp_path):
