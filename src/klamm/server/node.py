@@ -14,7 +14,7 @@ from enum import Enum, auto
 from functools import partial
 
 from klamm.metadata.image import Endpoint, FeatureRange
-from klamm.net import NetServer, TurnLoop
+from klamm.net import FrameHandler, NetServer, TurnLoop
 from klamm.replication import FetchSessions, ReplicaManager
 from klamm.server.boot.component_configs import (
     SECURITY_PROTOCOL_IDS,
@@ -80,7 +80,15 @@ class _Stage(Enum):
 class KlammNode:
     """One process of a cluster: broker, controller, or both."""
 
-    def __init__(self, config: NodeConfig, environment: Environment | None = None) -> None:
+    def __init__(
+        self,
+        config: NodeConfig,
+        environment: Environment | None = None,
+        *,
+        wrap_handler: Callable[[FrameHandler], FrameHandler] | None = None,
+    ) -> None:
+        """`wrap_handler` puts a frame handler in front of the router, such as one that injects faults."""
+        self._wrap_handler = wrap_handler
         self.config = config
         self.environment = environment or Environment()
         self.addresses: dict[str, tuple[str, int]] = {}
@@ -97,6 +105,7 @@ class KlammNode:
         # Set from _Stage.OPEN on:
         self.services: Services
         self.router: Router
+        self._handler: FrameHandler
         self._quorum: QuorumMember
         self._broker: BrokerRuntime | None = None
 
@@ -146,7 +155,7 @@ class KlammNode:
         names = [name for name in self.addresses if (name in self.config.controller_listener_names) is controller]
         table = routes(kind, authorized=self.services.access is not None)
         contexts = {name: ListenerContext(name, kind, table) for name in names}
-        self.net.start(self.router, contexts, self._security.openers(self.services, self.router))
+        self.net.start(self._handler, contexts, self._security.openers(self.services, self._handler))
 
     async def _open_logs(self, loop: asyncio.AbstractEventLoop) -> None:
         cluster_id = find_cluster_id(self.environment, self.config)
@@ -187,6 +196,7 @@ class KlammNode:
         if config.is_broker:
             self._broker = BrokerRuntime(self.services, lifecycle, publisher, directory_reports)
         self.router = Router(self.services)
+        self._handler = self.router if self._wrap_handler is None else self._wrap_handler(self.router)
 
     def _make_services(
         self,

@@ -68,7 +68,7 @@ class FaultyHandler:
 
     def handle(self, channel: Channel, view: memoryview, start: int, end: int) -> None:
         """Handle, delay or refuse a frame."""
-        if _is_from_broker(channel, view, start, end):
+        if not (self.delays or self.errors or self._delayed) or _is_from_broker(channel, view, start, end):
             self.inner.handle(channel, view, start, end)
             return
         waiting = self._delayed.get(channel)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
-from klamm.net import TurnLoop
+from klamm.net import FrameHandler, TurnLoop
 from klamm.server.boot.config import NodeConfig
 from klamm.server.node import KlammNode
 from klamm.telemetry import Level, configure
@@ -54,6 +54,7 @@ class NodeThread:
         self.failure: BaseException | None = None
         """Why it ended, if it was not stopped."""
         self._faults: FaultyHandler | None = None
+        """None until the node is composed."""
         self._killed = False
 
     def start(self) -> int:
@@ -84,7 +85,7 @@ class NodeThread:
 
     async def _run_node(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.node = node = KlammNode(self._config)
+        self.node = node = KlammNode(self._config, wrap_handler=self._make_fault_handler)
         self._loop_started.set()
         # A start may wait for a quorum that never comes: `stop` must be able to end it.
         starting = self.loop.create_task(node.start(), name="start")
@@ -170,10 +171,13 @@ class NodeThread:
         self._fault_handler().errors.append(fault)
 
     def _fault_handler(self) -> FaultyHandler:
-        """Return the fault handler, installed with the first fault."""
         if self._faults is None:
-            self._faults = FaultyHandler(self.node.net.handler, self.loop)
-            self.node.net.handler = self._faults
+            raise RuntimeError("the broker has not started: it cannot have faults yet")
+        return self._faults
+
+    def _make_fault_handler(self, router: FrameHandler) -> FaultyHandler:
+        # From the start, not with the first fault: a connection keeps the handler that it was opened with.
+        self._faults = FaultyHandler(router, self.loop)
         return self._faults
 
     def call(self, function: Callable[[], T]) -> T:
