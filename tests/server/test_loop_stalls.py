@@ -7,6 +7,7 @@ else the machine does. The tests of floods from outside could only see the sum.
 
 import asyncio
 import gc
+import statistics
 import time
 from functools import partial
 
@@ -26,8 +27,22 @@ from klamm.server.handlers.data import fetch as fetch_handler
 from klamm.server.requests.slices import SLICE_ELEMENTS, Steps, run_in_slices
 from klamm.testing import broker
 
-STALL_MS_MAX = 100
-"""A slice takes a few milliseconds; what is left is for a garbage collection and for a slow machine."""
+STALL_WORKS_MAX = 18
+"""The longest stall in units of a fixed work (5 to 6 ms of a quiet machine): CPU time of the same code is up to twice
+as much beside programs that share caches and cores. A slice takes a few milliseconds; the rest is for the collector."""
+
+
+def stall_ms_max():
+    """Return the longest stall that is allowed, as fast as the machine is right now."""
+    return STALL_WORKS_MAX * statistics.median(measure_work_ms() for _ in range(5))
+
+
+def measure_work_ms():
+    begin = time.thread_time()
+    built = {}
+    for number in range(20_000):
+        built[number] = [number, str(number)]
+    return (time.thread_time() - begin) * 1000
 
 
 class WatchedEpoll:
@@ -88,13 +103,14 @@ def test_no_request_of_the_most_elements_holds_the_loop(watched):
         throw(watched[0], flood.request(1))  # whatever is compiled and cached on first use
         largest = flood.request(elements_max(flood.api.key) - 1)
         stalls[flood.name] = longest_stall_ms(watched, largest)
-        # CPU time grows on a busy machine, whose other programs empty the caches: the least of three counts.
+        # A collection of the test's own objects may fall into it: the least of three counts.
         for _ in range(2):
-            if stalls[flood.name] > STALL_MS_MAX:
+            if stalls[flood.name] > stall_ms_max():
                 stalls[flood.name] = min(stalls[flood.name], longest_stall_ms(watched, largest))
     for name, stall in sorted(stalls.items(), key=lambda item: -item[1]):
         print(f"{stall:6.1f} ms  {name}")
-    assert {name: stall for name, stall in stalls.items() if stall > STALL_MS_MAX} == {}
+    limit = stall_ms_max()
+    assert {name: stall for name, stall in stalls.items() if stall > limit} == {}
 
 
 def test_no_follower_holds_the_loop(watched):
@@ -108,7 +124,7 @@ def test_no_follower_holds_the_loop(watched):
     )
     stall = longest_stall_ms(watched, request_frame("Fetch", 18, request))
     print(f"{stall:.1f} ms")
-    assert stall <= STALL_MS_MAX
+    assert stall <= stall_ms_max()
 
 
 def metadata_flood(size):
@@ -134,7 +150,7 @@ def test_no_flood_that_is_refused_holds_the_loop(watched, flood, megabytes):
     assert len(frame) > megabytes * 990_000
     stall = longest_stall_ms(watched, frame)
     print(f"{stall:.1f} ms")
-    assert stall <= STALL_MS_MAX
+    assert stall <= stall_ms_max()
 
 
 def test_work_gives_way_after_every_slice_and_no_element_sooner():
@@ -171,7 +187,7 @@ def test_a_topic_that_is_named_again_and_again_is_told_once(watched):
     with Wire(watched[0]) as wire:
         wire.send_frame(request_frame("Metadata", 9, request))
         assert len(wire.receive_frame()) < 10_000
-    assert epoll.longest_ms <= STALL_MS_MAX
+    assert epoll.longest_ms <= stall_ms_max()
 
 
 def test_a_broker_that_is_named_again_and_again_is_described_once(watched):
