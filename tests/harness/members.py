@@ -212,7 +212,7 @@ class AioMember(Member):
 KINDS: dict[str, type[Member]] = {kind.kind: kind for kind in (ConfluentMember, KafkaPythonMember, AioMember)}
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 30.0, what: str = "it did not happen") -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 50.0, what: str = "it did not happen") -> None:
     """Look every few milliseconds until `condition` holds."""
     deadline = time.monotonic() + seconds
     while not condition():
