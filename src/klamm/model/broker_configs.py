@@ -93,6 +93,9 @@ _KNOWN_BY_NAME: Final = frozenset(
         "log.message.format.version",
         "log.message.timestamp.difference.max.ms",
         "offsets.topic.compression.type",
+        # Properties of the JVM in Kafka.
+        "org.apache.kafka.sasl.oauthbearer.allowed.files",
+        "org.apache.kafka.sasl.oauthbearer.allowed.urls",
         "password.encoder.cipher.algorithm",
         "password.encoder.iterations",
         "password.encoder.key.length",
@@ -111,6 +114,9 @@ def listener_base(name: str) -> str | None:
     if match is None:
         return None
     base = match.group(1)
+    # All of OAuth's: other mechanisms have none.
+    if base.startswith("oauthbearer.sasl."):
+        return base.removeprefix("oauthbearer.")
     return next((setting for setting in _PER_MECHANISM if base.endswith(setting)), base)
 
 

@@ -141,6 +141,7 @@ class KlammNode:
             raise  # the task that cancels a start also calls stop
         except BaseException:
             self.net.stop()
+            self._security.close()
             raise
         if self._broker is not None and self.services.access is not None:
             # The broker has caught up with the metadata log, so all ACLs are loaded.
@@ -310,6 +311,7 @@ class KlammNode:
         if self._stage is _Stage.JOINING:
             await self._stop_serving()
         self.net.stop()
+        self._security.close()
         # The transport outlives the connections: `hand_over` has sent the end of the epoch through it.
         if self._stage is _Stage.JOINING:
             await self._quorum.transport.close()

@@ -18,6 +18,7 @@ OAUTH: Final = (
         ConfigType.CLASS,
         "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
         "Class that validates tokens.",
+        served=True,
     ),
     ConfigKey("sasl.oauthbearer.scope", ConfigType.STRING, None, "Scope that is requested with a token."),
     ConfigKey(
@@ -87,6 +88,7 @@ OAUTH: Final = (
         "scope",
         "Name of the claim that contains the scope.",
         importance=Importance.LOW,
+        served=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.sub.claim.name",
@@ -94,10 +96,15 @@ OAUTH: Final = (
         "sub",
         "Name of the claim that contains the subject.",
         importance=Importance.LOW,
+        served=True,
     ),
     ConfigKey("sasl.oauthbearer.token.endpoint.url", ConfigType.STRING, None, "URL from which tokens are retrieved."),
     ConfigKey(
-        "sasl.oauthbearer.jwks.endpoint.url", ConfigType.STRING, None, "URL of the identity provider's public keys."
+        "sasl.oauthbearer.jwks.endpoint.url",
+        ConfigType.STRING,
+        None,
+        "URL of the identity provider's public keys.",
+        served=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms",
@@ -105,6 +112,7 @@ OAUTH: Final = (
         3_600_000,
         "Interval between refreshes of the public keys.",
         importance=Importance.LOW,
+        served=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
@@ -112,6 +120,7 @@ OAUTH: Final = (
         100,
         "First wait before a failed refresh of the keys is retried.",
         importance=Importance.LOW,
+        served=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
@@ -119,6 +128,7 @@ OAUTH: Final = (
         10_000,
         "Longest wait before a failed refresh of the keys is retried.",
         importance=Importance.LOW,
+        served=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.clock.skew.seconds",
@@ -126,6 +136,7 @@ OAUTH: Final = (
         30,
         "Clock difference that is tolerated when a token is validated.",
         importance=Importance.LOW,
+        served=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.expected.audience",
@@ -134,6 +145,7 @@ OAUTH: Final = (
         "Audiences of which a token must name one.",
         rule=list_of(),
         importance=Importance.HIGH,
+        served=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.expected.issuer",
@@ -141,5 +153,6 @@ OAUTH: Final = (
         None,
         "Issuer that a token must have.",
         importance=Importance.HIGH,
+        served=True,
     ),
 )

@@ -40,7 +40,11 @@ SASL: Final = (
     ),
     # KIP-86.
     ConfigKey(
-        "sasl.server.callback.handler.class", ConfigType.CLASS, None, "Class that verifies the credentials of clients."
+        "sasl.server.callback.handler.class",
+        ConfigType.CLASS,
+        None,
+        "Class that verifies the credentials of clients.",
+        served=True,
     ),
     ConfigKey(
         "sasl.kerberos.principal.to.local.rules",
@@ -143,6 +147,7 @@ SASL: Final = (
         None,
         "Timeout for connecting to the identity provider.",
         importance=Importance.LOW,
+        served=True,
     ),
     ConfigKey(
         "sasl.login.read.timeout.ms",
@@ -150,6 +155,7 @@ SASL: Final = (
         None,
         "Timeout for reading from the identity provider.",
         importance=Importance.LOW,
+        served=True,
     ),
     ConfigKey(
         "sasl.login.retry.backoff.max.ms",

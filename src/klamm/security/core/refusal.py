@@ -6,8 +6,10 @@ from klamm.model.errors import ErrorCode, KlammError
 class LoginRefused(KlammError):
     """The peer is not who it claims to be; the text is sent to it."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, reason: str = "") -> None:
         super().__init__(ErrorCode.SASL_AUTHENTICATION_FAILED, text)
+        self.reason = reason or text
+        """For the log; it may say more than the text."""
 
 
 class InvalidCredentials(Exception):

@@ -36,6 +36,7 @@ from klamm.server.boot.listeners import (
     parse_protocol_map,
     parse_voter_address,
 )
+from klamm.server.login.bearer_settings import ALLOWED_URLS
 
 EMBEDDED_PORT: Final = 9092
 
@@ -240,7 +241,8 @@ def _parse_values(entries: Mapping[str, tuple[str, str]]) -> tuple[dict[str, Val
             if not known_by_name(name):
                 raise ConfigError(f"{where}: {_explain_unknown(name)}")
             # Without an authorizer its settings have no effect.
-            if name not in AUTHORIZER_SETTINGS or not entries.get("authorizer.class.name", ("", ""))[0]:
+            has_authorizer = bool(entries.get("authorizer.class.name", ("", ""))[0])
+            if name != ALLOWED_URLS and not (has_authorizer and name in AUTHORIZER_SETTINGS):
                 ignored.append(name)
             continue
         try:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Final
 from klamm.model.broker_configs import listener_base
 from klamm.model.errors import ConfigError
 from klamm.security.core.jaas import LoginModule, parse_jaas
+from klamm.security.core.oauthbearer import OAUTHBEARER
 from klamm.security.core.plain import PLAIN, plain_users
 from klamm.security.core.principal_mapping import MappingRule, parse_mapping_rules
 from klamm.security.core.scram import SCRAM_MECHANISMS
 from klamm.security.core.secret import Secret
 from klamm.security.login import ClientCredentials, credentials_from_jaas
+from klamm.server.login.bearer_settings import SERVER_HANDLER, BearerSettings, read_bearer, simple_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,13 +27,16 @@ if TYPE_CHECKING:
     from klamm.server.boot.config import NodeConfig
     from klamm.server.boot.listeners import Listener
 
-MECHANISMS: Final = (PLAIN, *SCRAM_MECHANISMS)
+MECHANISMS: Final = (PLAIN, *SCRAM_MECHANISMS, OAUTHBEARER)
 """The SASL mechanisms that listeners may enable."""
 
-_KAFKA_MECHANISMS: Final = (*MECHANISMS, "GSSAPI", "OAUTHBEARER")
+_OWN_MECHANISMS: Final = (PLAIN, *SCRAM_MECHANISMS)
+"""What a node can log in with at others."""
+
+_KAFKA_MECHANISMS: Final = (*MECHANISMS, "GSSAPI")
 _PREFIXED: Final = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<rest>.+)")
 _CLASSES: Final = (
-    "sasl.server.callback.handler.class",
+    SERVER_HANDLER,
     "sasl.client.callback.handler.class",
     "sasl.login.class",
     "sasl.login.callback.handler.class",
@@ -47,6 +52,8 @@ class SaslMechanism:
     users: Mapping[str, Secret]
     """PLAIN: the users of the JAAS line."""
     reauthentication_ms: int
+    bearer: BearerSettings | None = None
+    """OAUTHBEARER: how tokens are validated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +142,21 @@ def _read_mechanisms(config: NodeConfig, listener: str) -> tuple[SaslMechanism, 
                 f"sasl.enabled.mechanisms has {name}, which Klamm does not support; write one or more of"
                 f" {', '.join(MECHANISMS)}"
             )
-        for setting in _CLASSES:
-            if config.listener_value(listener, setting, name):
-                raise ConfigError(f"{setting} names Java code, which Klamm does not run; remove it")
+        _check_classes(config, listener, name)
         reauthentication_ms = config.listener_value(listener, "connections.max.reauth.ms", name)
         assert isinstance(reauthentication_ms, int)
         users = plain_users(_read_plain_module(config, listener)) if name == PLAIN else {}
-        mechanisms.append(SaslMechanism(name, users, reauthentication_ms))
+        bearer = read_bearer(config, listener, read_module(config, listener, name)) if name == OAUTHBEARER else None
+        mechanisms.append(SaslMechanism(name, users, reauthentication_ms, bearer))
     return tuple(mechanisms)
+
+
+def _check_classes(config: NodeConfig, listener: str, mechanism: str) -> None:
+    for setting in _CLASSES:
+        value = simple_name(config.listener_value(listener, setting, mechanism))
+        # One setting may name the handler of OAUTHBEARER for all mechanisms of the listener: others do not use it.
+        if value and not value.startswith("OAuthBearer"):
+            raise ConfigError(f"{setting} names Java code, which Klamm does not run; remove it")
 
 
 def _read_plain_module(config: NodeConfig, listener: str) -> LoginModule:
@@ -168,8 +182,8 @@ def read_own_credentials(config: NodeConfig, listener: str, setting: str) -> Cli
     if not uses_sasl(config.security_protocols[listener]):
         return None
     mechanism = str(config.value(setting))
-    if mechanism not in MECHANISMS:
-        raise ConfigError(f"{setting}={mechanism} is not supported; write one of {', '.join(MECHANISMS)}")
+    if mechanism not in _OWN_MECHANISMS:
+        raise ConfigError(f"{setting}={mechanism} is not supported; write one of {', '.join(_OWN_MECHANISMS)}")
     if mechanism in SCRAM_MECHANISMS and setting == "sasl.mechanism.controller.protocol":
         raise ConfigError(
             f"{setting}={mechanism}: SCRAM credentials are in the metadata log, which controllers serve only once they"

@@ -74,7 +74,7 @@ class LoginExchange:
             self.identity = self._enabled.identify(self._login)
             self._check_renewal(self.identity)
         except LoginRefused as error:
-            return self._refuse(str(error), str(error))
+            return self._refuse(str(error), error.reason)
         except InvalidCredentials as error:
             text = describe_invalid_credentials(self.mechanism, renewal=self.renewal_of is not None)
             return self._refuse(text, str(error))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from klamm.security.core.oauthbearer import BearerServer
 from klamm.security.core.principal import Principal
 
 
@@ -44,6 +45,12 @@ class EnabledMechanism:
 def identify_user(login: ServerMechanism) -> Identity:
     """Return the user that logged in with a password."""
     return Identity(Principal("User", login.user))
+
+
+def identify_bearer(login: ServerMechanism) -> Identity:
+    """Return the subject of a token; its session ends with the token."""
+    assert isinstance(login, BearerServer)
+    return Identity(Principal("User", login.user), login.expires_at_ms)
 
 
 Mechanisms = Mapping[str, EnabledMechanism]

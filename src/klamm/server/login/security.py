@@ -1,5 +1,6 @@
 """The security of a running node: TLS contexts, and the channels of listeners that encrypt or authenticate."""
 
+import asyncio
 import secrets
 import socket
 from collections.abc import Callable
@@ -10,11 +11,14 @@ from klamm.model.clock import Clock
 from klamm.model.errors import ConfigError
 from klamm.net import Channel, FrameHandler, NetServer, OutboundSecurity
 from klamm.net.server import ChannelOpener
+from klamm.security.core.bearer_claims import BearerIdentity, ClaimRules, check_unsecured
 from klamm.security.core.distinguished_name import subject_name
+from klamm.security.core.oauthbearer import BearerServer, Validate
 from klamm.security.core.plain import PlainServer
 from klamm.security.core.principal import Principal
 from klamm.security.core.principal_mapping import map_subject
 from klamm.security.core.scram import SCRAM_MECHANISMS, ScramHash, ScramKeys, ScramServer
+from klamm.security.core.secret import Secret
 from klamm.server.boot.listener_security import (
     ListenerSecurity,
     SaslMechanism,
@@ -23,9 +27,10 @@ from klamm.server.boot.listener_security import (
     read_outbound,
     uses_tls,
 )
+from klamm.server.login.bearer_settings import BearerSettings, JwksSettings
 from klamm.server.login.budget import TLS_BYTES, LoginBudget
 from klamm.server.login.handler import LoginHandler
-from klamm.server.login.mechanisms import Begin, EnabledMechanism, identify_user
+from klamm.server.login.mechanisms import Begin, EnabledMechanism, Identify, identify_bearer, identify_user
 from klamm.server.login.settings import FRAME_BYTES_MAX, LOGIN_SECONDS_MAX, LoginSettings
 from klamm.telemetry.log import get_logger
 
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     from klamm.net.tls_channel import TlsChannel
     from klamm.security.tls import TlsSettings
     from klamm.server.boot.config import NodeConfig
+    from klamm.server.login.key_store import KeyStore
     from klamm.server.login.tls_store import TlsStore
     from klamm.server.services import Services
 
@@ -58,7 +64,17 @@ class NodeSecurity:
         self._outbound: dict[str, OutboundSecurity] = {}
         self._budget = LoginBudget()
         self._decoy_secret = secrets.token_bytes(32)
+        self._key_stores: dict[JwksSettings, KeyStore] = {}
         self._load_contexts()
+        for security in self.listeners.values():
+            for mechanism in security.mechanisms:
+                if mechanism.bearer is not None and mechanism.bearer.jwks is not None:
+                    self._add_key_store(mechanism.bearer.jwks)
+
+    def close(self) -> None:
+        """Fetch no more keys."""
+        for store in self._key_stores.values():
+            store.close()
 
     def reload_changed(self) -> None:
         """Load stores whose files have changed; new handshakes use them. One that cannot be used changes nothing."""
@@ -106,6 +122,8 @@ class NodeSecurity:
 
     def openers(self, services: "Services", router: FrameHandler) -> dict[str, ChannelOpener]:
         """Return what makes the channels of all listeners that are not PLAINTEXT."""
+        for store in self._key_stores.values():
+            store.start(asyncio.get_running_loop())
         openers: dict[str, ChannelOpener] = {}
         for name, security in self.listeners.items():
             login = self._login_settings(services, security) if security.mechanisms else None
@@ -130,11 +148,30 @@ class NodeSecurity:
 
     def _enable(self, services: "Services", mechanism: SaslMechanism) -> EnabledMechanism:
         scram = SCRAM_MECHANISMS.get(mechanism.name)
-        if scram is None:
-            begin: Begin = partial(PlainServer, mechanism.users)
+        identify: Identify = identify_user
+        if mechanism.bearer is not None:
+            begin: Begin = partial(BearerServer, self._validator(mechanism.bearer))
+            identify = identify_bearer
+        elif scram is None:
+            begin = partial(PlainServer, mechanism.users)
         else:
             begin = partial(_begin_scram, services, scram, self._decoy_secret)
-        return EnabledMechanism(begin, identify_user, mechanism.reauthentication_ms)
+        return EnabledMechanism(begin, identify, mechanism.reauthentication_ms)
+
+    def _add_key_store(self, jwks: JwksSettings) -> None:
+        # Only nodes with OAUTHBEARER: PyJWT and cryptography are an extra, and large.
+        from klamm.security.http import HttpSettings  # noqa: PLC0415
+        from klamm.server.login.key_store import KeySource, KeyStore  # noqa: PLC0415
+
+        if jwks not in self._key_stores:
+            http = HttpSettings(jwks.timeout_ms / 1000)
+            source = KeySource(jwks.url, http, jwks.refresh_ms, jwks.retry_ms, jwks.retry_max_ms)
+            self._key_stores[jwks] = KeyStore(source, self._clock)
+
+    def _validator(self, bearer: BearerSettings) -> Validate:
+        if bearer.jwks is None:
+            return partial(_check_unsecured, self._clock, bearer.rules)
+        return partial(self._key_stores[bearer.jwks].validate, bearer.rules)
 
     def _open_tls(
         self,
@@ -194,6 +231,10 @@ def _find_keys(services: "Services", mechanism: ScramHash, user: str, is_token: 
     return ScramKeys(
         bytes(credential.salt), bytes(credential.stored_key), bytes(credential.server_key), credential.iterations
     )
+
+
+def _check_unsecured(clock: Clock, rules: ClaimRules, token: Secret) -> BearerIdentity:
+    return check_unsecured(token.reveal(), rules, clock.now_ms() / 1000)
 
 
 def _open_login(
