@@ -24,6 +24,7 @@ from klamm.model.broker_catalog.share import SHARE
 from klamm.model.broker_catalog.tls import TLS
 from klamm.model.broker_catalog.transactions import TRANSACTIONS
 from klamm.model.config import ConfigDef, ConfigKey, UpdateMode, Value
+from klamm.model.config_rules import check_overrides
 from klamm.model.errors import ConfigError
 
 FAMILIES: Final[dict[str, tuple[ConfigKey, ...]]] = {
@@ -176,3 +177,5 @@ def validate_dynamic_broker_config(name: str, value: str | None, *, per_broker: 
         raise ConfigError(f"{name} cannot be set for all brokers at once; name the broker it is for")
     if value is not None:
         key.parse(value)
+        if name == "max.connections.per.ip.overrides":
+            check_overrides(value)

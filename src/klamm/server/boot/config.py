@@ -27,7 +27,7 @@ from klamm.server.boot.config_checks import (
     exposure_warnings,
     relation_warnings,
 )
-from klamm.server.boot.listener_security import authenticates, check_security, is_listener_security
+from klamm.server.boot.listener_security import authenticates, check_security, is_listener_setting
 from klamm.server.boot.listeners import (
     Listener,
     VoterAddress,
@@ -72,6 +72,11 @@ class NodeConfig:
         if name in self._values:
             return self._values[name]
         return BROKER_CONFIGS.default(name)
+
+    @property
+    def values(self) -> Mapping[str, Value]:
+        """The typed values of all configs that are set, also of single listeners."""
+        return self._values
 
     def integer(self, name: str) -> int:
         """Return the value of an integer config."""
@@ -249,8 +254,7 @@ def _parse_values(entries: Mapping[str, tuple[str, str]]) -> tuple[dict[str, Val
             values[name] = key.parse(text)
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
-        # Of the settings of single listeners only those of TLS and SASL have an effect.
-        if not key.served or (name not in BROKER_CONFIGS and not is_listener_security(key.name)):
+        if not key.served or (name not in BROKER_CONFIGS and not is_listener_setting(key.name)):
             ignored.append(name)
     return values, tuple(ignored)
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from klamm.model.broker_configs import BROKER_CONFIGS
 from klamm.model.config import Value
+from klamm.model.config_rules import check_overrides
 from klamm.model.errors import ConfigError
 from klamm.model.replica_selectors import LEADER, RACK_AWARE
 from klamm.security.core.principal import parse_principal
@@ -153,6 +154,17 @@ def check_relations(values: Mapping[str, Value], static: Mapping[str, str]) -> N
     # -1 is valid in CreateTopics, where it stands for this default, but not for the default itself.
     if _number(values, "default.replication.factor") < 1:
         raise ConfigError("default.replication.factor must be at least 1; write default.replication.factor=1")
+    check_overrides(str(values.get("max.connections.per.ip.overrides") or ""))
+    if _number(values, "max.connections.per.ip") == 0 and not values.get("max.connections.per.ip.overrides"):
+        raise ConfigError(
+            "max.connections.per.ip=0 refuses all clients; write max.connections.per.ip.overrides for those it does not"
+        )
+    queued, largest = _number(values, "queued.max.request.bytes"), _number(values, "socket.request.max.bytes")
+    if 0 <= queued < largest:
+        raise ConfigError(
+            f"queued.max.request.bytes={queued} is less than one request may have (socket.request.max.bytes={largest});"
+            f" write at least {largest}, or -1 for no limit"
+        )
     providers = values.get("config.providers") or ()
     for name, text in static.items():
         match = _PROVIDED.search(text)
