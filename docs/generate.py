@@ -286,6 +286,7 @@ DESERIALIZERS = {"key.deserializer", "value.deserializer"}
 OBJECTS = {
     "ssl.context": "ssl.SSLContext",
     "statistics.callback": "Callable[[dict[str, Any]], object]",
+    "sasl.oauth.token.provider": "Callable[[], object] | object",
     "partitioner": "str | Callable[[str, bytes | None, int], int]",
     "key.serializer": "Serializer",
     "value.serializer": "Serializer",
@@ -296,6 +297,8 @@ TYPES = {
     ConfigType.BOOLEAN: "bool | str",
     ConfigType.INT: "int | str",
     ConfigType.LONG: "int | str",
+    ConfigType.SHORT: "int | str",
+    ConfigType.DOUBLE: "float | str",
     ConfigType.LIST: "str | Sequence[str]",
     ConfigType.STRING: "str",
     ConfigType.PASSWORD: "str",

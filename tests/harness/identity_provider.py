@@ -1,6 +1,7 @@
 """An identity provider inside the test: it signs tokens, publishes its keys, and issues tokens to clients over HTTP."""
 
 import base64
+import contextlib
 import json
 import threading
 import time
@@ -11,6 +12,8 @@ from typing import Any, Self
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from klamm.security.http import RESPONSE_BYTES_MAX
 
 _CURVES: dict[str, Any] = {"ES256": ec.SECP256R1, "ES384": ec.SECP384R1, "ES512": ec.SECP521R1}
 
@@ -96,7 +99,8 @@ class IdentityProvider:
         if form.get("grant_type") != "client_credentials" or secret != f"{user}-secret":
             return 401, {"error": "invalid_client"}
         self.tokens_issued += 1
-        token = self.issue(user, scope=form.get("scope", ""))
+        # Java's clients refuse an empty scope.
+        token = self.issue(user, **({"scope": form["scope"]} if form.get("scope") else {}))
         return 200, {"access_token": token, "token_type": "Bearer", "expires_in": int(self.lifetime_s)}
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
@@ -104,6 +108,16 @@ class IdentityProvider:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
+                if self.path == "/redirect":
+                    self.send_response(302)
+                    self.send_header("Location", provider.keys_url)
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return
+                if self.path == "/endless":
+                    with contextlib.suppress(OSError):
+                        self._send(200, bytes(RESPONSE_BYTES_MAX + 100_000))
+                    return
                 provider.keys_served += 1
                 self._send(200, key_set(*provider.keys))
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from klamm.client.admin.transport import AdminConnection
     from klamm.client.core.metadata import BrokerAddress, ClusterTable
-    from klamm.security.login import ClientCredentials
+    from klamm.security.login import Credentials
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class BlockingConnection:
         *,
         client_id: str = "klamm",
         tls: "ssl.SSLContext | None" = None,
-        credentials: "ClientCredentials | None" = None,
+        credentials: "Credentials | None" = None,
     ) -> None:
         self.address = f"{host}:{port}"
         self.broken = False
@@ -82,16 +82,16 @@ class BlockingConnection:
             reason = getattr(error, "verify_message", "") or error.strerror or error
             raise ClusterUnreachable(f"{self.address} and this client do not agree on TLS: {reason}") from error
 
-    def _log_in(self, credentials: "ClientCredentials") -> None:
+    def _log_in(self, credentials: "Credentials") -> None:
         from klamm.security.core.refusal import LoginRefused  # noqa: PLC0415 - only with SASL
-        from klamm.security.login import log_in_blocking  # noqa: PLC0415
+        from klamm.security.login import explain_refusal, log_in_blocking  # noqa: PLC0415
 
         try:
             self._version(BY_NAME["SaslAuthenticate"])  # ApiVersions comes before the login
             log_in_blocking(self.ask, credentials, self._versions)
         except LoginRefused as error:
             self.close()
-            text = f"{self.address} refuses the login as {credentials.user}: {error}"
+            text = explain_refusal(self.address, credentials, error)
             raise error_for(ErrorCode.SASL_AUTHENTICATION_FAILED, text) from None
         except OSError:
             self.close()

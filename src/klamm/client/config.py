@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from klamm.client.core.durations import duration_ns
+from klamm.client.oauth_settings import OAUTH
 from klamm.client.unsupported_settings import IGNORED, REFUSED, refusal
 from klamm.model.config import (
     MAX_INT,
@@ -143,11 +144,12 @@ COMMON: Final = (
         rule=one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", any_case=True),
     ),
     ConfigKey("ssl.context", OBJECT, None, "An ssl.SSLContext; replaces the files below."),
-    ConfigKey("sasl.mechanism", S, None, "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."),
+    ConfigKey("sasl.mechanism", S, None, "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER."),
     ConfigKey("sasl.mechanisms", S, None, "As sasl.mechanism, by librdkafka's name."),
     ConfigKey("sasl.username", S, None, "The user to log in as."),
     ConfigKey("sasl.password", ConfigType.PASSWORD, None, "The password of that user."),
     ConfigKey("sasl.jaas.config", ConfigType.PASSWORD, None, "User and password as Java's clients have them."),
+    *OAUTH,
     # librdkafka's names for PEM files, then Java's.
     ConfigKey("ssl.ca.location", S, None, "A PEM file with the trusted certificate authorities."),
     ConfigKey("ssl.certificate.location", S, None, "A PEM file with this client's certificate."),

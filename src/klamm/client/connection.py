@@ -29,7 +29,7 @@ from klamm.protocol.messages.api_versions import ApiVersionsRequest, ApiVersions
 if TYPE_CHECKING:
     import ssl
 
-    from klamm.security.login import ClientCredentials
+    from klamm.security.login import Credentials
 
 _IOV_MAX = 64  # Linux takes 1,024 pieces a call; few requests have more than some dozens
 _RESPONSE_BYTES_MIN = 4
@@ -76,7 +76,7 @@ class Connection:
         settings: ClientSettings,
         tls: ssl.SSLContext | None = None,
         traffic: Traffic | None = None,
-        credentials: ClientCredentials | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self._login = ConnectionLogin(self, credentials) if credentials is not None else None
         self.host, self.port = host, port

@@ -11,7 +11,7 @@ from klamm.model.errors import ErrorCode
 from klamm.protocol.apis import BY_NAME, Api
 from klamm.protocol.codec import encode_into
 from klamm.security.core.refusal import LoginRefused
-from klamm.security.login import ClientCredentials, log_in
+from klamm.security.login import Credentials, explain_refusal, log_in
 
 if TYPE_CHECKING:
     from klamm.client.connection import Connection
@@ -23,7 +23,7 @@ HeldRequest = tuple["asyncio.Future[Any]", Api, int, list[Any], float | None, bo
 class ConnectionLogin:
     """Logs a connection in and keeps it logged in; requests wait while the login is renewed."""
 
-    def __init__(self, connection: Connection, credentials: ClientCredentials) -> None:
+    def __init__(self, connection: Connection, credentials: Credentials) -> None:
         self._connection = connection
         self._credentials = credentials
         self._loop = asyncio.get_running_loop()
@@ -38,7 +38,7 @@ class ConnectionLogin:
         try:
             lifetime_ms = await log_in(self._ask, credentials, connection.versions)
         except LoginRefused as error:
-            text = f"{connection.address} refuses the login as {credentials.user}: {error}"
+            text = explain_refusal(connection.address, credentials, error)
             raise error_for(ErrorCode.SASL_AUTHENTICATION_FAILED, text) from None
         if lifetime_ms:
             # Java's clients, too, renew at 85 to 95 %, at random: those that began together do not renew together.

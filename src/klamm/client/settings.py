@@ -61,7 +61,7 @@ class CommonSettings(TypedDict, total=False):
     ssl_context: ssl.SSLContext | None
     """An ssl.SSLContext; replaces the files below."""
     sasl_mechanism: str | None
-    """PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."""
+    """PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER."""
     sasl_mechanisms: str | None
     """As sasl.mechanism, by librdkafka's name."""
     sasl_username: str | None
@@ -70,6 +70,51 @@ class CommonSettings(TypedDict, total=False):
     """The password of that user."""
     sasl_jaas_config: str | None
     """User and password as Java's clients have them."""
+    sasl_oauth_token_provider: Callable[[], object] | object | None
+    """A function, async or not, or an object with a method token; returns a bearer token, or a tuple of the token and
+    the time in seconds at which it expires."""
+    sasl_oauthbearer_token_endpoint_url: str | None
+    """URL from which tokens are requested, or a file: with a token."""
+    sasl_oauthbearer_client_credentials_client_id: str | None
+    """Client id at the identity provider."""
+    sasl_oauthbearer_client_credentials_client_secret: str | None
+    """The secret of that client id."""
+    sasl_oauthbearer_scope: str | None
+    """Scope that is requested with a token."""
+    sasl_oauthbearer_header_urlencode: bool | str | None
+    """Whether client id and secret are URL-encoded in the request of a token (RFC 6749)."""
+    sasl_oauthbearer_method: str | None
+    """oidc requests tokens from an identity provider, as token.endpoint.url alone does, too."""
+    sasl_oauthbearer_client_id: str | None
+    """As sasl.oauthbearer.client.credentials.client.id."""
+    sasl_oauthbearer_client_secret: str | None
+    """As sasl.oauthbearer.client.credentials.client.secret."""
+    sasl_oauthbearer_extensions: str | None
+    """Extensions that are sent with the token: name=value,..."""
+    https_ca_location: str | None
+    """A PEM file with the authorities trusted for the identity provider."""
+    sasl_oauthbearer_jwt_retriever_class: str | None
+    """Accepted for Java's default classes; refused otherwise."""
+    sasl_login_callback_handler_class: str | None
+    """Accepted for Java's default classes; refused otherwise."""
+    sasl_login_class: str | None
+    """Accepted for Java's default classes; refused otherwise."""
+    sasl_login_connect_timeout_ms: int | str | None
+    """How long to wait for a connection to the identity provider."""
+    sasl_login_read_timeout_ms: int | str | None
+    """How long to wait for the identity provider's response."""
+    sasl_login_retry_backoff_ms: int | str | None
+    """The first wait before a token is requested again; it doubles."""
+    sasl_login_retry_backoff_max_ms: int | str | None
+    """For how long a token is requested again."""
+    sasl_login_refresh_window_factor: float | str | None
+    """Part of a token's lifetime after which the next login gets another one."""
+    sasl_login_refresh_window_jitter: float | str | None
+    """Random part added to it."""
+    sasl_login_refresh_min_period_seconds: int | str | None
+    """Shortest time between two requests of tokens."""
+    sasl_login_refresh_buffer_seconds: int | str | None
+    """Time before a token expires by which it is replaced."""
     ssl_ca_location: str | None
     """A PEM file with the trusted certificate authorities."""
     ssl_certificate_location: str | None

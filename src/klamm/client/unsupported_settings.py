@@ -9,7 +9,24 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from klamm.client.oauth_settings import OAUTH
+
+_VALIDATION: Final = (
+    "clock.skew.seconds",
+    "expected.audience",
+    "expected.issuer",
+    "jwks.endpoint.refresh.ms",
+    "jwks.endpoint.retry.backoff.max.ms",
+    "jwks.endpoint.retry.backoff.ms",
+    "jwks.endpoint.url",
+    "jwt.validator.class",
+    "scope.claim.name",
+    "sub.claim.name",
+)
+"""Settings sasl.oauthbearer.* of brokers, which Java's clients have, too."""
+
 IGNORED: Final = {
+    **{f"sasl.oauthbearer.{name}": "brokers validate tokens" for name in _VALIDATION},
     "auto.include.jmx.reporter": "there is no JMX",
     "client.dns.lookup": "all addresses of a name are tried",
     "enable.metrics.push": "metrics are not pushed to brokers",
@@ -28,9 +45,19 @@ IGNORED: Final = {
 _TLS: Final = "configures Java's TLS: create an ssl.SSLContext and set ssl.context"
 _SASL: Final = (
     "configures a login that this client does not support: set sasl.mechanism to PLAIN or SCRAM-SHA-512, and "
-    "sasl.username and sasl.password"
+    "sasl.username and sasl.password, or to OAUTHBEARER and sasl.oauthbearer.token.endpoint.url"
 )
-_LOGIN: Final = frozenset({"sasl.jaas.config", "sasl.mechanism", "sasl.mechanisms", "sasl.password", "sasl.username"})
+_LOGIN: Final = frozenset(
+    {
+        "sasl.jaas.config",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.password",
+        "sasl.username",
+        *(key.name for key in OAUTH),
+        *(name for name in IGNORED if name.startswith("sasl.")),
+    }
+)
 """The settings of logins that are supported."""
 _SHARE: Final = "configures share consumers, which this client does not have"
 

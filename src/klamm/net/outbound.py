@@ -12,7 +12,7 @@ from klamm.protocol.codec import decode, encode_into
 from klamm.protocol.framing import OwnedFrames, encode_frame
 from klamm.protocol.header import RequestHeader, decode_response_header, encode_request_header
 from klamm.security.core.refusal import LoginRefused
-from klamm.security.login import ClientCredentials, log_in
+from klamm.security.login import Credentials, log_in
 
 RESPONSE_BYTES_MAX: Final = 1024 * 1024
 """Of a login: its answers are a few hundred bytes."""
@@ -29,7 +29,7 @@ class OutboundSecurity:
 
     make_context: Callable[[], ssl.SSLContext] | None = field(default=None, repr=False)
     """Returns the present TLS context; a reload of the key store replaces it. None for listeners without TLS."""
-    credentials: ClientCredentials | None = None
+    credentials: Credentials | None = None
     """The node's own user; None for listeners without SASL."""
 
 

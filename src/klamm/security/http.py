@@ -45,6 +45,8 @@ def fetch(
     url: str, settings: HttpSettings, *, body: bytes | None = None, headers: Mapping[str, str] | None = None
 ) -> bytes:
     """Return the body of a successful response; HttpError otherwise."""
+    if not url.startswith(("http:", "https:")):
+        raise HttpError(f"{url} is no URL of HTTP", 400)
     opener = urllib.request.OpenerDirector()
     # No handlers but these: redirects, file: and ftp: would reach what the settings do not name.
     opener.add_handler(urllib.request.ProxyHandler())

@@ -8,7 +8,9 @@ from typing import Any, Final, Protocol
 from klamm.model.errors import ConfigError, ErrorCode
 from klamm.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from klamm.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from klamm.security.bearer_tokens import BearerCredentials, TokenUnavailable
 from klamm.security.core.jaas import LoginModule
+from klamm.security.core.oauthbearer import OAUTHBEARER
 from klamm.security.core.plain import PLAIN, plain_token
 from klamm.security.core.refusal import InvalidCredentials, LoginRefused
 from klamm.security.core.scram import SCRAM_MECHANISMS, ScramClient
@@ -17,7 +19,7 @@ from klamm.security.core.secret import Secret
 HANDSHAKE_VERSION: Final = 1
 AUTHENTICATE_VERSION: Final = 2
 SASL_AUTHENTICATE: Final = 36
-MECHANISMS: Final = (PLAIN, *SCRAM_MECHANISMS)
+MECHANISMS: Final = (PLAIN, *SCRAM_MECHANISMS, OAUTHBEARER)
 """What a client can log in with."""
 
 Ask = Callable[[Any, int], Awaitable[Any]]
@@ -59,6 +61,10 @@ class ClientCredentials:
         )
 
 
+Credentials = ClientCredentials | BearerCredentials
+"""What a client logs in with: a password, or a token."""
+
+
 class PlainClient:
     """The client's side of PLAIN: one token, answered by nothing."""
 
@@ -79,7 +85,7 @@ class PlainClient:
 def credentials_from_jaas(mechanism: str, module: LoginModule, where: str) -> ClientCredentials:
     """Return the credentials of a JAAS line; `where` names its setting in errors."""
     expected = {PLAIN: "PlainLoginModule"}.get(mechanism, "ScramLoginModule")
-    if mechanism not in MECHANISMS:
+    if mechanism not in MECHANISMS or mechanism == OAUTHBEARER:
         raise ConfigError(f"SASL mechanism {mechanism} is not supported; use one of {', '.join(MECHANISMS)}")
     if module.class_name != expected:
         raise ConfigError(f"{where} has {module.class_name}; {mechanism} needs {expected}")
@@ -90,8 +96,15 @@ def credentials_from_jaas(mechanism: str, module: LoginModule, where: str) -> Cl
     return ClientCredentials(mechanism, user.reveal(), password, token is not None and token.reveal().lower() == "true")
 
 
+def explain_refusal(address: str, credentials: Credentials, error: LoginRefused) -> str:
+    """Return the text for a login that failed, at the broker or before it."""
+    if isinstance(error, TokenUnavailable):
+        return str(error)
+    return f"{address} refuses the login as {credentials.user}: {error}"
+
+
 def login_steps(
-    credentials: ClientCredentials, versions: Mapping[int, tuple[int, int]] | None = None
+    credentials: Credentials, versions: Mapping[int, tuple[int, int]] | None = None
 ) -> Generator[tuple[Any, int], Any, int]:
     """Yield the requests of a login with their versions, take the responses, and return the lifetime of the login.
 
@@ -119,13 +132,13 @@ def login_steps(
         raise LoginRefused(f"the broker does not prove its own identity: {error}") from None
 
 
-async def log_in(
-    ask: Ask, credentials: ClientCredentials, versions: Mapping[int, tuple[int, int]] | None = None
-) -> int:
+async def log_in(ask: Ask, credentials: Credentials, versions: Mapping[int, tuple[int, int]] | None = None) -> int:
     """Log in with `ask`, and return the lifetime of the login in milliseconds, 0 for no limit."""
     import asyncio  # noqa: PLC0415 - commands log in over blocking sockets, and importing it is slow
 
     loop = asyncio.get_running_loop()
+    if isinstance(credentials, BearerCredentials):
+        await credentials.refresh()
     steps = login_steps(credentials, versions)
     question, lifetime_ms = _advance(steps, None)
     while question is not None:
@@ -137,10 +150,12 @@ async def log_in(
 
 def log_in_blocking(
     ask: Callable[[Any, int], Any],
-    credentials: ClientCredentials,
+    credentials: Credentials,
     versions: Mapping[int, tuple[int, int]] | None = None,
 ) -> int:
     """`log_in` for a connection that blocks."""
+    if isinstance(credentials, BearerCredentials):
+        credentials.refresh_blocking()
     steps = login_steps(credentials, versions)
     question, lifetime_ms = _advance(steps, None)
     while question is not None:

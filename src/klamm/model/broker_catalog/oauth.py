@@ -12,6 +12,7 @@ OAUTH: Final = (
         ConfigType.CLASS,
         "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
         "Class that retrieves tokens.",
+        served=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.jwt.validator.class",
@@ -20,18 +21,20 @@ OAUTH: Final = (
         "Class that validates tokens.",
         served=True,
     ),
-    ConfigKey("sasl.oauthbearer.scope", ConfigType.STRING, None, "Scope that is requested with a token."),
+    ConfigKey("sasl.oauthbearer.scope", ConfigType.STRING, None, "Scope that is requested with a token.", served=True),
     ConfigKey(
         "sasl.oauthbearer.client.credentials.client.id",
         ConfigType.STRING,
         None,
         "Client id of this node at the identity provider.",
+        served=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.client.credentials.client.secret",
         ConfigType.PASSWORD,
         None,
         "Client secret of this node at the identity provider.",
+        served=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.assertion.algorithm",
@@ -98,7 +101,13 @@ OAUTH: Final = (
         importance=Importance.LOW,
         served=True,
     ),
-    ConfigKey("sasl.oauthbearer.token.endpoint.url", ConfigType.STRING, None, "URL from which tokens are retrieved."),
+    ConfigKey(
+        "sasl.oauthbearer.token.endpoint.url",
+        ConfigType.STRING,
+        None,
+        "URL from which tokens are retrieved.",
+        served=True,
+    ),
     ConfigKey(
         "sasl.oauthbearer.jwks.endpoint.url",
         ConfigType.STRING,

@@ -69,12 +69,13 @@ SASL: Final = (
         None,
         "Class that supplies credentials when the broker connects as a client.",
     ),
-    ConfigKey("sasl.login.class", ConfigType.CLASS, None, "Class that performs the broker's own login."),
+    ConfigKey("sasl.login.class", ConfigType.CLASS, None, "Class that performs the broker's own login.", served=True),
     ConfigKey(
         "sasl.login.callback.handler.class",
         ConfigType.CLASS,
         None,
         "Class that supplies the credentials of the broker's own login.",
+        served=True,
     ),
     ConfigKey(
         "sasl.kerberos.service.name",
@@ -118,6 +119,7 @@ SASL: Final = (
         0.8,
         "Part of a credential's lifetime after which it is refreshed.",
         update_mode=UpdateMode.PER_BROKER,
+        served=True,
     ),
     ConfigKey(
         "sasl.login.refresh.window.jitter",
@@ -125,6 +127,7 @@ SASL: Final = (
         0.05,
         "Random part added to the refresh time of a credential.",
         update_mode=UpdateMode.PER_BROKER,
+        served=True,
     ),
     ConfigKey(
         "sasl.login.refresh.min.period.seconds",
@@ -132,6 +135,7 @@ SASL: Final = (
         60,
         "Shortest time between two refreshes.",
         update_mode=UpdateMode.PER_BROKER,
+        served=True,
     ),
     ConfigKey(
         "sasl.login.refresh.buffer.seconds",
@@ -139,6 +143,7 @@ SASL: Final = (
         300,
         "Time before the expiry of a credential by which it must be refreshed.",
         update_mode=UpdateMode.PER_BROKER,
+        served=True,
     ),
     # KIP-768, as the read timeout and the two retry settings.
     ConfigKey(
@@ -163,6 +168,7 @@ SASL: Final = (
         10_000,
         "Longest wait between two login attempts.",
         importance=Importance.LOW,
+        served=True,
     ),
     ConfigKey(
         "sasl.login.retry.backoff.ms",
@@ -170,6 +176,7 @@ SASL: Final = (
         100,
         "First wait between two login attempts.",
         importance=Importance.LOW,
+        served=True,
     ),
     # KIP-48. Must be the same on all brokers, or tokens hold on one only.
     ConfigKey(

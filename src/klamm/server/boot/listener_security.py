@@ -17,8 +17,8 @@ from klamm.security.core.plain import PLAIN, plain_users
 from klamm.security.core.principal_mapping import MappingRule, parse_mapping_rules
 from klamm.security.core.scram import SCRAM_MECHANISMS
 from klamm.security.core.secret import Secret
-from klamm.security.login import ClientCredentials, credentials_from_jaas
-from klamm.server.login.bearer_settings import SERVER_HANDLER, BearerSettings, read_bearer, simple_name
+from klamm.security.login import Credentials, credentials_from_jaas
+from klamm.server.login.bearer_settings import SERVER_HANDLER, BearerSettings, read_bearer, read_own_bearer, simple_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 MECHANISMS: Final = (PLAIN, *SCRAM_MECHANISMS, OAUTHBEARER)
 """The SASL mechanisms that listeners may enable."""
 
-_OWN_MECHANISMS: Final = (PLAIN, *SCRAM_MECHANISMS)
-"""What a node can log in with at others."""
-
 _KAFKA_MECHANISMS: Final = (*MECHANISMS, "GSSAPI")
 _PREFIXED: Final = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<rest>.+)")
 _CLASSES: Final = (
@@ -40,9 +37,6 @@ _CLASSES: Final = (
     "sasl.client.callback.handler.class",
     "sasl.login.class",
     "sasl.login.callback.handler.class",
-)
-_LISTENER_SETTINGS: Final = frozenset(
-    {"connections.max.reauth.ms", "principal.builder.class", "max.connections", "max.connection.creation.rate"}
 )
 _DEFAULT_BUILDER: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 
@@ -70,9 +64,9 @@ class ListenerSecurity:
     mechanisms: tuple[SaslMechanism, ...] = ()
 
 
-def is_listener_setting(name: str) -> bool:
-    """Whether a setting has an effect with the prefix of a listener."""
-    return name.startswith(("ssl.", "sasl.")) or name in _LISTENER_SETTINGS
+def is_listener_security(name: str) -> bool:
+    """Whether a setting is read with the prefix of a listener, too."""
+    return name.startswith(("ssl.", "sasl.")) or name in ("connections.max.reauth.ms", "principal.builder.class")
 
 
 def uses_tls(protocol: str) -> bool:
@@ -180,13 +174,13 @@ def read_module(config: NodeConfig, listener: str, mechanism: str) -> LoginModul
     return parse_jaas(str(text)) if text else None
 
 
-def read_own_credentials(config: NodeConfig, listener: str, setting: str) -> ClientCredentials | None:
+def read_own_credentials(config: NodeConfig, listener: str, setting: str) -> Credentials | None:
     """Return what this node logs in with at a listener of other nodes; `setting` names the mechanism."""
     if not uses_sasl(config.security_protocols[listener]):
         return None
     mechanism = str(config.value(setting))
-    if mechanism not in _OWN_MECHANISMS:
-        raise ConfigError(f"{setting}={mechanism} is not supported; write one of {', '.join(_OWN_MECHANISMS)}")
+    if mechanism not in MECHANISMS:
+        raise ConfigError(f"{setting}={mechanism} is not supported; write one of {', '.join(MECHANISMS)}")
     if mechanism in SCRAM_MECHANISMS and setting == "sasl.mechanism.controller.protocol":
         raise ConfigError(
             f"{setting}={mechanism}: SCRAM credentials are in the metadata log, which controllers serve only once they"
@@ -194,14 +188,14 @@ def read_own_credentials(config: NodeConfig, listener: str, setting: str) -> Cli
         )
     where = f"listener.name.{listener.lower()}.{mechanism.lower()}.sasl.jaas.config"
     module = read_module(config, listener, mechanism)
+    if mechanism == OAUTHBEARER:
+        return read_own_bearer(config, listener, module)
     if module is None:
         raise ConfigError(f"this node has no user for listener {listener}; write {where} with username and password")
     return credentials_from_jaas(mechanism, module, where)
 
 
-def read_outbound(
-    config: NodeConfig, listener: str, setting: str
-) -> tuple[TlsSettings | None, ClientCredentials | None]:
+def read_outbound(config: NodeConfig, listener: str, setting: str) -> tuple[TlsSettings | None, Credentials | None]:
     """Return the TLS settings and the user with which this node connects to a listener of other nodes."""
     protocol = config.security_protocols[listener]
     tls = read_tls(config, listener, protocol) if uses_tls(protocol) else None
@@ -222,7 +216,7 @@ def check_prefixes(config: NodeConfig) -> None:
     for key in config.static:
         match = _PREFIXED.fullmatch(key)
         base = listener_base(key)
-        if match is None or base is None or not is_listener_setting(base):
+        if match is None or base is None or not is_listener_security(base):
             continue
         name, mechanism = match["listener"], match["rest"].removesuffix(base).removesuffix(".")
         if name not in listeners:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
+from klamm.model.broker_configs import BROKER_CONFIGS
 from klamm.model.errors import ConfigError
+from klamm.security.bearer_credentials import URL as TOKEN_URL
+from klamm.security.bearer_credentials import read_bearer_credentials
 from klamm.security.core.bearer_claims import ClaimRules
 from klamm.security.core.oauthbearer import OAUTHBEARER
 
 if TYPE_CHECKING:
     from klamm.model.config import Value
+    from klamm.security.bearer_tokens import BearerCredentials
     from klamm.security.core.jaas import LoginModule
     from klamm.server.boot.config import NodeConfig
 
@@ -77,8 +81,26 @@ def read_bearer(config: NodeConfig, listener: str, module: LoginModule | None) -
     return BearerSettings(_signed_rules(config, listener), _read_jwks(config, listener, url))
 
 
+def read_own_bearer(config: NodeConfig, listener: str, module: LoginModule | None) -> BearerCredentials:
+    """Return where this node gets the tokens with which it logs in at a listener of other nodes."""
+    url = _text(config, listener, TOKEN_URL)
+    if url:
+        check_url(config, TOKEN_URL, url)
+    try:
+        return read_bearer_credentials(partial(_read_own, config, listener), module)
+    except ConfigError as error:
+        raise ConfigError(f"login of this node at listener {listener}: {error}") from None
+
+
+def _read_own(config: NodeConfig, listener: str, name: str) -> Any:
+    # Settings of clients that brokers do not have, such as librdkafka's.
+    return config.listener_value(listener, name, OAUTHBEARER) if name in BROKER_CONFIGS else None
+
+
 def check_url(config: NodeConfig, name: str, url: str) -> str:
     """Return a URL that this node may connect to; ConfigError for one that is not listed (CVE-2025-27817)."""
+    from urllib.parse import urlsplit  # noqa: PLC0415 - only with OAUTHBEARER
+
     parts = urlsplit(url)
     if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path:
         return url

@@ -1,1 +1,0 @@
-"""Decisions about connections: which may be opened, and whose bytes may be received; pure."""
