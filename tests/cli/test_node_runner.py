@@ -212,3 +212,18 @@ def test_interpreted_kernels_are_told_in_one_line(node, tmp_path, monkeypatch):
     result = run("up", "--data", str(tmp_path / "data"))
     assert result.stderr.startswith("klamm: The record kernels run interpreted")
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_server_is_opened_to_other_machines_only_on_purpose(node, tmp_path):
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "process.roles=broker,controller\nnode.id=1\ncontroller.quorum.voters=1@127.0.0.1:9093\n"
+        "controller.listener.names=CONTROLLER\n"
+        f"listeners=PLAINTEXT://:9092,CONTROLLER://127.0.0.1:9093\nlog.dirs={tmp_path / 'data'}\n"
+    )
+    result = run("server", str(file))
+    assert result.exit_code == 1
+    assert "klamm.insecure.listeners=PLAINTEXT if it is meant to be open" in result.stderr
+    assert node.config is None
+    assert run("server", str(file), "--override", "klamm.insecure.listeners=PLAINTEXT").exit_code == 0
+    assert node.config.broker_listeners[0].host == ""

@@ -77,16 +77,17 @@ class Harness:
         self.handler = Recorder()
         self.server = NetServer(asyncio.get_running_loop(), NetConfig(**config))
         self.port = self.server.bind("TEST", "127.0.0.1", 0)[1]
+        self.inner_port = self.server.bind("INNER", "127.0.0.1", 0)[1]
         self.server.start(self.handler)
         self._peers: list[Peer] = []
 
-    async def connect(self, *, receive_buffer: int = 0) -> Peer:
+    async def connect(self, *, receive_buffer: int = 0, port: int = 0) -> Peer:
         sock = socket.socket()
         if receive_buffer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         sock.setblocking(False)
         self._peers.append(Peer(sock))
-        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self.port))
+        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port or self.port))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return self._peers[-1]
 

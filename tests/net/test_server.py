@@ -42,25 +42,13 @@ async def greet(peer):
     return await peer.receive_frame()
 
 
-async def test_max_connections(serve):
-    net = serve(max_connections=2)
-    peers = [await net.connect() for _ in range(2)]
-    for peer in peers:
-        assert await greet(peer) == b"greeting"
-    assert await (await net.connect()).is_closed()
-    peers[0].close()
-    await net.until(lambda: net.server.connection_count == 1)
-    assert await greet(await net.connect()) == b"greeting"
-
-
-async def test_max_connections_per_address(serve):
-    net = serve(max_connections_per_ip=1)
-    assert await greet(await net.connect()) == b"greeting"
-    assert await (await net.connect()).is_closed()
-    net = serve(max_connections_per_ip=1, max_connections_per_ip_overrides={"127.0.0.1": 2})
-    assert await greet(await net.connect()) == b"greeting"
-    assert await greet(await net.connect()) == b"greeting"
-    assert await (await net.connect()).is_closed()
+async def test_idle_connections_stay_open_without_a_limit(serve):
+    net = serve(connections_max_idle_ms=-1)
+    peer = await net.connect()
+    await greet(peer)
+    for _ in range(IDLE_CHECKS + 2):
+        net.server._reap()
+    assert await greet(peer) == b"greeting"
 
 
 async def test_idle_connections_are_closed(serve):

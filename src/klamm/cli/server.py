@@ -21,11 +21,17 @@ def server(file: str, overrides: tuple[str, ...], log_level: str, *, until_eof: 
 
     The file may contain any of Kafka's settings; those without meaning here are listed once in the log. The data folder
     of a node that is its cluster's only controller is formatted at the first start.
+
+    A listener that other machines can reach needs authentication (SASL, or SSL with client certificates), unless
+    klamm.insecure.listeners names it.
     """
     from klamm.server.boot.config import load_config
+    from klamm.server.boot.config_checks import refuse_open_listeners
 
     # Before the file is read: settings without meaning are logged while it is parsed.
     set_log_level(log_level)
     if until_eof:
         stop_at_eof()
-    serve(load_config(file, overrides))
+    config = load_config(file, overrides)
+    refuse_open_listeners(config)
+    serve(config)

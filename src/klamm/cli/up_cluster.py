@@ -178,6 +178,8 @@ def _refuse_taken_ports(nodes: Sequence[LocalNode]) -> None:
 
 def run_cluster(folder: str, nodes: int, *, host: str, port: int, overrides: Sequence[str], log_level: str) -> None:
     """Start a cluster in `folder` and run it until a signal arrives."""
+    from klamm.model.broker_catalog.own import INSECURE_LISTENERS
+    from klamm.server.boot.listeners import Listener
     from klamm.server.boot.local_cluster import plan_cluster, prepare_cluster
 
     settings = {}
@@ -186,6 +188,9 @@ def run_cluster(folder: str, nodes: int, *, host: str, port: int, overrides: Seq
         if not equals or not key.strip():
             raise click.UsageError(f"--override {override}: write --override key=value")
         settings[key.strip()] = value.strip()
+    if not Listener("PLAINTEXT", host, port).loopback:
+        # `klamm up` has refused it already, unless it is meant (--allow-insecure-bind).
+        settings.setdefault(INSECURE_LISTENERS, "PLAINTEXT,CONTROLLER")
     planned = plan_cluster(os.path.abspath(folder), nodes, host=host, port=port)
     _refuse_taken_ports(planned)
     prepare_cluster(planned, lambda _: settings)

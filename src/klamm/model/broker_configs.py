@@ -16,6 +16,7 @@ from klamm.model.broker_catalog.logs import LOGS
 from klamm.model.broker_catalog.network import NETWORK
 from klamm.model.broker_catalog.oauth import OAUTH
 from klamm.model.broker_catalog.operations import OPERATIONS
+from klamm.model.broker_catalog.own import OWN
 from klamm.model.broker_catalog.quorum import QUORUM
 from klamm.model.broker_catalog.remote import REMOTE
 from klamm.model.broker_catalog.replication import REPLICATION
@@ -24,6 +25,7 @@ from klamm.model.broker_catalog.share import SHARE
 from klamm.model.broker_catalog.tls import TLS
 from klamm.model.broker_catalog.transactions import TRANSACTIONS
 from klamm.model.config import ConfigDef, ConfigKey, UpdateMode, Value
+from klamm.model.config_rules import check_overrides
 from klamm.model.errors import ConfigError
 
 FAMILIES: Final[dict[str, tuple[ConfigKey, ...]]] = {
@@ -40,6 +42,7 @@ FAMILIES: Final[dict[str, tuple[ConfigKey, ...]]] = {
     "TLS": TLS,
     "SASL": SASL,
     "OAuth": OAUTH,
+    "Klamm's own": OWN,
 }
 
 BROKER_CONFIGS: Final = ConfigDef("broker setting", (key for family in FAMILIES.values() for key in family))
@@ -130,6 +133,21 @@ def known_by_name(name: str) -> bool:
     return name in _KNOWN_BY_NAME or name.startswith(_FREE_PREFIXES)
 
 
+def explain_unknown(name: str) -> str:
+    """Return the error text for an unknown name, with the nearest one, also behind the prefix of a listener."""
+    import difflib  # noqa: PLC0415 - slow to import, and needed for a mistyped name only
+
+    base = listener_base(name)
+    near = [*difflib.get_close_matches(name, _KNOWN_BY_NAME, n=1, cutoff=0.8)]
+    if base is None and not near:
+        return BROKER_CONFIGS.unknown(name)
+    nearest = BROKER_CONFIGS.nearest(base) if base is not None else None
+    if nearest is not None:
+        assert base is not None
+        near = [name.removesuffix(base) + nearest]
+    return f"{name} is not a broker setting" + (f"; did you mean {near[0]}?" if near else "")
+
+
 def broker_synonyms(name: str) -> tuple[str, ...]:
     """The names under which a setting may be set, the most specific first."""
     base = listener_base(name)
@@ -166,7 +184,7 @@ def validate_dynamic_broker_config(name: str, value: str | None, *, per_broker: 
     """
     key = broker_key(name)
     if key is None:
-        raise ConfigError(BROKER_CONFIGS.unknown(name))
+        raise ConfigError(explain_unknown(name))
     if key.update_mode is UpdateMode.READ_ONLY:
         raise ConfigError(f"{name} cannot change while the broker runs; set it in the properties file and restart")
     # Kafka reloads stores; until Klamm does, a change must not be accepted that has no effect.
@@ -176,3 +194,5 @@ def validate_dynamic_broker_config(name: str, value: str | None, *, per_broker: 
         raise ConfigError(f"{name} cannot be set for all brokers at once; name the broker it is for")
     if value is not None:
         key.parse(value)
+        if name == "max.connections.per.ip.overrides":
+            check_overrides(value)

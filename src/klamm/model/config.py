@@ -110,7 +110,7 @@ class ConfigKey:
 
     def _pair(self, text: str | None) -> str:
         """Name and value for an error text; a secret is hidden."""
-        return f"{self.name}=<hidden>" if self.sensitive else f"{self.name}={'' if text is None else text}"
+        return f"{self.name}=[hidden]" if self.sensitive else f"{self.name}={'' if text is None else text}"
 
     def _hint(self) -> str:
         return f" The default is {self.name}={self.default_text}" if self.default_text else ""

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from klamm.model.errors import ConfigError
+
 
 @dataclass(frozen=True, slots=True)
 class ConfigRule:
@@ -123,3 +125,21 @@ def addresses() -> ConfigRule:
         return "" if all(_ADDRESS.fullmatch(item) for item in value) else "write host:port,... e.g. localhost:9093"
 
     return ConfigRule("host:port,...", complaint)
+
+
+_OVERRIDE = re.compile(r"(?P<host>[^\s,]+):(?P<limit>[0-9]{1,10})")
+
+
+def check_overrides(text: str) -> None:
+    """Raise ConfigError for limits of hosts that cannot be read; Kafka checks them apart from their definition."""
+    if text and not all(_OVERRIDE.fullmatch(item.strip()) for item in text.split(",")):
+        raise ConfigError(
+            f"max.connections.per.ip.overrides={text}: write host:number,... e.g. 192.0.2.1:100,localhost:1000"
+        )
+
+
+def parse_overrides(text: str) -> dict[str, int]:
+    """Return the limits of a checked text, by host."""
+    # The last colon ends the host: an IPv6 address has colons of its own.
+    matches = (_OVERRIDE.fullmatch(item.strip()) for item in text.split(","))
+    return {match["host"]: int(match["limit"]) for match in matches if match is not None}

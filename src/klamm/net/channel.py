@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from klamm.net.file_region import FileRegion, Part, RegionRest
-from klamm.net.sockets import set_receive_low_water
+from klamm.net.sockets import set_receive_low_water, strip_mapping
 from klamm.protocol.framing import LARGE_BYTES, BorrowedFrames
 from klamm.security.core.principal import ANONYMOUS
 from klamm.telemetry.log import Level, get_logger
@@ -69,6 +69,7 @@ class Channel:
     """A connection with its receive buffer and its queue of replies."""
 
     __slots__ = (
+        "_awaiting_large",
         "_awaiting_write",
         "_fd",
         "_finishing",
@@ -98,7 +99,8 @@ class Channel:
     def __init__(self, server: "NetServer", sock: socket.socket, listener: str, context: object) -> None:
         self._server = server
         self._turn = server.turn
-        self._handled_turn = -1  # the turn whose write may borrow frames of the receive buffer
+        # The turn whose write may borrow frames of the receive buffer; at first one that has ended.
+        self._handled_turn = server.turn.number - 1
         self._sock = sock
         # Kept: `fileno` of a closed socket is -1, and the watcher must be given the number it was registered with.
         self._fd = sock.fileno()
@@ -106,6 +108,7 @@ class Channel:
         self._out: list[Part] = []
         self._slots: deque[Slot] = deque()
         self._reading = False
+        self._awaiting_large = False  # the rest of a large frame
         self._awaiting_write = False
         self._leaving = False
         self._finishing = False
@@ -120,7 +123,8 @@ class Channel:
         self.listener = listener
         self.context = context
         self.local_address: tuple[str, int] = sock.getsockname()[:2]
-        self.peer_address: tuple[str, int] = sock.getpeername()[:2]
+        host, port = sock.getpeername()[:2]
+        self.peer_address: tuple[str, int] = (strip_mapping(host), port)
         self.state: Any = None  # what the handler remembers of this connection
 
     def limit_frames(self, size_min: int, size_max: int) -> None:
@@ -175,8 +179,22 @@ class Channel:
         if received.problem:
             self.close(received.problem)
         # A large frame on its way: one wake-up when all of it is there instead of one per segment.
-        elif received.lacking >= LARGE_BYTES or self._low_water:
-            self._set_low_water()
+        elif received.lacking >= LARGE_BYTES or self._awaiting_large:
+            self._follow_large_frame(completed=bool(frames) or not received.lacking)
+
+    def _follow_large_frame(self, *, completed: bool) -> None:
+        """Reserve memory for a large frame on its way, or return it; without memory left the connection waits."""
+        received, memory = self._received, self._server.request_memory
+        is_large = received.lacking >= LARGE_BYTES
+        if memory is not None:
+            if completed:
+                self._server.release_memory(self)
+            if is_large and not memory.take(self, received.pending + received.lacking):
+                self.pause_reading()
+                return
+        # Also for the last bytes of the frame, which are less than a large frame lacks.
+        self._awaiting_large = is_large or (self._awaiting_large and not completed)
+        self._set_low_water()
 
     def _set_low_water(self) -> None:
         size = self._received.low_water
@@ -222,6 +240,11 @@ class Channel:
     def shrink(self) -> None:
         """Free a grown buffer; called when the connection has been quiet."""
         self._received.shrink(BUFFER_IDLE_BYTES_MAX)
+
+    @property
+    def last_turn(self) -> int:
+        """The turn in which the last request came, or in which the connection was opened."""
+        return self._handled_turn
 
     @property
     def idle(self) -> bool:

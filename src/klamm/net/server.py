@@ -3,28 +3,21 @@
 import asyncio
 import errno
 import os
-import socket
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from klamm.model.errors import ConfigError
+from klamm.net.acceptor import Acceptor, ChannelOpener
 from klamm.net.channel import Channel, FrameHandler
+from klamm.net.core.connection_quotas import ConnectionLimits, ConnectionQuotas
+from klamm.net.core.request_memory import RequestMemory
 from klamm.net.loop_turn import LoopTurn
 from klamm.net.poller import TurnLoop
 from klamm.net.sockets import Sockets
 from klamm.telemetry.log import get_logger
 
 log = get_logger("net")
-
-ACCEPTS_PER_TURN = 64
-"""Connections accepted from a listener before other work of the loop; a flood of them must not stop the node."""
-
-LOOPBACK_SEND_BUFFER_BYTES = 300 * 1024
-"""For peers on this machine: bytes on their way are still in the cache when the peer copies them. 75 KB made the two
-sides wait for each other (librdkafka reads a third less), a megabyte falls out of the cache. Over a network the
-kernel's own tuning does better."""
 
 IDLE_CHECKS = 4
 """How often within connections.max.idle.ms connections are checked for being idle."""
@@ -48,8 +41,9 @@ class Watcher(Protocol):
         """Nothing waits to be written."""
 
 
-ChannelOpener = Callable[["NetServer", socket.socket, str, object], Channel]
-"""Makes the channel of an accepted connection from server, socket, listener and context."""
+ThrottleIp = Callable[[str, int], int]
+"""Counts a new connection of an address at a time in milliseconds; returns for how long it is held before it is
+closed, or 0 if it may be opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +55,14 @@ class NetConfig:
     receive_buffer_bytes: int = -1
     listen_backlog_size: int = 50
     connections_max_idle_ms: int = 600_000
-    max_connections: int = 2**31 - 1
-    max_connections_per_ip: int = 2**31 - 1
-    max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    """Negative values keep idle connections open."""
+    queued_request_bytes_max: int = -1
+    """queued.max.request.bytes; without a limit if negative."""
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+    protected_listener: str = ""
+    """The listener between brokers, which `max.connections` does not concern."""
+    separate_listeners: frozenset[str] = frozenset()
+    """Those of the controller: their connections are counted by themselves, as in Kafka's second socket server."""
 
 
 class NetServer:
@@ -81,10 +80,14 @@ class NetServer:
         if poller is not None:
             poller.turn = self.turn
         self.tick = 0
-        self._listeners: dict[str, socket.socket] = {}
-        self._openers: dict[str, ChannelOpener] = {}
-        self._channels: dict[Channel, None] = {}
-        self._per_ip: Counter[str] = Counter()
+        self.throttle_ip: ThrottleIp | None = None
+        """The quotas of addresses; None without any."""
+        limit = config.queued_request_bytes_max
+        self.request_memory = RequestMemory(limit) if limit >= 0 else None
+        self._acceptors: dict[str, Acceptor] = {}
+        self._channels: dict[Channel, ConnectionQuotas] = {}
+        self._quotas = ConnectionQuotas(config.limits, config.protected_listener)
+        self._separate_quotas = ConnectionQuotas(config.limits)
         self._reaper: asyncio.TimerHandle | None = None
 
     @property
@@ -103,7 +106,9 @@ class NetServer:
             )
         except OSError as error:
             raise ConfigError(_describe_bind_failure(name, host, port, error)) from error
-        self._listeners[name] = sock
+        quotas = self._separate_quotas if name in self.config.separate_listeners else self._quotas
+        quotas.add_listener(name)
+        self._acceptors[name] = Acceptor(self, name, sock, quotas)
         bound_host, bound_port = sock.getsockname()[:2]
         return bound_host, bound_port
 
@@ -118,74 +123,75 @@ class NetServer:
         `openers` make the channels of listeners that encrypt or authenticate. May be called again for others.
         """
         self.handler = handler
-        for name in contexts if contexts is not None else self._listeners:
-            context = (contexts or {}).get(name)
-            sock = self._listeners[name]
-            self._openers[name] = (openers or {}).get(name, Channel)
-            self.loop.add_reader(sock.fileno(), self._accept, name, sock, context)
+        for name in contexts if contexts is not None else self._acceptors:
+            self._acceptors[name].start((contexts or {}).get(name), (openers or {}).get(name, Channel))
         if self._reaper is None:
             self._schedule_reaper()
 
-    def _accept(self, name: str, listener: socket.socket, context: object) -> None:
-        open_channel = self._openers[name]
-        for _ in range(ACCEPTS_PER_TURN):
-            try:
-                sock, address = listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                # Out of descriptors: the peer stays in the backlog, and its listener stays readable. Accepting pauses,
-                # or the loop would spin.
-                log.warning("accept failed", listener=name, reason=error.strerror)
-                self.loop.remove_reader(listener.fileno())
-                self.loop.call_later(0.5, self._accept_again, name, listener, context)
-                return
-            ip = address[0]
-            exceeded = self._exceeded_limit(ip)
-            if exceeded:
-                log.warning("connection refused", listener=name, peer=ip, reason=exceeded)
-                sock.close()
-                continue
-            sock.setblocking(False)
-            # Replies of a turn are sent with one call, so Nagle's algorithm would only delay the last segment.
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            send_buffer = self.config.send_buffer_bytes
-            if send_buffer <= 0 and (ip.startswith("127.") or ip == "::1"):
-                send_buffer = LOOPBACK_SEND_BUFFER_BYTES
-            if send_buffer > 0:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-            try:
-                channel = open_channel(self, sock, name, context)
-            except OSError:
-                sock.close()  # the peer closed it while it was in the backlog
-                continue
-            channel.active_tick = self.tick
-            self._channels[channel] = None
-            self._per_ip[ip] += 1
-            channel.start()
+    def now_ms(self) -> int:
+        """The time of the loop, by which rates are measured."""
+        return int(self.loop.time() * 1000)
 
-    def _accept_again(self, name: str, listener: socket.socket, context: object) -> None:
-        if self._listeners.get(name) is listener:
-            self.loop.add_reader(listener.fileno(), self._accept, name, listener, context)
+    # Connections
 
-    def _exceeded_limit(self, ip: str) -> str:
-        """The limit that another connection from `ip` would exceed, or nothing."""
-        if len(self._channels) >= self.config.max_connections:
-            return f"max.connections ({self.config.max_connections}) are open"
-        limit = self.config.max_connections_per_ip_overrides.get(ip, self.config.max_connections_per_ip)
-        if self._per_ip[ip] >= limit:
-            return f"max.connections.per.ip ({limit}) are open from that address"
-        return ""
+    def add(self, channel: Channel, quotas: ConnectionQuotas) -> None:
+        """Serve a new connection."""
+        channel.active_tick = self.tick
+        self._channels[channel] = quotas
+        quotas.add(channel.listener, channel.peer_address[0])
+        self._close_excess(quotas)
+        channel.start()
 
     def forget(self, channel: Channel) -> None:
         """Stop counting a channel that has closed."""
-        if channel in self._channels:
-            del self._channels[channel]
-            ip = channel.peer_address[0]
-            self._per_ip[ip] -= 1
-            # Or every address that ever connected would stay in memory.
-            if not self._per_ip[ip]:
-                del self._per_ip[ip]
+        quotas = self._channels.pop(channel, None)
+        if quotas is None:
+            return
+        quotas.remove(channel.listener, channel.peer_address[0])
+        if self.request_memory is not None:
+            self.release_memory(channel)
+        # Soon, not now: the channel is in the middle of its end, and others may be in the middle of a turn.
+        for acceptor in self._acceptors.values():
+            if acceptor.quotas is quotas:
+                self.loop.call_soon(acceptor.admit_held)
+
+    def set_limits(self, limits: ConnectionLimits) -> None:
+        """Change the limits; connections over a smaller total are closed, those over other limits stay."""
+        for quotas in (self._quotas, self._separate_quotas):
+            quotas.limits = limits
+            self._close_excess(quotas)
+        for acceptor in self._acceptors.values():
+            acceptor.admit_held()
+
+    def _close_excess(self, quotas: ConnectionQuotas) -> None:
+        """Close the least recently used connections of listeners that are not protected (KIP-402)."""
+        while quotas.excess:
+            candidates = [
+                channel
+                for channel, counted in self._channels.items()
+                if counted is quotas and not quotas.is_protected(channel.listener)
+            ]
+            if not candidates:
+                return
+            least_used = min(candidates, key=_last_used)
+            least_used.close("max.connections reached: least recently used")
+
+    # Memory of requests
+
+    def release_memory(self, channel: Channel) -> None:
+        """Return the memory of a large request, and let those that wait for memory read on."""
+        assert self.request_memory is not None
+        self.request_memory.release(channel)
+        if next(self.request_memory.waiting(), None) is not None:
+            self.loop.call_soon(self._resume_waiting)
+
+    def _resume_waiting(self) -> None:
+        assert self.request_memory is not None
+        for channel in self.request_memory.waiting():
+            assert isinstance(channel, Channel)
+            channel.resume_reading()
+
+    # Idle connections
 
     def _schedule_reaper(self) -> None:
         interval = max(self.config.connections_max_idle_ms, 1000) / 1000 / IDLE_CHECKS
@@ -196,7 +202,7 @@ class NetServer:
         self.tick += 1
         for channel in list(self._channels):
             quiet = self.tick - channel.active_tick
-            if quiet > IDLE_CHECKS and channel.idle:
+            if quiet > IDLE_CHECKS and channel.idle and self.config.connections_max_idle_ms >= 0:
                 channel.close("idle for connections.max.idle.ms")
             elif quiet > 1:
                 channel.shrink()
@@ -204,10 +210,9 @@ class NetServer:
 
     def stop_listening(self) -> None:
         """Take no new connections; those that are open go on."""
-        for sock in self._listeners.values():
-            self.loop.remove_reader(sock.fileno())
-            sock.close()
-        self._listeners.clear()
+        for acceptor in self._acceptors.values():
+            acceptor.close()
+        self._acceptors.clear()
 
     async def leave(self, timeout_s: float) -> None:
         """Take no more requests, and give peers up to `timeout_s` to read the replies they were sent."""
@@ -226,6 +231,10 @@ class NetServer:
         for channel in list(self._channels):
             # Not `close`: the node logs its stop once, not per connection.
             channel.end("the server stops", decided_by="node")
+
+
+def _last_used(channel: Channel) -> int:
+    return channel.last_turn
 
 
 def _describe_bind_failure(name: str, host: str, port: int, error: OSError) -> str:

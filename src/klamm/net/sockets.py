@@ -38,3 +38,11 @@ def set_receive_low_water(sock: Any, size: int) -> None:
     # acknowledgement while the process reads nothing. TCP_QUICKACK is not permanent, so it is set with every change.
     if size > 1 and _QUICKACK is not None:
         sock.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
+
+
+def strip_mapping(ip: str) -> str:
+    """Return an IPv4 address as such: a listener on all addresses of IPv6 reports it as ::ffff:192.0.2.1.
+
+    Limits and ACLs name the IPv4 address, and a DENY of it must not be passed by.
+    """
+    return ip[7:] if ip.startswith("::ffff:") and "." in ip else ip

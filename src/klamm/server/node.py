@@ -52,6 +52,7 @@ from klamm.server.requests.router import Router
 from klamm.server.requests.routes import routes
 from klamm.server.services import Services
 from klamm.server.settings.broker_settings import BrokerSettings
+from klamm.server.settings.connection_limits import ConnectionLimitsPublisher
 from klamm.server.settings.topic_settings import TopicSettingsResolver
 from klamm.storage import LogManager
 from klamm.telemetry.log import get_logger
@@ -177,6 +178,8 @@ class KlammNode:
         # publisher has applied a change.
         replicas = make_replicas(config, environment, logs, self.net.turn, self._security, fail=self._fail)
         settings = BrokerSettings(config.node_id, config.static)
+        names = [listener.name for listener in config.listeners]
+        quorum.loader.add_publisher(ConnectionLimitsPublisher(config.node_id, settings, self.net, names))
         publisher = BrokerPublisher(config.node_id, replicas, TopicSettingsResolver(settings))
         first_records = read_first_records(environment.disk, config.metadata_log_dir)
         rules = replace(controller_config(config, logs.cluster_id or ""), first_records=first_records)

@@ -34,10 +34,13 @@ def main(args: list[str]) -> int:
     from klamm.cli.node_runner import serve, set_log_level
     from klamm.model.errors import ConfigError
     from klamm.server.boot.config import load_config
+    from klamm.server.boot.config_checks import refuse_open_listeners
 
     set_log_level("info")
     try:
-        serve(load_config(file, tuple(overrides)))
+        config = load_config(file, tuple(overrides))
+        refuse_open_listeners(config)
+        serve(config)
     except (ConfigError, CommandRefusal) as error:
         raise ToolFailed(f"klamm: {error}") from None
     return 0

@@ -104,6 +104,7 @@ NETWORK: Final = (
         "Most new connections per second.",
         rule=at_least(0),
         update_mode=UpdateMode.CLUSTER_WIDE,
+        served=True,
     ),
     # A minute more than the clients' default: clients close first, with no request in flight.
     ConfigKey(
@@ -137,6 +138,7 @@ NETWORK: Final = (
         ConfigType.LONG,
         -1,
         "Bytes of queued requests before reading from clients stops; -1 sets no limit.",
+        served=True,
     ),
     ConfigKey(
         "num.network.threads",

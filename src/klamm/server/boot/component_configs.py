@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+from dataclasses import replace
 from typing import Final
 
 from klamm.controller import ControllerConfig
@@ -15,6 +16,7 @@ from klamm.server.boot.config import NodeConfig
 from klamm.server.boot.environment import Environment
 from klamm.server.boot.format import IGNORED_IN_EMPTY
 from klamm.server.controller.raft_transport import bootstrap_ids
+from klamm.server.settings.connection_limits import read_connection_limits, resolve_overrides
 from klamm.storage import CleanerConfig, StorageConfig
 from klamm.storage.config import MAX_LONG
 from klamm.storage.meta_properties import MetaProperties, read_meta_properties
@@ -34,12 +36,10 @@ _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - recognised,
 
 def net_config(config: NodeConfig) -> NetConfig:
     """Return the limits of sockets and connections."""
-    overrides = {}
-    for entry in (config.text("max.connections.per.ip.overrides") or "").split(","):
-        # From the right: an IPv6 address has colons of its own.
-        address, _, limit = entry.strip().rpartition(":")
-        if address:
-            overrides[address] = int(limit)
+    names = [listener.name for listener in config.listeners]
+    limits = read_connection_limits(config.values, names)
+    # Here, not when the limits are read: a name server may block, and the node does not serve yet.
+    limits = replace(limits, per_ip_overrides=resolve_overrides(limits.per_ip_overrides))
     configured = config.static
     return NetConfig(
         request_bytes_max=config.integer("socket.request.max.bytes"),
@@ -52,9 +52,10 @@ def net_config(config: NodeConfig) -> NetConfig:
         ),
         listen_backlog_size=config.integer("socket.listen.backlog.size"),
         connections_max_idle_ms=config.integer("connections.max.idle.ms"),
-        max_connections=config.integer("max.connections"),
-        max_connections_per_ip=config.integer("max.connections.per.ip"),
-        max_connections_per_ip_overrides=overrides,
+        queued_request_bytes_max=config.integer("queued.max.request.bytes"),
+        limits=limits,
+        protected_listener=config.inter_broker_listener_name,
+        separate_listeners=frozenset(config.controller_listener_names),
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from klamm.model.broker_configs import BROKER_CONFIGS, DYNAMIC_ONLY, broker_key, known_by_name
+from klamm.model.broker_configs import BROKER_CONFIGS, DYNAMIC_ONLY, broker_key, explain_unknown, known_by_name
 from klamm.model.config import Value
 from klamm.model.config_describe import with_node_id
 from klamm.model.errors import ConfigError
@@ -24,10 +24,11 @@ from klamm.server.boot.config_checks import (
     check_relations,
     check_replica_selector,
     check_roles,
-    exposure_warnings,
+    check_safe_defaults,
     relation_warnings,
+    security_warnings,
 )
-from klamm.server.boot.listener_security import authenticates, check_security, is_listener_security
+from klamm.server.boot.listener_security import check_security, is_listener_setting
 from klamm.server.boot.listeners import (
     Listener,
     VoterAddress,
@@ -72,6 +73,11 @@ class NodeConfig:
         if name in self._values:
             return self._values[name]
         return BROKER_CONFIGS.default(name)
+
+    @property
+    def values(self) -> Mapping[str, Value]:
+        """The typed values of all configs that are set, also of single listeners."""
+        return self._values
 
     def integer(self, name: str) -> int:
         """Return the value of an integer config."""
@@ -249,8 +255,7 @@ def _parse_values(entries: Mapping[str, tuple[str, str]]) -> tuple[dict[str, Val
             values[name] = key.parse(text)
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
-        # Of the settings of single listeners only those of TLS and SASL have an effect.
-        if not key.served or (name not in BROKER_CONFIGS and not is_listener_security(key.name)):
+        if not key.served or (name not in BROKER_CONFIGS and not is_listener_setting(key.name)):
             ignored.append(name)
     return values, tuple(ignored)
 
@@ -258,7 +263,7 @@ def _parse_values(entries: Mapping[str, tuple[str, str]]) -> tuple[dict[str, Val
 def _explain_unknown(name: str) -> str:
     if name in DYNAMIC_ONLY:
         return f"{name} can only be set on a running broker; remove it here and set it with kafka-configs"
-    return BROKER_CONFIGS.unknown(name)
+    return explain_unknown(name)
 
 
 def _build_config(
@@ -309,8 +314,8 @@ def _build_config(
         _values=values,
     )
     check_security(config)
-    exposed = exposure_warnings([listener for listener in listeners if not authenticates(config, listener)])
-    return replace(config, warnings=(*config.warnings, *exposed))
+    check_safe_defaults(config)
+    return replace(config, warnings=(*config.warnings, *security_warnings(config)))
 
 
 def _read_list(values: Mapping[str, Value], name: str) -> tuple[str, ...]:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from klamm.model.broker_configs import BROKER_CONFIGS
+from klamm.model.broker_catalog.own import INSECURE_LISTENERS
+from klamm.model.broker_configs import BROKER_CONFIGS, listener_base
 from klamm.model.config import Value
+from klamm.model.config_rules import check_overrides
 from klamm.model.errors import ConfigError
 from klamm.model.replica_selectors import LEADER, RACK_AWARE
 from klamm.security.core.principal import parse_principal
+from klamm.server.boot.listener_security import authenticates, uses_sasl, uses_tls
 from klamm.server.boot.listeners import Listener, VoterAddress
+
+if TYPE_CHECKING:
+    from klamm.server.boot.config import NodeConfig
 
 _AT_MOST: Final = (
     ("broker.heartbeat.interval.ms", "broker.session.timeout.ms"),
@@ -153,6 +159,17 @@ def check_relations(values: Mapping[str, Value], static: Mapping[str, str]) -> N
     # -1 is valid in CreateTopics, where it stands for this default, but not for the default itself.
     if _number(values, "default.replication.factor") < 1:
         raise ConfigError("default.replication.factor must be at least 1; write default.replication.factor=1")
+    check_overrides(str(values.get("max.connections.per.ip.overrides") or ""))
+    if _number(values, "max.connections.per.ip") == 0 and not values.get("max.connections.per.ip.overrides"):
+        raise ConfigError(
+            "max.connections.per.ip=0 refuses all clients; write max.connections.per.ip.overrides for those it does not"
+        )
+    queued, largest = _number(values, "queued.max.request.bytes"), _number(values, "socket.request.max.bytes")
+    if 0 <= queued < largest:
+        raise ConfigError(
+            f"queued.max.request.bytes={queued} is less than one request may have (socket.request.max.bytes={largest});"
+            f" write at least {largest}, or -1 for no limit"
+        )
     providers = values.get("config.providers") or ()
     for name, text in static.items():
         match = _PROVIDED.search(text)
@@ -205,14 +222,79 @@ def parse_super_users(static: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(part for part in parts if part)
 
 
-def exposure_warnings(listeners: Sequence[Listener]) -> list[str]:
-    """Warn of listeners without authentication that other machines can reach."""
-    return [
+_SECURITY_FAMILIES: Final = ("ssl.", "sasl.", "security.", "delegation.token.")
+_NOT_OF_LISTENERS: Final = ("authorizer.", "super.users", "allow.everyone", "klamm.", "early.start.")
+
+
+def open_listeners(config: NodeConfig) -> list[Listener]:
+    """Return the listeners that other machines can reach and that serve clients without authentication."""
+    return [listener for listener in config.listeners if not listener.loopback and not authenticates(config, listener)]
+
+
+def refuse_open_listeners(config: NodeConfig) -> None:
+    """Raise ConfigError for an open listener that klamm.insecure.listeners does not name."""
+    named = _named_listeners(config)
+    for listener in open_listeners(config):
+        if listener.name not in named:
+            names = ",".join(sorted({*named, listener.name}))
+            raise ConfigError(
+                f"listener {listener} opens the node to other machines, and it has no authentication; write"
+                f" {listener.name}://127.0.0.1:{listener.port} to serve this machine only, give it SASL_SSL in"
+                f" listener.security.protocol.map, or write {INSECURE_LISTENERS}={names} if it is meant to be open"
+            )
+
+
+def check_safe_defaults(config: NodeConfig) -> None:
+    """Raise ConfigError for names that would silently have no effect."""
+    known = {listener.name for listener in config.listeners}
+    for name in _named_listeners(config):
+        if name not in known:
+            raise ConfigError(f"{INSECURE_LISTENERS} names {name}, which is not in listeners ({', '.join(known)})")
+    for name in config.static:
+        base = listener_base(name)
+        if base is not None and base.startswith(_NOT_OF_LISTENERS):
+            raise ConfigError(f"{name}: {base} is a setting of the node, not of a listener; write {base}")
+
+
+def security_warnings(config: NodeConfig) -> list[str]:
+    """Warn of open listeners, and of security settings that have no effect."""
+    warnings = [
         f"listener {listener} is open to other machines without authentication;"
         f" write {listener.name}://127.0.0.1:{listener.port} to serve this machine only"
-        for listener in listeners
-        if not listener.loopback
+        for listener in open_listeners(config)
     ]
+    if not config.text("authorizer.class.name"):
+        warnings += [
+            f"{name} has no effect without authorizer.class.name: every client may do everything"
+            for name in sorted(AUTHORIZER_SETTINGS.intersection(config.static))
+        ]
+    protocols = [listener.security_protocol for listener in config.listeners]
+    if not any(map(uses_tls, protocols)) and "ssl.keystore.location" in config.static:
+        warnings.append("ssl.keystore.location has no effect: no listener has the security protocol SSL or SASL_SSL")
+    if not any(map(uses_sasl, protocols)) and "sasl.enabled.mechanisms" in config.static:
+        warnings.append(
+            "sasl.enabled.mechanisms has no effect: no listener has the security protocol SASL_PLAINTEXT or SASL_SSL"
+        )
+    return warnings + _describe_ignored(config)
+
+
+def _describe_ignored(config: NodeConfig) -> list[str]:
+    ignored = [name for name in config.ignored if (listener_base(name) or name).startswith(_SECURITY_FAMILIES)]
+    kerberos = [name for name in ignored if ".kerberos." in name]
+    others = [name for name in ignored if name not in kerberos]
+    warnings = []
+    if kerberos:
+        warnings.append(f"{', '.join(kerberos)}: Klamm has no Kerberos (GSSAPI), so these settings have no effect")
+    if others:
+        warnings.append(f"{', '.join(others)}: these security settings have no effect in Klamm")
+    return warnings
+
+
+def _named_listeners(config: NodeConfig) -> list[str]:
+    names = config.value(INSECURE_LISTENERS)
+    assert isinstance(names, tuple)
+    # Kafka compares listener names in upper case.
+    return [name.upper() for name in names]
 
 
 def relation_warnings(values: Mapping[str, Value]) -> list[str]:

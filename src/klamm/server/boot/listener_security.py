@@ -38,6 +38,9 @@ _CLASSES: Final = (
     "sasl.login.class",
     "sasl.login.callback.handler.class",
 )
+_LISTENER_SETTINGS: Final = frozenset(
+    {"connections.max.reauth.ms", "principal.builder.class", "max.connections", "max.connection.creation.rate"}
+)
 _DEFAULT_BUILDER: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 
 
@@ -64,9 +67,9 @@ class ListenerSecurity:
     mechanisms: tuple[SaslMechanism, ...] = ()
 
 
-def is_listener_security(name: str) -> bool:
-    """Whether a setting is read with the prefix of a listener, too."""
-    return name.startswith(("ssl.", "sasl.")) or name in ("connections.max.reauth.ms", "principal.builder.class")
+def is_listener_setting(name: str) -> bool:
+    """Whether a setting has an effect with the prefix of a listener."""
+    return name.startswith(("ssl.", "sasl.")) or name in _LISTENER_SETTINGS
 
 
 def uses_tls(protocol: str) -> bool:
@@ -216,7 +219,7 @@ def check_prefixes(config: NodeConfig) -> None:
     for key in config.static:
         match = _PREFIXED.fullmatch(key)
         base = listener_base(key)
-        if match is None or base is None or not is_listener_security(base):
+        if match is None or base is None or not is_listener_setting(base):
             continue
         name, mechanism = match["listener"], match["rest"].removesuffix(base).removesuffix(".")
         if name not in listeners:

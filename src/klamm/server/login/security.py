@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from klamm.model.clock import Clock
 from klamm.model.errors import ConfigError
 from klamm.net import Channel, FrameHandler, NetServer, OutboundSecurity
-from klamm.net.server import ChannelOpener
+from klamm.net.acceptor import ChannelOpener
 from klamm.security.core.bearer_claims import BearerIdentity, ClaimRules, check_unsecured
 from klamm.security.core.distinguished_name import subject_name
 from klamm.security.core.oauthbearer import BearerServer, Validate

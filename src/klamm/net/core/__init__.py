@@ -1,0 +1,1 @@
+"""Decisions about connections: which may be opened, and whose bytes may be received; pure."""

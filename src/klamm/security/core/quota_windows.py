@@ -1,0 +1,93 @@
+"""The windows in which quotas are measured, as Kafka's Rate and TokenBucket; pure: time is an argument."""
+
+from collections import deque
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class WindowConfig:
+    """The samples of a window."""
+
+    samples: int = 11
+    """quota.window.num"""
+    sample_ms: int = 1_000
+    """quota.window.size.seconds"""
+
+
+class RateWindow:
+    """Bytes, or time, of the last samples as a rate per second.
+
+    The rate is divided by at least all samples but one, however young the window is. So a client that was quiet may use
+    the quota of a whole window at once, and is then held until that leaves the window; in the long run the rate is the
+    quota. Only requests that are larger than the quota of a window exceed it, as in Kafka.
+    """
+
+    __slots__ = ("_config", "_samples")
+
+    def __init__(self, config: WindowConfig) -> None:
+        self._config = config
+        self._samples: deque[list[float]] = deque()
+        """[start, total] of each sample, the oldest first."""
+
+    def record(self, value: float, now_ms: int) -> None:
+        """Add a value to the sample of now; a negative one takes back what was recorded."""
+        samples = self._samples
+        if not samples or now_ms - samples[-1][0] >= self._config.sample_ms:
+            samples.append([now_ms, 0.0])
+        samples[-1][1] += value
+        self._drop_old(now_ms)
+
+    def rate(self, now_ms: int) -> float:
+        """Return the rate per second."""
+        self._drop_old(now_ms)
+        total = sum(sample[1] for sample in self._samples)
+        return total * 1000 / self._window_ms(now_ms)
+
+    def throttle_ms(self, limit: float, now_ms: int) -> int:
+        """Return how long a client must wait until its rate is `limit`; 0 when it is not above."""
+        rate = self.rate(now_ms)
+        if rate <= limit:
+            return 0
+        return round((rate - limit) / limit * self._window_ms(now_ms))
+
+    def _window_ms(self, now_ms: int) -> int:
+        config = self._config
+        elapsed = now_ms - int(self._samples[0][0]) if self._samples else 0
+        missing = config.samples - 1 - elapsed // config.sample_ms
+        return elapsed + max(missing, 0) * config.sample_ms
+
+    def _drop_old(self, now_ms: int) -> None:
+        samples = self._samples
+        oldest_ms = now_ms - self._config.samples * self._config.sample_ms
+        while samples and samples[0][0] <= oldest_ms:
+            samples.popleft()
+
+
+class TokenBucket:
+    """Tokens for changes of the cluster: a request may take more than there are, and the next one waits (KIP-599)."""
+
+    __slots__ = ("_config", "_last_ms", "_tokens")
+
+    def __init__(self, config: WindowConfig) -> None:
+        self._config = config
+        self._tokens = 0.0
+        self._last_ms: int | None = None
+
+    def tokens(self, limit: float, now_ms: int) -> float:
+        """Return the tokens of now, where `limit` flow in per second; a new bucket is full."""
+        capacity = limit * self._config.samples * self._config.sample_ms / 1000
+        if self._last_ms is None:
+            self._tokens = capacity
+        else:
+            self._tokens = min(capacity, self._tokens + limit * (now_ms - self._last_ms) / 1000)
+        self._last_ms = now_ms
+        return self._tokens
+
+    def take(self, count: float, limit: float, now_ms: int) -> None:
+        """Take tokens, also if there are not enough."""
+        self._tokens = self.tokens(limit, now_ms) - count
+
+    def throttle_ms(self, limit: float, now_ms: int) -> int:
+        """Return how long it takes until the bucket is no longer below zero."""
+        tokens = self.tokens(limit, now_ms)
+        return 0 if tokens >= 0 else round(-tokens / limit * 1000)
