@@ -6,6 +6,7 @@ from enum import IntEnum
 from typing import Protocol, TypeVar
 
 from klamm.controller.context import ControllerContext, ControllerDecision, refuse
+from klamm.model.broker_configs import is_store_setting
 from klamm.model.config import MAX_SHORT, format_value
 from klamm.model.config_resources import ConfigResource, ResourceType
 from klamm.model.errors import ConfigError, ErrorCode, KlammError
@@ -76,6 +77,10 @@ def alter_configs(
         nulls = [config.name for config in entry.configs if config.value is None]
         if nulls:
             raise KlammError(ErrorCode.INVALID_REQUEST, f"These configs have no value: {','.join(nulls)}")
+        # A broker checks its stores before it forwards a change of single ones.
+        stores = [config.name for config in entry.configs if is_store_setting(config.name)]
+        if stores:
+            raise KlammError(ErrorCode.INVALID_REQUEST, f"{stores[0]} is changed with IncrementalAlterConfigs only")
         resource = ConfigResource.from_wire(entry.resource_type, entry.resource_name)
         # None removes a config; those in the request get a value below.
         changed: dict[str, str | None] = dict.fromkeys(context.image.configs.get(resource, {}))

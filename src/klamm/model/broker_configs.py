@@ -77,6 +77,7 @@ _PER_MECHANISM: Final = (
     "sasl.server.callback.handler.class",
     "connections.max.reauth.ms",
 )
+_STORES: Final = ("ssl.keystore.", "ssl.truststore.", "ssl.key.password")
 _FREE_PREFIXES: Final = ("config.providers.", "rlmm.config.", "rsm.config.", "zookeeper.")
 # Settings that Kafka 4 removed or never defined (authorizers read their own): a file that has them must still start.
 _KNOWN_BY_NAME: Final = frozenset(
@@ -121,6 +122,11 @@ def listener_base(name: str) -> str | None:
     if base.startswith("oauthbearer.sasl."):
         return base.removeprefix("oauthbearer.")
     return next((setting for setting in _PER_MECHANISM if base.endswith(setting)), base)
+
+
+def is_store_setting(name: str) -> bool:
+    """Whether a name is that of a key or trust store of a listener, which may change while the node runs."""
+    return (listener_base(name) or "").startswith(_STORES)
 
 
 def broker_key(name: str) -> ConfigKey | None:
@@ -187,9 +193,12 @@ def validate_dynamic_broker_config(name: str, value: str | None, *, per_broker: 
         raise ConfigError(explain_unknown(name))
     if key.update_mode is UpdateMode.READ_ONLY:
         raise ConfigError(f"{name} cannot change while the broker runs; set it in the properties file and restart")
-    # Kafka reloads stores; until Klamm does, a change must not be accepted that has no effect.
+    # A change must not be accepted that has no effect; of these settings Klamm changes the stores of listeners.
     if key.name.startswith(("ssl.", "sasl.", "principal.builder.")):
-        raise ConfigError(f"{name} cannot change while the broker runs; set it in the properties file and restart")
+        if not key.name.startswith(_STORES):
+            raise ConfigError(f"{name} cannot change while the broker runs; set it in the properties file and restart")
+        if name in BROKER_CONFIGS:
+            raise ConfigError(f"{name} can be changed of one listener only; write listener.name.<listener>.{name}")
     if key.update_mode is UpdateMode.PER_BROKER and not per_broker:
         raise ConfigError(f"{name} cannot be set for all brokers at once; name the broker it is for")
     if value is not None:

@@ -58,6 +58,11 @@ class TlsSettings:
         """Whether there is a certificate to present."""
         return self.keystore_location is not None or self.keystore_key is not None
 
+    @property
+    def has_trust(self) -> bool:
+        """Whether there are authorities of its own."""
+        return self.truststore_location is not None or self.truststore_certificates is not None
+
 
 def read_tls_settings(read: Read) -> TlsSettings:
     """Read the settings by their names; ConfigError for what cannot work, before a file is opened."""
@@ -162,6 +167,33 @@ def check_identity(before: bytes, after: bytes, *, may_change_subject: bool, may
         )
     if not may_change_names and not alternative_names(after) >= alternative_names(before):
         raise ConfigError("an alternative name would be lost; write ssl.allow.san.changes=true to allow it")
+
+
+def check_trusted(settings: TlsSettings) -> None:
+    """Raise ConfigError unless a node with these stores can connect to another one that has the same."""
+    client = client_context(settings)
+    client.check_hostname = False
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        server_context(settings).wrap_bio(to_server, to_client, server_side=True),
+        client.wrap_bio(to_client, to_server),
+    ]
+    waiting = [1, 0]
+    # Each side needs three flights at most.
+    for _ in range(8):
+        for side in list(waiting):
+            try:
+                sides[side].do_handshake()
+                waiting.remove(side)
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLError as error:
+                reason = getattr(error, "verify_message", "") or error.reason
+                raise ConfigError(
+                    f"the trust store of the listener between nodes does not verify its certificate ({reason})"
+                ) from None
+    if waiting:
+        raise ConfigError("the certificate of the listener between nodes cannot be verified: no handshake")
 
 
 def _set_up(context: ssl.SSLContext, settings: TlsSettings) -> None:

@@ -53,6 +53,7 @@ from klamm.server.requests.routes import routes
 from klamm.server.services import Services
 from klamm.server.settings.broker_settings import BrokerSettings
 from klamm.server.settings.connection_limits import ConnectionLimitsPublisher
+from klamm.server.settings.store_changes import StoreChanges
 from klamm.server.settings.topic_settings import TopicSettingsResolver
 from klamm.storage import LogManager
 from klamm.telemetry.log import get_logger
@@ -215,6 +216,8 @@ class KlammNode:
         config, environment, logs = self.config, self.environment, self.logs
         listed_brokers = ListedBrokers(environment.clock, config.integer("broker.session.timeout.ms"))
         self._quorum.loader.add_publisher(listed_brokers)
+        stores = StoreChanges(config, self._security)
+        self._quorum.loader.add_publisher(stores)
         return Services(
             loop=loop,
             node_id=config.node_id,
@@ -238,6 +241,7 @@ class KlammNode:
             moves=make_log_dir_moves(loop, config, replicas, environment.clock, directory_reports, environment.threads),
             supported_features=supported_features,
             access=make_access_control(config, self._quorum),
+            stores=stores,
             controller_address=self.addresses.get(config.controller_listener_names[0]),
         )
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from klamm.server.requests.access.control import AccessControl
     from klamm.server.requests.context import RequestContext
     from klamm.server.requests.record_checks import RecordChecks
+    from klamm.server.settings.store_changes import StoreChanges
 
 
 @dataclass(slots=True)
@@ -61,6 +62,8 @@ class Services:
     supported_features: Mapping[str, FeatureRange]
     access: "AccessControl | None"
     """The authorizer; None allows every client everything."""
+    stores: "StoreChanges"
+    """The key and trust stores of listeners, which may change while the node runs."""
     controller_address: tuple[str, int] | None
     """The bound address of this node's controller listener; None on a node without the controller role."""
     coordinators: LocalCoordinators = field(init=False)

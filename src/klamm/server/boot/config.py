@@ -79,6 +79,10 @@ class NodeConfig:
         """The typed values of all configs that are set, also of single listeners."""
         return self._values
 
+    def with_values(self, values: Mapping[str, Value]) -> NodeConfig:
+        """Return the configuration with dynamic values over those of the file."""
+        return replace(self, _values={**self._values, **values})
+
     def integer(self, name: str) -> int:
         """Return the value of an integer config."""
         value = self.value(name)

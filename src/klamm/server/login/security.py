@@ -86,6 +86,10 @@ class NodeSecurity:
                 # The last good one stays in use; once per change, not once per check.
                 log.warning("certificate not reloaded", listener=store.listener, reason=error)
 
+    def stores(self, listener: str) -> "list[TlsStore]":
+        """Return the stores of a listener: as a server, and of nodes that connect to each other as a client."""
+        return [store for store in self._stores if store.listener == listener]
+
     def _load_contexts(self) -> None:
         """Read the key and trust stores; ConfigError for one that cannot be used."""
         for name, security in self.listeners.items():
