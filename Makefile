@@ -12,11 +12,12 @@ INSTALL_INPUTS := pyproject.toml setup.py constraints.txt src/klamm/coordinator/
 # More workers than the two cores of the smallest machine: tests often wait for processes, timers and disks.
 TEST_WORKERS ?= 3
 
-.PHONY: help java setup demo test check fuzz compat ecosystem ecosystem-quick bench sim sim-bugs campaign chaos docs clean
+.PHONY: help java setup demo test long check fuzz compat ecosystem ecosystem-quick bench sim sim-bugs campaign chaos docs clean
 
 help:
 	@echo "make demo    a bank that runs while you watch: a node, two services, a pipeline on Spark (Java 17+)"
 	@echo "make test    run the tests (Python 3.11+, the package index and, for Spark, Java 17+ are all they need)"
+	@echo "make long    the tests that take half a minute and more each, most of them on Spark"
 	@echo "make check   format, lint, types, imports"
 	@echo "make compat  Apache Kafka's tools and the Java, Go and JS clients against Klamm (mvn, go, node)"
 	@echo "make ecosystem  Streams, Connect, MirrorMaker, Flink, Spring, Pekko and more on three nodes (BROKER=kafka: the control)"
@@ -53,7 +54,11 @@ demo: java setup
 
 test: java setup
 	@echo "== tests"
-	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup
+	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup -m "not long"
+
+long: java setup
+	@echo "== long tests"
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m long
 
 check: setup
 	@echo "== format"

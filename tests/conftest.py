@@ -70,7 +70,9 @@ SPARK = ("tests/pipeline/spark/", "tests/pipeline/sql/", "tests/examples/test_de
 """Where tests that need a Spark session live, or start one that should not run beside it."""
 LONG = (
     "tests/pipeline/standalone/",
-    "tests/docs/test_guides.py::test_a_reader_types_the_guide[pipelines]",
+    "tests/docs/test_guides.py::test_a_reader_types_the_guide[pipeline",
+    "tests/docs/test_guides.py::test_a_reader_types_the_guide[lake]",
+    "tests/docs/test_guides.py::test_a_reader_types_the_guide[postgres]",
     "tests/docs/test_guides.py::test_a_reader_types_the_guide[spark]",
     "tests/chaos/test_chaos.py",
     "tests/docs/test_site.py",

@@ -11,7 +11,9 @@ from harness.guide_pages import GUIDES, LONG, type_guide
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", [name for name in GUIDES if name not in LONG])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in GUIDES]
+)
 def test_a_reader_types_the_guide(name, tmp_path, monkeypatch):
     type_guide(name, tmp_path, monkeypatch)
 

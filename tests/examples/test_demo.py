@@ -63,6 +63,7 @@ def nothing_is_left(tmp_path):
     assert left == []
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_books_are_equal_at_the_end(run_demo, tmp_path):
     process, out = run_demo("--seconds", "3", "--rate", "150")

@@ -12,8 +12,8 @@ from pipeline.small_registry import small_registry
 
 ROOT = Path(__file__).parents[2]
 GUIDES = {path.stem: path for path in [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]}
-LONG = ("lake", "pipeline-bad-data", "pipeline-changes", "pipeline-operations", "postgres")
-"""Guides that start Spark several times: `make compat` types them, because they take minutes."""
+LONG = ("lake", "pipeline-bad-data", "pipeline-changes", "pipeline-operations", "pipelines", "postgres")
+"""Guides that start Spark several times: `make long` types them, because they take minutes."""
 REGISTRY = {"spark", "pipeline-sources"}
 
 

@@ -27,6 +27,7 @@ EXPECTED = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_killed_at_any_step(database, klamm_broker, klamm_name, after):

@@ -184,6 +184,7 @@ def random_change(chance, tables):
     return tables.change(table, key, row)
 
 
+@pytest.mark.long
 def test_random_joins_are_what_python_computes(spark, tmp_path, monkeypatch):
     seed = random.randrange(1 << 30)
     print("seed", seed)
@@ -245,7 +246,9 @@ def test_a_batch_that_dies_is_run_again(spark, tmp_path, monkeypatch, point):
     tables.check()
 
 
-@pytest.mark.parametrize("lost", ["removed", "damaged", "of an earlier batch"])
+@pytest.mark.parametrize(
+    "lost", ["removed", *(pytest.param(how, marks=pytest.mark.long) for how in ("damaged", "of an earlier batch"))]
+)
 def test_a_store_that_cannot_be_used_is_made_anew(spark, tmp_path, lost):
     tables = Tables(spark, tmp_path, ["through_another"])
     tables.change("a", "k0", {"x": 1, "y": "k1"})
@@ -265,6 +268,7 @@ def test_a_store_that_cannot_be_used_is_made_anew(spark, tmp_path, lost):
     tables.check()
 
 
+@pytest.mark.long
 def test_a_change_of_many_rows_computes_all(spark, tmp_path, monkeypatch):
     tables = Tables(spark, tmp_path, ["by_key", "by_value"])
     tables.change("b", "k1", {"x": 1, "z": "z1"})

@@ -157,7 +157,7 @@ def test_a_sink_of_a_stream_keeps_the_last_row_of_each_key():
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["delta", pytest.param("iceberg", marks=pytest.mark.long)])
 def test_from_a_debezium_topic_to_a_lake_table(spark, klamm_broker, tmp_path, monkeypatch, patiently, kind):
     """As typed: the changes of a database in a topic, and a table of the lake that has its rows."""
     monkeypatch.chdir(tmp_path)

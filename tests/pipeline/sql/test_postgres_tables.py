@@ -50,6 +50,7 @@ def read(broker, topic):
     return [(row["key"], row["value"] and json.loads(row["value"])) for row in table.to_pylist()]
 
 
+@pytest.mark.long
 def test_a_pipeline_over_a_database(
     spark, patiently, postgres_database, klamm_broker, klamm_name, tmp_path, monkeypatch
 ):

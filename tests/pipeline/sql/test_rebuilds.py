@@ -136,6 +136,7 @@ KILLS = {
 }
 
 
+@pytest.mark.long
 def test_a_rebuild_that_is_killed_continues(site, monkeypatch):
     sinks = ("in_delta",)
     site.send(10)

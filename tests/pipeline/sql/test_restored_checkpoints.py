@@ -147,6 +147,7 @@ def test_restored_and_removed_checkpoints_are_refused(site, tmp_path):
     assert site.is_exact()
 
 
+@pytest.mark.long
 def test_repairs_end_as_a_recomputation_would(site, tmp_path):
     site.send(5)
     site.run()

@@ -22,6 +22,7 @@ CREATE STREAM owned_then WITH (topic = '{owned_then}') AS
 """
 
 
+@pytest.mark.long
 def test_the_newest_row_wins_after_its_key_has_moved(spark, patiently, klamm_broker, klamm_admin, klamm_name, tmp_path):
     names = {name: klamm_name(name) for name in ("customers", "orders", "copies", "owned", "owned_then")}
     keys = [f"c{number}" for number in range(12)]

@@ -118,6 +118,7 @@ def rows(broker, topic):
     return [json.loads(row) for row in table["value"].to_pylist()]
 
 
+@pytest.mark.long
 def test_exactly_once_although_executors_are_killed(klamm_own_broker, tmp_path):
     seed = random.randrange(1 << 30)
     print("seed", seed)
