@@ -3,6 +3,7 @@
 import pytest
 
 from klamm.pipeline import session, sessions, testing
+from klamm.pipeline.sql.spark_jvm import active_session
 
 HOMES = ("spark", "sql")
 
@@ -61,6 +62,16 @@ def spark(tmp_path_factory):
     )
     yield running
     running.stop()
+
+
+@pytest.fixture(autouse=True)
+def shared_session_active(request):
+    """Begin every test in the shared session: parts of a batch that a test runs in its own thread leave another one."""
+    if "spark" not in request.fixturenames:
+        yield
+        return
+    with active_session(request.getfixturevalue("spark")):
+        yield
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ from klamm.pipeline.sql.core.statements import SINK, SOURCE, TABLE
 from klamm.pipeline.sql.query_ledger import QueryLedger
 from klamm.pipeline.sql.registry_schemas import resolve
 from klamm.pipeline.sql.runner import SPARK_SETTINGS, renew_identity
+from klamm.pipeline.sql.spark_jvm import active_session
 from klamm.pipeline.sql.state_folders import home_of, name_of
 from klamm.pipeline.sql.status import Home
 from klamm.pipeline.sql.supervisor import report_nothing
@@ -196,7 +197,8 @@ def run_backfill(
         session_options: dict[str, Any] = {} if master is None else {"master": master}
         spark_session = session(f"klamm {name_of(pipeline)} backfill", config=config, **session_options)
     try:
-        written = _write(spark_session, pipeline, job, client, home, identity, app)
+        with active_session(spark_session):
+            written = _write(spark_session, pipeline, job, client, home, identity, app)
     finally:
         if spark is None:
             spark_session.stop()

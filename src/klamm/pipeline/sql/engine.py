@@ -34,7 +34,7 @@ from klamm.pipeline.sql.query_ledger import QueryLedger, app_of
 from klamm.pipeline.sql.query_writers import QueryWriters
 from klamm.pipeline.sql.registry_functions import RegistryFunctions
 from klamm.pipeline.sql.spark_errors import error_position
-from klamm.pipeline.sql.spark_jvm import activate_session, clone_session
+from klamm.pipeline.sql.spark_jvm import active_session, clone_session
 from klamm.pipeline.sql.topic_views import TopicViews, add_errors, count_bad_records
 from klamm.pipeline.sql.topics import TopicConnector
 from klamm.pipeline.sql.user_functions import find_modules_beside, load_function
@@ -55,12 +55,17 @@ class Query:
     checkpoint: str
     ledger: QueryLedger
     source: SqlSource
+    _spark: SparkSession
     _writer: Callable[[], Any]
     in_passes: bool = False
     """Whether it has state and reads tables: Spark reads tables once per start, so it is started again and again."""
 
     def start(self, *, once: bool, trigger: str | None = None) -> StreamingQuery:
         """Start it, over the current records or for ever; SqlError when Spark cannot run the query as a stream."""
+        with active_session(self._spark):
+            return self._start(once=once, trigger=trigger)
+
+    def _start(self, *, once: bool, trigger: str | None) -> StreamingQuery:
         from pyspark.errors import AnalysisException  # noqa: PLC0415 - pyspark is an extra
 
         writer = self._writer().queryName(self.name).option("checkpointLocation", self.checkpoint)
@@ -96,6 +101,11 @@ class Engine:
 
     def build(self, given: Container[str] = ()) -> list[Query]:
         """Return all queries, each after those it reads from; sources in `given` have no query: a test feeds them."""
+        # PySpark makes the session of a frame that it creates the active one, of the caller too.
+        with active_session(self._spark):
+            return self._build(given)
+
+    def _build(self, given: Container[str]) -> list[Query]:
         queries: list[Query] = []
         find_modules_beside(self._pipeline)
         for declared in self._pipeline.functions:
@@ -156,8 +166,6 @@ class Engine:
         if not timed or not watermark_ms:
             return None
         session = clone_session(self._spark)
-        # Writers look `format("klamm")` up in the active session, and this is a thread of its own.
-        activate_session(session)
         for stream in streams:
             end = next((position for position in ends if stream.topic in position), None)
             if end is None:
@@ -183,7 +191,8 @@ class Engine:
         if topic is not None:
             # Without the checkpoint: late rows are found after their batch, so their numbers follow its own.
             late = QueryLedger(node.name, f"{app_of(self._identity, node, node.name)}.late")
-            self._topics.write(records, topic, node, late, batch)
+            with active_session(records.sparkSession):
+                self._topics.write(records, topic, node, late, batch)
 
     def _connector(self, node: GraphNode) -> DataFrame:
         """Return the rows of a source; for a database only a frame with its columns."""
@@ -241,12 +250,10 @@ class Engine:
             # Spark plans a read of a topic once per frame and keeps the ranges: without new frames a restarted query
             # would see the tables as they were when the pipeline was built.
             self._views.refresh(node)
-            # Spark looks `format("klamm")` up in the active session of the thread, another one perhaps.
-            activate_session(self._spark)
             return writer()
 
         in_passes = bool(node.streams and node.tables) and not self._pipeline.looks_up(node)
-        return Query(name, node, str(ledger.location), ledger, self._pipeline.source, begin, in_passes)
+        return Query(name, node, str(ledger.location), ledger, self._pipeline.source, self._spark, begin, in_passes)
 
     def _bad_rows(self, node: GraphNode) -> Query:
         """Return the query that writes bad rows of files to the dead-letter topic."""

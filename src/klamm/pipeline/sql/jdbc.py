@@ -14,7 +14,8 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.model.errors import ConfigError, ErrorCode, KlammError
@@ -26,7 +27,7 @@ from klamm.pipeline.sql.core.row_expressions import ddl
 from klamm.pipeline.sql.core.secrets import expand, is_secret, mask_secrets
 from klamm.pipeline.sql.core.statement_options import duration_ms
 from klamm.pipeline.sql.jdbc_positions import JdbcPositions
-from klamm.pipeline.sql.spark_jvm import activate_session
+from klamm.pipeline.sql.spark_jvm import active_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,11 +85,13 @@ class Database:
             message += "; name its class by driver and its jar by driver_jar, or SET spark.jars.packages"
         return JdbcError(f"{self.node.name}: {mask_secrets(message, self._secrets)}")
 
-    def name_jobs(self, group: str) -> None:
+    @contextmanager
+    def named_jobs(self, group: str) -> Iterator[None]:
         """Run jobs of this thread in this session, under a job group that can be cancelled."""
         # A new JVM thread inherits the session of another one, which may lack the functions that this one registered.
-        activate_session(self.spark)
-        self.spark.sparkContext.setJobGroup(group, self.node.name)
+        with active_session(self.spark):
+            self.spark.sparkContext.setJobGroup(group, self.node.name)
+            yield
 
     def interrupt(self, group: str) -> None:
         """Cancel the jobs of a group."""
@@ -246,8 +249,8 @@ class JdbcPoller(PolledQuery):
 
     def run_loop(self) -> None:
         """Poll until stopped."""
-        self._database.name_jobs(self._group)
-        self._loop()
+        with self._database.named_jobs(self._group):
+            self._loop()
 
     def _loop(self) -> None:
         last_position: int | None = None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -26,11 +28,24 @@ def hadoop_configuration(spark: SparkSession) -> Any:
     return _JAVA_CONTEXT(spark).hadoopConfiguration()
 
 
-def activate_session(spark: SparkSession) -> None:
-    """Make a session the active one of the calling thread's JVM thread."""
+@contextmanager
+def active_session(spark: SparkSession) -> Iterator[None]:
+    """Make a session the active one of the calling thread while the block runs, then the one before again.
+
+    Spark looks `format("klamm")` of a writer up in the active session, not in that of the frame. One that stayed active
+    would serve the caller's next queries too, and may lack the data sources that the caller has registered.
+    """
     session_class = operator.methodcaller("_get_j_spark_session_class", _JVM(spark))(spark)
     # Active sessions are per JVM thread; Py4J gives every Python thread a JVM thread of its own.
+    before = session_class.getActiveSession()
     session_class.setActiveSession(_JAVA_SESSION(spark))
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            session_class.setActiveSession(before.get())
+        else:
+            session_class.clearActiveSession()
 
 
 def clone_session(spark: SparkSession) -> SparkSession:
