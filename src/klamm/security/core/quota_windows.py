@@ -2,6 +2,10 @@
 
 from collections import deque
 from dataclasses import dataclass
+from typing import Final
+
+THROTTLE_MS_MAX: Final = 2**31 - 1
+"""The largest throttle_time_ms of the protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +52,19 @@ class RateWindow:
         rate = self.rate(now_ms)
         if rate <= limit:
             return 0
-        return round((rate - limit) / limit * self._window_ms(now_ms))
+        return min(round((rate - limit) / limit * self._window_ms(now_ms)), THROTTLE_MS_MAX)
+
+    def is_idle(self, now_ms: int) -> bool:
+        """Whether nothing is counted: the window is like a new one."""
+        self._drop_old(now_ms)
+        return not self._samples
 
     def _window_ms(self, now_ms: int) -> int:
         config = self._config
         elapsed = now_ms - int(self._samples[0][0]) if self._samples else 0
         missing = config.samples - 1 - elapsed // config.sample_ms
-        return elapsed + max(missing, 0) * config.sample_ms
+        # At least 1: with one sample, no time has passed when it begins.
+        return max(elapsed + max(missing, 0) * config.sample_ms, 1)
 
     def _drop_old(self, now_ms: int) -> None:
         samples = self._samples
@@ -66,12 +76,13 @@ class RateWindow:
 class TokenBucket:
     """Tokens for changes of the cluster: a request may take more than there are, and the next one waits (KIP-599)."""
 
-    __slots__ = ("_config", "_last_ms", "_tokens")
+    __slots__ = ("_config", "_last_ms", "_limit", "_tokens")
 
     def __init__(self, config: WindowConfig) -> None:
         self._config = config
         self._tokens = 0.0
         self._last_ms: int | None = None
+        self._limit = 0.0
 
     def tokens(self, limit: float, now_ms: int) -> float:
         """Return the tokens of now, where `limit` flow in per second; a new bucket is full."""
@@ -81,7 +92,13 @@ class TokenBucket:
         else:
             self._tokens = min(capacity, self._tokens + limit * (now_ms - self._last_ms) / 1000)
         self._last_ms = now_ms
+        self._limit = limit
         return self._tokens
+
+    def is_idle(self, now_ms: int) -> bool:
+        """Whether the bucket is full, like a new one."""
+        capacity = self._limit * self._config.samples * self._config.sample_ms / 1000
+        return self._last_ms is None or self.tokens(self._limit, now_ms) >= capacity
 
     def take(self, count: float, limit: float, now_ms: int) -> None:
         """Take tokens, also if there are not enough."""
@@ -90,4 +107,4 @@ class TokenBucket:
     def throttle_ms(self, limit: float, now_ms: int) -> int:
         """Return how long it takes until the bucket is no longer below zero."""
         tokens = self.tokens(limit, now_ms)
-        return 0 if tokens >= 0 else round(-tokens / limit * 1000)
+        return 0 if tokens >= 0 else min(round(-tokens / limit * 1000), THROTTLE_MS_MAX)
