@@ -28,9 +28,8 @@ def test_passwords(broker):
     admin_stories.passwords_are_set_and_taken_away(broker.bootstrap)
 
 
-@pytest.mark.parametrize("name", admin_stories.REFUSED)
-def test_what_klamm_does_not_do_yet_is_refused_in_words(broker, name):
-    admin_stories.is_refused_in_words(broker.bootstrap, admin_stories.REFUSED[name], name)
+def test_quotas(broker):
+    admin_stories.quotas_are_set_found_and_taken_away(broker.bootstrap)
 
 
 @pytest.mark.parametrize("name", admin_stories.GUARDED)

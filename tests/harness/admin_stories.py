@@ -1,7 +1,7 @@
 """Scenarios of Klamm's admin beyond topics and groups, for any broker that supports them.
 
 `client_stories` has the rest. MOVING wants two brokers or more with two log dirs each; ACCESS a broker with an
-authorizer, which Klamm is not yet: it gets GUARDED and REFUSED instead. Every method of `Admin` is in a story.
+authorizer, and one without gets GUARDED instead. Every method of `Admin` is in a story.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,6 @@ from klamm.client.errors import (
     KafkaError,
     SomeFailed,
     UnknownTopicOrPartitionError,
-    UnsupportedVersionError,
 )
 
 
@@ -381,24 +380,8 @@ GUARDED: dict[str, Callable[[Admin], object]] = {
 }
 """What needs an authorizer."""
 
-REFUSED: dict[str, Callable[[Admin], object]] = {
-    "describe_client_quotas": lambda admin: admin.describe_client_quotas(),
-    "alter_client_quotas": lambda admin: admin.alter_client_quotas({(("user", "anna"),): {"producer_byte_rate": 1}}),
-}
-"""What Klamm does not do yet."""
-
 
 def needs_an_authorizer(bootstrap: str, call: Callable[[Admin], object]) -> None:
     """Both kinds of broker say so where they have none."""
     with Admin(bootstrap_servers=bootstrap) as admin:
         _refused(ErrorCode.SECURITY_DISABLED, lambda: call(admin))
-
-
-def is_refused_in_words(bootstrap: str, call: Callable[[Admin], object], name: str) -> None:
-    """The error names the API and the broker that does not speak of it."""
-    with Admin(bootstrap_servers=bootstrap) as admin, pytest.raises(UnsupportedVersionError) as refusal:
-        call(admin)
-    message = str(refusal.value)
-    assert "UNSUPPORTED_VERSION" in message, message
-    assert "".join(word.capitalize() for word in name.split("_")) in message, message
-    assert bootstrap in message, message

@@ -225,6 +225,20 @@ BROKER_ROWS: dict[str, Row] = {
         {"topics": [{"name": TOPIC, "count": 2, "assignments": None}], "timeout": 1000, "validate_only": True},
     ),
     "DeleteGroups": Row(2, (GROUP_DENIED,), {"groups_names": [GROUP]}),
+    "DescribeClientQuotas": Row(1, (CLUSTER_DENIED,), {"components": []}),
+    "AlterClientQuotas": Row(
+        1,
+        (CLUSTER_DENIED,),
+        {
+            "entries": [
+                {
+                    "entity": [{"entity_type": "user", "entity_name": "no-such-user"}],
+                    "ops": [{"key": "producer_byte_rate", "value": 1.0, "remove": True}],
+                }
+            ],
+            "validate_only": True,
+        },
+    ),
     "DescribeUserScramCredentials": Row(0, (CLUSTER_DENIED,), {"users": [{"name": "no-such-user"}]}),
     "AlterUserScramCredentials": Row(0, (CLUSTER_DENIED,), {"deletions": [{"name": "no-such-user", "mechanism": 1}]}),
     "ElectLeaders": Row(

@@ -91,7 +91,7 @@ class OwnController:
         self.active = None
         self.requested = []
 
-    async def ask(self, request, _version):
+    async def ask(self, request, _version, _client=None):
         self.requested.append(request)
         return self.active(request)
 
@@ -213,7 +213,7 @@ async def test_a_controller_that_hangs_does_not_outlast_the_deadline():
 
 async def test_its_own_controller_may_lose_the_quorum_and_is_not_waited_for():
     class Hanging(OwnController):
-        async def ask(self, _request, _version):
+        async def ask(self, _request, _version, _client=None):
             await asyncio.Event().wait()
 
     own = Hanging()

@@ -6,7 +6,7 @@ makes records durable, `klamm.metadata` gives them their meaning, `klamm.server`
 
 from klamm.controller.config_validation import CatalogValidator, ConfigValidator
 from klamm.controller.context import ControllerConfig, ControllerContext, ControllerDecision, RandomSource
-from klamm.controller.controller import Controller
+from klamm.controller.controller import Controller, QuotaClient
 
 __all__ = [
     "CatalogValidator",
@@ -15,5 +15,6 @@ __all__ = [
     "ControllerConfig",
     "ControllerContext",
     "ControllerDecision",
+    "QuotaClient",
     "RandomSource",
 ]

@@ -11,6 +11,8 @@ from klamm.model.config import Value
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import Uuid
 from klamm.protocol.messages.metadata_records import MetadataRecord
+from klamm.security.core.client_quotas import MutationCharge
+from klamm.security.core.quota_windows import WindowConfig
 
 R = TypeVar("R")
 
@@ -69,6 +71,8 @@ class ControllerConfig:
     finalized_features: Mapping[str, int] = field(default_factory=partial(dict, _FINALIZED_FEATURES))
     """The feature levels of a new cluster: only features that this build supports completely."""
     supported_features: Mapping[str, FeatureRange] = field(default_factory=partial(dict, _SUPPORTED_FEATURES))
+    mutation_window: WindowConfig = field(default_factory=WindowConfig)
+    """controller.quota.window.num, controller.quota.window.size.seconds"""
     first_records: tuple[MetadataRecord, ...] = ()
     """What else a new cluster begins with: credentials that were given when the folders were formatted."""
 
@@ -81,6 +85,18 @@ class ControllerContext:
     config: ControllerConfig
     validator: ConfigValidator
     random: RandomSource
+    mutations: MutationCharge | None = None
+    """The quota of changes of the client that sent the request; None without one."""
+
+    def charge(self, partitions: int) -> None:
+        """Count partitions that are created or deleted; KlammError THROTTLING_QUOTA_EXCEEDED above the quota."""
+        if self.mutations is not None:
+            self.mutations.charge(partitions)
+
+    @property
+    def throttle_ms(self) -> int:
+        """How long the client of the request has to wait for its quota of changes."""
+        return self.mutations.throttle_ms if self.mutations is not None else 0
 
     @property
     def elr_enabled(self) -> bool:

@@ -6,12 +6,13 @@ that the next decision sees them; the response waits until they are committed. W
 were replayed but not committed are dropped by taking over again from the committed image.
 """
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 from klamm.controller import (
     acls,
     brokers,
+    client_quotas,
     configs,
     directories,
     features,
@@ -27,8 +28,9 @@ from klamm.controller.config_validation import ConfigValidator
 from klamm.controller.context import ControllerConfig, ControllerContext, ControllerDecision, RandomSource
 from klamm.controller.heartbeats import Heartbeats
 from klamm.metadata.delta import MetadataDelta
-from klamm.metadata.image import EMPTY_IMAGE, MetadataImage
+from klamm.metadata.image import EMPTY_IMAGE, MetadataImage, QuotaEntity
 from klamm.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from klamm.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from klamm.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from klamm.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from klamm.protocol.messages.alter_partition_reassignments import (
@@ -63,6 +65,17 @@ from klamm.protocol.messages.list_partition_reassignments import (
 from klamm.protocol.messages.metadata_records import MetadataRecord
 from klamm.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from klamm.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from klamm.security.core.client_quotas import ClientQuotas, MutationCharge
+
+STRICT_SINCE: Final = {CreateTopicsRequest: 6, DeleteTopicsRequest: 5, CreatePartitionsRequest: 3}
+"""The versions from which changes above a client's quota are refused (KIP-599); earlier ones are only throttled."""
+
+
+class QuotaClient(NamedTuple):
+    """The client of a request, as quotas name it."""
+
+    user: str
+    client_id: str
 
 
 class Controller:
@@ -81,6 +94,9 @@ class Controller:
         self._validator = validator
         self._random = random
         self._heartbeats = Heartbeats(config.broker_session_timeout_ms)
+        self._quotas = ClientQuotas(config.mutation_window)
+        """Soft state, as the heartbeats: buckets of changes begin full after a takeover."""
+        self._quotas_image: Mapping[QuotaEntity, Mapping[str, float]] = {}
 
     def take_over(self, image: MetadataImage, now_ms: int) -> ControllerDecision[None]:
         """Become active on the committed image; the decision holds the first records of an empty log."""
@@ -104,22 +120,41 @@ class Controller:
             if broker is None:
                 self._heartbeats.forget(broker_id)
 
-    def _context(self) -> ControllerContext:
-        return ControllerContext(self.image, self.config, self._validator, self._random)
+    def _context(self, mutations: MutationCharge | None = None) -> ControllerContext:
+        return ControllerContext(self.image, self.config, self._validator, self._random, mutations)
 
-    def decide(self, request: Any, version: int, *, next_offset: int, now_ms: int) -> ControllerDecision[Any]:
-        """Decide any request of the controller API; `next_offset` is the offset of the decision's first record."""
+    def _find_charge(
+        self, request: Any, version: int, client: QuotaClient | None, now_ms: int
+    ) -> MutationCharge | None:
+        """Return what the request is charged to; None if its client has no quota of changes."""
+        if client is None or not self.image.client_quotas:
+            return None
+        if self.image.client_quotas is not self._quotas_image:
+            self._quotas_image = self.image.client_quotas
+            self._quotas.set_quotas({entity.parts: limits for entity, limits in self._quotas_image.items()})
+        limits = self._quotas.find(client.user, client.client_id, now_ms)
+        if limits is None or limits.mutations is None:
+            return None
+        return MutationCharge(limits.mutations, now_ms, strict=version >= STRICT_SINCE[type(request)])
+
+    def decide(
+        self, request: Any, version: int, *, next_offset: int, now_ms: int, client: QuotaClient | None = None
+    ) -> ControllerDecision[Any]:
+        """Decide any request of the controller API; `next_offset` is the offset of the decision's first record.
+
+        `client` is charged with the partitions that a request creates or deletes.
+        """
         match request:
             case BrokerHeartbeatRequest():
                 return self.broker_heartbeat(request, next_offset=next_offset, now_ms=now_ms)
             case AlterPartitionRequest():
                 return self.alter_partition(request, version)
             case CreateTopicsRequest():
-                return self.create_topics(request)
+                return self.create_topics(request, self._find_charge(request, version, client, now_ms))
             case DeleteTopicsRequest():
-                return self.delete_topics(request, version)
+                return self.delete_topics(request, version, self._find_charge(request, version, client, now_ms))
             case CreatePartitionsRequest():
-                return self.create_partitions(request)
+                return self.create_partitions(request, self._find_charge(request, version, client, now_ms))
             case IncrementalAlterConfigsRequest():
                 return self.incremental_alter_configs(request)
             case AlterConfigsRequest():
@@ -142,6 +177,8 @@ class Controller:
                 return self.allocate_producer_ids(request)
             case AlterUserScramCredentialsRequest():
                 return self.alter_user_scram_credentials(request)
+            case AlterClientQuotasRequest():
+                return self.alter_client_quotas(request)
             case UpdateFeaturesRequest():
                 return self.update_features(request, version)
             case CreateAclsRequest():
@@ -152,17 +189,23 @@ class Controller:
 
     # Topics
 
-    def create_topics(self, request: CreateTopicsRequest) -> ControllerDecision[CreateTopicsResponse]:
+    def create_topics(
+        self, request: CreateTopicsRequest, mutations: MutationCharge | None = None
+    ) -> ControllerDecision[CreateTopicsResponse]:
         """CreateTopics v2-7."""
-        return topics.create_topics(self._context(), request)
+        return topics.create_topics(self._context(mutations), request)
 
-    def delete_topics(self, request: DeleteTopicsRequest, version: int) -> ControllerDecision[DeleteTopicsResponse]:
+    def delete_topics(
+        self, request: DeleteTopicsRequest, version: int, mutations: MutationCharge | None = None
+    ) -> ControllerDecision[DeleteTopicsResponse]:
         """DeleteTopics v1-6."""
-        return topics.delete_topics(self._context(), request, version)
+        return topics.delete_topics(self._context(mutations), request, version)
 
-    def create_partitions(self, request: CreatePartitionsRequest) -> ControllerDecision[CreatePartitionsResponse]:
+    def create_partitions(
+        self, request: CreatePartitionsRequest, mutations: MutationCharge | None = None
+    ) -> ControllerDecision[CreatePartitionsResponse]:
         """CreatePartitions v0-3."""
-        return topics.create_partitions(self._context(), request)
+        return topics.create_partitions(self._context(mutations), request)
 
     # Configs
 
@@ -279,6 +322,10 @@ class Controller:
     ) -> ControllerDecision[AlterUserScramCredentialsResponse]:
         """AlterUserScramCredentials v0."""
         return scram_credentials.alter_user_scram_credentials(self._context(), request)
+
+    def alter_client_quotas(self, request: AlterClientQuotasRequest) -> ControllerDecision[AlterClientQuotasResponse]:
+        """AlterClientQuotas v0-1."""
+        return client_quotas.alter_client_quotas(self._context(), request)
 
     # Producer ids and features
 

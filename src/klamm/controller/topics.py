@@ -37,12 +37,15 @@ def create_topics(
                 refuse(ErrorCode.POLICY_VIOLATION, _TOO_MANY)
             collisions.check(topic.name)
             created, result = _create_topic(context, topic)
+            # Valid topics only, and also with validate_only, as in Kafka.
+            context.charge(result.num_partitions)
         except KlammError as error:
             result = ct.CreatableTopicResult(name=topic.name, error_code=error.code, error_message=str(error))
         else:
             records += created
             collisions.add(topic.name)
         response.topics.append(result)
+    response.throttle_time_ms = context.throttle_ms
     return ControllerDecision(() if request.validate_only else tuple(records), response)
 
 
@@ -243,10 +246,13 @@ def create_partitions(
                 refuse(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             if total > context.config.max_partitions_per_request:
                 refuse(ErrorCode.POLICY_VIOLATION, _TOO_MANY)
-            records += _add_partitions(context, topic)
+            added = _add_partitions(context, topic)
+            context.charge(len(added))
+            records += added
         except KlammError as error:
             code, message = error.code, str(error)
         response.results.append(cp.CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message))
+    response.throttle_time_ms = context.throttle_ms
     return ControllerDecision(() if request.validate_only else tuple(records), response)
 
 
@@ -299,6 +305,7 @@ def delete_topics(
             topic = _topic_to_delete(context, state)
             if topic.id in deleted:
                 refuse(ErrorCode.INVALID_REQUEST, "The topic was given both by name and by id.")
+            context.charge(len(topic.partitions))
         except KlammError as error:
             result.error_code, result.error_message = error.code, str(error)
         else:
@@ -309,6 +316,7 @@ def delete_topics(
         if (state.name, state.topic_id) not in answered:
             answered.add((state.name, state.topic_id))
             response.responses.append(result)
+    response.throttle_time_ms = context.throttle_ms
     return ControllerDecision(tuple(records), response)
 
 

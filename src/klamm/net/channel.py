@@ -77,6 +77,7 @@ class Channel:
         "_held",
         "_leaving",
         "_low_water",
+        "_muted_until",
         "_out",
         "_reading",
         "_received",
@@ -114,6 +115,7 @@ class Channel:
         self._finishing = False
         self._held = False
         self._low_water = 0
+        self._muted_until = 0.0
         self.dirty = False
         self.closed = False
         self.active_tick = 0
@@ -219,6 +221,23 @@ class Channel:
         if not self.closed:
             self.resume_reading()
 
+    def mute(self, throttle_ms: int) -> None:
+        """Handle no further request for a while; replies are sent (KIP-219)."""
+        loop = self._server.loop
+        until = loop.time() + throttle_ms / 1000
+        if self.closed or until <= self._muted_until:
+            return
+        self._muted_until = until
+        self.pause_reading()
+        loop.call_at(until, self._unmute)
+
+    def _unmute(self) -> None:
+        # A later `mute` may have prolonged the time; its own timer follows. Timers may fire a clock tick early.
+        if self._muted_until and self._server.loop.time() >= self._muted_until - 0.001:
+            self._muted_until = 0.0
+            if not self.closed:
+                self.resume_reading()
+
     def resume_reading(self) -> None:
         """Take requests again if no other reason to pause is left; replies leave when the turn ends."""
         if self._held:
@@ -229,6 +248,8 @@ class Channel:
             return
         if self._leaving:
             self._shut_down_sending()
+            return
+        if self._muted_until:
             return
         # Half of the limit, so that a connection at its limit is not paused and resumed with every reply.
         if self._reading or self.closed or self._out or len(self._slots) > IN_FLIGHT_MAX // 2:

@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -94,6 +94,10 @@ class NetServer:
     def connection_count(self) -> int:
         """How many connections are open."""
         return len(self._channels)
+
+    def channels(self) -> Iterable[Channel]:
+        """Return the open connections."""
+        return self._channels.keys()
 
     def bind(self, name: str, host: str, port: int) -> tuple[str, int]:
         """Bind an address without serving it yet, so that a taken port is found before anything changes on disk."""

@@ -135,6 +135,10 @@ class FetchSessions:
         session.epoch = _next_epoch(session.epoch)
         return FetchContext(list(session.partitions.values()), session, incremental=True)
 
+    def end(self, session: FetchSession) -> None:
+        """Drop a session that the client does not get."""
+        self._sessions.pop(session.id, None)
+
     def _continue(self, session_id: int, epoch: int, uses_topic_ids: bool) -> FetchSession:
         session = self._sessions.get(session_id)
         if session is None:

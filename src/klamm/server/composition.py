@@ -11,13 +11,14 @@ from functools import partial
 
 from klamm.controller import CatalogValidator, Controller, ControllerConfig
 from klamm.metadata.loader import MetadataLoader
-from klamm.net import LoopTurn
+from klamm.net import LoopTurn, NetServer
 from klamm.raft import RaftDriver
 from klamm.replication import ReplicaManager
 from klamm.security.core.authorizer import StandardAuthorizer
 from klamm.security.core.principal import ANONYMOUS, parse_principal
 from klamm.server.boot.component_configs import (
     bootstrap_addresses,
+    client_quota_window,
     quorum_endpoint,
     raft_config,
     replication_config,
@@ -35,6 +36,7 @@ from klamm.server.controller.runtime import ControllerRuntime, Duties
 from klamm.server.controller.snapshots import Snapshotter
 from klamm.server.login.security import NodeSecurity
 from klamm.server.requests.access.control import AccessControl
+from klamm.server.requests.access.quotas import BrokerQuotas, system_cpu_ns
 from klamm.storage import LogManager
 
 Addresses = dict[str, tuple[str, int]]
@@ -162,6 +164,13 @@ def make_access_control(config: NodeConfig, quorum: QuorumMember) -> AccessContr
     access = AccessControl(authorizer, quorum.raft)
     quorum.loader.add_publisher(access)
     return access
+
+
+def make_quotas(config: NodeConfig, environment: Environment, quorum: QuorumMember, net: NetServer) -> BrokerQuotas:
+    """Make the quotas of clients, which follow the metadata log from its first record."""
+    quotas = BrokerQuotas(client_quota_window(config), environment.clock, net.channels, system_cpu_ns)
+    quorum.loader.add_publisher(quotas)
+    return quotas
 
 
 def make_controller_link(

@@ -41,6 +41,7 @@ from klamm.server.composition import (
     make_lifecycle,
     make_logs,
     make_quorum_member,
+    make_quotas,
     make_replicas,
 )
 from klamm.server.controller.link import ControllerLink
@@ -242,6 +243,7 @@ class KlammNode:
             supported_features=supported_features,
             access=make_access_control(config, self._quorum),
             stores=stores,
+            quotas=make_quotas(config, environment, self._quorum, self.net),
             controller_address=self.addresses.get(config.controller_listener_names[0]),
         )
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from klamm.server.controller.raft_transport import RaftTransport
     from klamm.server.coordinators.producer_ids import ProducerIds
     from klamm.server.requests.access.control import AccessControl
+    from klamm.server.requests.access.quotas import BrokerQuotas
     from klamm.server.requests.context import RequestContext
     from klamm.server.requests.record_checks import RecordChecks
     from klamm.server.settings.store_changes import StoreChanges
@@ -64,6 +65,8 @@ class Services:
     """The authorizer; None allows every client everything."""
     stores: "StoreChanges"
     """The key and trust stores of listeners, which may change while the node runs."""
+    quotas: "BrokerQuotas"
+    """The quotas of clients."""
     controller_address: tuple[str, int] | None
     """The bound address of this node's controller listener; None on a node without the controller role."""
     coordinators: LocalCoordinators = field(init=False)

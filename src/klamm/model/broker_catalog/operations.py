@@ -72,6 +72,7 @@ OPERATIONS: Final = (
         "Windows from which a client's rate is computed.",
         rule=at_least(1),
         importance=Importance.LOW,
+        served=True,
     ),
     ConfigKey(
         "quota.window.size.seconds",
@@ -80,6 +81,7 @@ OPERATIONS: Final = (
         "Length of a window of client quotas.",
         rule=at_least(1),
         importance=Importance.LOW,
+        served=True,
     ),
     # KIP-73.
     ConfigKey(
@@ -122,6 +124,7 @@ OPERATIONS: Final = (
         "Windows from which the rate of metadata changes is computed.",
         rule=at_least(1),
         importance=Importance.LOW,
+        served=True,
     ),
     ConfigKey(
         "controller.quota.window.size.seconds",
@@ -130,6 +133,7 @@ OPERATIONS: Final = (
         "Length of a window of the controller quota.",
         rule=at_least(1),
         importance=Importance.LOW,
+        served=True,
     ),
     # KIP-257.
     ConfigKey(

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from klamm.controller import QuotaClient
 from klamm.model.errors import ErrorCode, KlammError, ProtocolError, RemoteProtocolError
 from klamm.net import OutboundSecurity, Peer, PeerGone
 from klamm.protocol.apis import BY_NAME
@@ -120,7 +121,7 @@ class ControllerChannel:
         """Send the request once; None when the active controller is unknown or another node by now."""
         # The controller of this process is called directly, without envelope and connection.
         if self._runtime is not None and self._runtime.active is not None:
-            return await self._ask_local(self._runtime, request, version, timeout_ms)
+            return await self._ask_local(self._runtime, request, version, client, timeout_ms)
         peer = self._find_peer()
         if peer is None:
             return None
@@ -133,11 +134,17 @@ class ControllerChannel:
         return await self._forward(peer, request, version, client or self._own_client, timeout_ms)
 
     async def _ask_local(
-        self, runtime: ControllerRuntime, request: Any, version: int, timeout_ms: int
+        self,
+        runtime: ControllerRuntime,
+        request: Any,
+        version: int,
+        client: "ForwardedClient | None",
+        timeout_ms: int,
     ) -> CommittedResponse:
+        quota_client = client.quota_client if client is not None else None
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                return await runtime.ask(request, version)
+                return await runtime.ask(request, version, quota_client)
         except TimeoutError:
             raise KlammError(ErrorCode.REQUEST_TIMED_OUT, "the change was not committed in time") from None
 
@@ -238,6 +245,11 @@ class ForwardedClient:
         self.client_id = client_id
         self.host_address = host_address
         self.principal = principal if principal is not None else _ANONYMOUS
+
+    @property
+    def quota_client(self) -> QuotaClient:
+        """The client, as quotas name it."""
+        return QuotaClient(decode_principal(self.principal).name, self.client_id or "")
 
 
 def _name(request: Any) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from klamm.controller import Controller, ControllerDecision
+from klamm.controller import Controller, ControllerDecision, QuotaClient
 from klamm.controller.features import build_response, requested_kraft_version
 from klamm.metadata.loader import MetadataLoader
 from klamm.metadata.records import encode_record
@@ -151,14 +151,21 @@ class ControllerRuntime:
 
     # Deciding
 
-    async def ask(self, request: Any, version: int) -> CommittedResponse:
-        """Decide a request; KlammError NOT_CONTROLLER when this node is not active, or not until the commit."""
+    async def ask(self, request: Any, version: int, client: QuotaClient | None = None) -> CommittedResponse:
+        """Decide a request; KlammError NOT_CONTROLLER when this node is not active, or not until the commit.
+
+        `client` is the one whose quota of changes the request is charged to.
+        """
         if isinstance(request, UpdateFeaturesRequest):
             return await self._update_features(request, version)
 
         def decide(controller: Controller) -> ControllerDecision[Any]:
             return controller.decide(
-                request, version, next_offset=self._raft.log_end_offset, now_ms=self._clock.monotonic_ms()
+                request,
+                version,
+                next_offset=self._raft.log_end_offset,
+                now_ms=self._clock.monotonic_ms(),
+                client=client,
             )
 
         return await self.submit(decide)

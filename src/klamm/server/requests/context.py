@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
+from klamm.controller import QuotaClient
 from klamm.net import Channel
 from klamm.security.core.principal import Principal
 from klamm.server.requests.record_checks import ProduceQueue
@@ -13,6 +14,7 @@ from klamm.storage.batch_validation import INLINE_COMPRESSED_BYTES_MAX
 
 if TYPE_CHECKING:
     from klamm.server.handlers.data.produce_quick import KnownPrefix
+    from klamm.server.requests.access.quotas import RequestMeter
 
 
 class DelayedRequest(Protocol):
@@ -76,6 +78,8 @@ class RequestContext:
     client_id: str | None
     frame: memoryview
     """The request's bytes, borrowed until the turn ends."""
+    meter: "RequestMeter | None" = field(default=None, init=False)
+    """Measures the request of a client that has quotas."""
 
     @property
     def connection(self) -> ConnectionState:
@@ -87,6 +91,11 @@ class RequestContext:
     def principal(self) -> Principal:
         """The identity that the request is authorised as."""
         return self.channel.principal
+
+    @property
+    def quota_client(self) -> QuotaClient:
+        """The client, as quotas name it."""
+        return QuotaClient(self.principal.name, self.client_id or "")
 
     @property
     def client_host(self) -> str:

@@ -1,13 +1,18 @@
 """Replies that are sent later and keep their place in the order of the connection."""
 
+import struct
 from collections.abc import Callable
 from typing import Any
 
 from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.header import response_header_version
 from klamm.server.requests.context import RequestContext
 from klamm.server.requests.replies import response_parts
 
 _NO_FRAME = memoryview(b"")
+_INT32 = struct.Struct(">i")
+_HEAD_BYTES = 8
+"""Length and correlation id."""
 
 
 class DeferredReply:
@@ -32,7 +37,15 @@ class DeferredReply:
         self._slot.send(response_parts(self._context, response))
 
     def send(self, frame: bytes) -> None:
-        """Send a reply that is encoded already, with length and header."""
+        """Send a reply that is encoded already, with length and header, and begins with the throttle time."""
+        meter = self._context.meter
+        if meter is not None:
+            throttle_ms = meter.finish_encoded()
+            context = self._context
+            reply = bytearray(frame)
+            body_at = _HEAD_BYTES + response_header_version(context.api_key, context.version)
+            _INT32.pack_into(reply, body_at, throttle_ms)
+            frame = bytes(reply)
         self._slot.send((frame,))
 
 

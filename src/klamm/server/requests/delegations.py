@@ -90,6 +90,11 @@ _ROWS = (
         "are stored",
     ),
     Delegation(
+        "AlterClientQuotas",
+        forward_to_controller,
+        "v0-1: sets or removes quotas of users, client ids and addresses; v1 flexible",
+    ),
+    Delegation(
         "UnregisterBroker",
         forward_to_controller,
         "v0: removes the registration of a broker that will not come back",

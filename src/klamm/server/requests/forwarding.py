@@ -8,8 +8,10 @@ import ipaddress
 from functools import partial
 from typing import Any
 
+from klamm.controller import QuotaClient
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.apis import BY_NAME
+from klamm.protocol.messages import alter_client_quotas as acq
 from klamm.protocol.messages import alter_configs as ac
 from klamm.protocol.messages import alter_partition_reassignments as apr
 from klamm.protocol.messages import alter_user_scram_credentials as asc
@@ -34,6 +36,7 @@ FORWARD_MS = 30_000
 
 FORWARDED = frozenset(
     {
+        "AlterClientQuotas",
         "AlterConfigs",
         "AlterPartitionReassignments",
         "AlterUserScramCredentials",
@@ -64,7 +67,7 @@ async def forward_to_controller(services: Services, context: RequestContext, req
 
 async def _decide(services: Services, context: RequestContext, request: Any) -> Any:
     if context.listener.kind == "controller":
-        return await ask_local_controller(services, request, context.version)
+        return await ask_local_controller(services, request, context.version, context.quota_client)
     # Checked by the broker that got the request: the controller has no limits of other brokers.
     _check_descriptors(services, request)
     requested_ms = getattr(request, "timeout_ms", 0)
@@ -101,9 +104,11 @@ def _count_partitions(services: Services, topic: str) -> int:
     return 0 if image is None else len(image.partitions)
 
 
-async def ask_local_controller(services: Services, request: Any, version: int) -> Any:
+async def ask_local_controller(
+    services: Services, request: Any, version: int, client: QuotaClient | None = None
+) -> Any:
     """Return the response of this node's own controller; KlammError NOT_CONTROLLER when it is not active."""
-    outcome = await services.controllers.runtime.ask(request, version)
+    outcome = await services.controllers.runtime.ask(request, version, client)
     # A node with both roles answers once its own broker has the change, as when it forwards.
     await services.controller.wait_applied(outcome.offset)
     return outcome.response
@@ -170,6 +175,13 @@ def refuse_request(request: Any, code: ErrorCode, text: str | None) -> Any:
                 results=[
                     asc.AlterUserScramCredentialsResult(user=name, error_code=code, error_message=text)
                     for name in names
+                ]
+            )
+        case acq.AlterClientQuotasRequest():
+            return acq.AlterClientQuotasResponse(
+                entries=[
+                    acq.EntryDataResponse(error_code=code, error_message=text, entity=entry.entity)
+                    for entry in request.entries
                 ]
             )
         case ub.UnregisterBrokerRequest():

@@ -19,6 +19,7 @@ from klamm.protocol.budget import elements_max
 from klamm.protocol.codec import decode, decode_in_slices
 from klamm.protocol.header import decode_request_header
 from klamm.protocol.schema import declaration
+from klamm.server.requests.access.quotas import run_metered
 from klamm.server.requests.context import ANSWERED, ConnectionState, ListenerContext, RequestContext
 from klamm.server.requests.failures import log_request_failed
 from klamm.server.requests.replies import response_parts, response_parts_in_slices
@@ -58,7 +59,8 @@ class Router:
             api_key, version, correlation_id = _START.unpack_from(view, start)
             quick = self.quick_paths.get(api_key)
             # Large requests are decoded in slices, which the quick paths do not do.
-            if quick is not None and end - start <= SLICED_BYTES_MIN:
+            # Nor do they measure what a client uses of its quotas.
+            if quick is not None and end - start <= SLICED_BYTES_MIN and not self._services.quotas.active:
                 listener: ListenerContext = channel.context  # type: ignore[assignment]
                 if listener.kind == "broker" and quick(
                     self._services, channel, view, start, end, version, correlation_id
@@ -98,16 +100,29 @@ class Router:
                 self._refuse_api_versions(context, api)
                 return
             raise RemoteProtocolError(f"{api.name} v{header.api_version} is not served")
+        quotas = self._services.quotas
+        if quotas.active and listener.kind == "broker":
+            meter = context.meter = quotas.open_meter(context)
+            if meter is not None:
+                meter.resume()
+                try:
+                    self._decode(context, route, frame, offset)
+                finally:
+                    meter.pause()
+                return
+        self._decode(context, route, frame, offset)
+
+    def _decode(self, context: RequestContext, route: Route, frame: memoryview, offset: int) -> None:
+        """Decode a request and call its handler."""
+        channel, api = context.channel, route.api
         # The connection is held while a task decodes: its next request must not overtake this one.
-        if len(frame) > SLICED_BYTES_MIN and header.api_key != _PRODUCE:
+        if len(frame) > SLICED_BYTES_MIN and context.api_key != _PRODUCE:
             context.frame = memoryview(bytes(frame))  # the frame itself is valid only until the turn ends
             channel.hold()
-            self._start_task(self._dispatch_in_slices(context, route, offset))
+            self._start_task(context, self._dispatch_in_slices(context, route, offset))
             return
         try:
-            request, _ = decode(
-                api.request, header.api_version, frame, offset, elements_max=elements_max(header.api_key)
-            )
+            request, _ = decode(api.request, context.version, frame, offset, elements_max=elements_max(api.key))
         except ElementLimitError as error:
             self._refuse_elements(context, api, error)
             return
@@ -121,7 +136,7 @@ class Router:
             else:
                 context.frame = memoryview(b"")
                 channel.hold()
-                self._start_task(self._handle_in_slices(context, result))
+                self._start_task(context, self._handle_in_slices(context, result))
                 return
         self._finish(context, result)
 
@@ -207,11 +222,13 @@ class Router:
             return
         if asyncio.iscoroutine(result):
             # The slot is taken now: replies to later requests queue behind it.
-            self._start_task(self._reply_later(context, context.channel.defer(), result))
+            self._start_task(context, self._reply_later(context, context.channel.defer(), result))
             return
         context.channel.reply_parts(response_parts(context, result))
 
-    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, context: RequestContext, work: Coroutine[Any, Any, None]) -> None:
+        if context.meter is not None:
+            work = run_metered(work, context.meter)
         task = self._services.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -7,6 +7,7 @@ brokers skip, with the offset of the last record of the change: the broker waits
 import ipaddress
 from typing import Any, Final
 
+from klamm.controller import QuotaClient
 from klamm.model.errors import ErrorCode, KlammError, ProtocolError
 from klamm.protocol.apis import APIS
 from klamm.protocol.budget import elements_max
@@ -64,7 +65,7 @@ async def handle(services: Services, context: RequestContext, request: EnvelopeR
         principal,
         host,
     )
-    call = _ControllerCall(services, header.api_version)
+    call = _ControllerCall(services, header.api_version, QuotaClient(principal.name, header.client_id or ""))
     try:
         if not meets(services, client, _cluster_requirements(api.name)):
             response = refuse_whole(inner, header.api_version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -86,13 +87,14 @@ async def handle(services: Services, context: RequestContext, request: EnvelopeR
 class _ControllerCall:
     """Has a request decided by this node's controller, and keeps the offset of the change."""
 
-    def __init__(self, services: Services, version: int) -> None:
+    def __init__(self, services: Services, version: int, client: QuotaClient) -> None:
         self._services = services
         self._version = version
+        self._client = client
         self.offset = -1
 
     async def decide(self, request: Any) -> Any:
-        outcome = await self._services.controllers.runtime.ask(request, self._version)
+        outcome = await self._services.controllers.runtime.ask(request, self._version, self._client)
         self.offset = outcome.offset
         return outcome.response
 

@@ -48,6 +48,10 @@ READ_COMMITTED = 1
 SELECTOR = "replica.selector.class"
 ZSTD_SINCE = 10
 FOLLOWERS_SINCE = 11
+RESPONSE_BYTES = 20
+PARTITION_BYTES = 60
+"""The approximate size of a response without records, and of a partition with its topic: the quota is checked before
+the response is encoded."""
 _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 """Errors whose responses name the leader (KIP-951)."""
 
@@ -66,8 +70,9 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
     uses_ids = context.version >= 13
     follower, replica_epoch = fetch_follower.follower_of(context.version, request)
     if follower >= 0:
+        context.meter = None  # quotas are for clients: replication has a throttle of its own
         if cluster_denied(services, context, AclOperation.CLUSTER_ACTION):
-            return _deny_replica(request)
+            return fetch_follower.deny_replica(request)
         # Followers of this cluster use topic ids; an unknown replica id must not move a high watermark.
         if not uses_ids or follower not in services.image.cluster.brokers:
             return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
@@ -79,24 +84,6 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
     for topic in request.topics:
         partitions += _fetched_partitions(topic, topic.partitions, uses_ids)
     return _respond(services, context, request, partitions, uses_ids)
-
-
-def _deny_replica(request: FetchRequest) -> FetchResponse:
-    """Refuse a follower without CLUSTER_ACTION: READ does not help, since it would get what is not committed."""
-    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return FetchResponse(
-        responses=[
-            FetchableTopicResponse(
-                topic=topic.topic,
-                topic_id=topic.topic_id,
-                partitions=[
-                    PartitionData(partition_index=partition.partition, error_code=code, high_watermark=-1)
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
 
 
 def _handle_many(services: Services, context: RequestContext, request: FetchRequest, uses_ids: bool) -> Steps[object]:
@@ -262,6 +249,14 @@ class _Reader:
         self._request = request
         self._fetch = fetch
         self._committed_only = request.isolation_level == READ_COMMITTED
+        # The broker's fetch.max.bytes bounds what one client can make it send.
+        self._bytes_max = min(request.max_bytes, services.config.fetch_max_bytes)
+        self._min_bytes = request.min_bytes
+        quota_bytes = context.meter.fetch_bytes_max if context.meter is not None else None
+        if quota_bytes is not None:
+            # More than a window of the quota could never be sent, and the client would make no progress.
+            self._bytes_max = min(self._bytes_max, quota_bytes)
+            self._min_bytes = min(self._min_bytes, self._bytes_max)
         self._selects = bool(request.rack_id) and services.config.text(SELECTOR) == RACK_AWARE
 
     def replica(self, partition: FetchedPartition) -> Replica | None:
@@ -280,7 +275,7 @@ class _Reader:
         return (
             request.max_wait_ms <= 0
             or reading.complete_now
-            or reading.bytes >= request.min_bytes
+            or reading.bytes >= self._min_bytes
             or not self._fetch.partitions
         )
 
@@ -299,8 +294,7 @@ class _Reader:
         return reading
 
     def _read_into(self, reading: Reading, partitions: Sequence[FetchedPartition]) -> None:
-        # The broker's fetch.max.bytes bounds what one client can make it send.
-        budget = min(self._request.max_bytes, self._services.config.fetch_max_bytes)
+        budget = self._bytes_max
         for partition in partitions:
             data = PartitionData(partition_index=partition.index, aborted_transactions=None, records=b"")
             reading.results.append((partition, data))
@@ -414,12 +408,33 @@ class _Reader:
 
     def response(self, reading: Reading) -> FetchResponse:
         """Return the response: in a session only what changed. Partitions with data are read last next time."""
+        throttled = self._throttle(reading)
+        if throttled is not None:
+            return throttled
         builder = _ResponseBuilder()
         self._add_to(builder, reading.results)
         return self._finish(builder)
 
+    def _throttle(self, reading: Reading) -> FetchResponse | None:
+        """Return an empty response if the client is above its quota: it gets the records with a later request."""
+        meter = self._context.meter
+        if meter is None:
+            return None
+        fetch = self._fetch
+        news = sum(not fetch.incremental or _has_news(partition, data) for partition, data in reading.results)
+        if not meter.record_fetched(RESPONSE_BYTES + news * PARTITION_BYTES + reading.bytes):
+            return None
+        if fetch.session is not None and not fetch.incremental:
+            # As in Kafka: a client takes an empty response to a full request for no session.
+            self._services.sessions.end(fetch.session)
+            return FetchResponse()
+        return FetchResponse(session_id=fetch.session_id)
+
     def respond_in_slices(self, reading: Reading) -> Steps[FetchResponse]:
         """`response` in slices."""
+        throttled = self._throttle(reading)
+        if throttled is not None:
+            return throttled
         builder = _ResponseBuilder()
         for results in cut(reading.results):
             self._add_to(builder, results)

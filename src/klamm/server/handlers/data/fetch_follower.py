@@ -402,6 +402,24 @@ def _has_news(followed: FollowedPartition, data: PartitionData) -> bool:
     )
 
 
+def deny_replica(request: FetchRequest) -> FetchResponse:
+    """Refuse a follower without CLUSTER_ACTION: READ does not help, since it would get what is not committed."""
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return FetchResponse(
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=[
+                    PartitionData(partition_index=partition.partition, error_code=code, high_watermark=-1)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
 def follower_of(version: int, request: FetchRequest) -> tuple[int, int]:
     """Return replica id and broker epoch of the follower that sent a request; (-1, -1) for a consumer."""
     # KIP-903: from v15 the replica id is in a tagged field, together with the broker epoch.

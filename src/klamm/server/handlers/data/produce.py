@@ -100,6 +100,8 @@ def handle(
     refused: Mapping[int, KlammError] = _NONE_REFUSED,
 ) -> object:
     """Stage every partition that is not `refused`, then answer once all of them are acknowledged or refused."""
+    if context.meter is not None:
+        context.meter.record_produced(len(context.frame), has_response=request.acks != 0)
     # As in Kafka, every partition gets the error.
     if request.acks not in (-1, 0, 1):
         return refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS)
@@ -289,7 +291,11 @@ def _append(
     pending.add(pending_partition)
     services.replicas.acknowledge(replica, pending_partition, acks_all=produce.acks_all)
     # From the second request on, the prefix is known and the quick path answers.
-    if replica.can_encode_reply_before_write and _is_only_partition(produce.request):
+    if (
+        replica.can_encode_reply_before_write
+        and _is_only_partition(produce.request)
+        and not services.quotas.measures(context)
+    ):
         produce_quick.add_prefix(services, context, produce.request, replica, records)
     return response
 

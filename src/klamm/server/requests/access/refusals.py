@@ -5,6 +5,7 @@ from typing import Any, Final
 from klamm.model.errors import ErrorCode
 from klamm.protocol.apis import BY_NAME
 from klamm.protocol.messages import alter_replica_log_dirs as arld
+from klamm.protocol.messages import describe_client_quotas as dcq
 from klamm.protocol.messages import write_txn_markers as wtm
 from klamm.protocol.schema import declaration
 from klamm.server.requests.forwarding import FORWARDED, refuse_request
@@ -29,6 +30,8 @@ def refuse_whole(request: Any, version: int, code: ErrorCode) -> Any:
             return _refuse_markers(request, code)
         case arld.AlterReplicaLogDirsRequest():
             return _refuse_moves(request, code)
+        case dcq.DescribeClientQuotasRequest():
+            return dcq.DescribeClientQuotasResponse(error_code=code, error_message=text, entries=None)
     response_type = BY_NAME[name].response
     fields = {field.name for field in declaration(response_type).fields if field.lives_in(version)}
     response = response_type()

@@ -1,0 +1,1 @@
+"""Quotas of users, client ids and addresses."""
