@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "group": ("klamm.cli.group:group", "Look at consumer groups, move their offsets, delete them."),
     "pipeline": ("klamm.cli.pipeline:pipeline", "Streams and tables in SQL, on Spark."),
     "produce": ("klamm.cli.produce:produce", "Write records."),
+    "quota": ("klamm.cli.quota:quota", "Show and change how much clients may use."),
     "server": ("klamm.cli.server:server", "Run a node from a server.properties written for Kafka 4."),
     "shims": ("klamm.cli.shims:shims", "Write Kafka's scripts (kafka-*.sh) into a folder."),
     "sql": ("klamm.cli.sql:sql", "Answer SQL over topics, without Spark."),

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
 
 from klamm.cli.kafka import scram
+from klamm.cli.kafka.java_numbers import double_text
 from klamm.cli.kafka.script import ToolFailed
 
 if TYPE_CHECKING:
     from klamm.client.blocking_cluster import BlockingCluster
 
-_TYPES = {"users": "user", "clients": "client-id", "ips": "ip"}
+_TYPES: Final = {"users": "user", "clients": "client-id", "ips": "ip"}
 """Entity types of the wire, in the order in which Kafka's tool prints the parts of an entity."""
+_WORDS: Final = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
+_CLIENT_KEYS: Final = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
+_IP_KEYS: Final = ("connection_creation_rate",)
 
 
 def run(
@@ -33,15 +37,33 @@ def run(
     if is_one_user and scram.is_scram((*additions, *deletions)):
         scram.alter(cluster, entities[0][1], additions, deletions)
     else:
+        _check_keys([kind for kind, _ in entities], additions, "added")
+        _check_keys([kind for kind, _ in entities], deletions, "deleted")
         _alter(cluster, entities, additions, deletions)
-    kinds = "-".join(kind.removesuffix("s") for kind, _ in entities)
-    names = "-".join("default" if name is None else name for _, name in entities)
-    print(f"Completed updating config for {kinds} {names}.")
+    # Of two entities, Kafka's tool names the first.
+    kind, name = entities[0]
+    if name is None:
+        print(f"Completed updating default config for {kind} in the cluster.")
+    else:
+        print(f"Completed updating config for {kind.removesuffix('s')} {name}.")
     return 0
 
 
+def _check_keys(kinds: Sequence[str], names: Iterable[str], verb: str) -> None:
+    allowed = _IP_KEYS if kinds[0] == "ips" else _CLIENT_KEYS
+    unknown = [name for name in names if name not in allowed]
+    if not unknown:
+        return
+    what = {"ips": "connection quota", "clients": "quota"}.get(kinds[-1], "quota and SCRAM credential")
+    kind = "clients" if "clients" in kinds else kinds[0]
+    raise ToolFailed(
+        f"Only {what} configs can be {verb} for '{kind}' using --bootstrap-server."
+        f" Unexpected config names: {','.join(unknown)}"
+    )
+
+
 def _entity(kind: str, name: str | None) -> str:
-    return f"the default {kind}" if name is None else f"{kind} '{name}'"
+    return f"the default {_WORDS[kind]}" if name is None else f"{_WORDS[kind]} '{name}'"
 
 
 def _describe(cluster: BlockingCluster, entities: Sequence[tuple[str, str | None]], *, may_lack_quotas: bool) -> None:
@@ -51,7 +73,7 @@ def _describe(cluster: BlockingCluster, entities: Sequence[tuple[str, str | None
     # "*", which the command line has for an entity type without a name, means any entity of that type here too.
     match = {_TYPES[kind]: name for kind, name in entities}
     try:
-        quotas = cluster.run(AccessAdmin(cluster).describe_client_quotas(match))
+        quotas = cluster.run(AccessAdmin(cluster).describe_client_quotas(match, strict=True))
     except UnsupportedVersionError:
         # A broker without quotas still has credentials to show.
         if may_lack_quotas:
@@ -60,7 +82,7 @@ def _describe(cluster: BlockingCluster, entities: Sequence[tuple[str, str | None
     for entity, values in quotas.items():
         parts = dict(entity)
         words = ", ".join(_entity(kind, parts[kind]) for kind in _TYPES.values() if kind in parts)
-        limits = ", ".join(f"{key}={value}" for key, value in values.items())
+        limits = ", ".join(f"{key}={double_text(value)}" for key, value in values.items())
         print(f"Quota configs for {words} are {limits}")
 
 
@@ -72,11 +94,18 @@ def _alter(
 ) -> None:
     from klamm.client.admin.acls import AccessAdmin
 
-    limits: dict[str, float | None] = {}
-    try:
-        limits.update({key: float(value) for key, value in additions.items()})
-    except ValueError:
-        raise ToolFailed("Cannot parse quota configuration value: write a number") from None
-    limits.update(dict.fromkeys(deletions))
     entity = tuple((_TYPES[kind], name) for kind, name in entities)
+    limits: dict[str, float | None] = {}
+    for key, value in additions.items():
+        try:
+            limits[key] = float(value)
+        except ValueError:
+            raise ToolFailed(f"Cannot parse quota configuration value for {key}: {value}") from None
+    if deletions:
+        present = cluster.run(AccessAdmin(cluster).describe_client_quotas(dict(entity), strict=True))
+        own = present.get(tuple(sorted(entity)), {})
+        missing = [key for key in deletions if key not in own]
+        if missing:
+            raise ToolFailed(f"Invalid config(s): {','.join(missing)}")
+    limits.update(dict.fromkeys(deletions))
     cluster.run(AccessAdmin(cluster).alter_client_quotas({entity: limits}))
