@@ -229,6 +229,9 @@ class Channel:
             return
         self._muted_until = until
         self.pause_reading()
+        # The frames behind this one are not looked at before the time is over: a large one must not keep its memory.
+        if self._server.request_memory is not None:
+            self._server.release_memory(self)
         loop.call_at(until, self._unmute)
 
     def _unmute(self) -> None:
