@@ -23,7 +23,9 @@ def main() -> int:
         print(f"compat: {problem}", file=sys.stderr)
         return 1
     folder = str(Path(__file__).resolve().parent)
-    return int(pytest.main([folder, "-p", "no:randomly", "--timeout=300", "--durations=10", *sys.argv[1:]]))
+    # Two: most tests wait for the start of a JVM, which uses one core.
+    defaults = ["-n", "2", "-p", "no:randomly", "--timeout=300", "--durations=10"]
+    return int(pytest.main([folder, *defaults, *sys.argv[1:]]))
 
 
 if __name__ == "__main__":

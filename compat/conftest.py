@@ -1,8 +1,11 @@
-"""One broker and one process per client for the whole run."""
+"""One broker and one process per client for each worker."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from compat.brokers import KINDS, Broker
 from compat.clients import Client, GoClient, JavaClient, JsClient, KcatClient, ToolOutput
@@ -26,33 +29,45 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--broker", choices=sorted(KINDS), default="klamm", help="the broker to judge")
 
 
+SHARED = (
+    "test_crowd_rules",
+    "test_clients",
+    "test_python_client",
+    "test_tools",
+    "test_groups",
+    "test_group_tools",
+    "test_consumer_groups_beside",
+    "test_transactions",
+    "test_transactions_beside",
+    "test_scripts_beside",
+    "test_transactional_clients",
+    "test_restarts",
+    "test_files",
+    "test_dump_log_beside",
+)
+"""Files that share a broker, in this order: clients write, tools read, and at last the files are checked."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The order of the files matters: clients write, tools read, and at last the files are checked."""
-    order = [
-        *(
-            "test_crowd_rules",
-            "test_clients",
-            "test_python_client",
-            "test_tools",
-            "test_groups",
-            "test_group_tools",
-            "test_consumer_groups_beside",
-            "test_transactions",
-            "test_transactions_beside",
-            "test_scripts_beside",
-        ),
-        *("test_transactional_clients", "test_restarts", "test_files", "test_dump_log_beside"),
-        *("test_compacted_files", "test_log_dirs"),
-        "test_transaction_loops",
-        "test_cluster_tools",
-        "test_cluster_scripts_beside",
-        "test_quorum_tools",
-        "test_mixed_cluster",
-        "test_admin",
-        "test_spark_connector",
-        "test_connect",
-    ]
-    items.sort(key=lambda item: order.index(item.path.stem) if item.path.stem in order else len(order))
+    items.sort(key=lambda item: SHARED.index(item.path.stem) if item.path.stem in SHARED else len(SHARED))
+
+
+class FilesInOrder(LoadScopeScheduling):
+    """A worker runs the files that share a broker; the others are shared out file by file."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        return "shared" if Path(path).stem in SHARED else path
+
+    def _assign_work_unit(self, node: Any) -> None:
+        if not any(self.assigned_work.values()) and "shared" in self.workqueue:  # the longest first
+            self.workqueue.move_to_end("shared", last=False)
+        super()._assign_work_unit(node)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesInOrder:
+    return FilesInOrder(config, log)
 
 
 @pytest.fixture(scope="session")
