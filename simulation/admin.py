@@ -21,6 +21,8 @@ from klamm.protocol.messages.incremental_alter_configs import (
 from klamm.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from klamm.raft.core.quorum import Voter
 from simulation.client import GONE, Client
+from simulation.guests import rights_of_load
+from simulation.users import ADMIN
 
 if TYPE_CHECKING:
     from simulation.run import Run
@@ -34,7 +36,7 @@ class SimAdmin(Client):
     """Asks whichever broker it finds; what fails is not tried again, except the making of topics."""
 
     def __init__(self, run: "Run") -> None:
-        super().__init__(run.cluster, "admin")
+        super().__init__(run.cluster, "admin", ADMIN)
         self._run = run
         self.ready = False
         self.changing_voters = False
@@ -43,7 +45,17 @@ class SimAdmin(Client):
     async def run(self) -> None:
         for name, partitions, factor, configs in self._run.topics:
             await self.create(name, partitions, factor, configs)
+        if self.cluster.layout.secured:
+            await self._give_rights()
         self.ready = True
+
+    async def _give_rights(self) -> None:
+        """Let the load do its work, however often it takes."""
+        while True:
+            response = await self.try_once(rights_of_load(), 3)
+            if response is not None and all(result.error_code == ErrorCode.NONE for result in response.results):
+                return
+            await self.pause()
 
     async def create(self, name: str, partitions: int, factor: int, configs: dict[str, str]) -> None:
         """Make a topic, however often it takes."""

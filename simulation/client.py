@@ -12,6 +12,8 @@ from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
 from klamm.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from simulation.cluster import SimCluster
 from simulation.loop import Process
+from simulation.threads import SimThreads
+from simulation.users import LOAD, first_password, login_as
 
 TIMEOUT_MS = 4_000
 BACKOFF_S = 0.1
@@ -42,9 +44,12 @@ LATER = {
 class Client(ABC):
     """One client process with its connections. `run` is its main coroutine; a restart makes another one."""
 
-    def __init__(self, cluster: SimCluster, name: str) -> None:
+    def __init__(self, cluster: SimCluster, name: str, user: str = LOAD) -> None:
         self.cluster = cluster
         self.name = name
+        self.user = user
+        """Who it logs in as, where nodes require a login."""
+        self.password = first_password(user)
         self.random: Random = cluster.chance(name)
         self.process = Process(name, name)
         self.stopping = False
@@ -64,7 +69,12 @@ class Client(ABC):
 
     def start(self) -> None:
         """Begin, in a new process after a kill."""
+        if self.cluster.layout.secured:
+            self.process.default_threads = SimThreads(self.loop, self.process, 1, self._salting_time)
         self.cluster.loop.spawn(self.process, self._main(), name=self.name)
+
+    def _salting_time(self) -> float:
+        return 0.001 + self.random.random() * 0.003
 
     async def _main(self) -> None:
         try:
@@ -97,9 +107,18 @@ class Client(ABC):
         peer = self._peers.get(address)
         if peer is None:
             peer = self._peers[address] = Peer(
-                self.loop, *address, client_id=self.name, request_timeout_ms=TIMEOUT_MS, connect_timeout_ms=2_000
+                self.loop,
+                *address,
+                client_id=self.name,
+                request_timeout_ms=TIMEOUT_MS,
+                connect_timeout_ms=2_000,
+                security=login_as(self.user, self.password) if self.cluster.layout.secured else None,
             )
         return peer
+
+    def forget_peers(self) -> None:
+        """Connect anew for what is sent from now on; connections with requests in flight end with their answers."""
+        self._peers = {}
 
     async def ask(self, node: int | None, request: Any, version: int, timeout_ms: int = TIMEOUT_MS) -> Any:
         """Ask one broker, or any."""

@@ -13,6 +13,7 @@ from klamm.raft.core.voter_history import DYNAMIC, VoterConfiguration
 from klamm.raft.snapshot_folder import SnapshotFolder
 from klamm.server.boot.config import NodeConfig
 from klamm.server.boot.environment import Environment
+from klamm.server.boot.first_records import write_first_records
 from klamm.server.node import KlammNode
 from klamm.storage.meta_properties import MetaProperties, write_meta_properties
 from simulation.disk import Image, SimDisk
@@ -20,6 +21,7 @@ from simulation.layout import BROKER_PORT, CONTROLLER_PORT, DATA, Layout, host_o
 from simulation.loop import Process, SimLoop
 from simulation.net import SimNet, SimSockets
 from simulation.threads import SimThreads
+from simulation.users import first_credentials
 
 START_MS = 1_767_225_600_000
 
@@ -208,6 +210,11 @@ class Machine:
         self.directory_id = Uuid(self.random.randbytes(16))
         write_meta_properties(disk, DATA, MetaProperties(cluster_id, self.id, self.directory_id))
 
+    def write_credentials(self) -> None:
+        """Put the first users on the empty disk, as `klamm storage format --add-scram` does."""
+        disk = SimDisk(self.image, lambda: 0, lambda _: None)
+        write_first_records(disk, DATA, first_credentials(), START_MS)
+
     def write_voters(self, voters: VoterSet) -> None:
         """Put the first voters on the empty disk, as `klamm storage format --initial-controllers` does."""
         disk = SimDisk(self.image, lambda: 0, lambda _: None)
@@ -261,6 +268,8 @@ class SimCluster:
         """Machines that run nodes whose ids others have."""
         for machine in self.machines.values():
             machine.format(self.cluster_id)
+            if layout.secured:
+                machine.write_credentials()
         if layout.dynamic:
             for node in layout.controllers:
                 self.machines[node].write_voters(VoterSet(map(self.voter, layout.controllers)))

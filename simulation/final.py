@@ -36,6 +36,9 @@ def check_end(run: "Run") -> None:
         for machine in run.cluster.machines.values()
     }
     _check_images(run, images)
+    if run.plan.secured:
+        run.rights_admin.check()
+        run.rights.check_nodes(run)
 
 
 def _check_copies(run: "Run", place: Place, copies: list[tuple[int, Any]]) -> list[BatchView]:

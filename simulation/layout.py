@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from klamm.model.replica_selectors import RACK_AWARE
 from klamm.server.boot.config import NodeConfig, parse_config
+from simulation.users import LISTENER, secured_settings
 
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
@@ -29,11 +30,13 @@ class Layout:
     """Whether voters may change (kraft.version 1)."""
     racks: bool = False
     """Whether every broker has a rack of its own, and consumers are sent to the replica in theirs."""
+    secured: bool = False
+    """Whether nodes have an authorizer, and everybody logs in."""
 
     @classmethod
-    def named(cls, name: str, *, dynamic: bool = False, racks: bool = False) -> "Layout":
+    def named(cls, name: str, *, dynamic: bool = False, racks: bool = False, secured: bool = False) -> "Layout":
         """A layout of `LAYOUTS`."""
-        return cls(dict(enumerate(LAYOUTS[name], 1)), dynamic, racks)
+        return cls(dict(enumerate(LAYOUTS[name], 1)), dynamic, racks, secured)
 
     @property
     def brokers(self) -> list[int]:
@@ -48,7 +51,8 @@ class Layout:
     def config(self, node: int, host: str, overrides: Mapping[str, str]) -> NodeConfig:
         """The settings of one node; parsed once per process, they do not change."""
         roles = self.roles[node]
-        key = (str(sorted(self.roles.items())), self.dynamic, self.racks, node, host, tuple(sorted(overrides.items())))
+        kind = (str(sorted(self.roles.items())), self.dynamic, self.racks, self.secured)
+        key = (*kind, node, host, tuple(sorted(overrides.items())))
         if key not in _CONFIGS:
             text = "".join(f"{name}={value}\n" for name, value in self._settings(node, host, roles, overrides).items())
             _CONFIGS[key] = parse_config(text)
@@ -58,8 +62,9 @@ class Layout:
         factor = str(min(len(self.brokers), 3))
         replicated = factor == "3"
         listeners = []
+        broker_listener = LISTENER if self.secured else "PLAINTEXT"
         if "broker" in roles:
-            listeners.append(f"PLAINTEXT://{host}:{BROKER_PORT}")
+            listeners.append(f"{broker_listener}://{host}:{BROKER_PORT}")
         if "controller" in roles:
             listeners.append(f"CONTROLLER://{host}:{CONTROLLER_PORT}")
         settings = {
@@ -95,8 +100,10 @@ class Layout:
         else:
             settings["controller.quorum.voters"] = ",".join(f"{i}@{h}:{CONTROLLER_PORT}" for i, h in quorum)
         if "broker" in roles:
-            settings["advertised.listeners"] = f"PLAINTEXT://{host}:{BROKER_PORT}"
-            settings["inter.broker.listener.name"] = "PLAINTEXT"
+            settings["advertised.listeners"] = f"{broker_listener}://{host}:{BROKER_PORT}"
+            settings["inter.broker.listener.name"] = broker_listener
+        if self.secured:
+            settings |= secured_settings(roles)
         if self.racks and "broker" in roles:
             settings["broker.rack"] = rack_of(node)
             settings["replica.selector.class"] = RACK_AWARE

@@ -59,6 +59,8 @@ class Ledger:
         self.healed = False
         self.accepted: set[Place] = set()
         """Partitions that took a record which was sent after everything had healed."""
+        self.denied: set[bytes] = set()
+        """Values whose producers had no right to write them."""
         self.damaged: set[int] = set()
         """Nodes whose disk has changed by itself."""
         self.group_commits: dict[tuple[str, Place], int] = {}
@@ -170,6 +172,8 @@ class Ledger:
             if value in where:
                 self.violate(f"7: {value!r} lies twice in {topic}-{index}: at {where[value]} and {offset}")
             where[value] = offset
+            if value in self.denied:
+                self.violate(f"22: {value!r} was denied and lies at {topic}-{index}@{offset}")
             sent = self.sent.get(value)
             if sent is None or sent.place != place:
                 self.violate(f"19: {topic}-{index}@{offset} holds {value!r}, which no producer sent there")

@@ -6,11 +6,14 @@ from simulation.classic import SimClassicMember
 from simulation.consumers import SimConsumer
 from simulation.copiers import Copier
 from simulation.eager import EagerTransactionalProducer, PipelinedProducer
+from simulation.guests import Guest
 from simulation.keyed import KeyedProducer
 from simulation.layout import rack_of
 from simulation.members import SimConsumerMember
 from simulation.producers import SimProducer
+from simulation.rights import VAULT
 from simulation.transactions import TransactionalProducer
+from simulation.users import GUESTS
 
 if TYPE_CHECKING:
     from simulation.run import Run
@@ -28,6 +31,8 @@ def topics_of(run: "Run") -> list[tuple[str, int, int, dict[str, str]]]:
         topics.append((COPY_TOPIC, plan.partitions, factor, safe))
     if plan.keyed:
         topics.append((KEYS_TOPIC, 1, factor, {**safe, "cleanup.policy": "compact"}))
+    if plan.secured:
+        topics.append((VAULT, 1, factor, safe))
     return topics
 
 
@@ -62,4 +67,6 @@ def make_load(run: "Run") -> list[Any]:
     clients += [SimConsumerMember(cluster, ledger, i, "t") for i in range(plan.members)]
     clients += [SimClassicMember(cluster, ledger, i, "t", count) for i in range(plan.classic)]
     clients += [KeyedProducer(cluster, ledger, run.keyed, i, KEYS_TOPIC, 1, pace) for i in range(plan.keyed)]
+    if plan.secured:
+        clients += [*(Guest(run, user) for user in GUESTS), run.rights_admin]
     return clients

@@ -97,6 +97,10 @@ class SimTransport(End):
         """Send several parts."""
         self.write(b"".join(parts))
 
+    def set_protocol(self, protocol: Any) -> None:
+        """Let another protocol receive what arrives from now on."""
+        self.protocol = protocol
+
     def is_closing(self) -> bool:
         """Whether it has ended."""
         return self.closed

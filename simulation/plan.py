@@ -13,6 +13,8 @@ from simulation.layout import Layout
 
 FREE = 0.5
 """The share of seeds that draw from everything."""
+SECURED = 0.15
+"""The share of seeds whose clusters require logins and rights."""
 SECONDS = 20.0
 
 
@@ -49,6 +51,8 @@ class RunPlan:
     pace: float = 0.1
     seconds: float = SECONDS
     events: int = 20_000
+    secured: bool = False
+    """Whether everybody logs in, nodes have an authorizer, and rights and passwords of some users change."""
     flush: bool = False
     """Whether records are synced before they are acknowledged: then every machine may lose power at once."""
     faults: tuple[Fault, ...] = ()
@@ -57,15 +61,19 @@ class RunPlan:
     @property
     def nodes(self) -> Layout:
         """The machines."""
-        return Layout.named(self.layout, dynamic=self.dynamic, racks=self.racks)
+        return Layout.named(self.layout, dynamic=self.dynamic, racks=self.racks, secured=self.secured)
 
 
 def draw_plan(seed: int) -> RunPlan:
     """The plan of a seed."""
     chance = Random(f"{seed}/plan")
     if chance.random() < FREE:
-        return _draw_freely(seed, chance)
-    return draw_situation(seed, chance.choice(sorted(SITUATIONS)))
+        plan = _draw_freely(seed, chance)
+    else:
+        plan = draw_situation(seed, chance.choice(sorted(SITUATIONS)))
+    # A source of its own, so that all else of a seed stays what it is.
+    secured = Random(f"{seed}/secured").random() < SECURED
+    return replace(plan, secured=True) if secured else plan
 
 
 def draw_situation(seed: int, name: str) -> RunPlan:
@@ -342,6 +350,24 @@ def _clocks(seed: int, chance: Random) -> RunPlan:
     jumps = _faults(chance, plan, ("clock jump",), (2, 4), (1.0, 8.0))
     kinds = ("depose", "isolate", "pause", "kill", "vanish", "pause client", "clock drift")
     return _with_faults(plan, drift, jumps, _faults(chance, plan, kinds, (3, 7), (0.5, 5.0)))
+
+
+@_situation("rights change")
+def _rights(seed: int, chance: Random) -> RunPlan:
+    """Rights and passwords change on a cluster whose nodes are killed, cut off, and begin from snapshots."""
+    layout = chance.choice(("combined", "combined", "combined", "apart"))
+    plan = RunPlan(
+        seed,
+        layout=layout,
+        secured=True,
+        snapshots=chance.random() < 0.7,
+        partitions=1,
+        producers=1,
+        pace=0.3,
+        situation="rights change",
+    )
+    kinds = ("kill", "kill", "isolate", "pause", "move leaders", "depose", "stop")
+    return _with_faults(plan, _faults(chance, plan, kinds, (2, 6), (0.3, 3.0)))
 
 
 def _with_faults(plan: RunPlan, *faults: tuple[Fault, ...]) -> RunPlan:

@@ -17,11 +17,14 @@ from simulation.disk_faults import QUORUM
 from simulation.fault import Fault
 from simulation.faults import HARMLESS, KINDS, LOSING, UNCLEAN
 from simulation.final import check_end
+from simulation.guests import RightsAdmin
 from simulation.keyed import KeyedRecords
 from simulation.ledger import Ledger
 from simulation.limits import may_lose, out_of_sync
 from simulation.load import make_load, topics_of
 from simulation.plan import RunPlan, draw_plan
+from simulation.rights import RightsModel, unready
+from simulation.users import seeded_secrets
 from simulation.watch import InvariantWatch
 
 START_S = 30.0
@@ -62,6 +65,11 @@ class Run:
         self.ledger = Ledger(self.violate)
         self.watch = InvariantWatch(self.cluster, self.ledger, self.violate)
         self.watch.compacts = plan.hot
+        self.rights = RightsModel(self.violate)
+        self.rights_admin: RightsAdmin
+        if plan.secured:
+            self.watch.rights = self.rights
+            self.rights_admin = RightsAdmin(self)
         self.cluster.on_unexpected = self._ended
         self.cluster.restart = self.start
         self.clients: list[Any] = []
@@ -202,6 +210,8 @@ class Run:
         admin = self.admin = SimAdmin(self)
         admin.start()
         self._run_until(lambda: admin.ready, START_S, lambda: "topics were not made")
+        if self.plan.secured:
+            self._run_until(lambda: not unready(self), START_S, lambda: f"nodes {unready(self)} lack ACLs")
         self.clients = make_load(self)
         for client in self.clients:
             client.start()
@@ -376,7 +386,7 @@ def run_seed(seed: int, *, plan: RunPlan | None = None, verbose: bool = False) -
     run = Run(plan or draw_plan(seed))
     configure(Level.INFO if verbose else Level.OFF, _LogCapture(run.cluster) if verbose else None)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), seeded_secrets(run.cluster.chance("secrets")):
             # Killed processes leave coroutines that never began.
             warnings.simplefilter("ignore", RuntimeWarning)
             outcome = run.execute()

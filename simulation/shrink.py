@@ -62,6 +62,8 @@ def _smaller(plan: RunPlan) -> Iterator[RunPlan]:
         yield replace(plan, faults=faults[half:])
     for i in range(len(faults)):
         yield replace(plan, faults=faults[:i] + faults[i + 1 :])
+    if plan.secured:
+        yield replace(plan, secured=False)
     for name, least in LEAST.items():
         if getattr(plan, name) > least:
             yield _with(plan, name, least)
@@ -87,6 +89,7 @@ def format_story(outcome: RunResult, *, lines: int = 400) -> str:
         *(["voters may change"] if plan.dynamic else []),
         *(["a rack for every broker"] if plan.racks else []),
         *(["compaction never rests"] if plan.hot else []),
+        *(["everybody logs in, and rights change"] if plan.secured else []),
     ]
     load = [
         *([f"situation: {plan.situation}"] if plan.situation else []),

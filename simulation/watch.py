@@ -12,6 +12,7 @@ from typing import Any
 from simulation.cluster import Machine, SimCluster
 from simulation.history import History
 from simulation.ledger import Ledger, Place
+from simulation.rights import RightsModel
 
 Seen = tuple[int, int, int, int, bool]
 """What is compared of a replica: leader epoch, high watermark, end, start, whether it leads."""
@@ -46,6 +47,8 @@ class InvariantWatch:
         self.history = History(cluster.loop)
         self.compacts = False
         """Whether compaction works within the run, so that it matters what replicas were given."""
+        self.rights: RightsModel | None = None
+        """Follows the metadata log of a secured cluster."""
         self._quorum: dict[str, tuple[Any, ...]] = {}
         self._replicas: dict[str, dict[Any, Seen]] = {}
 
@@ -145,6 +148,8 @@ class InvariantWatch:
             checksum = zlib.crc32(b"".join(values), epoch)
             if self._metadata_sums.setdefault(first_offset, checksum) != checksum:
                 self._violate(f"16: node {machine.id} applied something else at metadata offset {first_offset}")
+            if self.rights is not None:
+                self.rights.follow(first_offset, values)
             on_commit(first_offset, epoch, values, append_time_ms)
 
         listener.on_commit = hear
