@@ -11,12 +11,14 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from klamm.controller import brokers, partitions
+from klamm.controller import acls, brokers, partitions
 from klamm.coordinator.groups.consumer import reconcile
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.offsets import Offsets
 from klamm.coordinator.transactions.state import TransactionMetadata
+from klamm.metadata import image_records
 from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.messages.metadata_records import AccessControlEntryRecord
 from klamm.raft import quorum_state
 from klamm.raft.core import elections
 from klamm.raft.core.leader_discovery import LeaderDiscovery
@@ -30,10 +32,13 @@ from klamm.replication import replica_fetcher
 from klamm.replication.core.partition import PartitionState
 from klamm.replication.isr import IsrChanges
 from klamm.replication.manager import ReplicaManager
+from klamm.security.core.authorizer import StandardAuthorizer
 from klamm.server.coordinators import transaction_gate, transaction_markers
 from klamm.server.coordinators.transaction_coordinator import BRIEF_PAUSES_MS, TransactionCoordinator
 from klamm.server.coordinators.transaction_guards import GuardKey, TransactionGuards
-from klamm.server.handlers.data import fetch_follower
+from klamm.server.handlers.data import fetch_follower, produce_authorized
+from klamm.server.login import security as login_security
+from klamm.server.requests.access.control import AccessControl
 from klamm.storage import cleaner_pass, segment_scan
 from klamm.storage.cleaner_pass import CleanerPass
 from klamm.storage.group_sync import GroupSync
@@ -363,6 +368,81 @@ def _give_twice() -> Patches:
         return compare(member, member_epoch, target_epoch, target, lambda *_: True, reads)
 
     return [(reconcile, "_compare", greedy)]
+
+
+# --- rights and logins -----------------------------------------------------------------------------------------------
+
+
+@_bug("accept a write that is denied", in_situation="rights change")
+def _accept_denied() -> Patches:
+    return [(produce_authorized, "topic_denied", lambda *_, **__: False)]
+
+
+@_bug("serve known Produce requests after a right is gone", in_situation="rights change")
+def _keep_prefixes() -> Patches:
+    return [(AccessControl, "_forget_prefixes", lambda _: None)]
+
+
+@_bug("remember decisions of other ACLs", in_situation="rights change")
+def _keep_decisions() -> Patches:
+    update = StandardAuthorizer.update
+
+    def forgetless(self: Any, changed: Any) -> None:
+        decisions = dict(self._decisions)
+        update(self, changed)
+        self._decisions.update(decisions)
+
+    return [(StandardAuthorizer, "update", forgetless)]
+
+
+@_bug("acknowledge the deletion of ACLs that stay", in_situation="rights change")
+def _lose_deletion() -> Patches:
+    delete_acls = acls.delete_acls
+
+    def losing(context: Any, request: Any) -> Any:
+        return replace(delete_acls(context, request), records=())
+
+    return [(acls, "delete_acls", losing)]
+
+
+@_bug("remove all ACLs of a user on a resource with one of them", in_situation="rights change")
+def _remove_more() -> Patches:
+    remove = StandardAuthorizer._remove
+
+    def greedy(self: Any, entry_id: Any) -> None:
+        entry = self._entries.get(entry_id)
+        remove(self, entry_id)
+        if entry is not None:
+            same = (entry.resource_type, entry.pattern_type, entry.resource_name)
+            for other in list(self._patterns.get(same, {}).get(entry.principal, ())):
+                remove(self, other)
+
+    return [(StandardAuthorizer, "_remove", greedy)]
+
+
+@_bug("leave ACLs out of snapshots", in_situation="rights change")
+def _snapshots_without_acls() -> Patches:
+    records_of = image_records.image_records
+
+    def without(image: Any) -> Iterator[Any]:
+        return (record for record in records_of(image) if not isinstance(record, AccessControlEntryRecord))
+
+    return [(image_records, "image_records", without)]
+
+
+@_bug("log in with a password that was changed", in_situation="rights change")
+def _keep_credentials() -> Patches:
+    find_keys = login_security._find_keys
+    kept: dict[Any, Any] = {}
+
+    def find_first(services: Any, mechanism: Any, user: str, is_token: bool) -> Any:
+        key = (id(services), user)
+        if key not in kept:
+            # Kept with its services: another object could get the same id.
+            kept[key] = (services, find_keys(services, mechanism, user, is_token))
+        return kept[key][1]
+
+    return [(login_security, "_find_keys", find_first)]
 
 
 # --- hunting ---------------------------------------------------------------------------------------------------------

@@ -53,21 +53,23 @@ class Guest(Client):
     async def run(self) -> None:
         while not self.stopping:
             self.busy = True
-            attempt = self.random.choice((*OPERATIONS, *OPERATIONS, AclOperation.WRITE, "acl", "login"))
             machine = self._choose_machine()
-            if attempt == "login":
+            chance = self.random.random()
+            if chance < 0.1:
                 await self._try_login(machine)
-            elif attempt == "acl":
+            elif chance < 0.2:
                 await self._try_to_grant(machine)
             else:
-                await self._try(machine, AclOperation(attempt))
+                await self._try(machine, self.random.choice((*OPERATIONS, AclOperation.WRITE)))
             self.busy = False
             await self.pause(self.pace)
 
     def _choose_machine(self) -> Machine:
         """The leader of the partition, or any broker: rights come before all else, also before "not the leader"."""
         brokers = [machine for machine in self.cluster.machines.values() if machine.is_broker]
-        leading = [m for m in brokers if m.running and any(map(_leads_vault, getattr(m.node, "services", _NO).replicas))]
+        leading = [
+            m for m in brokers if m.running and any(map(_leads_vault, getattr(m.node, "services", _NO).replicas))
+        ]
         return self.random.choice(leading if leading and self.random.random() < 0.6 else brokers)
 
     def _peer_of(self, machine: Machine) -> Peer:

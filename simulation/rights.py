@@ -160,7 +160,7 @@ class RightsModel:
     def check_nodes(self, run: "Run") -> None:
         """At rest every node has the same ACLs and decides by them."""
         for machine in run.cluster.machines.values():
-            services = machine.node.services  # type: ignore[union-attr]
+            services: Any = machine.node.services  # type: ignore[union-attr]
             for user in (*GUESTS, LOAD):
                 for operation in OPERATIONS:
                     verdict = services.access.authorizer.authorize(
@@ -200,4 +200,3 @@ def position_of(machine: Machine) -> Position | None:
     """How far a running node has applied the metadata log."""
     services = getattr(machine.node, "services", None) if machine.running else None
     return Position(machine.process, services.metadata.image.provenance.offset) if services is not None else None
-

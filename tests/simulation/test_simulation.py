@@ -161,6 +161,34 @@ class TestFaults:
 
 
 @pytest.mark.timeout(300)
+class TestRights:
+    """A cluster on which everybody logs in."""
+
+    def test_rights_and_passwords_change_and_are_enforced(self):
+        faults = (Fault(2.0, "kill", (1,), 1.0), Fault(5.0, "isolate", (2,), 1.5))
+        plan = RunPlan(seed=4, secured=True, snapshots=True, pace=0.3, seconds=8.0, members=1, faults=faults)
+        outcome = run_seed(4, plan=plan, verbose=True)
+        assert outcome.violation is None, outcome.violation
+        story = "\n".join(outcome.story)
+        assert re.search("User:guest-. is Denied operation = WRITE .* request = Produce", story)
+        assert re.search("guest-. has password", story)
+        assert "no more: " in story
+        assert 'reason="wrong password"' in story
+
+    def test_some_seeds_are_secured_and_the_others_stay_what_they_were(self):
+        plans = [draw_plan(seed) for seed in range(400)]
+        secured = [plan for plan in plans if plan.secured and plan.situation != "rights change"]
+        assert 30 < len(secured) < 90
+        assert {plan.layout for plan in secured} >= {"combined", "extra", "apart"}
+
+    def test_a_secured_seed_runs_the_same_again(self):
+        """Breaks when a nonce or a salt comes from the operating system."""
+        plan = RunPlan(seed=6, secured=True, pace=0.3, seconds=3.0)
+        first, second = run_seed(6, plan=plan), run_seed(6, plan=plan)
+        assert (first.events, first.digest) == (second.events, second.digest)
+
+
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", sorted(BUGS))
 def test_a_planted_bug_is_caught(name):
     """In the situation where it does harm, whatever else has moved what a seed does."""
