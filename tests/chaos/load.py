@@ -9,6 +9,16 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from chaos.checker import Finding, check
 from chaos.history import Fate, History, Place
+from chaos.rights import (
+    GUEST,
+    INTRUDER,
+    LOAD_USER,
+    Intruder,
+    RightsChanger,
+    check_everywhere,
+    grant_load,
+    judge_rights,
+)
 from chaos.workers import (
     RECORD_BYTES_MAX,
     EagerTransactionalProducer,
@@ -21,6 +31,7 @@ from chaos.workers import (
     end,
     read_everything,
 )
+from harness.secured import ADMIN, ClusterSecurity
 
 PARTITIONS = 4
 WHOLE_S = 120.0
@@ -36,15 +47,20 @@ class Load:
     Leaving the block without having called `judge` ends the clients without a check.
     """
 
-    def __init__(self, bootstrap: str, seed: int, *, large_records: bool = False) -> None:
+    def __init__(
+        self, bootstrap: str, seed: int, *, large_records: bool = False, security: ClusterSecurity | None = None
+    ) -> None:
         self.history = History()
-        self._bootstrap = bootstrap
+        self._nodes = bootstrap.split(",")
+        self._security = security
+        self._admin = client_settings(bootstrap, security, ADMIN)
+        self._client = client = client_settings(bootstrap, security, LOAD_USER)
         self._places = [Place(topic, index) for topic in TOPICS for index in range(PARTITIONS)]
         random = Random(seed)
         values = itertools.count(1)
 
         def parts(kind: type[PlainProducer] | type[TransactionalProducer], name: str, places: list[Place]) -> Worker:
-            return kind(name, bootstrap, self.history, random.getrandbits(32), places, values)
+            return kind(name, client, self.history, random.getrandbits(32), places, values)
 
         log, txn = self._places[:PARTITIONS], self._places[PARTITIONS:]
         topics = list(TOPICS)
@@ -59,17 +75,25 @@ class Load:
             topics.append(LARGE_TOPIC)
             self._producers.append(parts(LargeProducer, "large-a", [large]))
         self._readers: list[Worker] = [
-            GroupConsumer(f"reader-{name}", bootstrap, self.history, random.getrandbits(32), topics) for name in "ab"
+            GroupConsumer(f"reader-{name}", client, self.history, random.getrandbits(32), topics) for name in "ab"
         ]
+        self._intruders: list[Intruder] = []
+        self._changers: list[RightsChanger] = []
+        if security is not None:
+            intruding = client_settings(bootstrap, security, INTRUDER)
+            self._intruders = [Intruder("intruder", intruding, self.history, random.getrandbits(32), TOPICS[0])]
+            self._changers = [RightsChanger("changer", self._admin, self.history, random.getrandbits(32))]
 
     def __enter__(self) -> Self:
-        create_topics(self._bootstrap)
-        for worker in [*self._readers, *self._producers]:
+        create_topics(self._admin)
+        if self._security is not None:
+            grant_load(AdminClient(dict(self._admin)))
+        for worker in [*self._readers, *self._producers, *self._intruders, *self._changers]:
             worker.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in [*self._producers, *self._readers]:
+        for worker in [*self._producers, *self._readers, *self._intruders, *self._changers]:
             worker.finish()
 
     @property
@@ -117,12 +141,24 @@ class Load:
 
         A client that is stuck is one, and what the others saw is judged all the same.
         """
-        wait_until_whole(self._bootstrap)
-        stuck = end(self._producers)
-        self.history.final = read_everything(self._bootstrap, self._places)
+        wait_until_whole(self._admin)
+        stuck = end([*self._producers, *self._intruders, *self._changers])
+        self.history.final = read_everything(self._client, self._places)
         self._wait_until_read()
         stuck += end(self._readers)
-        return check(self.history) + ([Finding("stuck", len(stuck), tuple(stuck))] if stuck else [])
+        findings = check(self.history) + self._judge_rights()
+        return findings + ([Finding("stuck", len(stuck), tuple(stuck))] if stuck else [])
+
+    def _judge_rights(self) -> list[Finding]:
+        if self._security is None:
+            return []
+        admin = AdminClient(dict(self._admin))
+        findings = judge_rights(self._intruders, self._changers[0], admin)
+        guest = client_settings("", self._security, GUEST)
+        without_effect = check_everywhere(self._nodes, admin, guest, TOPICS[0])
+        if without_effect:
+            findings.append(Finding("acl-without-effect", len(without_effect), tuple(without_effect)))
+        return findings
 
     def _wait_until_read(self) -> None:
         """The readers have seen all there is, or never will."""
@@ -134,9 +170,14 @@ class Load:
             time.sleep(0.2)
 
 
-def create_topics(bootstrap: str) -> None:
+def client_settings(bootstrap: str, security: ClusterSecurity | None, user: str) -> dict[str, str]:
+    """How a client reaches the nodes, and logs in where they require it."""
+    return {"bootstrap.servers": bootstrap, **(security.client(user) if security is not None else {})}
+
+
+def create_topics(client: dict[str, str]) -> None:
     """The topics of a run, three copies each."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient(dict(client))
     topics = [NewTopic(name, PARTITIONS, 3, config={"min.insync.replicas": "2"}) for name in TOPICS]
     # A batch must fit into a segment, and the nodes of a run have small ones.
     sizes = {"max.message.bytes": str(2 * RECORD_BYTES_MAX), "segment.bytes": str(4 * RECORD_BYTES_MAX)}
@@ -145,9 +186,9 @@ def create_topics(bootstrap: str) -> None:
         future.result(60)
 
 
-def wait_until_whole(bootstrap: str) -> None:
+def wait_until_whole(client: dict[str, str]) -> None:
     """Return once every partition has a leader and all its replicas in sync."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient(dict(client))
     deadline = time.monotonic() + WHOLE_S
     behind = "nothing is known of the topics"
     while time.monotonic() < deadline:

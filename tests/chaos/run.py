@@ -18,8 +18,10 @@ from chaos.checker import Finding
 from chaos.faults import FAULTY_KLAMM, Faults
 from chaos.history import Fate, History
 from chaos.load import Load
+from chaos.rights import GUEST, INTRUDER, LOAD_USER
 from chaos.workers import clock_time
 from harness import KlammCluster, Links
+from harness.secured import ClusterSecurity
 
 SETTINGS = {
     "broker.session.timeout.ms": "4000",
@@ -41,13 +43,16 @@ class Outcome:
     history: History
     faults: dict[str, int]
     findings: list[Finding]
+    secured: bool = False
+    """Whether the run had TLS, SCRAM and ACLs."""
 
     def __str__(self) -> str:
         acknowledged = sum(send.fate is Fate.OK for send in self.history.sends)
         transactions = self.history.transactions
         committed = sum(transaction.fate is Fate.OK and transaction.commits for transaction in transactions)
         lines = [
-            f"seed {self.seed}, {self.seconds:.0f} s of faults",
+            f"seed {self.seed}, {self.seconds:.0f} s of faults, "
+            + ("TLS, SCRAM and ACLs" if self.secured else "no security"),
             f"records sent {len(self.history.sends)}, acknowledged {acknowledged}",
             f"transactions {len(transactions)}, committed {committed}",
             f"records read {sum(len(poll.rows) for poll in self.history.polls)}",
@@ -57,16 +62,32 @@ class Outcome:
         return "\n".join(lines + ([str(finding) for finding in self.findings] or ["no violation"]))
 
 
+def is_secured(seed: int) -> bool:
+    """Whether a seed has TLS, SCRAM and ACLs: every second one."""
+    return Random(f"{seed}/secured").random() < 0.5
+
+
 def run(
-    folder: Path, seconds: float, seed: int, say: Callable[[str], None] = print, kinds: list[str] | None = None
+    folder: Path,
+    seconds: float,
+    seed: int,
+    say: Callable[[str], None] = print,
+    kinds: list[str] | None = None,
+    *,
+    secured: bool | None = None,
 ) -> Outcome:
-    """A run of `seconds` of faults; raises when the cluster does not recover; findings are in the outcome."""
+    """A run of `seconds` of faults; raises when the cluster does not recover; findings are in the outcome.
+
+    `secured` None lets the seed decide.
+    """
     random = Random(seed)
+    secured = is_secured(seed) if secured is None else secured
+    security = ClusterSecurity(folder / "certs", (LOAD_USER, INTRUDER, GUEST)) if secured else None
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     with (
         Links() as links,
-        KlammCluster(folder, overrides=SETTINGS, links=links, main=FAULTY_KLAMM) as cluster,
-        Load(cluster.bootstrap, random.getrandbits(32), large_records=True) as load,
+        KlammCluster(folder, overrides=SETTINGS, links=links, main=FAULTY_KLAMM, security=security) as cluster,
+        Load(cluster.bootstrap, random.getrandbits(32), large_records=True, security=security) as load,
     ):
         faults = Faults(cluster, links, random, say)
         load.wait_for_progress()
@@ -75,7 +96,7 @@ def run(
         say("healed; waiting for every replica to be in sync")
         findings = load.judge()
         cluster.stop()
-    return Outcome(seed, seconds, load.history, faults.counts, findings)
+    return Outcome(seed, seconds, load.history, faults.counts, findings, secured)
 
 
 def main() -> int:
@@ -86,12 +107,17 @@ def main() -> int:
     parser.add_argument("--report", type=Path, help="a Markdown file that gets the outcome")
     parser.add_argument("--keep", type=Path, help="a folder for the nodes' data and logs, and the history; kept")
     parser.add_argument("--only", help="kinds of faults, separated by commas")
+    parser.add_argument(
+        "--secured",
+        action=argparse.BooleanOptionalAction,
+        help="TLS, SCRAM and ACLs; without it the seed decides",
+    )
     options = parser.parse_args()
     folder = options.keep or Path(tempfile.mkdtemp(prefix="klamm-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
     print(f"seed {options.seed}, nodes in {folder}")
     kinds = options.only.split(",") if options.only else None
-    outcome = run(folder, 60 * options.minutes, options.seed, say=_say, kinds=kinds)
+    outcome = run(folder, 60 * options.minutes, options.seed, say=_say, kinds=kinds, secured=options.secured)
     for line in outcome.history.hung:
         print(f"replaced: {line}")
     print(outcome)

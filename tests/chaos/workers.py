@@ -69,9 +69,10 @@ def clock_time(clock: float) -> str:
 class Worker(threading.Thread, ABC):
     """A thread that works until it is stopped, then finishes what it has begun; `failure` is its error."""
 
-    def __init__(self, name: str, bootstrap: str, history: History, seed: int) -> None:
+    def __init__(self, name: str, client: dict[str, str], history: History, seed: int) -> None:
         super().__init__(name=name, daemon=True)
-        self.bootstrap = bootstrap
+        self.client = client
+        """Where the nodes are, and how to log in."""
         self.history = history
         self.random = Random(seed)
         self.stopping = threading.Event()
@@ -97,10 +98,10 @@ class Worker(threading.Thread, ABC):
         """What the worker does."""
 
 
-def producer_config(bootstrap: str, name: str, log: ClientLog) -> dict[str, object]:
+def producer_config(client: dict[str, str], name: str, log: ClientLog) -> dict[str, object]:
     """A producer that must lose nothing, and gives up only long after the run."""
     return {
-        "bootstrap.servers": bootstrap,
+        **client,
         "client.id": name,
         "acks": "all",
         "enable.idempotence": True,
@@ -120,8 +121,8 @@ class PlainProducer(Worker):
     pause_s = PAUSE_S
     """Between two records."""
 
-    def __init__(self, name, bootstrap, history, seed, places: list[Place], values: "itertools.count[int]") -> None:
-        super().__init__(name, bootstrap, history, seed)
+    def __init__(self, name, client, history, seed, places: list[Place], values: "itertools.count[int]") -> None:
+        super().__init__(name, client, history, seed)
         self._places = places
         self._values = values
         self._outstanding = 0
@@ -148,7 +149,7 @@ class PlainProducer(Worker):
             raise Stuck(f"{left}\n{self.client_log}")
 
     def _config(self) -> dict[str, object]:
-        return producer_config(self.bootstrap, self.name, self.client_log)
+        return producer_config(self.client, self.name, self.client_log)
 
     def _body(self, value: int) -> bytes:
         return b"%d" % value
@@ -176,8 +177,8 @@ class LargeProducer(PlainProducer):
 
     pause_s = 0.0
 
-    def __init__(self, name, bootstrap, history, seed, places: list[Place], values: "itertools.count[int]") -> None:
-        super().__init__(name, bootstrap, history, seed, places, values)
+    def __init__(self, name, client, history, seed, places: list[Place], values: "itertools.count[int]") -> None:
+        super().__init__(name, client, history, seed, places, values)
         self._burst = 0
         self._left = LARGE_BYTES_MAX
 
@@ -207,8 +208,8 @@ class TransactionalProducer(Worker):
     pause_s = PAUSE_S
     """Between two transactions."""
 
-    def __init__(self, name, bootstrap, history, seed, places: list[Place], values: "itertools.count[int]") -> None:
-        super().__init__(name, bootstrap, history, seed)
+    def __init__(self, name, client, history, seed, places: list[Place], values: "itertools.count[int]") -> None:
+        super().__init__(name, client, history, seed)
         self._places = places
         self._values = values
         self._number = 0
@@ -237,7 +238,7 @@ class TransactionalProducer(Worker):
             producer.poll(self.pause_s)
 
     def _new(self) -> Producer:
-        config = producer_config(self.bootstrap, self.name, self.client_log)
+        config = producer_config(self.client, self.name, self.client_log)
         config |= {"transactional.id": self.name, "transaction.timeout.ms": 20_000, "message.timeout.ms": 20_000}
         while True:
             producer = Producer(config)
@@ -329,8 +330,8 @@ class EagerTransactionalProducer(TransactionalProducer):
 class GroupConsumer(Worker):
     """Reads along in a group, committed records only."""
 
-    def __init__(self, name, bootstrap, history, seed, topics: list[str]) -> None:
-        super().__init__(name, bootstrap, history, seed)
+    def __init__(self, name, client, history, seed, topics: list[str]) -> None:
+        super().__init__(name, client, history, seed)
         self._topics = topics
         self._session = 0
 
@@ -338,7 +339,7 @@ class GroupConsumer(Worker):
         """Until it is stopped."""
         consumer = Consumer(
             {
-                "bootstrap.servers": self.bootstrap,
+                **self.client,
                 "client.id": self.name,
                 "group.id": "chaos-readers",
                 "isolation.level": "read_committed",
@@ -372,11 +373,11 @@ class GroupConsumer(Worker):
         self._session += 1
 
 
-def read_everything(bootstrap: str, places: list[Place]) -> dict[Place, list[tuple[int, int]]]:
+def read_everything(client: dict[str, str], places: list[Place]) -> dict[Place, list[tuple[int, int]]]:
     """Every partition from its start to its end, committed records only; a transaction left open is a failure."""
     consumer = Consumer(
         {
-            "bootstrap.servers": bootstrap,
+            **client,
             "group.id": "chaos-final",
             "isolation.level": "read_committed",
             "auto.offset.reset": "earliest",

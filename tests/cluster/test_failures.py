@@ -102,7 +102,7 @@ def test_kill_every_node_one_after_the_other(cluster, load):
         node.kill9()
         load.wait_for_progress(50, 1)
         node.start()
-        wait_until_whole(cluster.bootstrap)
+        wait_until_whole({"bootstrap.servers": cluster.bootstrap})
     assert load.judge() == []
 
 
@@ -119,7 +119,7 @@ def test_restart_all_nodes_one_after_the_other(cluster, load):
     for node in cluster.nodes:
         node.restart()
         load.wait_for_progress(50, 1)
-        wait_until_whole(cluster.bootstrap)
+        wait_until_whole({"bootstrap.servers": cluster.bootstrap})
     assert load.judge() == []
 
 
@@ -156,7 +156,7 @@ def test_what_follows_a_batch_that_a_new_leader_never_got_waits_for_it(tmp_path,
         topic = "cut-off"
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         admin.create_topics([NewTopic(topic, 1, 3, config={"min.insync.replicas": "2"})])[topic].result(60)
-        wait_until_whole(cluster.bootstrap)
+        wait_until_whole({"bootstrap.servers": cluster.bootstrap})
         old = leader(cluster, topic)
         others = [node for node in cluster.nodes if node is not old]
         with Wire(old.port, timeout=60) as behind:
