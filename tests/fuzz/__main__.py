@@ -7,7 +7,12 @@ from pathlib import Path
 from random import SystemRandom
 
 from fuzz.campaign import Campaign, Violation
+from fuzz.logins import LoginCampaign, SecuredProcess
+from fuzz.texts import BrokenPromise, run_texts
 from harness import KlammProcess
+
+TEXTS, LOGINS = 0.15, 0.25
+"""The shares of the time that inputs without a node and peers that are not logged in get; requests get the rest."""
 
 
 def main() -> int:
@@ -18,17 +23,21 @@ def main() -> int:
     options = parser.parse_args()
     seed = SystemRandom().randrange(2**32) if options.seed is None else options.seed
     sys.stdout.write(f"fuzz: seed {seed}, {options.minutes:g} minutes\n")
-    with (
-        tempfile.TemporaryDirectory(prefix="klamm-fuzz-") as folder,
-        KlammProcess(Path(folder)) as node,
-    ):
-        try:
-            outcome = Campaign(node, seed).run(options.minutes * 60)
-        except Violation as violation:
-            sys.stdout.write(f"fuzz: {violation}\n")
-            return 1
-        node.stop()
-    sys.stdout.write(f"fuzz: no violation; {outcome}\n")
+    seconds = options.minutes * 60
+    try:
+        counts = run_texts(seed, seconds * TEXTS)
+        sys.stdout.write("fuzz: " + ", ".join(f"{name} {count}" for name, count in counts.items()) + "\n")
+        for make_node, make_campaign, share in (
+            (SecuredProcess, LoginCampaign, LOGINS),
+            (KlammProcess, Campaign, 1 - TEXTS - LOGINS),
+        ):
+            with tempfile.TemporaryDirectory(prefix="klamm-fuzz-") as folder, make_node(Path(folder)) as node:
+                outcome = make_campaign(node, seed).run(seconds * share)
+                node.stop()
+            sys.stdout.write(f"fuzz: no violation; {outcome}\n")
+    except (Violation, BrokenPromise) as violation:
+        sys.stdout.write(f"fuzz: {violation}\n")
+        return 1
     return 0
 
 

@@ -66,7 +66,6 @@ def _make_record(
     mechanism: ScramHash, name: str, options: dict[str, str], iterations: int, entropy: Callable[[int], bytes]
 ) -> UserScramCredentialRecord:
     import base64  # noqa: PLC0415 - only for `storage format`
-    import binascii  # noqa: PLC0415
 
     password, salted = options.get("password"), options.get("saltedpassword")
     if (password is None) == (salted is None):
@@ -80,7 +79,10 @@ def _make_record(
             if password is not None
             else keys_from_salted(mechanism, base64.b64decode(salted or "", validate=True), salt, iterations)
         )
-    except binascii.Error:
+    except ConfigError:
+        raise
+    # Not only binascii.Error: letters beyond ASCII are another ValueError.
+    except ValueError:
         raise ConfigError("--add-scram: salt and saltedpassword are base64") from None
     return UserScramCredentialRecord(
         name=name,
