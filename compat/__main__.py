@@ -17,6 +17,7 @@ def main() -> int:
         toolchain.java_classes()
         toolchain.js_program()
         toolchain.go_program()
+        toolchain.go_logins()
         toolchain.spark_jars()
         maven.class_path("connect")
     except toolchain.ToolMissing as problem:

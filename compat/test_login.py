@@ -1,11 +1,15 @@
-"""Java's clients and tools log in to Klamm: PLAIN and SCRAM over SASL_SSL with PEM stores, and with certificates."""
+"""Java's, Go's and JavaScript's clients log in to Klamm: PLAIN and SCRAM, plain and over TLS, and with certificates."""
 
+import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from client.certificates import Authority
+from compat import toolchain
 from compat.clients import JavaClient
 from compat.scripts import MAINS
 from harness.process import KlammProcess
@@ -29,23 +33,26 @@ class Secured:
         files = self.authority.issue("broker", "127.0.0.1", "localhost")
         keystore = folder / "keystore.pem"
         keystore.write_text(Path(files.key).read_text() + Path(files.certificate).read_text())
-        plaintext, secure, mutual = free_ports("127.0.0.1", 3)
+        plaintext, secure, mutual, open_login = free_ports("127.0.0.1", 4)
         self.secure, self.mutual = f"localhost:{secure}", f"localhost:{mutual}"
+        self.open_login = f"localhost:{open_login}"
         self.node = KlammProcess(
             folder / "node",
             overrides={
                 "listeners": (
                     f"PLAINTEXT://127.0.0.1:{plaintext},SECURE://127.0.0.1:{secure},MUTUAL://127.0.0.1:{mutual},"
-                    "CONTROLLER://127.0.0.1:0"
+                    f"OPEN://127.0.0.1:{open_login},CONTROLLER://127.0.0.1:0"
                 ),
                 "advertised.listeners": (
-                    f"PLAINTEXT://127.0.0.1:{plaintext},SECURE://localhost:{secure},MUTUAL://localhost:{mutual}"
+                    f"PLAINTEXT://127.0.0.1:{plaintext},SECURE://localhost:{secure},MUTUAL://localhost:{mutual},"
+                    f"OPEN://localhost:{open_login}"
                 ),
                 "listener.security.protocol.map": (
-                    "PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,MUTUAL:SSL,CONTROLLER:PLAINTEXT"
+                    "PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,MUTUAL:SSL,OPEN:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT"
                 ),
                 "sasl.enabled.mechanisms": ",".join(MODULES),
                 "listener.name.secure.plain.sasl.jaas.config": f'{PLAIN} user_alice="alice-secret";',
+                "listener.name.open.plain.sasl.jaas.config": f'{PLAIN} user_alice="alice-secret";',
                 "connections.max.reauth.ms": "3000",
                 "ssl.keystore.type": "PEM",
                 "ssl.keystore.location": str(keystore),
@@ -141,3 +148,57 @@ def test_kafka_configs_sets_credentials(java: JavaClient, secured: Secured) -> N
     assert done.exit == 0, done.text
     done = java.tool(MAINS["kafka-configs"], *entity, "--alter", "--delete-config", "SCRAM-SHA-256")
     assert done.exit == 0, done.text
+
+
+CLIENTS = ("franz-go", "sarama", "kafkajs")
+
+
+def log_in(client: str, **order: Any) -> dict[str, Any]:
+    """Have a client log in, create a topic, write to it and read from it."""
+    command = toolchain.js_logins() if client == "kafkajs" else [str(toolchain.go_logins())]
+    text = json.dumps({"client": client, "topic": unique(), "count": 20, **order})
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=200, check=True)
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+@pytest.mark.parametrize("mechanism", MODULES)
+@pytest.mark.parametrize("encrypted", [False, True], ids=["SASL_PLAINTEXT", "SASL_SSL"])
+@pytest.mark.parametrize("client", CLIENTS)
+def test_other_clients_log_in(secured: Secured, client: str, mechanism: str, *, encrypted: bool) -> None:
+    answer = log_in(
+        client,
+        bootstrap=secured.secure if encrypted else secured.open_login,
+        mechanism=mechanism,
+        user="alice",
+        password="alice-secret",
+        authority=secured.authority.path if encrypted else "",
+    )
+    assert answer == {"read": 20}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_other_clients_have_a_certificate(secured: Secured, client: str) -> None:
+    answer = log_in(
+        client,
+        bootstrap=secured.mutual,
+        authority=secured.authority.path,
+        key=secured.carol.key,
+        chain=secured.carol.certificate,
+    )
+    assert answer == {"read": 20}
+
+
+@pytest.mark.parametrize("mechanism", MODULES)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_other_clients_are_refused_with_a_wrong_password(secured: Secured, client: str, mechanism: str) -> None:
+    answer = log_in(
+        client,
+        bootstrap=secured.secure,
+        mechanism=mechanism,
+        user="alice",
+        password="wrong",
+        authority=secured.authority.path,
+    )
+    assert "error" in answer, answer
+    assert not answer.get("read")

@@ -98,6 +98,24 @@ def go_program() -> Path:
     return cached("go", sources, build) / "client"
 
 
+def go_logins() -> Path:
+    """The logins of franz-go and sarama, compiled; the module's hashes are pinned."""
+    folder_of_sources = HERE / "go-logins"
+    sources = [folder_of_sources / "go.mod", folder_of_sources / "go.sum", *sorted(folder_of_sources.glob("*.go"))]
+
+    def build(folder: Path) -> None:
+        for source in sources:
+            shutil.copy(source, folder)
+        run_build(["go", "build", "-mod=readonly", "-o", str(folder / "logins"), "."], folder)
+
+    return cached("go-logins", sources, build) / "logins"
+
+
+def js_logins() -> list[str]:
+    """The logins of kafkajs."""
+    return ["node", str(Path(js_program()[1]).with_name("logins.js"))]
+
+
 def js_program() -> list[str]:
     """The kafkajs client: a script beside its node_modules."""
     sources = [HERE / "js" / "package.json", *sorted((HERE / "js").glob("*.js"))]

@@ -64,14 +64,18 @@ class Intruder(Worker):
             if self.stopping.is_set():
                 break
             # No number: read by a consumer of the run it would break the run at once.
-            producer.produce(self._topic, b"intruder-%d" % number, partition=0, on_delivery=self._note)
+            try:
+                producer.produce(self._topic, b"intruder-%d" % number, partition=0, on_delivery=self._note)
+            except KafkaException as error:
+                # librdkafka remembers for a while that the topic is denied.
+                self._note(error.args[0], None)
             producer.flush(10)
             self.stopping.wait(0.3)
 
-    def _note(self, error: KafkaError | None, message: Message) -> None:
-        if error is None:
+    def _note(self, error: KafkaError | None, message: Message | None) -> None:
+        if error is None and message is not None:
             self.allowed.append(f"{clock_time(time.time())} {self._topic}@{message.offset()} {message.value()!r}")
-        elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        elif error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             self.refused += 1
 
 

@@ -27,7 +27,7 @@ USER, PASSWORD = "alice", "alice-secret"
 LISTENERS = {"SASL": "SASL_PLAINTEXT", "RENEWED": "SASL_PLAINTEXT", "TLS": "SSL", "BOTH": "SASL_SSL"}
 _MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS)
-STEP_S = 5.0
+STEP_S = 0.2
 """How long an attack waits for an answer before it goes on without one."""
 
 

@@ -87,6 +87,8 @@ class KlammCluster:
                 data = os.path.join(node.folder, DATA)
                 write_first_records(Disk(), data, security.credentials(), int(time.time() * 1000))
         self.nodes = [NodeProcess(planned, log_level, main) for planned in self.planned]
+        if links is not None:
+            links.processes = self._find_processes
 
     def __enter__(self) -> Self:
         return self.start()
@@ -99,6 +101,9 @@ class KlammCluster:
     def bootstrap(self) -> str:
         """Every node's address."""
         return ",".join(node.bootstrap for node in self.nodes)
+
+    def _find_processes(self) -> dict[int, int]:
+        return {node.process.pid: node.node_id for node in self.nodes if node.process is not None}
 
     def node(self, node_id: int) -> NodeProcess:
         """The node with this id."""

@@ -1,17 +1,22 @@
 """Links between nodes that can be cut: every address that nodes advertise to each other leads through this proxy.
 
 Who is calling is known from the client id of the first request, which nodes begin with what they are and their own id;
-other clients pass through untouched. A cut link holds its bytes and gives them on when it heals, as a network does.
+over TLS, where that is encrypted, from the process that has the socket. Other clients pass through untouched. A cut
+link holds its bytes and gives them on when it heals, as a network does.
 """
 
 import asyncio
 import contextlib
+import os
 import re
 import struct
 import threading
+from collections.abc import Callable
+from pathlib import Path
 from typing import Self
 
 CHUNK_BYTES = 256 * 1024
+_TLS_HANDSHAKE = 0x16
 _NODE = re.compile(rb"^(?:broker|controller|raft-client|quorum)-(\d+)\b")
 
 
@@ -25,6 +30,8 @@ class Links:
         self._cut: set[tuple[int, int]] = set()
         self._open: dict[asyncio.Task[None], int | None] = {}
         self._healed = asyncio.Event()
+        self.processes: Callable[[], dict[int, int]] = dict
+        """Returns the running processes of nodes: pid -> node id."""
 
     def __enter__(self) -> Self:
         return self
@@ -82,10 +89,15 @@ class Links:
     async def _serve(self, reader, writer, target: int, node_id: int) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             head = await reader.readexactly(14)
-            (length,) = struct.unpack_from(">h", head, 12)
-            name = await reader.readexactly(length) if length > 0 else b""
-            match = _NODE.search(name)
-            caller = int(match[1]) if match else None
+            name = b""
+            # As the first byte of a length it would begin a frame of 369 MB.
+            if head[0] == _TLS_HANDSHAKE:
+                caller = self._find_process(writer.get_extra_info("peername")[1])
+            else:
+                (length,) = struct.unpack_from(">h", head, 12)
+                name = await reader.readexactly(length) if length > 0 else b""
+                match = _NODE.search(name)
+                caller = int(match[1]) if match else None
             await self._pass(caller, node_id)
             to_reader, to_writer = await asyncio.open_connection("127.0.0.1", target, limit=CHUNK_BYTES)
             try:
@@ -103,6 +115,17 @@ class Links:
             finally:
                 to_writer.close()
 
+    def _find_process(self, port: int) -> int | None:
+        """The node whose process has the socket with this local port."""
+        socket = f"socket:[{_find_inode(port)}]"
+        for pid, node_id in self.processes().items():
+            with contextlib.suppress(OSError):  # it has just ended
+                for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+                    with contextlib.suppress(OSError):
+                        if os.readlink(descriptor) == socket:
+                            return node_id
+        return None
+
     async def _pump(self, reader, writer, source: int | None, target: int | None) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(CHUNK_BYTES):
@@ -113,6 +136,15 @@ class Links:
     async def _pass(self, source: int | None, target: int | None) -> None:
         while (source, target) in self._cut:
             await self._healed.wait()
+
+
+def _find_inode(port: int) -> str:
+    """The socket of a TCP connection of this machine, by its local port."""
+    for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]:
+        fields = line.split()
+        if int(fields[1].rpartition(":")[2], 16) == port:
+            return fields[9]
+    return ""
 
 
 async def _serve_forever(server: asyncio.Server) -> None:
