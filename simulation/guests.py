@@ -21,7 +21,7 @@ from klamm.security.core.scram import ITERATIONS_MIN
 from simulation.client import GONE, TIMEOUT_MS, Client
 from simulation.cluster import Machine
 from simulation.layout import BROKER_PORT
-from simulation.rights import OPERATIONS, VAULT, Entry, position_of
+from simulation.rights import OPERATIONS, VAULT, TopicAcl, position_of
 from simulation.users import ADMIN, GUESTS, LOAD, MECHANISM, first_password, login_as, make_keys, salt_password
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Guest(Client):
 
     async def _try_to_grant(self, machine: Machine) -> None:
         """Guests never get a right on the cluster."""
-        entry = Entry(VAULT, False, f"User:{self.user}", "*", AclOperation.ALL, False)
+        entry = TopicAcl(VAULT, False, f"User:{self.user}", "*", AclOperation.ALL, False)
         try:
             response = await self._peer_of(machine).ask(CreateAclsRequest(creations=[_creation(entry)]), 3)
         except GONE:
@@ -189,10 +189,10 @@ class RightsAdmin(Client):
             run.rights.passwords[user, first_password(user)] = {
                 make_keys(first_password(user), user.encode().ljust(16)).stored_key
             }
-        self._acknowledged: dict[Entry, bool] = {}
+        self._acknowledged: dict[TopicAcl, bool] = {}
         """Whether an entry is there, by the last acknowledged change of it."""
         self._uncertain: set[object] = set()
-        """Entries and users of which a request had no answer: it may be carried out at any later time."""
+        """TopicAcls and users of which a request had no answer: it may be carried out at any later time."""
 
     @property
     def done(self) -> bool:
@@ -232,7 +232,7 @@ class RightsAdmin(Client):
         self._acknowledged[entry] = True
         self._run.note(str(entry))
 
-    def _draw_entry(self) -> Entry:
+    def _draw_entry(self) -> TopicAcl:
         chance = self.random
         user = chance.choice(GUESTS)
         name, prefixed = chance.choice(((VAULT, False), (VAULT, False), ("va", True), ("vault-", True), ("*", False)))
@@ -241,7 +241,7 @@ class RightsAdmin(Client):
         # On all topics nothing is denied, and not everything allowed: the other clients go on.
         everywhere = name == "*"
         operation = chance.choice(OPERATIONS if everywhere else (*OPERATIONS, AclOperation.ALL))
-        return Entry(name, prefixed, principal, host, operation, not everywhere and chance.random() < 0.3)
+        return TopicAcl(name, prefixed, principal, host, operation, not everywhere and chance.random() < 0.3)
 
     async def _change_password(self, user: str) -> None:
         self._numbers += 1
@@ -300,7 +300,7 @@ def _is_acknowledged(response: Any) -> bool:
     return all(result.error_code in (ErrorCode.NONE, ErrorCode.RESOURCE_NOT_FOUND) for result in results)
 
 
-def _creation(entry: Entry) -> AclCreation:
+def _creation(entry: TopicAcl) -> AclCreation:
     return AclCreation(
         resource_type=AclResourceType.TOPIC,
         resource_name=entry.name,
@@ -312,7 +312,7 @@ def _creation(entry: Entry) -> AclCreation:
     )
 
 
-def _filter(entry: Entry) -> DeleteAclsFilter:
+def _filter(entry: TopicAcl) -> DeleteAclsFilter:
     return DeleteAclsFilter(
         resource_type_filter=AclResourceType.TOPIC,
         resource_name_filter=entry.name,

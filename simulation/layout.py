@@ -31,7 +31,7 @@ class Layout:
     racks: bool = False
     """Whether every broker has a rack of its own, and consumers are sent to the replica in theirs."""
     secured: bool = False
-    """Whether nodes have an authorizer, and everybody logs in."""
+    """Whether nodes have an authorizer, and all listeners require logins."""
 
     @classmethod
     def named(cls, name: str, *, dynamic: bool = False, racks: bool = False, secured: bool = False) -> "Layout":

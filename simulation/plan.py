@@ -52,7 +52,7 @@ class RunPlan:
     seconds: float = SECONDS
     events: int = 20_000
     secured: bool = False
-    """Whether everybody logs in, nodes have an authorizer, and rights and passwords of some users change."""
+    """Whether all listeners require logins, nodes have an authorizer, and rights and passwords of some users change."""
     flush: bool = False
     """Whether records are synced before they are acknowledged: then every machine may lose power at once."""
     faults: tuple[Fault, ...] = ()

@@ -25,7 +25,7 @@ OPERATIONS = (AclOperation.WRITE, AclOperation.READ, AclOperation.DESCRIBE)
 _DESCRIBING = frozenset({AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER})
 
 
-class Entry(NamedTuple):
+class TopicAcl(NamedTuple):
     """One ACL on topics."""
 
     name: str
@@ -41,17 +41,17 @@ class Entry(NamedTuple):
         return f"{verb} {self.principal} from {self.host} {self.operation.name} on {kind}{self.name}"
 
 
-class Position(NamedTuple):
+class AppliedMetadata(NamedTuple):
     """How far the process on a machine has applied the metadata log."""
 
     process: object
     offset: int
 
 
-Entries = frozenset[Entry]
+TopicAcls = frozenset[TopicAcl]
 
 
-def allows(entries: Iterable[Entry], user: str, host: str, operation: AclOperation, topic: str) -> bool:
+def allows(entries: Iterable[TopicAcl], user: str, host: str, operation: AclOperation, topic: str) -> bool:
     """Whether entries allow a user an operation on a topic: any DENY refuses, else any ALLOW permits."""
     principal = f"User:{user}"
     allowed = False
@@ -76,8 +76,8 @@ class RightsModel:
         self.checked = 0
         """Decisions that were compared with the model."""
         self._offset = -1
-        self._by_id: dict[bytes, Entry] = {}
-        self._acls: list[tuple[int, Entries]] = [(-1, frozenset())]
+        self._by_id: dict[bytes, TopicAcl] = {}
+        self._acls: list[tuple[int, TopicAcls]] = [(-1, frozenset())]
         self._keys: dict[str, list[tuple[int, bytes | None]]] = {user: [(-1, None)] for user in (ADMIN, LOAD, *GUESTS)}
         """By user: the stored key of its password from an offset on."""
         self.passwords: dict[tuple[str, str], set[bytes]] = {}
@@ -95,7 +95,7 @@ class RightsModel:
     def _replay(self, offset: int, record: Any) -> None:
         match record:
             case r.AccessControlEntryRecord() if record.resource_type == AclResourceType.TOPIC:
-                self._by_id[bytes(record.id)] = Entry(
+                self._by_id[bytes(record.id)] = TopicAcl(
                     record.resource_name,
                     record.pattern_type == PatternType.PREFIXED,
                     record.principal,
@@ -113,7 +113,7 @@ class RightsModel:
                 self._keys[record.name].append((offset, None))
 
     @property
-    def entries(self) -> Entries:
+    def entries(self) -> TopicAcls:
         """The ACLs that were committed last."""
         return self._acls[-1][1]
 
@@ -129,7 +129,7 @@ class RightsModel:
     # --- decisions ---------------------------------------------------------------------------------------------------
 
     def check_decision(
-        self, before: Position, after: Position, user: str, operation: AclOperation, *, allowed: bool
+        self, before: AppliedMetadata, after: AppliedMetadata, user: str, operation: AclOperation, *, allowed: bool
     ) -> None:
         """Compare the answer of a node to a guest with the states in which it may have decided.
 
@@ -145,7 +145,9 @@ class RightsModel:
                 f" are {sorted(map(str, states[-1]))}"
             )
 
-    def check_login(self, before: Position, after: Position, user: str, password: str, *, accepted: bool) -> None:
+    def check_login(
+        self, before: AppliedMetadata, after: AppliedMetadata, user: str, password: str, *, accepted: bool
+    ) -> None:
         """Compare the outcome of a login with the credentials that the node may have had."""
         known = self.passwords.get((user, password), set())
         expected = {key is not None and key in known for key in _between(self._keys[user], before, after)}
@@ -176,7 +178,7 @@ class RightsModel:
                     self.violate(f"23: at rest node {machine.id} has another credential of {user} than the log")
 
 
-def _between(states: list[tuple[int, Any]], before: Position, after: Position) -> Iterator[Any]:
+def _between(states: list[tuple[int, Any]], before: AppliedMetadata, after: AppliedMetadata) -> Iterator[Any]:
     """The states of a node while it applied one offset and the next; none if its process was another one."""
     if before.process is not after.process:
         return
@@ -196,7 +198,7 @@ def unready(run: "Run") -> list[int]:
     ]
 
 
-def position_of(machine: Machine) -> Position | None:
+def position_of(machine: Machine) -> AppliedMetadata | None:
     """How far a running node has applied the metadata log."""
     services = getattr(machine.node, "services", None) if machine.running else None
-    return Position(machine.process, services.metadata.image.provenance.offset) if services is not None else None
+    return AppliedMetadata(machine.process, services.metadata.image.provenance.offset) if services is not None else None

@@ -89,7 +89,7 @@ def format_story(outcome: RunResult, *, lines: int = 400) -> str:
         *(["voters may change"] if plan.dynamic else []),
         *(["a rack for every broker"] if plan.racks else []),
         *(["compaction never rests"] if plan.hot else []),
-        *(["everybody logs in, and rights change"] if plan.secured else []),
+        *(["logins are required, and rights change"] if plan.secured else []),
     ]
     load = [
         *([f"situation: {plan.situation}"] if plan.situation else []),

@@ -28,7 +28,7 @@ _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 def secured_settings(roles: str) -> dict[str, str]:
-    """The settings of a node with an authorizer, on which everybody logs in.
+    """The settings of a node with an authorizer, all of whose listeners require logins.
 
     Nodes log in with PLAIN: the credentials of SCRAM are in the log that the quorum's listener serves.
     """

@@ -30,7 +30,7 @@ class ClusterSecurity:
 
     @property
     def authority(self) -> Path:
-        """The certificate that everybody trusts."""
+        """The certificate that nodes and clients trust."""
         return self.folder / "ca.pem"
 
     def password(self, user: str) -> str:

@@ -8,10 +8,10 @@ from klamm.model.ids import Uuid
 from klamm.security.core.acl import AccessControlEntry
 from klamm.security.core.authorizer import StandardAuthorizer
 from klamm.security.core.principal import Principal
-from simulation.rights import OPERATIONS, VAULT, Entry, Position, RightsModel, allows
+from simulation.rights import OPERATIONS, VAULT, AppliedMetadata, RightsModel, TopicAcl, allows
 
 READ, WRITE, DESCRIBE, ALL = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.ALL
-ALLOW_WRITE = Entry(VAULT, False, "User:guest-0", "*", WRITE, False)
+ALLOW_WRITE = TopicAcl(VAULT, False, "User:guest-0", "*", WRITE, False)
 
 
 def test_denials_come_first_and_imply_nothing():
@@ -32,7 +32,7 @@ def test_the_model_and_the_authorizer_agree():
         (*OPERATIONS, ALL, AclOperation.CREATE),
         (False, True),
     ]
-    every = [Entry(*name, *rest) for name, *rest in itertools.product(*parts)]
+    every = [TopicAcl(*name, *rest) for name, *rest in itertools.product(*parts)]
     for _ in range(300):
         entries = chance.sample(every, chance.randint(0, 6))
         authorizer = StandardAuthorizer()
@@ -66,15 +66,19 @@ class TestComparison:
         model, violations = self.make()
         process = object()
         for before, after, allowed in ((5, 9, False), (5, 12, True), (5, 12, False), (12, 15, True), (12, 25, False)):
-            model.check_decision(Position(process, before), Position(process, after), "guest-0", WRITE, allowed=allowed)
+            model.check_decision(
+                AppliedMetadata(process, before), AppliedMetadata(process, after), "guest-0", WRITE, allowed=allowed
+            )
         assert not violations
-        model.check_decision(Position(process, 12), Position(process, 19), "guest-0", WRITE, allowed=False)
-        model.check_decision(Position(process, 21), Position(process, 22), "guest-0", WRITE, allowed=True)
+        model.check_decision(
+            AppliedMetadata(process, 12), AppliedMetadata(process, 19), "guest-0", WRITE, allowed=False
+        )
+        model.check_decision(AppliedMetadata(process, 21), AppliedMetadata(process, 22), "guest-0", WRITE, allowed=True)
         assert [violation[:2] for violation in violations] == ["22", "22"]
 
     def test_a_process_that_was_replaced_is_not_judged(self):
         model, violations = self.make()
-        model.check_decision(Position(object(), 5), Position(object(), 6), "guest-0", WRITE, allowed=True)
+        model.check_decision(AppliedMetadata(object(), 5), AppliedMetadata(object(), 6), "guest-0", WRITE, allowed=True)
         assert not violations
 
     def test_a_login_must_be_that_of_the_credential(self):
@@ -84,7 +88,7 @@ class TestComparison:
         process = object()
 
         def judge(offset, password, accepted):
-            at = Position(process, offset)
+            at = AppliedMetadata(process, offset)
             model.check_login(at, at, "guest-0", password, accepted=accepted)
 
         judge(5, "one", False)

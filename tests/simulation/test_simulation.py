@@ -162,7 +162,7 @@ class TestFaults:
 
 @pytest.mark.timeout(300)
 class TestRights:
-    """A cluster on which everybody logs in."""
+    """A cluster all of whose listeners require logins."""
 
     def test_rights_and_passwords_change_and_are_enforced(self):
         faults = (Fault(2.0, "kill", (1,), 1.0), Fault(5.0, "isolate", (2,), 1.5))
