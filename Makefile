@@ -12,7 +12,7 @@ INSTALL_INPUTS := pyproject.toml setup.py constraints.txt src/klamm/coordinator/
 # More workers than the two cores of the smallest machine: tests often wait for processes, timers and disks.
 TEST_WORKERS ?= 3
 
-.PHONY: help java setup demo test long check fuzz compat ecosystem ecosystem-quick bench sim sim-bugs campaign chaos docs clean
+.PHONY: help java setup demo test long check fuzz compat ecosystem ecosystem-quick bench sim sim-bugs campaign chaos docs audit clean
 
 help:
 	@echo "make demo    a bank that runs while you watch: a node, two services, a pipeline on Spark (Java 17+)"
@@ -28,6 +28,7 @@ help:
 	@echo "make campaign  kill tasks, drivers and brokers at every named point of the exactly-once sink; random pipelines"
 	@echo "make chaos   faults on real processes, judged by what clients saw (MINUTES=60)"
 	@echo "make fuzz    mutated requests of every API and version against a running node (MINUTES=30 SEED=7)"
+	@echo "make audit   compare the pinned dependencies with the public record of vulnerabilities (needs a network)"
 	@echo "make docs    write the generated reference pages and build the site: build/site/index.html"
 	@echo "make clean   remove what the other targets made"
 
@@ -69,6 +70,11 @@ check: setup
 	@$(BIN)/mypy --no-error-summary
 	@echo "== imports"
 	@$(BIN)/lint-imports --no-logo
+
+# Not part of .ci/run: without a network there is no answer, and a change must not wait for one.
+audit:
+	@echo "== audit: known vulnerabilities of the dependencies"
+	@$(PYTHON) tools/audit.py constraints.txt
 
 compat: java setup
 	@echo "== compatibility: Kafka's own tools, Java, Go and JS clients"

@@ -22,7 +22,7 @@ def refuse(*_args):
     raise KlammError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, "refused by the test")
 
 
-async def refuse_later(*args):
+async def refuse_later(*args, **_kwargs):
     refuse(*args)
 
 

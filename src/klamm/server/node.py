@@ -25,6 +25,7 @@ from klamm.server.boot.component_configs import (
     quorum_endpoint,
 )
 from klamm.server.boot.config import NodeConfig
+from klamm.server.boot.config_checks import early_listeners
 from klamm.server.boot.descriptors import raise_limit
 from klamm.server.boot.environment import Environment
 from klamm.server.boot.first_records import read_first_records
@@ -138,7 +139,9 @@ class KlammNode:
             await self._join_quorum()
             if self._broker is not None:
                 await self._broker.join(
-                    self._broker_endpoints(), {**TOLERATED_FEATURES, **self.services.supported_features}
+                    self._broker_endpoints(),
+                    {**TOLERATED_FEATURES, **self.services.supported_features},
+                    on_following=partial(self._serve, "broker", early=True),
                 )
         except asyncio.CancelledError:
             raise  # the task that cancels a start also calls stop
@@ -150,16 +153,20 @@ class KlammNode:
             # The broker has caught up with the metadata log, so all ACLs are loaded.
             self.services.access.authorizer.ready = True
         # Last: a client that connects earlier would get NOT_LEADER_OR_FOLLOWER from a broker without replicas.
-        self._serve("broker")
+        self._serve("broker", early=False)
         self._housekeeper = loop.create_task(self._run_housekeeping(), name="housekeeping")
 
-    def _serve(self, kind: str) -> None:
-        """Accept connections on the listeners of one kind, "broker" or "controller"."""
-        controller = kind == "controller"
-        names = [name for name in self.addresses if (name in self.config.controller_listener_names) is controller]
+    def _serve(self, kind: str, *, early: bool) -> None:
+        """Accept connections on the listeners of one kind, "broker" or "controller": the early ones, or the others."""
+        controller, first = kind == "controller", early_listeners(self.config)
+        names = [
+            name
+            for name in self.addresses
+            if (name in self.config.controller_listener_names) is controller and (name in first) is early
+        ]
         table = routes(kind, authorized=self.services.access is not None)
         contexts = {name: ListenerContext(name, kind, table) for name in names}
-        self.net.start(self._handler, contexts, self._security.openers(self.services, self._handler))
+        self.net.start(self.router, contexts, self._security.openers(self.services, self.router))
 
     async def _open_logs(self, loop: asyncio.AbstractEventLoop) -> None:
         cluster_id = find_cluster_id(self.environment, self.config)
@@ -253,7 +260,7 @@ class KlammNode:
         quorum, controllers = self._quorum, self.services.controllers
         await quorum.raft.start()
         # Raft runs by now: before, a request of another voter is refused with BROKER_NOT_AVAILABLE.
-        self._serve("controller")
+        self._serve("controller", early=True)
         if self.config.is_controller:
             # The runtime before the registration: on a quorum of one it is the controller that answers it.
             await controllers.runtime.start()

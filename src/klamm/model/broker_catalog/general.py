@@ -247,6 +247,7 @@ GENERAL: Final = (
         "Listeners that are opened before the authorizer is ready.",
         rule=list_of(),
         importance=Importance.HIGH,
+        served=True,
     ),
     # KIP-108.
     ConfigKey(

@@ -250,6 +250,16 @@ def check_safe_defaults(config: NodeConfig) -> None:
     for name in _named_listeners(config):
         if name not in known:
             raise ConfigError(f"{INSECURE_LISTENERS} names {name}, which is not in listeners ({', '.join(known)})")
+    early = early_listeners(config)
+    for name in early:
+        if name not in known:
+            raise ConfigError(f"early.start.listeners names {name}, which is not in listeners ({', '.join(known)})")
+    for listener in config.controller_listeners:
+        if listener.name not in early:
+            raise ConfigError(
+                f"early.start.listeners leaves out controller listener {listener.name}, without which the quorum elects"
+                f" no leader; write early.start.listeners={','.join((listener.name, *early))}"
+            )
     for name in config.static:
         base = listener_base(name)
         if base is not None and base.startswith(_NOT_OF_LISTENERS):
@@ -290,8 +300,16 @@ def _describe_ignored(config: NodeConfig) -> list[str]:
     return warnings
 
 
+def early_listeners(config: NodeConfig) -> tuple[str, ...]:
+    """Return the listeners that are served before the authorizer has read the ACLs; by default the controllers'."""
+    names = config.value("early.start.listeners")
+    if not isinstance(names, tuple):
+        return tuple(listener.name for listener in config.controller_listeners)
+    return tuple(name.upper() for name in names)
+
+
 def _named_listeners(config: NodeConfig) -> list[str]:
-    names = config.value(INSECURE_LISTENERS)
+    names = config.value("klamm.insecure.listeners")
     assert isinstance(names, tuple)
     # Kafka compares listener names in upper case.
     return [name.upper() for name in names]

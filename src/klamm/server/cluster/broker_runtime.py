@@ -1,6 +1,6 @@
 """The broker of a node: its parts, and the order in which they join and leave the cluster."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from klamm.metadata.image import Endpoint, FeatureRange
@@ -35,8 +35,17 @@ class BrokerRuntime:
         self._moves = MoveService(services)
         self.lifecycle = lifecycle
 
-    async def join(self, endpoints: Mapping[str, Endpoint], features: Mapping[str, FeatureRange]) -> None:
-        """Register, follow the metadata, and return once the controller has unfenced this broker."""
+    async def join(
+        self,
+        endpoints: Mapping[str, Endpoint],
+        features: Mapping[str, FeatureRange],
+        *,
+        on_following: Callable[[], None],
+    ) -> None:
+        """Register, follow the metadata, and return once the controller has unfenced this broker.
+
+        `on_following` is called once it follows, before it has caught up: early listeners are served from then on.
+        """
         services, logs, config = self._services, self._services.logs, self._services.config
         # First: the broker epoch fences requests of an earlier process with this id, and every later request carries
         # it.
@@ -65,6 +74,7 @@ class BrokerRuntime:
         # Coordinators come first: their shards decide by an image before replicas have followed it.
         services.metadata.add_publisher(services.coordinators)
         services.metadata.add_publisher(self._publisher)
+        on_following()
         # The controller unfences a broker only once its heartbeat shows that it has caught up with the metadata log.
         await self.lifecycle.become_ready()
         await self._publisher.wait_for(services.image.provenance.offset)
