@@ -164,6 +164,32 @@ def test_every_broker_takes_admin_requests(cluster):
             wait_until(lambda o=other, n=name: not partitions(o, n), "the topic is gone everywhere")
 
 
+def test_quotas_of_changes_hold_wherever_a_client_is_connected(cluster):
+    for node in cluster.nodes:
+        client_id = unique("client")
+        limit = {"key": "controller_mutation_rate", "value": 1.0, "remove": False}
+        entity = [{"entity_type": "client-id", "entity_name": client_id}]
+        entry = {"entity": entity, "ops": [limit]}
+        altered = ask(node, "alter_client_quotas", 1, entries=[entry], validate_only=False)
+        assert altered.entries[0].error_code == 0
+        component = {"entity_type": "client-id", "match_type": 0, "match": client_id}
+        for other in cluster.nodes:
+            wait_until(
+                lambda other=other, component=component: (
+                    ask(other, "describe_client_quotas", 1, components=[component], strict=True).entries
+                ),
+                f"node {other.node_id} has the quota",
+            )
+        # Two of the nodes forward the request in an Envelope; the third is the controller itself.
+        names = [unique() for _ in range(3)]
+        topics = [{"name": name, "num_partitions": 10, "replication_factor": 1} for name in names]
+        with Wire(node.port, client_id=client_id) as wire:
+            reply = wire.call("create_topics", 7, topics=topics, timeout=30_000)
+        codes = {topic.name: topic.error_code for topic in reply.topics}
+        assert codes == dict(zip(names, (0, 0, ErrorCode.THROTTLING_QUOTA_EXCEEDED), strict=True))
+        assert reply.throttle_time.total_seconds() > 0
+
+
 def test_refusals_are_the_controllers_own(cluster):
     """Errors decided far away come back in the words of the API."""
     name = create(cluster)

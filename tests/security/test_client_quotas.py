@@ -88,6 +88,17 @@ def test_the_connection_rate_of_an_address(quotas):
     assert quotas.connection_creation_rate("10.0.0.2") == 7.0
 
 
+def test_an_address_gets_its_rate_of_connections_however_often_it_tries(quotas):
+    quotas.set_quotas({(("ip", None),): {"connection_creation_rate": 2.0}})
+    accepted = 0
+    for now_ms in range(0, 66_000, 10):
+        delay_ms = quotas.record_connection("10.0.0.1", now_ms)
+        assert 0 <= delay_ms <= 1_000
+        accepted += not delay_ms
+    assert accepted == pytest.approx(2 * 66, rel=0.05)
+    assert quotas.record_connection("10.0.0.2", 66_000) == 0, "a default gives every address a rate of its own"
+
+
 def test_changes_beyond_the_quota_are_refused_once_the_bucket_is_below_zero():
     quota = MutationQuota(2.0, TokenBucket(WindowConfig()))
     charge = MutationCharge(quota, 0, strict=True)

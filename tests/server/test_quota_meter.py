@@ -41,8 +41,8 @@ class Broker:
     def __init__(self, **limits):
         self.clock = ManualClock(1_000_000)
         self.cpu_ns = 0
-        self.channels = []
-        self.quotas = BrokerQuotas(WindowConfig(), self.clock, lambda: self.channels, self.read_cpu_ns)
+        self.throttle_ip = None
+        self.quotas = BrokerQuotas(WindowConfig(), self.clock, self, self.read_cpu_ns)
         delta = MetadataDelta(EMPTY_IMAGE)
         user = [EntityData(entity_type="user", entity_name="anna")]
         delta.replay_all([ClientQuotaRecord(entity=user, key=key, value=float(value)) for key, value in limits.items()])
@@ -51,10 +51,11 @@ class Broker:
     def read_cpu_ns(self):
         return self.cpu_ns
 
+    def channels(self):
+        return ()
+
     def connect(self):
-        channel = Channel(self.clock)
-        self.channels.append(channel)
-        return channel
+        return Channel(self.clock)
 
     def open_meter(self, channel, api_key=PRODUCE, version=9):
         context = SimpleNamespace(

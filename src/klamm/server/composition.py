@@ -168,7 +168,7 @@ def make_access_control(config: NodeConfig, quorum: QuorumMember) -> AccessContr
 
 def make_quotas(config: NodeConfig, environment: Environment, quorum: QuorumMember, net: NetServer) -> BrokerQuotas:
     """Make the quotas of clients, which follow the metadata log from its first record."""
-    quotas = BrokerQuotas(client_quota_window(config), environment.clock, net.channels, system_cpu_ns)
+    quotas = BrokerQuotas(client_quota_window(config), environment.clock, net, system_cpu_ns)
     quorum.loader.add_publisher(quotas)
     return quotas
 

@@ -67,6 +67,8 @@ class ClientQuotas:
         self.config = config
         self.active = False
         """Whether any user or client id has a quota."""
+        self.limits_addresses = False
+        """Whether any address has a quota."""
         self._quotas: Quotas = {}
         self._limits: dict[tuple[str, str], ClientLimits | None] = {}
         self._windows: dict[_WindowKey, RateWindow] = {}
@@ -77,6 +79,7 @@ class ClientQuotas:
         self._quotas = quotas
         self._limits.clear()
         self.active = any(entity[0][0] != IP for entity in quotas)
+        self.limits_addresses = any(entity[0][0] == IP for entity in quotas)
 
     def connection_creation_rate(self, address: str) -> float | None:
         """Return the connections per second that an address may open; None without a quota."""
@@ -85,6 +88,23 @@ class ClientQuotas:
             if limit is not None:
                 return limit
         return None
+
+    def record_connection(self, address: str, now_ms: int) -> int:
+        """Count a new connection; return for how long a refused one is held, one sample at most, or 0 to accept it."""
+        limit = self.connection_creation_rate(address)
+        if limit is None:
+            return 0
+        key = (CONNECTION_CREATION_RATE, address, "")
+        window = self._windows.get(key)
+        if window is None:
+            self._forget_idle(now_ms)
+            window = self._windows[key] = RateWindow(self.config)
+        window.record(1, now_ms)
+        delay_ms = min(window.throttle_ms(limit, now_ms), self.config.sample_ms)
+        if delay_ms:
+            # Refused connections are not counted, as in Kafka: an address that goes on trying gets its rate.
+            window.record(-1, now_ms)
+        return delay_ms
 
     def find(self, user: str, client_id: str, now_ms: int) -> ClientLimits | None:
         """Return the quotas of a client; None if it has none."""

@@ -7,7 +7,7 @@ not read for that time. Clients without a quota have no meter, and their Produce
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import MetadataImage
@@ -25,17 +25,25 @@ BROKERS_ADD_PARTITIONS_SINCE: Final = 4
 """The version from which AddPartitionsToTxn is a request of brokers (KIP-890)."""
 
 
+class ThrottledNet(Protocol):
+    """The connections of a node."""
+
+    throttle_ip: Callable[[str, int], int] | None
+    """Counts a new connection of an address; returns for how long it is held before it is refused, 0 to accept it."""
+
+    def channels(self) -> "Iterable[Channel]":
+        """Return the open connections."""
+
+
 class BrokerQuotas:
     """The quotas that this broker enforces; follows the metadata log."""
 
-    def __init__(
-        self, config: WindowConfig, clock: Clock, channels: Callable[[], "Iterable[Channel]"], cpu_ns: Callable[[], int]
-    ) -> None:
+    def __init__(self, config: WindowConfig, clock: Clock, net: ThrottledNet, cpu_ns: Callable[[], int]) -> None:
         self.clients = ClientQuotas(config)
         self.active = False
         """Whether any user or client id has a quota."""
         self._clock = clock
-        self._channels = channels
+        self._net = net
         self.cpu_ns = cpu_ns
 
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
@@ -44,15 +52,12 @@ class BrokerQuotas:
             return
         self.clients.set_quotas({entity.parts: limits for entity, limits in image.client_quotas.items()})
         self.active = self.clients.active
+        self._net.throttle_ip = self.clients.record_connection if self.clients.limits_addresses else None
         # The quick path of Produce does not measure: it serves only prefixes of clients that had no quota when they
         # were learned.
-        for channel in self._channels():
+        for channel in self._net.channels():
             if channel.state is not None:
                 channel.state.forget_prefixes()
-
-    def connection_creation_rate(self, address: str) -> float | None:
-        """Return the connections per second that an address may open; None without a quota."""
-        return self.clients.connection_creation_rate(address)
 
     def measures(self, context: "RequestContext") -> bool:
         """Whether a client has quotas: the quick path of Produce must not learn its requests."""
