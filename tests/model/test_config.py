@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.model.broker_catalog.own import INSECURE_LISTENERS
+from klamm.model.broker_catalog.own import OWN
 from klamm.model.broker_configs import (
     BROKER_CONFIGS,
     DYNAMIC_ONLY,
@@ -28,6 +28,7 @@ from klamm.model.topic_configs import (
     validate_topic_configs,
 )
 
+OWN_NAMES = {key.name for key in OWN}
 CATALOGUES = {
     "broker": BROKER_CONFIGS,
     "topic": TOPIC_CONFIGS,
@@ -51,9 +52,7 @@ def facts(key: ConfigKey) -> tuple[str, ...]:
 @pytest.mark.parametrize("kind", CATALOGUES)
 def test_the_catalogue_holds_exactly_kafkas_settings(kind):
     ours = {
-        key.name: facts(key)
-        for key in CATALOGUES[kind]
-        if key.name not in (*DYNAMIC_ONLY, CHECKED_CODECS, INSECURE_LISTENERS)
+        key.name: facts(key) for key in CATALOGUES[kind] if key.name not in (*DYNAMIC_ONLY, CHECKED_CODECS, *OWN_NAMES)
     }
     assert ours == golden(kind)
 
@@ -62,7 +61,7 @@ def test_klamms_own_setting_is_one_of_topics_and_of_brokers():
     """Its name says whose it is; every other setting is Kafka's."""
     for catalogue in (TOPIC_CONFIGS, BROKER_CONFIGS):
         own = {key.name for key in catalogue if key.name.startswith("klamm.")}
-        assert own - {INSECURE_LISTENERS} == {CHECKED_CODECS}
+        assert own - OWN_NAMES == {CHECKED_CODECS}
         assert catalogue.default(CHECKED_CODECS) == ("gzip", "lz4", "snappy", "zstd")
         assert accepted(catalogue, CHECKED_CODECS, "")
         assert accepted(catalogue, CHECKED_CODECS, "lz4,zstd")

@@ -15,6 +15,7 @@ from klamm.net.core.request_memory import RequestMemory
 from klamm.net.loop_turn import LoopTurn
 from klamm.net.poller import TurnLoop
 from klamm.net.sockets import Sockets
+from klamm.security.core.quota_windows import WindowConfig
 from klamm.telemetry.log import get_logger
 
 log = get_logger("net")
@@ -59,6 +60,8 @@ class NetConfig:
     queued_request_bytes_max: int = -1
     """queued.max.request.bytes; without a limit if negative."""
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+    rate_window: WindowConfig = field(default_factory=WindowConfig)
+    """quota.window.*, by which rates of new connections are measured."""
     protected_listener: str = ""
     """The listener between brokers, which `max.connections` does not concern."""
     separate_listeners: frozenset[str] = frozenset()
@@ -86,8 +89,8 @@ class NetServer:
         self.request_memory = RequestMemory(limit) if limit >= 0 else None
         self._acceptors: dict[str, Acceptor] = {}
         self._channels: dict[Channel, ConnectionQuotas] = {}
-        self._quotas = ConnectionQuotas(config.limits, config.protected_listener)
-        self._separate_quotas = ConnectionQuotas(config.limits)
+        self._quotas = ConnectionQuotas(config.limits, config.protected_listener, config.rate_window)
+        self._separate_quotas = ConnectionQuotas(config.limits, window=config.rate_window)
         self._reaper: asyncio.TimerHandle | None = None
 
     @property

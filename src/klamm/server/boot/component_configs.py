@@ -55,6 +55,7 @@ def net_config(config: NodeConfig) -> NetConfig:
         connections_max_idle_ms=config.integer("connections.max.idle.ms"),
         queued_request_bytes_max=config.integer("queued.max.request.bytes"),
         limits=limits,
+        rate_window=client_quota_window(config),
         protected_listener=config.inter_broker_listener_name,
         separate_listeners=frozenset(config.controller_listener_names),
     )

@@ -12,6 +12,7 @@ from klamm.model.config import Value
 from klamm.model.config_rules import check_overrides
 from klamm.model.errors import ConfigError
 from klamm.model.replica_selectors import LEADER, RACK_AWARE
+from klamm.model.topic_names import name_complaint
 from klamm.security.core.principal import parse_principal
 from klamm.server.boot.listener_security import authenticates, uses_sasl, uses_tls
 from klamm.server.boot.listeners import Listener, VoterAddress
@@ -250,6 +251,9 @@ def check_safe_defaults(config: NodeConfig) -> None:
     for name in _named_listeners(config):
         if name not in known:
             raise ConfigError(f"{INSECURE_LISTENERS} names {name}, which is not in listeners ({', '.join(known)})")
+    audit_topic = config.text("klamm.audit.topic")
+    if audit_topic and (complaint := name_complaint(audit_topic)):
+        raise ConfigError(f"klamm.audit.topic={audit_topic}: {complaint}")
     early = early_listeners(config)
     for name in early:
         if name not in known:
@@ -276,7 +280,7 @@ def security_warnings(config: NodeConfig) -> list[str]:
     if not config.text("authorizer.class.name"):
         warnings += [
             f"{name} has no effect without authorizer.class.name: every client may do everything"
-            for name in sorted(AUTHORIZER_SETTINGS.intersection(config.static))
+            for name in sorted((AUTHORIZER_SETTINGS | {"klamm.audit.topic"}).intersection(config.static))
         ]
     protocols = [listener.security_protocol for listener in config.listeners]
     if not any(map(uses_tls, protocols)) and "ssl.keystore.location" in config.static:

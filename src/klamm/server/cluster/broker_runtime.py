@@ -10,6 +10,7 @@ from klamm.server.cluster.lifecycle import BrokerLifecycle
 from klamm.server.cluster.move_service import MoveService
 from klamm.server.cluster.publishers import BrokerPublisher
 from klamm.server.cluster.replication_service import ReplicationService
+from klamm.server.requests.access.audit_topic import AuditTopic
 from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class BrokerRuntime:
         self._directory_reports = directory_reports
         self._replication = ReplicationService(services, lifecycle.epoch)
         self._moves = MoveService(services)
+        self._audit_topic = _make_audit_topic(services)
         self.lifecycle = lifecycle
 
     async def join(
@@ -80,6 +82,8 @@ class BrokerRuntime:
         await self._publisher.wait_for(services.image.provenance.offset)
         # Last: a move copies from a replica, and all of them exist by now.
         services.moves.resume()
+        if self._audit_topic is not None:
+            self._audit_topic.start()
 
     def _set_strays_aside(self) -> None:
         """Rename the folders of partitions that the metadata does not assign to this broker; nothing is deleted."""
@@ -95,8 +99,18 @@ class BrokerRuntime:
 
     async def stop(self) -> None:
         """Stop following the metadata and other replicas; the heartbeats have ended before."""
-        # First: it passes changes on to the parts below.
+        if self._audit_topic is not None:
+            await self._audit_topic.stop()
+        # First of the rest: it passes changes on to the parts below.
         await self._publisher.stop()
         await self._directory_reports.stop()
         await self._moves.stop()
         await self._replication.stop()
+
+
+def _make_audit_topic(services: "Services") -> AuditTopic | None:
+    topic = services.config.text("klamm.audit.topic")
+    if not topic or services.access is None:
+        return None
+    services.access.audit_topic = AuditTopic(services, topic)
+    return services.access.audit_topic

@@ -1,7 +1,7 @@
 """The authorizer of a node: follows the ACLs of the metadata log, decides, writes audit lines."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import MetadataImage
@@ -14,6 +14,7 @@ from klamm.telemetry.log import Level, get_logger
 
 if TYPE_CHECKING:
     from klamm.net import Channel
+    from klamm.server.requests.access.audit_topic import AuditTopic
     from klamm.server.requests.context import ConnectionState
 
 audit_log = get_logger("kafka.authorizer.logger")
@@ -51,6 +52,8 @@ class AccessControl:
         self._raft = raft
         self._connections: dict[int, ConnectionState] = {}
         """Connections whose Produce requests are recognised by their bytes; by the `id` of their state."""
+        self.audit_topic: AuditTopic | None = None
+        """Gets a record of each denial, if klamm.audit.topic is set."""
 
     # Entries
 
@@ -117,6 +120,8 @@ class AccessControl:
                 audit_log.debug(_audit_line(client, operation, resource_type, name, count, verdict))
         elif log_denied:
             audit_log.info(_audit_line(client, operation, resource_type, name, count, verdict))
+            if self.audit_topic is not None:
+                self.audit_topic.add(_audit_fields(client, operation, resource_type, name, count, verdict))
         return verdict.allowed
 
     def allows_quietly(
@@ -164,6 +169,24 @@ def _audit_line(
         f" for request = {api.name if api is not None else client.api_key} with resourceRefCount = {count}"
         f" based on rule {verdict.rule}"
     )
+
+
+def _audit_fields(
+    client: Requester, operation: AclOperation, resource_type: AclResourceType, name: str, count: int, verdict: Verdict
+) -> dict[str, Any]:
+    """Return the fields of an audit line, for the audit topic."""
+    api = APIS.get(client.api_key)
+    return {
+        "event": "denied",
+        "principal": str(client.principal),
+        "host": client.client_host,
+        "operation": operation.name,
+        "resource_type": _TYPE_NAMES[resource_type],
+        "resource_name": name,
+        "request": api.name if api is not None else str(client.api_key),
+        "count": count,
+        "rule": str(verdict.rule),
+    }
 
 
 def _printable(name: str) -> str:
