@@ -27,7 +27,7 @@ help:
 	@echo "make sim-bugs  plant bugs into the cluster and see the simulation catch them"
 	@echo "make campaign  kill tasks, drivers and brokers at every named point of the exactly-once sink; random pipelines"
 	@echo "make chaos   faults on real processes, judged by what clients saw (MINUTES=60)"
-	@echo "make fuzz    mutated requests of every API and version against a running node (MINUTES=30 SEED=7)"
+	@echo "make fuzz    mutated requests of every API and version, logins, TLS records, settings (MINUTES=30 SEED=7)"
 	@echo "make audit   compare the pinned dependencies with the public record of vulnerabilities (needs a network)"
 	@echo "make docs    write the generated reference pages and build the site: build/site/index.html"
 	@echo "make clean   remove what the other targets made"

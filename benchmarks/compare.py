@@ -19,6 +19,7 @@ from benchmarks.loaders import LoadFailed
 from benchmarks.loads import LOADS, Bench, Load, Reach, Sample
 from benchmarks.machine import PageCache
 from benchmarks.maintenance_loads import MAINTENANCE
+from benchmarks.security_loads import SECURITY
 from compat.brokers import KINDS, BrokerFailed
 from compat.clusters import BrokerCluster
 from compat.toolchain import cache_dir
@@ -48,7 +49,7 @@ class Row:
 
 def chosen(pattern: str | None) -> list[Load]:
     """Loads whose name matches any of the comma-separated patterns; all without one."""
-    loads = [*LOADS, *COMPRESSION, *MAINTENANCE, *COORDINATORS, *CLIENT, *CLUSTER]
+    loads = [*LOADS, *COMPRESSION, *MAINTENANCE, *COORDINATORS, *SECURITY, *CLIENT, *CLUSTER]
     if not pattern:
         return loads
     parts = pattern.split(",")
@@ -91,6 +92,7 @@ def _run_in_turns(
             stack.callback(broker.close)
             broker.start()
             benches[kind] = Bench(KINDS[kind], broker, folder, cache, scale)
+            stack.callback(benches[kind].close_side_nodes)
         for row in rows:
             for kind, bench in benches.items():
                 if row.load not in CLUSTER and row.load.only in (None, kind):
@@ -128,8 +130,11 @@ def _run_node(
     try:
         broker.start()
         bench = Bench(KINDS[kind], broker, folder, cache, scale)
-        for row in rows:
-            _measure(kind, row, bench, repeats or row.load.repeats)
+        try:
+            for row in rows:
+                _measure(kind, row, bench, repeats or row.load.repeats)
+        finally:
+            bench.close_side_nodes()
         for topic in list(bench.prepared):
             bench.drop_topic(topic)
     finally:

@@ -55,10 +55,17 @@ class Bench:
     cache: PageCache
     scale: float
     prepared: set[str] = field(default_factory=set)
+    side_nodes: dict[str, Broker] = field(default_factory=dict)
+    """Other nodes that loads have started, which stay until all loads are done."""
     admin: AdminClient = field(init=False)
 
     def __post_init__(self) -> None:
         self.admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
+
+    def close_side_nodes(self) -> None:
+        """End the other nodes."""
+        for node in self.side_nodes.values():
+            node.close()
 
     def count(self, full: float) -> int:
         return max(1, int(full * self.scale))
