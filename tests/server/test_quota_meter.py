@@ -7,19 +7,23 @@ import pytest
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import EMPTY_IMAGE
 from klamm.model.clock import ManualClock
+from klamm.protocol.codec import encode
 from klamm.protocol.messages.create_topics import CreateTopicsResponse
 from klamm.protocol.messages.heartbeat import HeartbeatResponse
+from klamm.protocol.messages.join_group import JoinGroupResponse
 from klamm.protocol.messages.metadata_records import ClientQuotaRecord, EntityData
 from klamm.security.core.principal import Principal
 from klamm.security.core.quota_windows import WindowConfig
+from klamm.server.handlers.groups.rebalance_replies import JOIN_FLEXIBLE_SINCE, encode_join_reply
 from klamm.server.requests.access.quotas import BrokerQuotas, run_metered
+from klamm.server.requests.deferred_reply import DeferredReply
 
 WINDOW_MS = 11_000
 WARM_UP_MS = 2 * WINDOW_MS
 """A client that was quiet may use the quota of a window at once."""
 MEASURED_MS = 6 * WINDOW_MS
 """A minute in whole windows: as in Kafka, a client that always sends uses up the quota of a window at its beginning."""
-PRODUCE, FETCH = 0, 1
+PRODUCE, FETCH, JOIN_GROUP = 0, 1, 11
 
 
 class Channel:
@@ -121,10 +125,18 @@ def test_the_largest_throttle_time_for_requests_is_one_window():
     channel = broker.connect()
     meter = broker.open_meter(channel, 3, 12)
     broker.cpu_ns += 5_000_000_000
-    response = HeartbeatResponse()
-    meter.finish(response)
+    response = meter.finish(HeartbeatResponse())
     assert response.throttle_time_ms == 1_000
     assert channel.muted_until_ms == broker.clock.monotonic_ms() + 1_000
+
+
+def test_a_response_to_several_members_is_not_changed_for_one_of_them():
+    broker = Broker(request_percentage=1)
+    meter = broker.open_meter(broker.connect(), 12, 4)
+    broker.cpu_ns += 5_000_000_000
+    shared = HeartbeatResponse()
+    assert meter.finish(shared).throttle_time_ms == 1_000
+    assert shared.throttle_time_ms == 0
 
 
 def test_the_time_after_the_response_is_counted():
@@ -135,8 +147,7 @@ def test_the_time_after_the_response_is_counted():
     broker.cpu_ns += 50_000_000_000
     meter.pause()
     later = broker.open_meter(channel, 3, 12)
-    response = HeartbeatResponse()
-    later.finish(response)
+    response = later.finish(HeartbeatResponse())
     assert response.throttle_time_ms == 1_000
 
 
@@ -168,8 +179,7 @@ def test_the_longest_time_to_wait_is_reported():
     meter = broker.open_meter(broker.connect())
     broker.cpu_ns += 5_000_000_000
     meter.record_produced(2_000, has_response=True)
-    response = HeartbeatResponse()
-    meter.finish(response)
+    response = meter.finish(HeartbeatResponse())
     assert response.throttle_time_ms == 10_000
 
 
@@ -177,8 +187,7 @@ def test_the_time_that_the_controller_decides_mutes_the_connection():
     broker = Broker(controller_mutation_rate=1)
     channel = broker.connect()
     meter = broker.open_meter(channel, 19, 7)
-    response = CreateTopicsResponse(throttle_time_ms=7_000)
-    meter.finish(response)
+    response = meter.finish(CreateTopicsResponse(throttle_time_ms=7_000))
     assert (response.throttle_time_ms, channel.muted_until_ms) == (7_000, broker.clock.monotonic_ms() + 7_000)
 
 
@@ -208,3 +217,24 @@ def test_requests_of_brokers_are_not_measured():
             api_key=api_key, version=version, principal=channel.principal, client_id="", channel=channel
         )
         assert broker.quotas.open_meter(context) is None
+
+
+class Slot:
+    def send(self, parts):
+        (self.frame,) = parts
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_an_encoded_reply_gets_the_throttle_time(version):
+    broker = Broker(request_percentage=1)
+    channel, slot = broker.connect(), Slot()
+    channel.defer = lambda: slot
+    meter = broker.open_meter(channel, JOIN_GROUP, version)
+    broker.cpu_ns += 5_000_000_000
+    context = SimpleNamespace(api_key=JOIN_GROUP, version=version, channel=channel, meter=meter, frame=None)
+    response = JoinGroupResponse(generation_id=7, protocol_type="consumer", protocol_name="range", leader="a")
+    response.member_id = "b"
+    DeferredReply(context, None).send(encode_join_reply(1, version, response))
+    response.throttle_time_ms = 1_000
+    flexible = version >= JOIN_FLEXIBLE_SINCE
+    assert slot.frame[8:] == (b"\0" if flexible else b"") + encode(response, version)

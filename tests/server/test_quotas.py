@@ -289,6 +289,12 @@ def test_every_response_reports_the_time_of_requests(admin, client, slow_clock, 
     assert answer.throttle_time.total_seconds() == 1.0
 
 
+def test_followers_are_not_measured(admin, client, slow_clock):
+    alter(admin, {"client-id": client.client_id}, request_percentage=1)
+    answer = client.call("fetch", 12, replica_id=99, max_wait=0, topics=[])
+    assert (answer.error_code, answer.throttle_time.total_seconds()) == (ErrorCode.INVALID_REQUEST, 0)
+
+
 def create(wire, version, *names):
     topics = [{"name": name, "num_partitions": 10, "replication_factor": 1} for name in names]
     answer = wire.call("create_topics", version, topics=topics, timeout=10_000)

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.apis import APIS
 from klamm.protocol.header import response_header_version
+from klamm.protocol.schema import declaration
 from klamm.server.requests.context import RequestContext
 from klamm.server.requests.replies import response_parts
 
@@ -37,16 +39,21 @@ class DeferredReply:
         self._slot.send(response_parts(self._context, response))
 
     def send(self, frame: bytes) -> None:
-        """Send a reply that is encoded already, with length and header, and begins with the throttle time."""
-        meter = self._context.meter
-        if meter is not None:
-            throttle_ms = meter.finish_encoded()
-            context = self._context
-            reply = bytearray(frame)
-            body_at = _HEAD_BYTES + response_header_version(context.api_key, context.version)
-            _INT32.pack_into(reply, body_at, throttle_ms)
-            frame = bytes(reply)
+        """Send a reply that is encoded already, with length and header."""
+        context = self._context
+        if context.meter is not None:
+            frame = _set_throttle_time(context, frame, context.meter.finish_encoded())
         self._slot.send((frame,))
+
+
+def _set_throttle_time(context: RequestContext, frame: bytes, throttle_ms: int) -> bytes:
+    """Return a reply with the throttle time, if it begins with one: the first versions of an API have none."""
+    first = declaration(APIS[context.api_key].response).fields[0]
+    if first.name != "throttle_time_ms" or not first.lives_in(context.version):
+        return frame
+    reply = bytearray(frame)
+    _INT32.pack_into(reply, _HEAD_BYTES + response_header_version(context.api_key, context.version), throttle_ms)
+    return bytes(reply)
 
 
 class ReplyCollector:

@@ -35,7 +35,7 @@ class RecordRegion:
 def response_parts(context: RequestContext, response: Any) -> Sequence[Part]:
     """Encode a reply: length, header, body; record batches stay in their files."""
     if context.meter is not None:
-        context.meter.finish(response)
+        response = context.meter.finish(response)
     body: list[Any] = []
     encode_into(response, context.version, body)
     return frame_parts(context, body)
@@ -44,7 +44,7 @@ def response_parts(context: RequestContext, response: Any) -> Sequence[Part]:
 async def response_parts_in_slices(context: RequestContext, response: Any) -> Sequence[Part]:
     """`response_parts` for a large response, in slices: other connections are served in between."""
     if context.meter is not None:
-        context.meter.finish(response)
+        response = context.meter.finish(response)
     body: list[Any] = []
     for _ in encode_in_slices(response, context.version, body):
         await asyncio.sleep(0)

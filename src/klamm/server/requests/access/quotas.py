@@ -4,6 +4,7 @@ A client above its quota gets its response at once, with the time to wait in `th
 not read for that time. Clients without a quota have no meter, and their Produce requests keep the quick path.
 """
 
+import copy
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from functools import partial
@@ -151,14 +152,20 @@ class RequestMeter:
 
     # The response
 
-    def finish(self, response: Any) -> None:
-        """Put the time that the client has to wait into the response."""
+    def finish(self, response: Any) -> Any:
+        """Return the response with the time that the client has to wait."""
         self._settle()
         # A decision of the controller has the time for the quota of changes already.
         decided_ms = getattr(response, "throttle_time_ms", None)
-        if decided_ms is not None:
-            self._throttle(decided_ms)
-            response.throttle_time_ms = self.throttle_ms
+        if decided_ms is None:
+            return response
+        self._throttle(decided_ms)
+        if self.throttle_ms == decided_ms:
+            return response
+        # A copy: coordinators may send one response to several members.
+        response = copy.copy(response)
+        response.throttle_time_ms = self.throttle_ms
+        return response
 
     def finish_encoded(self) -> int:
         """Return the time that the client has to wait, for a response that is encoded already."""
