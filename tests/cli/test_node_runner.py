@@ -227,3 +227,21 @@ def test_a_server_is_opened_to_other_machines_only_on_purpose(node, tmp_path):
     assert node.config is None
     assert run("server", str(file), "--override", "klamm.insecure.listeners=PLAINTEXT").exit_code == 0
     assert node.config.broker_listeners[0].host == ""
+
+
+def test_nodes_of_an_open_cluster_have_permission_in_their_files(tmp_path, monkeypatch):
+    from klamm.cli import up_cluster
+
+    class Supervisor:
+        def __init__(self, *_args):
+            pass
+
+        async def run(self):
+            pass
+
+    monkeypatch.setattr(up_cluster, "ClusterSupervisor", Supervisor)
+    monkeypatch.setattr(up_cluster, "_refuse_taken_ports", lambda _planned: None)
+    up_cluster.run_cluster(str(tmp_path), 2, host="0.0.0.0", port=0, overrides=(), log_level="error")
+    for number in (1, 2):
+        text = (tmp_path / f"node-{number}" / "server.properties").read_text()
+        assert "klamm.insecure.listeners=PLAINTEXT,CONTROLLER" in text
