@@ -172,6 +172,20 @@ def test_large_values_that_do_not_change(database, captured):
     assert [value["before"]["balance"] for _, value in captured.records()[-2:]] == ["1.00", "3.00"]
 
 
+def test_a_large_value_of_a_row_with_a_binary_key(database, captured):
+    database.execute(
+        "CREATE TABLE accounts (id BYTEA, tags TEXT[], owner TEXT, balance INT, PRIMARY KEY (id, tags))",
+        "ALTER TABLE accounts ALTER owner SET STORAGE EXTERNAL",
+    )
+    large = "long text " * 1000
+    database.execute(f"INSERT INTO accounts VALUES ('\\x00ff', '{{a b,\"c\"}}', '{large}', 1)")
+    captured.run()
+    database.execute("UPDATE accounts SET balance = 2")
+    captured.run()
+    _, value = captured.records()[-1]
+    assert value["after"] == {"id": "AP8=", "tags": ["a b", "c"], "owner": large, "balance": 2}
+
+
 def test_truncate_deletes_every_row(database, captured):
     database.execute(ACCOUNTS, "INSERT INTO accounts VALUES (1, 'ada', 1), (2, 'bob', 1)")
     captured.run()

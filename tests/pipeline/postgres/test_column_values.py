@@ -2,7 +2,7 @@
 
 import pytest
 
-from klamm.pipeline.postgres.core.column_values import ColumnValueError, TypeCatalog, json_value
+from klamm.pipeline.postgres.core.column_values import ColumnValueError, TypeCatalog, json_value, text_value
 
 CATALOG = TypeCatalog(elements={1007: 23, 1009: 25, 1231: 1700, 1115: 1114}, domains={90_001: 23, 90_002: 90_001})
 
@@ -62,6 +62,27 @@ def test_arrays(text, oid, value):
 def test_text_that_is_no_value_of_its_type(text, oid):
     with pytest.raises(ColumnValueError, match="no value of PostgreSQL's type"):
         json_value(text, oid, CATALOG)
+
+
+@pytest.mark.parametrize(
+    ("text", "oid"),
+    [
+        ("7", 90_002),
+        ("\\x00ff", 17),
+        ("2026-01-02T03:04:05.678901Z", 25),
+        ("{1,NULL,3}", 1007),
+        ("{{1,2},{3,4}}", 1007),
+        ("{}", 1009),
+        (r'{"a \"b\" \\c","NULL",NULL,"{x,y}"}', 1009),
+        (r'{"\\x00ff",NULL}', 1001),
+    ],
+)
+def test_a_value_is_written_as_postgresql_reads_it(text, oid):
+    """The value of a key finds its row: the text need not be the same, but means the same."""
+    catalog = TypeCatalog({**CATALOG.elements, 1001: 17}, CATALOG.domains)
+    value = json_value(text, oid, catalog)
+    assert json_value(text_value(value, oid, catalog), oid, catalog) == value
+    assert text_value(value, oid, catalog).replace('"', "") == text.replace('"', "")
 
 
 def test_a_catalog_whose_domains_form_a_cycle():

@@ -17,7 +17,7 @@ from klamm.model.errors import ConfigError, ErrorCode, KlammError
 from klamm.pipeline.postgres.capture_options import CaptureOptions, quote
 from klamm.pipeline.postgres.core.capture_position import DatabaseState, SlotState
 from klamm.pipeline.postgres.core.change_records import ChangeOrigin
-from klamm.pipeline.postgres.core.column_values import SESSION_SETTINGS, TypeCatalog, json_value
+from klamm.pipeline.postgres.core.column_values import SESSION_SETTINGS, TypeCatalog, json_value, text_value
 from klamm.pipeline.postgres.core.pgoutput import format_lsn, parse_lsn
 from klamm.pipeline.sql.core.secrets import mask_secrets
 
@@ -244,8 +244,11 @@ class PostgresTable:
         columns = [name for name in names if name in types]
         if not columns:
             return {}
+        catalog = self.catalog()
+        # As PostgreSQL's own text: the key is as records have it, BYTEA in base64.
         condition = sql.SQL(" AND ").join(
-            sql.SQL("{} = {}").format(sql.Identifier(name), sql.Literal(str(value))) for name, value in key.items()
+            sql.SQL("{} = {}").format(sql.Identifier(name), sql.Literal(text_value(value, types.get(name, 0), catalog)))
+            for name, value in key.items()
         )
         statement = sql.SQL("COPY (SELECT {} FROM {} WHERE {}) TO STDOUT").format(
             sql.SQL(", ").join(map(sql.Identifier, columns)),
@@ -254,7 +257,6 @@ class PostgresTable:
         )
         with self.session.cursor() as cursor, cursor.copy(statement) as copy:
             rows = list(copy.rows())
-        catalog = self.catalog()
         return {
             name: json_value(text, types[name], catalog)
             for row in rows

@@ -103,6 +103,28 @@ def json_value(text: str | None, oid: int, catalog: TypeCatalog) -> Any:
         raise ColumnValueError(f"{text[:100]!r} is no value of PostgreSQL's type {oid}") from None
 
 
+def text_value(value: Any, oid: int, catalog: TypeCatalog) -> str:
+    """Return the text of a value that is not null, as `json_value` has made it of PostgreSQL's text."""
+    oid = catalog.base_of(oid)
+    if isinstance(value, list):
+        element = catalog.elements.get(oid, oid)
+        # Arrays in arrays have the type of the outer one.
+        parts = (text_value(item, oid if isinstance(item, list) else element, catalog) for item in value)
+        return "{" + ",".join(map(_array_text, value, parts)) + "}"
+    if value is None:
+        return "NULL"
+    if oid == _BYTEA:
+        return "\\x" + base64.b64decode(value).hex()
+    return str(value)
+
+
+def _array_text(value: Any, text: str) -> str:
+    # Without quotes NULL is no text, and an inner array is no element.
+    if value is None or isinstance(value, list):
+        return text
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
 def _parse_array(text: str, element: int, catalog: TypeCatalog) -> list[Any]:
     """Parse `{1,2,NULL}`; arrays in arrays, quoted elements and lower bounds (`[0:1]={a,b}`) too."""
     parts = _array_parts(_BOUNDS.sub("", text, count=1))
