@@ -60,11 +60,7 @@ class LocalFolder:
         os.replace(temporary, os.path.join(folder, name))
         if not durable:
             return
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        _sync(folder)
 
     def remove(self, kind: str, name: str) -> None:
         """Remove a file."""
@@ -73,3 +69,26 @@ class LocalFolder:
     def remove_folder(self, kind: str, name: str) -> None:
         """Remove a folder with its files, if it exists."""
         shutil.rmtree(os.path.join(self.path, kind, name), ignore_errors=True)
+
+
+def copy_folder(source: str, target: str) -> None:
+    """Copy a folder durably: after a power failure it has all of its files, with all of their bytes."""
+    shutil.copytree(source, target)
+    sync_folder(target)
+
+
+def sync_folder(path: str) -> None:
+    """Make a folder durable: its files, the folders in it, and its own name."""
+    for folder, _, names in os.walk(path):
+        for name in names:
+            _sync(os.path.join(folder, name))
+        _sync(folder)
+    _sync(os.path.dirname(os.path.abspath(path)))
+
+
+def _sync(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

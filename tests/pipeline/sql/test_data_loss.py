@@ -47,9 +47,9 @@ def test_deleted_records_stop_a_query_or_are_counted(spark, patiently, klamm_bro
     with pytest.raises(ConfigError) as refusal:
         run(report=lines.append)
     loss = f"{names['numbers']}-0 was read up to 3, but its log start offset is 5"
-    assert str(refusal.value) == f"copies failed: {loss}"
+    assert str(refusal.value) == f"copies failed: numbers: {loss}"
     (advice,) = (line for line in lines if line.startswith("copies: to go on:"))
-    assert "on_data_loss = 'continue' of the stream" in advice
+    assert "on_data_loss = 'continue' of numbers (or SET)" in advice
     assert "--rebuild copies" in advice
     assert copies() == [0, 1, 2]
     assert run(", on_data_loss = 'continue'")["lost_records"] == 2

@@ -180,6 +180,25 @@ def test_a_sink_is_not_rebuilt_from_what_retention_has_left(site, klamm_admin):
     assert any("rows that only older records have will be removed" in line for line in site.reports)
 
 
+def test_a_rebuild_without_records_removes_all_rows(site, klamm_admin):
+    site.send(6)
+    site.run(OLD, ("in_delta",))
+    before = site.records()
+    klamm_admin.delete_topic(site.topics["numbers"])
+    klamm_admin.create_topic(site.topics["numbers"], 1)
+    # There is no batch that could switch: the rows of before would stay until a record comes.
+    site.run(OLD, ("in_delta",), rebuild=["sums", "in_delta"])
+    assert sorted(site.records()[len(before) :]) == [(0, None), (1, None), (2, None)]
+    assert site.delta_rows() == []
+    assert not list(site.home.glob("*/klamm/rebuild"))
+
+    with site.broker.producer() as producer:
+        producer.send(site.topics["numbers"], b'{"n": 7}')
+    site.run(OLD, ("in_delta",))
+    assert site.records()[len(before) + 3 :] == [(1, 7)]
+    assert site.delta_rows() == [(7, 1)]
+
+
 WINDOWS = """
 CREATE STREAM clicks (page STRING, at TIMESTAMP) WITH (
   topic = '{clicks}', timestamp = 'at', watermark = '1 minute', max_records = '3', bad_records = 'fail');

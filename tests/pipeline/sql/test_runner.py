@@ -115,6 +115,24 @@ def test_a_batch_that_went_well_ends_a_row_of_failures(home):
     assert len(query.started) == 9
 
 
+@pytest.mark.parametrize(
+    ("loss", "names"),
+    [
+        ("a-b-0 was read up to 3, but its log start offset is 5", ["orders"]),
+        ("topic a was deleted and recreated; its earlier records are lost", ["others"]),
+        ("a-1 was deleted; a-b-0 is new, but its records before offset 2 are lost", ["others", "orders"]),
+        ("c-0 was deleted", []),
+    ],
+)
+def test_lost_records_name_the_statement_that_reads_them(loss, names):
+    graph = [{"name": name, "topic": topic} for name, topic in (("orders", "a-b"), ("others", "a"), ("sink", None))]
+    statements = query_failures.statements_read(graph, ("orders", "others", "sink"))
+    text = f"x.DataLoss: {loss}; with failOnDataLoss=false the query goes on without them"
+    failure = query_failures.lasting_failure(RuntimeError(), text, "bank", "q", statements)
+    assert failure.reason == (f"{', '.join(names)}: {loss}" if names else loss)
+    assert f"on_data_loss = 'continue' of {' and '.join(names) or 'the stream'} (or SET)" in failure.advice
+
+
 def test_what_will_never_go_well_is_not_tried_again(home):
     query = Query("q", Handle(RuntimeError("[USER_RAISED_EXCEPTION] a record of s is bad")))
     with pytest.raises(ConfigError, match="a record of s is bad"):

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.checkpoint_folder import CheckpointFolder, LocalFolder
+from klamm.pipeline.checkpoint_folder import CheckpointFolder, LocalFolder, copy_folder
 from klamm.pipeline.core.batch_ledger import BatchPosition, LedgerFault, LedgerFinding, LedgerStep, SinkBatch
 from klamm.pipeline.sql.core.identity import INCOMPATIBLE, REBUILD, QueryIdentity, compare, describe
 from klamm.pipeline.sql.jdbc_positions import HadoopFolder
@@ -113,7 +113,7 @@ def _restore(
         if not new.is_local:
             raise _refuse_restore(old.query, snapshot, "checkpoints on a remote file system are not copied")
         shutil.rmtree(str(new.location), ignore_errors=True)
-        shutil.copytree(str(old.location), str(new.location))
+        copy_folder(str(old.location), str(new.location))
         return f"continues from snapshot {snapshot.label}, after batch {snapshot.batches[old.query]}"
     if isinstance(verdict, LedgerFinding) and verdict.fault is not LedgerFault.CHECKPOINT_SET_BACK:
         raise _refuse_restore(old.query, snapshot, verdict.describe(describe_sink(node)))
@@ -149,7 +149,7 @@ def _prepare(
             raise _refuse(old.query, "its state is lost with the checkpoint")
         if not new.is_local:
             raise _refuse(old.query, "its state is on a remote file system and is not copied")
-        shutil.copytree(str(old.location), location)
+        copy_folder(str(old.location), location)
         return
     if newest.batch < 0:
         if old.in_topic:

@@ -6,7 +6,7 @@ other consumer sees. `topic_views` has the views that they read, `query_writers`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +15,7 @@ from klamm.model.errors import ConfigError
 from klamm.pipeline.core.lake_tables import partition_names
 from klamm.pipeline.executor_package import ship_module
 from klamm.pipeline.sql.core import change_formats, late_rows, row_expressions
-from klamm.pipeline.sql.core.captured_tables import POSTGRES
+from klamm.pipeline.sql.core.captured_tables import POSTGRES, capture_of
 from klamm.pipeline.sql.core.column_types import quote_name
 from klamm.pipeline.sql.core.dead_letter_expressions import (
     FILE_ORIGIN,
@@ -83,6 +83,14 @@ class Query:
             raise SqlError(self.source, [SqlProblem(base + offset, message)]) from None
 
 
+def inputs_of(query: Query, names: Container[str]) -> tuple[str, ...]:
+    """Return the queries that write what a query reads."""
+    reads = (*query.node.streams, *query.node.tables)
+    # Dead letters are of the statement itself, which a capture may write.
+    captures = [capture_of(name) for name in (*reads, *((query.node.name,) if query.name != query.node.name else ()))]
+    return tuple(dict.fromkeys(name for name in (*reads, *captures) if name in names))
+
+
 class Engine:
     """One pipeline in one Spark session, which holds its views."""
 
@@ -141,6 +149,13 @@ class Engine:
                 if node.name in self._pipeline.dead_letters and node.kind != SOURCE:
                     queries.append(self._dead_letters(node))
         return queries
+
+    def finish_empty_rebuilds(self, queries: Iterable[Query]) -> None:
+        """Remove the rows of rebuilt queries that have no records to read."""
+        with active_session(self._spark):
+            for query in queries:
+                if query.name == query.node.name:
+                    self._writers.switch_empty(query.node)
 
     def _given_columns(self, node: GraphNode) -> Sequence[Column]:
         if node.connector == "rate":

@@ -281,6 +281,26 @@ class QueryWriters:
 
         return save
 
+    def switch_empty(self, node: GraphNode) -> None:
+        """Remove the rows of a rebuilt query whose sources have no records: no batch would do it.
+
+        Called after the new generation is stored. A run that ends in between does it again, which changes nothing.
+        """
+        ledger = self.ledger(node)
+        rebuild = Rebuild.load(ledger)
+        if rebuild is None or not rebuild.is_without_batches():
+            return
+        # Under a name of its own: the query's first batch has number 0.
+        switch = QueryLedger(node.name, f"{ledger.app}.empty", in_topic=ledger.in_topic)
+        if node.kind == TABLE:
+            empty = self._spark.createDataFrame([], "key BINARY, value BINARY")
+            removed = self._difference(node, empty).selectExpr("key", "value", *self._constant_headers(node))
+            self._topics.write(removed, node.topic, node, switch, 0)
+        else:
+            rows = self._spark.createDataFrame([], self._views.sql(node).schema)
+            self._topics.replace(rows, node, switch, 0)
+        rebuild.clear()
+
     def _batch_writer(self, node: GraphNode) -> Callable[[DataFrame, int], None]:
         """Return a function that writes a batch of rows under its number."""
         write = self._record_writer(node)

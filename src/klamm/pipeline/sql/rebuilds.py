@@ -60,6 +60,10 @@ class Rebuild:
         end, start, before = (self._checkpoint.position(batch - distance) for distance in range(3))
         return self.target.step(start, end, before)
 
+    def is_without_batches(self) -> bool:
+        """Whether the sources had no records, and still no batch is planned that would switch."""
+        return not self.target.ends and self._checkpoint.last_planned() < 0
+
     def stage(self, rows: DataFrame, batch: int) -> DataFrame:
         """Keep the rows of a batch; return all rows that are kept, with the batch and the order they came in."""
         numbered = rows.withColumn(_ORDER, parse_expression("monotonically_increasing_id()"))

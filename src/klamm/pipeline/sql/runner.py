@@ -190,6 +190,7 @@ def run_pipeline(
             home.keep_columns(engine.output_columns)
             if remote is not None:
                 remote.keep(identity)
+            engine.finish_empty_rebuilds(queries)
             restarts = pipeline.settings.get("restarts")
             runner = Supervisor(
                 queries,

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from klamm.model.errors import ConfigError
+from klamm.pipeline.checkpoint_folder import sync_folder
 from klamm.pipeline.sql.checkpoint_files import last_batch
 from klamm.pipeline.sql.core.graph import DEAD_LETTERS
 from klamm.pipeline.sql.core.identity import QueryIdentity
@@ -78,6 +79,7 @@ def take_snapshot(home: Home, label: str | None, now_ms: int) -> Snapshot:
     description = {"taken_ms": now_ms, "batches": batches, "positions": positions}
     with open(os.path.join(part, _DESCRIPTION), "w", encoding="utf-8") as file:
         json.dump(description, file, indent=2)
+    sync_folder(part)
     # A folder under its final name is complete.
     os.rename(part, path)
     return Snapshot(label, path, now_ms, identity, batches, positions)

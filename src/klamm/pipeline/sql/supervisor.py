@@ -13,13 +13,12 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.sql.core.captured_tables import capture_of
 from klamm.pipeline.sql.core.problems import SqlError, suggest
 from klamm.pipeline.sql.core.query_failures import (
     QueryFailure,
@@ -27,11 +26,12 @@ from klamm.pipeline.sql.core.query_failures import (
     is_bad_record,
     lasting_failure,
     restart_pause_s,
+    statements_read,
 )
 from klamm.pipeline.sql.core.query_totals import QueryTotals
 from klamm.pipeline.sql.core.rebuild_steps import RebuildTarget
 from klamm.pipeline.sql.core.statement_options import duration_ms
-from klamm.pipeline.sql.engine import Query
+from klamm.pipeline.sql.engine import Query, inputs_of
 from klamm.pipeline.sql.late_rows import LateRowsWatch
 from klamm.pipeline.sql.status import (
     ControlAction,
@@ -136,7 +136,7 @@ class Supervisor:
         self._running = [
             _RunningQuery(
                 query,
-                _inputs_of(query, names),
+                inputs_of(query, names),
                 tally=QueryTotals(position=committed_offsets(query.checkpoint)),
             )
             for query in queries
@@ -295,7 +295,9 @@ class Supervisor:
         running.failures += 1
         if is_bad_record(running.error):
             running.tally.bad["fail"] = running.tally.bad.get("fail", 0) + 1
-        failure = lasting_failure(error, running.error, self._name, name)
+        node = running.query.node
+        statements = statements_read(self._graph, (*node.streams, *node.tables, node.name))
+        failure = lasting_failure(error, running.error, self._name, name, statements)
         if failure is None and self._limit is not None and running.failures > self._limit:
             failure = exhausted_failure(running.error, running.failures, self._name, name)
         if failure is not None:
@@ -485,14 +487,6 @@ class Supervisor:
                 time.sleep(0.05)
             if running.state not in _ENDED:
                 running.state = QueryState.STOPPED
-
-
-def _inputs_of(query: Query, names: Container[str]) -> tuple[str, ...]:
-    """Return the queries that write what a query reads."""
-    reads = (*query.node.streams, *query.node.tables)
-    # Dead letters are of the statement itself, which a capture may write.
-    captures = [capture_of(name) for name in (*reads, *((query.node.name,) if query.name != query.node.name else ()))]
-    return tuple(dict.fromkeys(name for name in (*reads, *captures) if name in names))
 
 
 def _now_ms() -> int:

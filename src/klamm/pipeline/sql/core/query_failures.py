@@ -6,8 +6,9 @@ Of an exception in a task Spark passes on only the text, so errors are recognize
 from __future__ import annotations
 
 import re
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from klamm.pipeline.core.batch_ledger import DISAGREE
 from klamm.pipeline.postgres.core.capture_position import CANNOT_CONTINUE
@@ -59,8 +60,18 @@ def safe_message(text: str) -> str:
     return " ".join(sentence for sentence in sentences if not _UNSAFE_ADVICE.search(sentence)) or "Spark failed"
 
 
-def lasting_failure(error: Exception, text: str, pipeline: str, query: str) -> QueryFailure | None:
-    """Return the failure that an error is for good; None for one that a restart may heal."""
+def statements_read(graph: Iterable[Mapping[str, Any]], names: Container[str]) -> dict[str, str]:
+    """Return the statements that a query reads, by their topics; `graph` is that of the status."""
+    return {row["topic"]: row["name"] for row in graph if row["topic"] and row["name"] in names}
+
+
+def lasting_failure(
+    error: Exception, text: str, pipeline: str, query: str, statements: Mapping[str, str] | None = None
+) -> QueryFailure | None:
+    """Return the failure that an error is for good; None for one that a restart may heal.
+
+    `statements` are those that the query reads, by their topics.
+    """
     restart = f"klamm pipeline restart {pipeline} {query}"
     if isinstance(error, SqlError):
         return QueryFailure(text, "correct the statement, stop the pipeline and run the file again")
@@ -70,18 +81,32 @@ def lasting_failure(error: Exception, text: str, pipeline: str, query: str) -> Q
     if NO_PYTHON in text:
         return QueryFailure(_message_of("ConfigError: ", text), f"install it there, then {restart}")
     if any(part in text for part in _DATA_LOSS):
+        # Spark's own advice names an option of the source, which a statement does not have.
+        loss = _message_of("DataLoss: ", text).partition("; with failOnDataLoss")[0]
+        losing = _losing_statements(loss, statements or {})
+        where = f"of {' and '.join(losing)}" if losing else "of the stream"
         ways = (
-            "stop it; on_data_loss = 'continue' of the stream (or SET) goes on with the first record that is left, "
+            f"stop it; on_data_loss = 'continue' {where} (or SET) goes on with the first record that is left, "
             f"run --rebuild {query} reads all that is left from the beginning"
         )
-        # Spark's own advice names an option of the source, which a statement does not have.
-        return QueryFailure(_message_of("DataLoss: ", text).partition("; with failOnDataLoss")[0], ways)
+        return QueryFailure(f"{', '.join(losing)}: {loss}" if losing else loss, ways)
     if CANNOT_CONTINUE in text:
         return QueryFailure(text, f"stop it; run --rebuild {query} reads the table again, through a new slot")
     if any(part in text for part in _CHECKPOINT):
         adopt = f"stop it; run --adopt {query} continues where its output ends" if DISAGREE in text else "stop it"
         return QueryFailure(text, f"{adopt}; run --rebuild {query} discards the checkpoint and reads again")
     return None
+
+
+def _losing_statements(loss: str, statements: Mapping[str, str]) -> list[str]:
+    """Return the statements whose topics a text about lost records names, as `topic` or as `topic-partition`."""
+    names: dict[str, None] = {}
+    for sentence in loss.split("; "):
+        place = sentence.removeprefix("topic ").split(" ", 1)[0]
+        statement = statements.get(place) or statements.get(place.rpartition("-")[0])
+        if statement is not None:
+            names[statement] = None
+    return list(names)
 
 
 def exhausted_failure(text: str, failures: int, pipeline: str, query: str) -> QueryFailure:
