@@ -16,7 +16,7 @@ def record(key, value, offset, *, partition=0, at=0, hashes=(1,)):
 @pytest.fixture
 def store(tmp_path):
     opened = JoinStore(str(tmp_path / "joins" / "x.sqlite"), "x", {"t": 1, "u": 2})
-    opened.index_hashes()
+    opened.index()
     yield opened
     opened.close()
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klamm.pipeline.core.offsets import Position
 from klamm.pipeline.sql.core.graph import GraphNode
-from klamm.pipeline.sql.join_frames import ROOT, JoinFrames, split_frame
+from klamm.pipeline.sql.join_frames import ROOT, JoinFrames, measure_frame, split_frame
 from klamm.pipeline.sql.join_store import ROWS_MAX, JoinStore, StoredRecord, TooManyRowsError
 from klamm.pipeline.sql.query_ledger import QueryLedger
 from klamm.pipeline.sql.topics import TopicConnector
@@ -118,7 +118,7 @@ class StreamLookups:
                 _log.info(
                     "table loaded query=%s table=%s records=%d seconds=%.1f", self._ledger.query, name, count, seconds
                 )
-            store.index_hashes()
+            store.index()
             store.put(f"position {name}", json.dumps(end))
 
 
@@ -258,14 +258,15 @@ class TableJoins:
             self._views.register(table, session, self._topics.between(session, {}, ends[table.topic]), extra)
         current = self._encoded(session).persist(StorageLevel.DISK_ONLY)
         try:
-            count = current.count()
-            for part in split_frame(current, UNIT, count):
-                columns = (part.column(name).to_pylist() for name in (UNIT, "key", "value"))
-                store.add_results(zip(*columns, strict=True))
+            count, parts = measure_frame(current, (UNIT, "key", "value"))
+            for part in split_frame(current, UNIT, parts):
+                for rows in part.to_batches():
+                    columns = (rows.column(name).to_pylist() for name in (UNIT, "key", "value"))
+                    store.add_results(zip(*columns, strict=True))
             self._writers.write_difference(self._node, current.select("key", "value"), number)
         finally:
             current.unpersist()
-        store.index_hashes()
+        store.index()
         seconds = time.monotonic() - begin_s
         _log.info(
             "table computed whole query=%s batch=%d rows=%d seconds=%.1f", self._node.name, number, count, seconds

@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 from klamm.pipeline.query_checkpoint import local_path
@@ -17,7 +18,7 @@ from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
 from klamm.pipeline.sql.core.identity import describe
 from klamm.pipeline.sql.core.join_plan import JoinEdge, JoinPlan
 from klamm.pipeline.sql.frame_columns import parse_expression
-from klamm.pipeline.sql.join_store import JoinStore, StoredRecord, decode_headers, encode_headers
+from klamm.pipeline.sql.join_store import JoinStore, StoredRecord, StoredRow, decode_headers, encode_headers
 from klamm.pipeline.sql.query_ledger import QueryLedger
 from klamm.pipeline.sql.topic_views import TopicViews, add_errors
 from klamm.records.arrow import schema
@@ -29,8 +30,10 @@ if TYPE_CHECKING:
 ROOT: Final = "_klamm_root"
 _INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 _HASHED: Final = ("string", "date", "timestamp", "timestamp_ntz", "binary", "boolean")
-_CHUNK_ROWS: Final = 50_000
-"""Records that are in the driver's memory at a time while a table is loaded."""
+_PART_BYTES: Final = 64 << 20
+"""Records that are in the driver's memory at a time while a table is loaded. Every part reads all of a frame."""
+_ROW_BYTES: Final = 64
+"""What a row takes beside its key and value."""
 _BROADCAST_ROWS: Final = 10_000
 # Names that no declared column has.
 _TABLE: Final = "_klamm_table"
@@ -39,6 +42,9 @@ _VALUE: Final = "_klamm_value"
 _PLACE: Final = "_klamm_place"
 _HEADERS: Final = "_klamm_headers"
 _HASHES: Final = "_klamm_hashes"
+# Places in a row of the store.
+_VALUE_PLACE: Final = 5
+_HASHES_PLACE: Final = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +161,10 @@ class JoinFrames:
 
         newest = _newest_of_partitions(self.hashed(name, raw)).persist(StorageLevel.DISK_ONLY)
         try:
-            count = int(newest.count())
-            for part in split_frame(newest, _KEY, count):
-                store.apply(name, (record for _, record in _records(part)))
+            count, parts = measure_frame(newest, (_KEY, _VALUE))
+            for part in split_frame(newest, _KEY, parts):
+                for batch in part.to_batches():
+                    store.load(name, _stored_rows(batch))
         finally:
             newest.unpersist()
         return count
@@ -182,9 +189,15 @@ class JoinTypesError(Exception):
     """Raised when rows of a join cannot be found by hashes."""
 
 
-def split_frame(frame: DataFrame, column: str, count: int) -> Iterator[pa.Table]:
-    """Return a persisted frame in parts that fit into memory, split by the hash of a column."""
-    parts = max(math.ceil(count / _CHUNK_ROWS), 1)
+def measure_frame(frame: DataFrame, columns: Iterable[str]) -> tuple[int, int]:
+    """Return how many rows a frame has, and into how many parts it is split to fit into memory."""
+    lengths = " + ".join(f"ifnull(length({column}), 0)" for column in columns)
+    (row,) = frame.selectExpr("count(*) AS rows", f"sum({lengths}) AS bytes").collect()
+    return int(row["rows"]), max(math.ceil(((row["bytes"] or 0) + _ROW_BYTES * row["rows"]) / _PART_BYTES), 1)
+
+
+def split_frame(frame: DataFrame, column: str, parts: int) -> Iterator[pa.Table]:
+    """Return a persisted frame in parts, split by the hash of a column."""
     for part in range(parts):
         yield (frame if parts == 1 else frame.where(f"pmod(xxhash64({column}), {parts}) = {part}")).toArrow()
 
@@ -233,6 +246,34 @@ def _records(rows: pa.Table) -> Iterator[tuple[int, StoredRecord]]:
                 place["latest_us"],
             )
             yield row[_TABLE], record
+
+
+def _stored_rows(batch: pa.RecordBatch) -> Iterator[StoredRow]:
+    """Return rows of the store, by columns: a dictionary per row would take most of the time of a load."""
+    place = batch.column(_PLACE)
+    values = batch.column(_VALUE).to_pylist()
+    headers = batch.column(_HEADERS)
+    # Few tables have headers.
+    encoded: Iterable[str | None] = (
+        repeat(None, len(values)) if headers.null_count == len(values) else map(encode_headers, headers.to_pylist())
+    )
+    flat = batch.column(_HASHES).flatten().to_pylist()
+    count = len(flat) // max(len(values), 1)
+    rows = zip(
+        batch.column(_KEY).to_pylist(),
+        *(place.field(name).to_pylist() for name in ("partition", "latest_us", "offset", "timestamp_us")),
+        values,
+        encoded,
+        *(flat[number::count] for number in range(count)),
+        strict=True,
+    )
+    return rows if batch.column(_VALUE).null_count == 0 else (_without_hashes(row) for row in rows)
+
+
+def _without_hashes(row: StoredRow) -> StoredRow:
+    """Return a row of the store; of a deletion without hashes, as in `StoredRecord.row`."""
+    hashes = len(row) - _HASHES_PLACE
+    return row if row[_VALUE_PLACE] is not None else (*row[:_HASHES_PLACE], *[None] * hashes)
 
 
 def _order(record: StoredRecord) -> tuple[int, int]:

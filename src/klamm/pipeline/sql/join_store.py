@@ -22,12 +22,16 @@ from itertools import islice
 from typing import Any, Final
 
 _log = logging.getLogger(__name__)
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 # SQLite takes 32,766 values in one statement.
 _VALUES_MAX: Final = 10_000
 _CACHE_KB: Final = 32_768
 ROWS_MAX: Final = 50_000
 """Rows of one table, or keys, that a batch may need: more are cheaper to read from the topic, by all executors."""
+
+
+StoredRow = tuple[Any, ...]
+"""key, partition, latest time, offset, time, value, headers, hashes."""
 
 
 class TooManyRowsError(Exception):
@@ -48,6 +52,13 @@ class StoredRecord:
     hashes: tuple[int | None, ...]
     latest_us: int
     """The latest time of the key in the partition."""
+
+    def row(self) -> StoredRow:
+        """Return the columns of the store."""
+        # A deletion is found by its key only: it stays so that an older version does not come back.
+        hashes = self.hashes if self.value is not None else (None,) * len(self.hashes)
+        columns = (self.partition, self.latest_us, self.offset, self.timestamp_us, self.value, self.headers)
+        return (self.key, *columns, *hashes)
 
 
 class JoinStore:
@@ -97,18 +108,16 @@ class JoinStore:
             for name, count in self._hashes.items():
                 columns = "".join(f", h{number} INTEGER" for number in range(count))
                 self._connection.execute(
-                    f"CREATE TABLE {self._table(name)} (key BLOB NOT NULL, partition INTEGER, offset INTEGER,"
-                    f" latest INTEGER, timestamp INTEGER, value BLOB, headers TEXT{columns})"
-                )
-                self._connection.execute(
-                    f"CREATE UNIQUE INDEX key_{self._places[name]} ON {self._table(name)} (key, partition)"
+                    f"CREATE TABLE {self._table(name)} (key BLOB NOT NULL, partition INTEGER, latest INTEGER,"
+                    f" offset INTEGER, timestamp INTEGER, value BLOB, headers TEXT{columns})"
                 )
             self._connection.execute("CREATE TABLE results (root BLOB, key BLOB, value BLOB)")
             self.put("description", self._description)
 
-    def index_hashes(self) -> None:
-        """Create the indexes of hashes and results; after the first load, which is faster without them."""
+    def index(self) -> None:
+        """Create the indexes that are missing; after a load, which is several times faster without them."""
         for name, count in self._hashes.items():
+            self._index_keys(name)
             for number in range(count):
                 place = self._places[name]
                 self._connection.execute(
@@ -116,6 +125,11 @@ class JoinStore:
                 )
         for column in ("root", "key"):
             self._connection.execute(f"CREATE INDEX IF NOT EXISTS result_{column} ON results ({column})")
+
+    def _index_keys(self, name: str) -> None:
+        self._connection.execute(
+            f"CREATE UNIQUE INDEX IF NOT EXISTS key_{self._places[name]} ON {self._table(name)} (key, partition)"
+        )
 
     def _table(self, name: str) -> str:
         return f"records_{self._places[name]}"
@@ -148,14 +162,19 @@ class JoinStore:
         self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
 
     def clear_table(self, name: str) -> None:
-        """Remove the rows of a table."""
+        """Remove the rows of a table, and its indexes until `index` is called."""
         self._connection.execute(f"DELETE FROM {self._table(name)}")
+        place = self._places[name]
+        for index in (f"key_{place}", *(f"hash_{place}_{number}" for number in range(self._hashes[name]))):
+            self._connection.execute(f"DROP INDEX IF EXISTS {index}")
 
     def clear(self) -> None:
         """Remove all rows and notes."""
         for name in self._hashes:
             self.clear_table(name)
         self._connection.execute("DELETE FROM results")
+        for column in ("root", "key"):
+            self._connection.execute(f"DROP INDEX IF EXISTS result_{column}")
         self._connection.execute("DELETE FROM meta WHERE name <> 'description'")
 
     def count(self, name: str) -> int:
@@ -166,34 +185,31 @@ class JoinStore:
 
     def apply(self, name: str, records: Iterable[StoredRecord]) -> None:
         """Merge records, which come in the order of their partition."""
+        self._index_keys(name)
+        self.load(name, (record.row() for record in records))
+
+    def load(self, name: str, rows: Iterable[StoredRow]) -> None:
+        """Merge rows of records; into a table without indexes they are only added, each key and partition once."""
         count = self._hashes[name]
         columns = ["offset", "timestamp", "value", "headers", *(f"h{number}" for number in range(count))]
-        assignments = ", ".join(f"{column} = excluded.{column}" for column in columns)
-        self._connection.executemany(
-            f"INSERT INTO {self._table(name)} (key, partition, latest, {', '.join(columns)})"
-            f" VALUES ({', '.join('?' * (len(columns) + 3))}) ON CONFLICT (key, partition)"
-            f" DO UPDATE SET latest = max(latest, excluded.latest), {assignments} WHERE excluded.offset > offset",
-            (
-                (
-                    record.key,
-                    record.partition,
-                    record.latest_us,
-                    record.offset,
-                    record.timestamp_us,
-                    record.value,
-                    record.headers,
-                    # A deletion is found by its key only: it stays so that an older version does not come back.
-                    *(record.hashes if record.value is not None else [None] * count),
-                )
-                for record in records
-            ),
-        )
+        insertion = f"INSERT INTO {self._table(name)} VALUES ({', '.join('?' * (len(columns) + 3))})"
+        if self._has_key_index(name):
+            assignments = ", ".join(f"{column} = excluded.{column}" for column in columns)
+            insertion += (
+                " ON CONFLICT (key, partition) DO UPDATE SET latest = max(latest, excluded.latest),"
+                f" {assignments} WHERE excluded.offset > offset"
+            )
+        self._connection.executemany(insertion, rows)
+
+    def _has_key_index(self, name: str) -> bool:
+        statement = "SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ?"
+        return self._connection.execute(statement, (f"key_{self._places[name]}",)).fetchone() is not None
 
     def records(self, name: str, keys: Iterable[bytes]) -> list[StoredRecord]:
         """Return the newest records of keys, without deleted ones."""
         newest: dict[bytes, tuple[tuple[int, int], StoredRecord]] = {}
         for row in self._select("*", self._table(name), "key", keys):
-            key, partition, offset, latest, timestamp_us, value, headers, *hashes = row
+            key, partition, latest, offset, timestamp_us, value, headers, *hashes = row
             version = (latest, offset)
             if key not in newest or newest[key][0] < version:
                 record = StoredRecord(key, partition, offset, timestamp_us, value, headers, tuple(hashes), latest)
