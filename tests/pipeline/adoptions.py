@@ -1,9 +1,12 @@
 """An adoption as a run does it before its queries start, without Spark: by itself, for processes that die in it."""
 
+from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import compile_text
-from klamm.pipeline.sql.adoption import adopt_queries
+from klamm.pipeline.sql.adoption import adopt_queries, restore_queries
 from klamm.pipeline.sql.runner import _identify
+from klamm.pipeline.sql.snapshots import find_snapshot, list_snapshots, take_snapshot
 from klamm.pipeline.sql.state_folders import home_of
+from klamm.pipeline.sql.status import Home
 from klamm.pipeline.sql.topics import ClusterTopics
 
 TEXT = """
@@ -13,6 +16,7 @@ CREATE TABLE counts WITH (topic = '{counts}', key = 'parity') AS
   SELECT n % 2 AS parity, count(*) AS seen FROM numbers GROUP BY n % 2;
 """
 QUERIES = ("copies", "counts")
+LABEL = "kept"
 
 
 def pipeline_of(bootstrap, topics, home):
@@ -20,16 +24,41 @@ def pipeline_of(bootstrap, topics, home):
     return compile_text(TEXT.format(**topics), "numbers.sql", settings)
 
 
-def adopt(bootstrap, topics, home):
-    """Adopt both queries, and store the identity in the order in which a run does."""
+def start(bootstrap, topics, home, adopted=(), label=None):
+    """Do what a run does before its queries start, and store the identity in the order in which it does."""
     pipeline = pipeline_of(bootstrap, topics, home)
     cluster = ClusterTopics(pipeline, {})
     registry = cluster.registry()
     registry.ensure()
     folder = home_of(pipeline)
-    identity = _identify(pipeline, folder, registry, home, frozenset(), (), QUERIES)
+    snapshot = None if label is None else find_snapshot(folder, label)
+    identity = _identify(pipeline, folder, registry, home, frozenset(), (), adopted)
     # Spark reads remote checkpoints only.
-    identity = adopt_queries(None, pipeline, cluster, identity, home, QUERIES)
+    identity = adopt_queries(None, pipeline, cluster, identity, home, adopted)
+    if snapshot is not None:
+        identity = restore_queries(None, pipeline, cluster, identity, home, snapshot, print)
     folder.keep(identity)
     registry.keep(identity, home)
     return identity
+
+
+def adopt(bootstrap, topics, home):
+    """Adopt both queries."""
+    return start(bootstrap, topics, home, QUERIES)
+
+
+def restore(bootstrap, topics, home):
+    """Start from the snapshot LABEL; without it, when its checkpoints are in use already."""
+    try:
+        return start(bootstrap, topics, home, label=LABEL)
+    except ConfigError as error:
+        if "it was rebuilt or adopted since then" not in str(error):
+            raise
+        return start(bootstrap, topics, home)
+
+
+def snapshot(home, now_ms):
+    """Take the snapshot LABEL, unless there is one."""
+    folder = Home(home)
+    if LABEL not in [taken.label for taken in list_snapshots(folder)]:
+        take_snapshot(folder, LABEL, now_ms)

@@ -104,7 +104,10 @@ def _die_at_request(name, nth, after):
     Connection.send = send
 
 
-FILE_STEPS = ((os, "replace"), (os, "makedirs"), (shutil, "rmtree"), (shutil, "copytree"), (shutil, "copyfile"))
+FILE_STEPS = (
+    *((os, name) for name in ("replace", "rename", "makedirs", "link")),
+    *((shutil, name) for name in ("rmtree", "copytree", "copyfile")),
+)
 
 
 def _die_at_file(cut, after):

@@ -1,4 +1,4 @@
-"""A process that dies anywhere in --adopt: the same command again ends in an exactly-once state.
+"""A process that dies anywhere in --adopt, --from or snapshot: the command again ends in an exactly-once state.
 
 KLAMM_CAMPAIGN=all python -m pytest tests/pipeline/test_adoption_kills.py     (or: make campaign)
 """
@@ -15,10 +15,12 @@ from klamm.pipeline.core.batch_ledger import BatchPosition
 from klamm.pipeline.query_checkpoint import QueryCheckpoint
 from klamm.pipeline.sql.core.identity import QueryIdentity
 from klamm.pipeline.sql.pipeline_registry import PipelineRegistry
+from klamm.pipeline.sql.snapshots import list_snapshots
 from klamm.pipeline.sql.state_folders import home_of
+from klamm.pipeline.sql.status import Home
 from klamm.pipeline.task_writer import WriteId, commit_batch
 from klamm.testing import unique
-from pipeline.adoptions import QUERIES, adopt, pipeline_of
+from pipeline.adoptions import LABEL, QUERIES, adopt, pipeline_of, restore, snapshot
 from pipeline.cuts import decide, dies_by, options, run_batch, write
 
 pytestmark = pytest.mark.timeout(900)
@@ -26,6 +28,7 @@ ALL = os.environ.get("KLAMM_CAMPAIGN") == "all"
 STRIDE, FILE_STRIDE = (1, 1) if ALL else (23, 7)
 """Of requests, and of steps that change files."""
 STEPS_MAX = 400
+NOW_MS = 1_767_225_600_000
 
 
 class Site:
@@ -94,15 +97,17 @@ class Site:
         return sorted(int(value) for value in table["value"].to_pylist())
 
 
-def try_each(broker, tmp_path, plan, first, stride):
-    """Kill an adoption at each step until one comes to its end; return how many were killed."""
+def try_each(broker, tmp_path, plan, first, stride, work=adopt):
+    """Kill an adoption, or a start from a snapshot, at each step until one ends by itself; return how many died."""
     for killed, cut in enumerate(range(first, STEPS_MAX, stride)):
         site = Site(broker, tmp_path / f"{cut}")
-        work = adopt, broker.bootstrap, site.topics, site.home
-        if not dies_by(plan(cut), *work):
-            site.check(adopt(*work[1:]))  # the same command again changes nothing
+        if work is restore:
+            snapshot(site.home, NOW_MS)
+        place = broker.bootstrap, site.topics, site.home
+        if not dies_by(plan(cut), work, *place):
+            site.check(work(*place))  # the same command again changes nothing
             return killed
-        site.check(adopt(*work[1:]))
+        site.check(work(*place))
     raise AssertionError(f"more than {STEPS_MAX} steps")
 
 
@@ -118,3 +123,44 @@ def test_killed_at_a_step_that_changes_files(klamm_broker, tmp_path, after):
 def test_killed_at_a_request(klamm_broker, tmp_path, after):
     killed = try_each(klamm_broker, tmp_path, lambda cut: (cut, after), 1 if ALL else 2 + 9 * after, STRIDE)
     assert killed >= 30 // STRIDE
+
+
+@pytest.mark.parametrize("after", [False, True] if ALL else [True])
+def test_a_start_from_a_snapshot_killed_at_a_step_that_changes_files(klamm_broker, tmp_path, after):
+    first = 1 if ALL else 5
+    stride = 1 if ALL else 11
+    assert try_each(klamm_broker, tmp_path, lambda cut: ("files", cut, after), first, stride, restore) >= 20 // stride
+
+
+@pytest.mark.skipif(not ALL, reason="make campaign: the requests are those of an adoption")
+@pytest.mark.parametrize("after", [False, True])
+def test_a_start_from_a_snapshot_killed_at_a_request(klamm_broker, tmp_path, after):
+    assert try_each(klamm_broker, tmp_path, lambda cut: (cut, after), 1, 1, restore) >= 30
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_snapshot_killed_at_a_step_that_changes_files(tmp_path, after):
+    """A snapshot is whole, or there is none; what is left of a killed one is replaced."""
+    identity = QueryIdentity("id", "numbers", {query: {} for query in QUERIES}, {})
+    stride = 1 if ALL else 5
+    for killed, cut in enumerate(range(1, STEPS_MAX, stride)):
+        home = tmp_path / str(cut)
+        for query in QUERIES:
+            for name in ("offsets/0", "commits/0", "state/0/1.delta"):
+                (home / f"{query}.0" / name).parent.mkdir(parents=True)
+                (home / f"{query}.0" / name).write_text(f"v1 {query} {name}")
+        Home(str(home)).keep(identity)
+        died = dies_by(("files", cut, after), snapshot, str(home), NOW_MS)
+        taken = list_snapshots(Home(str(home)))
+        assert len(taken) == 1 if not died else len(taken) <= 1
+        snapshot(str(home), NOW_MS)
+        (taken,) = list_snapshots(Home(str(home)))
+        assert (taken.label, taken.batches) == (LABEL, dict.fromkeys(QUERIES, 0))
+        for path in home.glob("*.0/**/*"):
+            copy = home / "snapshots" / LABEL / path.relative_to(home)
+            assert copy.is_dir() == path.is_dir()
+            assert path.is_dir() or copy.read_text() == path.read_text()
+        if not died:
+            assert killed >= 10 // stride
+            return
+    raise AssertionError(f"more than {STEPS_MAX} steps")
