@@ -150,3 +150,41 @@ def test_headers_survive():
     assert decode_headers(encode_headers(headers)) == headers
     assert decode_headers(encode_headers([])) == []
     assert decode_headers(encode_headers(None)) is None
+
+
+def test_rows_by_columns_are_those_of_records(store):
+    import pyarrow as pa
+
+    from klamm.pipeline.sql import join_frames
+
+    headers = [{"key": "h", "value": b"x"}, {"key": "n", "value": None}]
+    rows = [
+        StoredRecord(b"a", 0, 5, 70, b"1", None, (3, None), 90),
+        StoredRecord(b"b", 1, 2, 71, None, encode_headers(headers), (4, 5), 71),
+        StoredRecord(b"c", 0, 6, 72, b"2", encode_headers([]), (6, 7), 72),
+    ]
+    place = [
+        {"partition": row.partition, "offset": row.offset, "timestamp_us": row.timestamp_us, "latest_us": row.latest_us}
+        for row in rows
+    ]
+    header_type = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    batch = pa.record_batch(
+        {
+            "_klamm_key": [row.key for row in rows],
+            "_klamm_value": [row.value for row in rows],
+            "_klamm_place": place,
+            "_klamm_headers": pa.array([None, headers, []], header_type),
+            "_klamm_hashes": [list(row.hashes) for row in rows],
+        }
+    )
+    assert list(join_frames._stored_rows(batch)) == [row.row() for row in rows]
+    assert list(join_frames._stored_rows(batch.slice(0, 1))) == [rows[0].row()]
+    store.clear()
+    store.load("u", join_frames._stored_rows(batch))
+    store.index()
+    kept = store.records("u", [b"a", b"b", b"c"])
+    assert [(row.key, row.value, row.headers) for row in kept] == [(b"a", b"1", None), (b"c", b"2", "[]")]
+    # With its indexes again, a table is merged with what comes.
+    store.load("u", [(b"a", 0, 95, 4, 70, b"older", None, 1, 1), (b"a", 0, 95, 9, 70, b"newer", None, 8, 9)])
+    assert [row.value for row in store.records("u", [b"a"])] == [b"newer"]
+    assert store.keys_by_hash("u", 1, [9, 5]) == {b"a"}
