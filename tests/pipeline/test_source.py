@@ -276,6 +276,27 @@ def test_records_that_were_lost_are_counted_with_the_position(klamm_broker, klam
     assert [position["#lost"]["records"] for position in (first, second)] == ["4", "6"]
 
 
+def test_records_lost_after_the_batch_was_planned_are_counted_by_the_next(klamm_broker, klamm_admin, stream):
+    topic = klamm_broker.topic("trimmed")
+    fill(klamm_broker, topic, map(str, range(4)))
+    reader = stream(subscribe=topic, startingOffsets="earliest", failOnDataLoss="false")
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, ReadAllAvailable())
+    klamm_admin.delete_records({TopicPartition(topic, 0): 3})
+    for _ in range(2):  # planned again, it is counted once
+        assert texts(rows(reader, reader.partitions(start, first))) == ["3"]
+    fill(klamm_broker, topic, map(str, range(4, 8)))
+    second = reader.latestOffset(first, ReadAllAvailable())
+    assert reader.latestOffset(first, ReadAllAvailable()) == second
+    assert second["#lost"] == {"records": "3"}
+    klamm_admin.delete_records({TopicPartition(topic, 0): 5})
+    assert texts(rows(reader, reader.partitions(first, second))) == ["5", "6", "7"]
+    fill(klamm_broker, topic, ["8"])
+    third = reader.latestOffset(second, ReadAllAvailable())
+    assert third["#lost"] == {"records": "4"}
+    assert texts(rows(reader, reader.partitions(second, third))) == ["8"]
+
+
 def test_a_topic_created_anew_between_batches(klamm_broker, klamm_admin, stream):
     topic = klamm_broker.topic("anew")
     fill(klamm_broker, topic, ["old"] * 5)

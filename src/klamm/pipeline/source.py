@@ -135,6 +135,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._upto: Position | None = None
         self._ends: Position | None = None
         self._committed_offsets: Mapping[Any, int] = {}
+        self._late_loss: tuple[Mapping[Any, int], int] = ({}, 0)
+        """Where a batch ends that lost records after its end was planned, and how many: the next end counts them."""
         # In the past, so that the first batch does not wait for minOffsetsPerTrigger.
         self._last_batch_s = float("-inf")
 
@@ -202,7 +204,11 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         # Also where losses are not allowed: the batch fails when it is read, and a restart with on_data_loss =
         # 'continue' runs the batch as it was planned here.
         lost = count_lost(start, end, self._lookup.earliest(end.offsets))
-        return replace(end, lost=start.lost + lost)
+        return replace(end, lost=start.lost + lost + self._late_loss_before(start))
+
+    def _late_loss_before(self, start: Position) -> int:
+        end, lost = self._late_loss
+        return lost if end == start.offsets else 0
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[TaskRanges]:
         """Return the ranges of a batch; a batch that is planned again has the same ones."""
@@ -214,10 +220,11 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         # been deleted and log start offsets may have moved meanwhile.
         remaining = {where: offset for where, offset in end_position.offsets.items() if where in set(partitions)}
         gone = [f"{where} was deleted" for where in end_position.offsets if where not in remaining]
-        ranges, lost = plan_ranges(
-            start_position, Position(remaining, end_position.ids), self._lookup.earliest(remaining)
-        )
+        rest, earliest = Position(remaining, end_position.ids), self._lookup.earliest(remaining)
+        ranges, lost = plan_ranges(start_position, rest, earliest)
         self._report_losses(list(dict.fromkeys([*gone, *lost])))
+        counted = end_position.lost - start_position.lost - self._late_loss_before(start_position)
+        self._late_loss = end_position.offsets, max(count_lost(start_position, rest, earliest) - counted, 0)
         return self._split_for_tasks(ranges)
 
     def commit(self, end: Mapping[str, Any]) -> None:
