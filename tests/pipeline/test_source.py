@@ -251,6 +251,23 @@ def test_new_partitions_and_topics_are_read_from_their_beginning(klamm_broker, k
     assert sorted(texts(rows(reader, reader.partitions(start, end)))) == ["new partition", "new topic"]
 
 
+def test_a_first_batch_that_is_run_again_after_the_topic_has_grown(klamm_broker, klamm_admin, stream):
+    topic = klamm_broker.topic("grown")
+    fill(klamm_broker, topic, ["first"])
+    reader = stream(subscribe=topic, startingOffsets="earliest")
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    # The process dies before the batch is committed. Spark has stored its end, and asks for its start again.
+    klamm_admin.create_partitions({topic: 2})
+    with klamm_broker.producer() as producer:
+        producer.send(topic, b"new partition", partition=1).result(30)
+    restarted = stream(subscribe=topic, startingOffsets="earliest")
+    start = restarted.initialOffset()
+    assert len(start[topic]) == 2
+    assert texts(rows(restarted, restarted.partitions(start, end))) == ["first"]
+    after = restarted.latestOffset(end, ReadAllAvailable())
+    assert texts(rows(restarted, restarted.partitions(end, after))) == ["new partition"]
+
+
 def test_records_that_were_lost_are_counted_with_the_position(klamm_broker, klamm_admin, stream):
     topic = klamm_broker.topic("trimmed")
     fill(klamm_broker, topic, map(str, range(10)))

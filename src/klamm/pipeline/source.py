@@ -220,6 +220,11 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         # been deleted and log start offsets may have moved meanwhile.
         remaining = {where: offset for where, offset in end_position.offsets.items() if where in set(partitions)}
         gone = [f"{where} was deleted" for where in end_position.offsets if where not in remaining]
+        # Of a first batch that is planned again the start is looked up again: partitions that were added since are
+        # read by the next batch.
+        added = set(partitions) - end_position.offsets.keys()
+        known = {where: offset for where, offset in start_position.offsets.items() if where not in added}
+        start_position = replace(start_position, offsets=known)
         rest, earliest = Position(remaining, end_position.ids), self._lookup.earliest(remaining)
         ranges, lost = plan_ranges(start_position, rest, earliest)
         self._report_losses(list(dict.fromkeys([*gone, *lost])))

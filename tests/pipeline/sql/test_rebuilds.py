@@ -184,7 +184,7 @@ def test_a_rebuild_without_records_removes_all_rows(site, klamm_admin):
     site.send(6)
     site.run(OLD, ("in_delta",))
     before = site.records()
-    klamm_admin.delete_topic(site.topics["numbers"])
+    klamm_admin.delete_topics([site.topics["numbers"]])
     klamm_admin.create_topic(site.topics["numbers"], 1)
     # There is no batch that could switch: the rows of before would stay until a record comes.
     site.run(OLD, ("in_delta",), rebuild=["sums", "in_delta"])
