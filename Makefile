@@ -126,7 +126,7 @@ campaign: java setup
 	@echo "== each feature of the SQL by plain Python"
 	@KLAMM_PIPELINE_SEEDS=$(or $(SEEDS),200) $(BIN)/python -m pytest -q tests/pipeline/sql/test_semantics.py
 	@echo "== pipelines that change between runs, by plain Python"
-	@KLAMM_PIPELINE_SEEDS=$(or $(SEEDS),40) $(BIN)/python -m pytest -q tests/pipeline/sql/test_changing_pipelines.py
+	@KLAMM_PIPELINE_SEEDS=$(or $(SEEDS),40) $(BIN)/python -m pytest -q tests/pipeline/sql/changing_pipelines.py
 
 chaos: setup
 	@echo "== chaos"

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -14,6 +15,8 @@ from klamm.client.types import TopicPartition
 from klamm.model.errors import ConfigError
 from klamm.pipeline import DataLoss
 from klamm.pipeline.source import BatchReader, StreamReader
+from klamm.pipeline.sql import compile_text
+from klamm.pipeline.sql.topics import ClusterTopics
 
 
 @pytest.fixture
@@ -266,6 +269,21 @@ def test_a_first_batch_that_is_run_again_after_the_topic_has_grown(klamm_broker,
     assert texts(rows(restarted, restarted.partitions(start, end))) == ["first"]
     after = restarted.latestOffset(end, ReadAllAvailable())
     assert texts(rows(restarted, restarted.partitions(end, after))) == ["new partition"]
+
+
+def test_a_range_of_a_topic_that_has_grown_since(klamm_broker, klamm_admin):
+    """As the join of tables reads a batch again, and the watch of late rows."""
+    topic = klamm_broker.topic("grown")
+    fill(klamm_broker, topic, ["first", "second"])
+    topics = ClusterTopics(compile_text("CREATE STREAM s (n INT);", "p.sql", {"bootstrap": klamm_broker.bootstrap}))
+    end = topics.end(topic)
+    klamm_admin.create_partitions({topic: 3})
+    fill(klamm_broker, topic, ["third"] * 9)
+    spark = Mock()
+    topics.between(spark, {}, end)
+    given = spark.read.format.return_value.options.call_args.kwargs
+    reader = BatchReader(given)
+    assert texts(rows(reader, reader.partitions())) == ["first", "second"]
 
 
 def test_records_that_were_lost_are_counted_with_the_position(klamm_broker, klamm_admin, stream):

@@ -237,7 +237,8 @@ class ClusterTopics:
         begin = Position({partition: starts.get(partition, EARLIEST) for partition in ends.offsets})
         options = {
             **self._settings(CONSUMER_CONFIGS, None),
-            "subscribe": ",".join(dict.fromkeys(partition.topic for partition in ends.offsets)),
+            # Partitions that were added since belong to a later range.
+            "assign": json.dumps({topic: sorted(map(int, offsets)) for topic, offsets in ends.by_topic().items()}),
             "includeHeaders": "true",
             "startingOffsets": json.dumps(begin.by_topic()),
             "endingOffsets": json.dumps(ends.by_topic()),

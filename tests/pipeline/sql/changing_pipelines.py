@@ -1,9 +1,10 @@
 """Random pipelines that change between runs: columns, types, queries, partitions, late rows, lost commit logs.
 
-Results are those of plain Python over the whole history. Everything comes from a seed, which is printed:
+Each run of a pipeline starts six queries, so these are for when they are asked for. Results are those of
+plain Python over the whole history. Everything comes from a seed, which is printed:
 
-    KLAMM_PIPELINE_SEED=7 python -m pytest tests/pipeline/sql/test_changing_pipelines.py       one seed
-    KLAMM_PIPELINE_SEEDS=40 python -m pytest tests/pipeline/sql/test_changing_pipelines.py     many (make campaign)
+    KLAMM_PIPELINE_SEED=7 python -m pytest tests/pipeline/sql/changing_pipelines.py       one seed
+    KLAMM_PIPELINE_SEEDS=40 python -m pytest tests/pipeline/sql/changing_pipelines.py     many (make campaign)
 """
 
 import datetime as dt
@@ -42,7 +43,7 @@ CREATE TABLE homes WITH (topic = '{homes}', key = 'name') AS
 """
 DOUBLED = "CREATE STREAM doubled WITH (topic = '{doubled}') AS SELECT id, amount * 2 AS twice FROM events;"
 USUAL = 12333
-"""The seed of the usual tests: two runs, between which everything changes."""
+"""Two runs, between which everything changes."""
 
 
 def seeds():
