@@ -435,11 +435,11 @@ def _keep_credentials() -> Patches:
     find_keys = login_security._find_keys
     kept: dict[Any, Any] = {}
 
-    def find_first(services: Any, mechanism: Any, user: str, is_token: bool) -> Any:
+    def find_first(services: Any, mechanism: Any, tokens: Any, user: str, is_token: bool) -> Any:
         key = (id(services), user)
         if key not in kept:
             # Kept with its services: another object could get the same id.
-            kept[key] = (services, find_keys(services, mechanism, user, is_token))
+            kept[key] = (services, find_keys(services, mechanism, tokens, user, is_token))
         return kept[key][1]
 
     return [(login_security, "_find_keys", find_first)]

@@ -239,6 +239,10 @@ BROKER_ROWS: dict[str, Row] = {
             "validate_only": True,
         },
     ),
+    "CreateDelegationToken": Row(3, ()),
+    "RenewDelegationToken": Row(2, ()),
+    "ExpireDelegationToken": Row(2, ()),
+    "DescribeDelegationToken": Row(3, (), {"owners": []}),
     "DescribeUserScramCredentials": Row(0, (CLUSTER_DENIED,), {"users": [{"name": "no-such-user"}]}),
     "AlterUserScramCredentials": Row(0, (CLUSTER_DENIED,), {"deletions": [{"name": "no-such-user", "mechanism": 1}]}),
     "ElectLeaders": Row(

@@ -230,7 +230,6 @@ def config_of(*overrides: str):
         ("listener.name.CLIENTS.ssl.client.auth=required", "which is in no listener map; write 'clients'"),
         ("listener.name.clients.plian.sasl.jaas.config=x", "of SASL mechanism 'plian', which does not exist"),
         ("listener.name.clients.ssl.keystore.loaction=x", "ssl.keystore.loaction"),
-        ("delegation.token.secret.key=x", "does not issue delegation tokens yet"),
         ("inter.broker.listener.name=CLIENTS", "sasl.mechanism.inter.broker.protocol=GSSAPI is not supported"),
     ],
 )

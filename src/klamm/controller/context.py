@@ -12,6 +12,7 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import Uuid
 from klamm.protocol.messages.metadata_records import MetadataRecord
 from klamm.security.core.client_quotas import MutationCharge
+from klamm.security.core.delegation_tokens import TokenSettings
 from klamm.security.core.quota_windows import WindowConfig
 
 R = TypeVar("R")
@@ -73,6 +74,7 @@ class ControllerConfig:
     supported_features: Mapping[str, FeatureRange] = field(default_factory=partial(dict, _SUPPORTED_FEATURES))
     mutation_window: WindowConfig = field(default_factory=WindowConfig)
     """controller.quota.window.num, controller.quota.window.size.seconds"""
+    tokens: TokenSettings = field(default_factory=TokenSettings)
     first_records: tuple[MetadataRecord, ...] = ()
     """What else a new cluster begins with: credentials that were given when the folders were formatted."""
 

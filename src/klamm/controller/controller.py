@@ -14,6 +14,7 @@ from klamm.controller import (
     brokers,
     client_quotas,
     configs,
+    delegation_tokens,
     directories,
     features,
     partition_elections,
@@ -49,11 +50,13 @@ from klamm.protocol.messages.controller_registration import (
     ControllerRegistrationResponse,
 )
 from klamm.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
+from klamm.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from klamm.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from klamm.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from klamm.protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from klamm.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from klamm.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from klamm.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from klamm.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -63,19 +66,22 @@ from klamm.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 from klamm.protocol.messages.metadata_records import MetadataRecord
+from klamm.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from klamm.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from klamm.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from klamm.security.core.client_quotas import ClientQuotas, MutationCharge
+from klamm.security.core.principal import ANONYMOUS, Principal
 
 STRICT_SINCE: Final = {CreateTopicsRequest: 6, DeleteTopicsRequest: 5, CreatePartitionsRequest: 3}
 """The versions from which changes above a client's quota are refused (KIP-599); earlier ones are only throttled."""
 
 
 class QuotaClient(NamedTuple):
-    """The client of a request, as quotas name it."""
+    """The client of a request, as quotas name it, and its identity, which may own delegation tokens."""
 
     user: str
     client_id: str
+    principal: Principal = ANONYMOUS
 
 
 class Controller:
@@ -138,12 +144,21 @@ class Controller:
         return MutationCharge(limits.mutations, now_ms, strict=version >= STRICT_SINCE[type(request)])
 
     def decide(
-        self, request: Any, version: int, *, next_offset: int, now_ms: int, client: QuotaClient | None = None
+        self,
+        request: Any,
+        version: int,
+        *,
+        next_offset: int,
+        now_ms: int,
+        client: QuotaClient | None = None,
+        wall_ms: int = 0,
     ) -> ControllerDecision[Any]:
         """Decide any request of the controller API; `next_offset` is the offset of the decision's first record.
 
-        `client` is charged with the partitions that a request creates or deletes.
+        `client` is charged with the partitions that a request creates or deletes. `now_ms` is the monotonic time,
+        `wall_ms` the time of day, which delegation tokens contain.
         """
+        requester = client.principal if client is not None else ANONYMOUS
         match request:
             case BrokerHeartbeatRequest():
                 return self.broker_heartbeat(request, next_offset=next_offset, now_ms=now_ms)
@@ -185,6 +200,12 @@ class Controller:
                 return self.create_acls(request)
             case DeleteAclsRequest():
                 return self.delete_acls(request)
+            case CreateDelegationTokenRequest():
+                return delegation_tokens.create_token(self._context(), request, requester, wall_ms)
+            case RenewDelegationTokenRequest():
+                return delegation_tokens.renew_token(self._context(), request, requester, wall_ms)
+            case ExpireDelegationTokenRequest():
+                return delegation_tokens.expire_token(self._context(), request, requester, wall_ms)
         raise TypeError(f"{type(request).__name__} is not a request of the controller")
 
     # Topics
@@ -276,6 +297,10 @@ class Controller:
         if broker.fenced:
             return ControllerDecision((), response=False)
         return ControllerDecision(tuple(brokers.fence_records(self._context(), broker)), response=True, divisible=True)
+
+    def remove_expired_tokens(self, wall_ms: int) -> ControllerDecision[bool]:
+        """Remove delegation tokens that have expired; the response is whether there are more."""
+        return delegation_tokens.remove_expired(self._context(), wall_ms)
 
     # Partitions
 

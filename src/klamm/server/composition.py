@@ -196,6 +196,7 @@ def make_controller_link(
             config.flag("auto.leader.rebalance.enable"),
             config.integer("leader.imbalance.check.interval.seconds") * 1000,
             config.integer("unclean.leader.election.interval.ms"),
+            config.integer("delegation.token.expiry.check.interval.ms"),
         ),
         raise_kraft_version=quorum.membership.raise_kraft_version,
     )

@@ -32,6 +32,7 @@ SCRIPTS: Final = {
     "kafka-cluster": "cluster",
     "kafka-broker-api-versions": "broker_api_versions",
     "kafka-acls": "acls",
+    "kafka-delegation-tokens": "delegation_tokens",
     "kafka-server-start": "server_start",
     "kafka-storage": "storage",
     "zookeeper-server-start": "zookeeper_server_start",

@@ -33,6 +33,9 @@ _JAVA_NAMES: Final = {
     "INVALID_GROUP_ID": "InvalidGroupId",
     "CORRUPT_MESSAGE": "CorruptRecord",
     "NETWORK_EXCEPTION": "Network",
+    "DELEGATION_TOKEN_AUTH_DISABLED": "DelegationTokenDisabled",
+    "DELEGATION_TOKEN_AUTHORIZATION_FAILED": "DelegationTokenAuthorization",
+    "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED": "UnsupportedByAuthentication",
 }
 
 

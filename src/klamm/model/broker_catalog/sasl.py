@@ -184,6 +184,7 @@ SASL: Final = (
         ConfigType.PASSWORD,
         None,
         "Key that delegation tokens are signed with; empty disables tokens.",
+        served=True,
     ),
     ConfigKey(
         "delegation.token.max.lifetime.ms",
@@ -191,6 +192,7 @@ SASL: Final = (
         604_800_000,
         "Longest lifetime of a token, renewals included.",
         rule=at_least(1),
+        served=True,
     ),
     ConfigKey(
         "delegation.token.expiry.time.ms",
@@ -198,6 +200,7 @@ SASL: Final = (
         86_400_000,
         "Lifetime of a token until it is renewed.",
         rule=at_least(1),
+        served=True,
     ),
     ConfigKey(
         "delegation.token.expiry.check.interval.ms",
@@ -206,5 +209,6 @@ SASL: Final = (
         "Interval between checks for expired tokens.",
         rule=at_least(1),
         importance=Importance.LOW,
+        served=True,
     ),
 )

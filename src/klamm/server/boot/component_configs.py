@@ -12,7 +12,9 @@ from klamm.model.ids import ZERO_UUID, Uuid, uuid_to_str
 from klamm.net import NetConfig
 from klamm.raft import RaftConfig
 from klamm.replication.settings import ReplicationConfig
+from klamm.security.core.delegation_tokens import TokenSettings
 from klamm.security.core.quota_windows import WindowConfig
+from klamm.security.core.secret import Secret
 from klamm.server.boot.config import NodeConfig
 from klamm.server.boot.environment import Environment
 from klamm.server.boot.format import IGNORED_IN_EMPTY
@@ -172,6 +174,7 @@ def controller_config(config: NodeConfig, cluster_id: str) -> ControllerConfig:
         default_replication_factor=config.default_replication_factor,
         delete_topic_enable=config.delete_topic_enable,
         broker_session_timeout_ms=config.integer("broker.session.timeout.ms"),
+        tokens=token_settings(config),
         mutation_window=WindowConfig(
             config.integer("controller.quota.window.num"),
             config.integer("controller.quota.window.size.seconds") * 1000,
@@ -182,6 +185,16 @@ def controller_config(config: NodeConfig, cluster_id: str) -> ControllerConfig:
 def client_quota_window(config: NodeConfig) -> WindowConfig:
     """Return the window of client quotas."""
     return WindowConfig(config.integer("quota.window.num"), config.integer("quota.window.size.seconds") * 1000)
+
+
+def token_settings(config: NodeConfig) -> TokenSettings:
+    """Return the configs of delegation tokens."""
+    key = config.text("delegation.token.secret.key")
+    return TokenSettings(
+        Secret(key) if key else None,
+        config.integer("delegation.token.max.lifetime.ms"),
+        config.integer("delegation.token.expiry.time.ms"),
+    )
 
 
 def find_cluster_id(environment: Environment, config: NodeConfig) -> str:

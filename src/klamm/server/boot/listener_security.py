@@ -235,8 +235,6 @@ def check_prefixes(config: NodeConfig) -> None:
 def check_security(config: NodeConfig) -> None:
     """Raise ConfigError for settings of any listener that cannot work."""
     check_prefixes(config)
-    if config.static.get("delegation.token.secret.key"):
-        raise ConfigError("delegation.token.secret.key: Klamm does not issue delegation tokens yet; remove it")
     if config.static.get("security.providers"):
         raise ConfigError("security.providers names Java code, which Klamm does not run; remove it")
     for listener in config.listeners:

@@ -249,7 +249,8 @@ class ForwardedClient:
     @property
     def quota_client(self) -> QuotaClient:
         """The client, as quotas name it."""
-        return QuotaClient(decode_principal(self.principal).name, self.client_id or "")
+        principal = decode_principal(self.principal)
+        return QuotaClient(principal.name, self.client_id or "", principal)
 
 
 def _name(request: Any) -> str:

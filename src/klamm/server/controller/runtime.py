@@ -50,6 +50,8 @@ class Duties:
     """leader.imbalance.check.interval.seconds"""
     unclean_interval_ms: int = 300_000
     """unclean.leader.election.interval.ms"""
+    token_interval_ms: int = 3_600_000
+    """delegation.token.expiry.check.interval.ms"""
 
 
 class RaiseKraftVersion(Protocol):
@@ -84,6 +86,7 @@ class ControllerRuntime:
         self._ticker: asyncio.Task[None] | None = None
         self._next_balance_ms = 0
         self._next_unclean_ms = 0
+        self._next_tokens_ms = 0
         self._raise_kraft_version = raise_kraft_version
         self._activation_watchers: list[Callable[[Controller], None]] = []
 
@@ -131,6 +134,7 @@ class ControllerRuntime:
         self._next_balance_ms = now_ms + self._duties.balance_interval_ms
         # Due at once: a partition may have lost its last replica together with the previous controller.
         self._next_unclean_ms = now_ms
+        self._next_tokens_ms = now_ms + self._duties.token_interval_ms
         log.info("became active controller", epoch=epoch, offset=self._metadata.image.provenance.offset)
         if first.records:
             self.spawn(self._wait_committed(controller, self._append(controller, first)), "first records")
@@ -166,6 +170,7 @@ class ControllerRuntime:
                 next_offset=self._raft.log_end_offset,
                 now_ms=self._clock.monotonic_ms(),
                 client=client,
+                wall_ms=self._clock.now_ms(),
             )
 
         return await self.submit(decide)
@@ -257,6 +262,9 @@ class ControllerRuntime:
     def _tick_controller(self, controller: Controller) -> ControllerDecision[Any]:
         return controller.tick(self._clock.monotonic_ms())
 
+    def _remove_expired_tokens(self, controller: Controller) -> ControllerDecision[bool]:
+        return controller.remove_expired_tokens(self._clock.now_ms())
+
     async def _tick(self) -> None:
         # A step changes a bounded number of partitions; its response is true when there are more.
         while (await self.submit(self._tick_controller)).response:
@@ -265,6 +273,10 @@ class ControllerRuntime:
         if now_ms >= self._next_unclean_ms:
             self._next_unclean_ms = now_ms + self._duties.unclean_interval_ms
             while (await self.submit(Controller.elect_unclean_leaders)).response:
+                pass
+        if now_ms >= self._next_tokens_ms:
+            self._next_tokens_ms = now_ms + self._duties.token_interval_ms
+            while (await self.submit(self._remove_expired_tokens)).response:
                 pass
         if self._duties.balance_leaders and now_ms >= self._next_balance_ms:
             self._next_balance_ms = now_ms + self._duties.balance_interval_ms

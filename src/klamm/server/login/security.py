@@ -30,7 +30,15 @@ from klamm.server.boot.listener_security import (
 from klamm.server.login.bearer_settings import BearerSettings, JwksSettings
 from klamm.server.login.budget import TLS_BYTES, LoginBudget
 from klamm.server.login.handler import LoginHandler
-from klamm.server.login.mechanisms import Begin, EnabledMechanism, Identify, identify_bearer, identify_user
+from klamm.server.login.mechanisms import (
+    Begin,
+    EnabledMechanism,
+    Identify,
+    TokenCredentials,
+    identify_bearer,
+    identify_scram,
+    identify_user,
+)
 from klamm.server.login.settings import FRAME_BYTES_MAX, LOGIN_SECONDS_MAX, LoginSettings
 from klamm.telemetry.log import get_logger
 
@@ -64,6 +72,8 @@ class NodeSecurity:
         self._outbound: dict[str, OutboundSecurity] = {}
         self._budget = LoginBudget()
         self._decoy_secret = secrets.token_bytes(32)
+        key = config.text("delegation.token.secret.key")
+        self._tokens = TokenCredentials(Secret(key) if key else None, clock)
         self._key_stores: dict[JwksSettings, KeyStore] = {}
         self._load_contexts()
         for security in self.listeners.values():
@@ -159,7 +169,8 @@ class NodeSecurity:
         elif scram is None:
             begin = partial(PlainServer, mechanism.users)
         else:
-            begin = partial(_begin_scram, services, scram, self._decoy_secret)
+            begin = partial(_begin_scram, services, scram, self._decoy_secret, self._tokens)
+            identify = partial(identify_scram, services)
         return EnabledMechanism(begin, identify, mechanism.reauthentication_ms)
 
     def _add_key_store(self, jwks: JwksSettings) -> None:
@@ -222,14 +233,21 @@ class _HandshakeHandler:
         self.budget.remove(channel)
 
 
-def _begin_scram(services: "Services", mechanism: ScramHash, decoy_secret: bytes) -> ScramServer:
+def _begin_scram(
+    services: "Services", mechanism: ScramHash, decoy_secret: bytes, tokens: TokenCredentials
+) -> ScramServer:
     # At random, not by the node's own source, which a simulation seeds: a nonce that can be guessed can be replayed.
     nonce = secrets.token_urlsafe(24)
-    return ScramServer(mechanism, partial(_find_keys, services, mechanism), nonce=nonce, decoy_secret=decoy_secret)
+    find_keys = partial(_find_keys, services, mechanism, tokens)
+    return ScramServer(mechanism, find_keys, nonce=nonce, decoy_secret=decoy_secret)
 
 
-def _find_keys(services: "Services", mechanism: ScramHash, user: str, is_token: bool) -> ScramKeys | None:
-    credential = services.image.scram.get((mechanism.number, user)) if not is_token else None
+def _find_keys(
+    services: "Services", mechanism: ScramHash, tokens: TokenCredentials, user: str, is_token: bool
+) -> ScramKeys | None:
+    if is_token:
+        return tokens.find(services.image, mechanism, user)
+    credential = services.image.scram.get((mechanism.number, user))
     if credential is None:
         return None
     return ScramKeys(

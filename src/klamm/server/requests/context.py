@@ -95,7 +95,7 @@ class RequestContext:
     @property
     def quota_client(self) -> QuotaClient:
         """The client, as quotas name it."""
-        return QuotaClient(self.principal.name, self.client_id or "")
+        return QuotaClient(self.principal.name, self.client_id or "", self.principal)
 
     @property
     def client_host(self) -> str:

@@ -16,13 +16,16 @@ from klamm.protocol.messages import alter_configs as ac
 from klamm.protocol.messages import alter_partition_reassignments as apr
 from klamm.protocol.messages import alter_user_scram_credentials as asc
 from klamm.protocol.messages import create_acls as ca
+from klamm.protocol.messages import create_delegation_token as cdt
 from klamm.protocol.messages import create_partitions as cp
 from klamm.protocol.messages import create_topics as ct
 from klamm.protocol.messages import delete_acls as da
 from klamm.protocol.messages import delete_topics as dt
 from klamm.protocol.messages import elect_leaders as el
+from klamm.protocol.messages import expire_delegation_token as edt
 from klamm.protocol.messages import incremental_alter_configs as iac
 from klamm.protocol.messages import list_partition_reassignments as lpr
+from klamm.protocol.messages import renew_delegation_token as rdt
 from klamm.protocol.messages import unregister_broker as ub
 from klamm.protocol.messages import update_features as uf
 from klamm.server.boot.descriptors import check_capacity
@@ -41,13 +44,16 @@ FORWARDED = frozenset(
         "AlterPartitionReassignments",
         "AlterUserScramCredentials",
         "CreateAcls",
+        "CreateDelegationToken",
         "CreatePartitions",
         "CreateTopics",
         "DeleteAcls",
         "DeleteTopics",
         "ElectLeaders",
+        "ExpireDelegationToken",
         "IncrementalAlterConfigs",
         "ListPartitionReassignments",
+        "RenewDelegationToken",
         "UnregisterBroker",
         "UpdateFeatures",
     }
@@ -194,6 +200,15 @@ def refuse_request(request: Any, code: ErrorCode, text: str | None) -> Any:
         case da.DeleteAclsRequest():
             removal = da.DeleteAclsFilterResult(error_code=code, error_message=text)
             return da.DeleteAclsResponse(filter_results=[removal] * len(request.filters))
+        case edt.ExpireDelegationTokenRequest():
+            return edt.ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)
+        case rdt.RenewDelegationTokenRequest():
+            return rdt.RenewDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)
+        case cdt.CreateDelegationTokenRequest():
+            # The requester is not known here: a client that gets an error does not read it.
+            return cdt.CreateDelegationTokenResponse(
+                error_code=code, issue_timestamp_ms=-1, expiry_timestamp_ms=-1, max_timestamp_ms=-1
+            )
     raise TypeError(f"{type(request).__name__} is not an admin request")
 
 

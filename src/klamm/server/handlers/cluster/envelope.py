@@ -65,7 +65,7 @@ async def handle(services: Services, context: RequestContext, request: EnvelopeR
         principal,
         host,
     )
-    call = _ControllerCall(services, header.api_version, QuotaClient(principal.name, header.client_id or ""))
+    call = _ControllerCall(services, header.api_version, QuotaClient(principal.name, header.client_id or "", principal))
     try:
         if not meets(services, client, _cluster_requirements(api.name)):
             response = refuse_whole(inner, header.api_version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

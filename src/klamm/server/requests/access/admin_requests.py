@@ -7,17 +7,21 @@ request, and the controller to the request inside an Envelope, as the client tha
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from klamm.controller.delegation_tokens import find_owner
 from klamm.model.acls import AclOperation as Op
 from klamm.model.config_resources import ResourceType
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import ZERO_UUID, Uuid
 from klamm.protocol.messages import alter_configs as ac
+from klamm.protocol.messages import create_delegation_token as cdt
 from klamm.protocol.messages import create_partitions as cp
 from klamm.protocol.messages import create_topics as ct
 from klamm.protocol.messages import delete_topics as dt
 from klamm.protocol.messages import incremental_alter_configs as iac
+from klamm.security.core.principal import Principal
 from klamm.server.requests.access.checks import cluster_denied, group_denied, topic_denied
 from klamm.server.requests.access.refusals import DENIALS
+from klamm.server.requests.access.tokens import token_creation_denied
 from klamm.server.requests.context import RequestContext
 from klamm.server.services import Services
 
@@ -40,7 +44,25 @@ async def decide_allowed(services: Services, context: RequestContext, request: A
             return await _create_partitions(services, context, request, decide)
         case ac.AlterConfigsRequest() | iac.IncrementalAlterConfigsRequest():
             return await _alter_configs(services, context, request, decide)
+        case cdt.CreateDelegationTokenRequest():
+            owner = find_owner(request, context.principal)
+            if token_creation_denied(services, context, owner):
+                return refuse_token(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED, owner, context.principal)
     return await decide(request)
+
+
+def refuse_token(code: ErrorCode, owner: Principal, requester: Principal) -> cdt.CreateDelegationTokenResponse:
+    """Return the response that refuses a token."""
+    return cdt.CreateDelegationTokenResponse(
+        error_code=code,
+        principal_type=owner.type,
+        principal_name=owner.name,
+        token_requester_principal_type=requester.type,
+        token_requester_principal_name=requester.name,
+        issue_timestamp_ms=-1,
+        expiry_timestamp_ms=-1,
+        max_timestamp_ms=-1,
+    )
 
 
 async def _create_topics(
