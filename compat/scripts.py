@@ -25,6 +25,7 @@ MAINS = {
     "kafka-cluster": TOOLS + "ClusterTool",
     "kafka-broker-api-versions": TOOLS + "BrokerApiVersionsCommand",
     "kafka-acls": TOOLS + "AclCommand",
+    "kafka-delegation-tokens": TOOLS + "DelegationTokenCommand",
     "kafka-console-consumer": TOOLS + "consumer.ConsoleConsumer",
     "kafka-producer-perf-test": TOOLS + "ProducerPerformance",
     "kafka-consumer-perf-test": TOOLS + "ConsumerPerformance",

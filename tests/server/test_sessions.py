@@ -36,7 +36,7 @@ class AdvancedClock(SystemClock):
 def running(tmp_path_factory):
     clock = AdvancedClock()
     with NodeThread(tmp_path_factory.mktemp("node"), *OVERRIDES) as node:
-        settings = node.run(lambda started: started.net._openers["CLIENTS"].args[0])
+        settings = node.run(lambda started: started.net._acceptors["CLIENTS"]._open_channel.args[0])
         object.__setattr__(settings, "clock", clock)
         yield node, clock
 
