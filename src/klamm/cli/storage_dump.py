@@ -52,6 +52,7 @@ def dump(*, file: str, output: str, records: bool, limit: int | None) -> None:
 
 def _decode_metadata(key: bytes | None, value: bytes | None) -> dict[str, Any]:
     from klamm.metadata.records import decode_versioned_record
+    from klamm.metadata.secrets import hide_secrets
     from klamm.model.errors import RemoteProtocolError
     from klamm.storage.internal_topics import decode_plain, plain
 
@@ -60,7 +61,7 @@ def _decode_metadata(key: bytes | None, value: bytes | None) -> dict[str, Any]:
     except RemoteProtocolError as error:
         # A record of a newer Kafka: its bytes are still worth showing.
         return {**decode_plain(key, value), "unread": str(error)}
-    return {"type": type(record).__name__, "version": version, "data": plain(record)}
+    return {"type": type(record).__name__, "version": version, "data": plain(hide_secrets(record))}
 
 
 def _json_lines(rows: Iterable[Row]) -> Iterator[Line]:

@@ -221,29 +221,12 @@ def _open_member(shown: dict[str, Any], member: Any) -> None:
 
 def _metadata_record(record: DecodedRecord) -> tuple[str | None, str | None]:
     from klamm.metadata.records import decode_versioned_record
+    from klamm.metadata.secrets import hide_secrets
     from klamm.model.errors import RemoteProtocolError
 
     try:
         message, version = decode_versioned_record(record.value or b"")
     except RemoteProtocolError as error:
         return None, f"Error at {record.offset}, skipping. {error}"
-    data = as_json(_hide_secrets(message), version)
+    data = as_json(hide_secrets(message), version)
     return None, compact({"type": shouted(type(message).__name__), "version": version, "data": data})
-
-
-def _hide_secrets(message: Any) -> Any:
-    """Return a metadata record without what logs in or decrypts: output of tools ends up in tickets and logs."""
-    from dataclasses import replace
-
-    from klamm.model.broker_configs import broker_key
-    from klamm.model.config_resources import ResourceType
-    from klamm.protocol.messages.metadata_records import ConfigRecord, UserScramCredentialRecord
-
-    if isinstance(message, UserScramCredentialRecord):
-        return replace(message, salt=b"", stored_key=b"", server_key=b"")
-    if isinstance(message, ConfigRecord) and message.resource_type == ResourceType.BROKER:
-        key = broker_key(message.name)
-        # A setting of a plugin may be a secret, too.
-        if message.value is not None and (key is None or key.sensitive):
-            return replace(message, value="[hidden]")
-    return message
