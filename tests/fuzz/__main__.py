@@ -1,6 +1,7 @@
 """A long campaign by hand: `make fuzz MINUTES=30 SEED=7`."""
 
 import argparse
+import faulthandler
 import sys
 import tempfile
 from pathlib import Path
@@ -11,6 +12,7 @@ from fuzz.logins import LoginCampaign, SecuredProcess
 from fuzz.texts import BrokenPromise, run_texts
 from harness import KlammProcess
 
+HUNG_S = 120.0
 TEXTS, LOGINS = 0.15, 0.25
 """The shares of the time that inputs without a node and peers that are not logged in get; requests get the rest."""
 
@@ -25,7 +27,10 @@ def main() -> int:
     sys.stdout.write(f"fuzz: seed {seed}, {options.minutes:g} minutes\n")
     seconds = options.minutes * 60
     try:
+        # An input that is never read to its end shows where, and ends the run.
+        faulthandler.dump_traceback_later(seconds * TEXTS + HUNG_S, exit=True)
         counts = run_texts(seed, seconds * TEXTS)
+        faulthandler.cancel_dump_traceback_later()
         sys.stdout.write("fuzz: " + ", ".join(f"{name} {count}" for name, count in counts.items()) + "\n")
         for make_node, make_campaign, share in (
             (SecuredProcess, LoginCampaign, LOGINS),

@@ -96,3 +96,12 @@ def test_no_rule_is_a_refusal():
 def test_invalid_rules_stop_the_start(rules):
     with pytest.raises(ConfigError, match=r"ssl\.principal\.mapping\.rules"):
         parse_mapping_rules(rules)
+
+
+def test_long_subjects_are_refused_where_patterns_would_take_seconds():
+    """Breaks when a certificate of a client can hold up the loop; a name is kept whole, however long, without rules."""
+    subject = "CN=" + "a,OU=b,O=c" * 400
+    rules = parse_mapping_rules("RULE:^CN=(.*?),OU=(.*?),O=(.*?),C=(.*?)$/$1@$2/L,DEFAULT")
+    with pytest.raises(NoMatchingRule, match="characters"):
+        map_subject(rules, subject)
+    assert map_subject(parse_mapping_rules("DEFAULT"), subject) == subject

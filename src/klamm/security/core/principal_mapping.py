@@ -10,6 +10,10 @@ from klamm.model.errors import ConfigError
 _RULE: Final = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,|$)")
 _REFERENCE: Final = re.compile(r"\\(.)|\$([0-9]+)|([^\\$]+)|(.)", re.DOTALL)
 
+SUBJECT_CHARS_MAX: Final = 1024
+"""A pattern with several groups, as in Kafka's documentation, takes time by the third power of the subject's length:
+50 ms at a thousand characters, seconds at four thousand. X.520 allows 64 characters for most attributes."""
+
 
 class NoMatchingRule(Exception):
     """No rule has a name for the subject: the connection is refused."""
@@ -65,6 +69,8 @@ def parse_mapping_rules(text: str) -> tuple[MappingRule, ...]:
 def map_subject(rules: Sequence[MappingRule], subject: str) -> str:
     """Return the user's name by the first rule that matches the whole subject."""
     for rule in rules:
+        if rule.pattern is not None and len(subject) > SUBJECT_CHARS_MAX:
+            raise NoMatchingRule(f"the subject has {len(subject)} characters, more than {SUBJECT_CHARS_MAX}")
         user = rule.apply(subject)
         if user is not None:
             return user
