@@ -4,12 +4,14 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from client.certificates import Authority
 from harness.cluster import KlammCluster
 from harness.wire import unique
+from klamm.cli.main import cli
 from klamm.server.boot.first_records import parse_scram_credential, write_first_records
 from klamm.storage.disk import Disk
 
@@ -120,3 +122,8 @@ def test_certificates_between_nodes(tmp_path, authority, overrides):
     }
     with cluster:
         produce_and_consume(settings)
+    log = next(Path(cluster.planned[0].folder).rglob("__cluster_metadata-0/*.log"))
+    dumped = CliRunner().invoke(cli, ["kafka-dump-log", "--cluster-metadata-decoder", "--files", str(log)])
+    registrations = [line for line in dumped.stdout.splitlines() if "REGISTER_CONTROLLER_RECORD" in line]
+    assert registrations
+    assert all('"securityProtocol":1' in line for line in registrations), "a controller is registered with SSL"

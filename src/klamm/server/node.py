@@ -286,7 +286,8 @@ class KlammNode:
         name = self.config.controller_listener_names[0]
         # As in the voter set, where there is one: the registration and the quorum name one address.
         host, port = quorum_endpoint(self.config, self.addresses) or self.addresses[name]
-        return {name: Endpoint(host, port, SECURITY_PROTOCOL_IDS["PLAINTEXT"])}
+        protocol = next(listener.security_protocol for listener in self.config.listeners if listener.name == name)
+        return {name: Endpoint(host, port, SECURITY_PROTOCOL_IDS[protocol])}
 
     def _broker_endpoints(self) -> dict[str, Endpoint]:
         advertised = {listener.name: (listener.host, listener.port) for listener in self.config.advertised_listeners}
