@@ -18,9 +18,9 @@ from fuzz.texts import TARGETS, BrokenPromise, Target, run_texts
 from harness import KlammProcess, Wire
 
 SEED = int(os.environ.get("KLAMM_SEED", random.SystemRandom().randrange(2**32)))
-SECONDS = float(os.environ.get("KLAMM_FUZZ_SECONDS", "12"))
-LOGIN_SECONDS = float(os.environ.get("KLAMM_FUZZ_SECONDS", "8"))
-TEXT_CASES = 100
+SECONDS = float(os.environ.get("KLAMM_FUZZ_SECONDS", "10"))
+LOGIN_SECONDS = float(os.environ.get("KLAMM_FUZZ_SECONDS", "6"))
+TEXT_CASES = 60
 
 
 @pytest.mark.timeout(SECONDS + 300)
