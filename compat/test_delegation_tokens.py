@@ -89,4 +89,5 @@ def test_both_tools_print_the_same(java: JavaClient, where: tuple[str, ...]) -> 
     assert "DelegationTokenNotFoundException" in theirs.err
     again = run_klamm(TOOL, *where, "--expire", "--hmac", password, "--expiry-time-period", "-1")
     assert again.exit == 1
-    assert theirs.err.startswith(again.err.strip())
+    # The texts of errors are the client's own.
+    assert again.err.partition(":")[0] == theirs.err.partition(":")[0]
