@@ -6,8 +6,9 @@ import pytest
 
 from harness import KlammProcess, Wire
 from harness.wire import batch, produce_fields, rows, unique
-from klamm.model.errors import ErrorCode
+from klamm.model.errors import ErrorCode, KlammError
 from klamm.records.batch import iter_batches
+from klamm.testing import broker
 
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
 NOT_READY = (
@@ -529,3 +530,18 @@ def test_offsets_are_added_before_any_group_was_heard_of(tmp_path):
         )
         assert reply.error_code == ErrorCode.NONE, reply
         fresh.stop()
+
+
+def test_a_transaction_ends_while_no_producer_ids_can_be_fetched(monkeypatch):
+    """Only a producer without further epochs needs a new id: a commit must not wait for a controller that is away."""
+    with broker() as node, Wire(node.port) as wire:
+        topic = wire.create_topic()
+        producer = Producer(wire).init()
+        assert producer.send(topic, b"paid") == 0
+
+        async def refuse():
+            raise KlammError(ErrorCode.NOT_CONTROLLER)
+
+        monkeypatch.setattr(node.node.services.producer_ids, "ensure", refuse)
+        assert producer.end(commit=True) == ErrorCode.NONE
+        assert producer.epoch == 1

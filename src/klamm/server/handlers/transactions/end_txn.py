@@ -8,6 +8,7 @@ v2 PRODUCER_FENCED · v3 flexible · v4 abortable errors · v5 the producer goes
 from klamm.coordinator.core.shard import Decision, Now, ReplyTo
 from klamm.coordinator.transactions import TransactionShard
 from klamm.coordinator.transactions.rules import ProducerIdAndEpoch
+from klamm.coordinator.transactions.state import epoch_exhausted
 from klamm.model.acls import AclOperation
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -27,8 +28,9 @@ async def handle(services: Services, context: RequestContext, request: EndTxnReq
         return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     transactions = services.coordinators.transactions
     bumps = context.version >= BUMPS_SINCE
-    # A bumped epoch may run out, and then the producer goes on with a new id.
-    ask = transactions.ask_with_ids if bumps else transactions.ask
+    # Only the last epoch needs a new producer id: any other transaction must end although no controller can be reached,
+    # or it times out while it waits for a block of ids.
+    ask = transactions.ask_with_ids if bumps and epoch_exhausted(request.producer_epoch) else transactions.ask
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
 
     def decide(shard: TransactionShard, now: Now, reply_to: ReplyTo) -> Decision:
