@@ -121,6 +121,8 @@ campaign: java setup
 	@echo "== checkpoints restored, removed and adopted: a sink of every kind"
 	@KLAMM_CAMPAIGN=all $(BIN)/python -m pytest -q tests/pipeline/sql/test_restored_checkpoints.py \
 		tests/pipeline/sql/backups_of_steps.py
+	@echo "== joined tables: deletions, batches that die, more partitions"
+	@$(BIN)/python -m pytest -q tests/pipeline/sql/joins_on_a_cluster.py
 	@echo "== exactly once from a cluster of Spark: executors killed"
 	@KLAMM_CAMPAIGN=all $(BIN)/python -m pytest -q tests/pipeline/standalone
 	@echo "== each feature of the SQL by plain Python"
