@@ -32,7 +32,7 @@ def rewritten(text):
 
 
 @pytest.mark.parametrize(
-    ("ksql", "spark"),
+    ("ksql", "spark_sql"),
     [
         ("SET 'auto.offset.reset' = 'earliest';", "SET starting = 'earliest';"),
         ("SET name = 'bank';", "SET name = 'bank';"),
@@ -85,8 +85,8 @@ def rewritten(text):
         ),
     ],
 )
-def test_spellings(ksql, spark):
-    assert rewritten(ksql) == spark
+def test_spellings(ksql, spark_sql):
+    assert rewritten(ksql) == spark_sql
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ FEW_QUERIES = {"bad_records": "drop"}
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(
-    ("ksql", "spark", "watermark"),
+    ("ksql", "spark_sql", "watermark"),
     [
         pytest.param(
             """CREATE TABLE result AS SELECT account, COUNT(*) AS n, SUM(amount) AS total, WINDOWSTART AS since
@@ -266,8 +266,8 @@ FEW_QUERIES = {"bad_records": "drop"}
         ),
     ],
 )
-def test_results_equal_those_of_the_same_pipeline_in_spark_sql(ksql, spark, watermark):
+def test_results_equal_those_of_the_same_pipeline_in_spark_sql(ksql, spark_sql, watermark):
     result = run(PAYMENTS + ksql, INPUTS, settings=FEW_QUERIES)
-    expected = run(SPARK_PAYMENTS.format(watermark=watermark) + spark, INPUTS, settings=FEW_QUERIES)
+    expected = run(SPARK_PAYMENTS.format(watermark=watermark) + spark_sql, INPUTS, settings=FEW_QUERIES)
     assert expected["result"]
     assert sorted(map(str, result.changes["result"])) == sorted(map(str, expected.changes["result"]))
