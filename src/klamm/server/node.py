@@ -166,7 +166,7 @@ class KlammNode:
         ]
         table = routes(kind, authorized=self.services.access is not None)
         contexts = {name: ListenerContext(name, kind, table) for name in names}
-        self.net.start(self.router, contexts, self._security.openers(self.services, self.router))
+        self.net.start(self._handler, contexts, self._security.openers(self.services, self._handler))
 
     async def _open_logs(self, loop: asyncio.AbstractEventLoop) -> None:
         cluster_id = find_cluster_id(self.environment, self.config)
