@@ -10,7 +10,7 @@ INSTALL_INPUTS := pyproject.toml setup.py constraints.txt src/klamm/coordinator/
 	$(wildcard src/klamm/records/kernels/*.py src/klamm/records/kernels/*.pxd)
 
 # More workers than the two cores of the smallest machine: tests often wait for processes, timers and disks.
-TEST_WORKERS ?= 3
+TEST_WORKERS ?= 4
 
 .PHONY: help java setup demo test long check fuzz compat ecosystem ecosystem-quick bench sim sim-bugs campaign chaos docs audit clean
 

@@ -23,7 +23,7 @@ from simulation.plan import SITUATIONS, RunPlan, draw_plan, draw_situation
 from simulation.run import run_seed
 from simulation.shrink import format_story, shrink
 
-SEEDS = int(os.environ.get("KLAMM_SIM_CLUSTER_SEEDS", "100"))
+SEEDS = int(os.environ.get("KLAMM_SIM_CLUSTER_SEEDS", "60"))
 CHUNK = 10
 ROOT = Path(__file__).parents[2]
 

@@ -138,6 +138,7 @@ CREATE TABLE owned WITH (topic = '{owned}') AS SELECT owner, count(*) AS n FROM 
 """
 
 
+@pytest.mark.long
 def test_tables_that_change_while_a_pipeline_runs(spark, klamm_broker, klamm_admin, klamm_name, tmp_path):
     names = {word: klamm_name(word) for word in ("customers", "payments", "named", "owned")}
     klamm_admin.create_topic(names["customers"], 2, configs={"cleanup.policy": "compact"})

@@ -92,6 +92,7 @@ def site(spark, patiently, klamm_broker, klamm_admin, klamm_name, tmp_path):
     return site
 
 
+@pytest.mark.long
 def test_a_rebuilt_table_changes_by_the_difference_and_lakes_in_one_commit(site):
     from deltalake import DeltaTable
 
