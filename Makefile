@@ -54,12 +54,14 @@ demo: java setup
 	@$(BIN)/python examples/demo.py $(ARGS)
 
 test: java setup
+	@$(BIN)/python tools/browser.py
 	@echo "== tests"
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup -m "not long"
 
 long: java setup
+	@$(BIN)/python tools/browser.py
 	@echo "== long tests"
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m long
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup -m long
 
 check: setup
 	@echo "== format"
@@ -116,8 +118,8 @@ campaign: java setup
 	@echo "== exactly once from Spark: every kill point"
 	@KLAMM_CAMPAIGN=all $(BIN)/python -m pytest -q -n 2 tests/pipeline/test_campaign.py tests/pipeline/test_kill_points.py \
 		tests/pipeline/test_adoption_kills.py
-	@$(BIN)/python -m pytest -q tests/pipeline/driver_kills.py tests/pipeline/lake_kills.py \
-		tests/pipeline/rebuild_kills.py
+	@$(BIN)/python -m pytest -q tests/pipeline/driver_kills.py tests/pipeline/start_kills.py \
+		tests/pipeline/lake_kills.py tests/pipeline/rebuild_kills.py
 	@echo "== checkpoints restored, removed and adopted: a sink of every kind"
 	@KLAMM_CAMPAIGN=all $(BIN)/python -m pytest -q tests/pipeline/sql/test_restored_checkpoints.py \
 		tests/pipeline/sql/backups_of_steps.py

@@ -63,7 +63,7 @@ def start_node() -> "subprocess.Popen[str]":
     console.print("Starting a node:  [bold]klamm up[/]")
     klamm = os.path.join(os.path.dirname(sys.executable), "klamm")
     return subprocess.Popen(  # noqa: S603 - our own program
-        [klamm, "up", "--data", DATA, "--port", str(port), "--quiet"], stdout=subprocess.PIPE, text=True
+        [klamm, "up", "--data", DATA, "--port", str(port), "--quiet", "--no-console"], stdout=subprocess.PIPE, text=True
     )
 
 

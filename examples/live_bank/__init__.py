@@ -4,7 +4,8 @@ rules        what a transaction is, and what follows from a list of them: plain 
 generator    customers who deposit, pay and sometimes send nonsense
 services     the account service and the logging service: two groups, each sees every transaction
 bank.sql     the pipeline: balances, spend per minute, suspicious transactions, dead letters, a lake
-processes    the node and the pipeline, as child processes
+transaction.avsc   the schema of a transaction, in a registry
+processes    the node, the registry and the pipeline, as child processes
 watch, lake  what there is to see of them: results, lag, files
 dashboard    the picture of that, for a terminal
 check        the books, computed again from the raw topic and compared

@@ -18,12 +18,13 @@ from rich.live import Live
 from klamm.client import Admin
 from klamm.model.errors import ConfigError
 from klamm.pipeline.java import find_java
+from klamm.registry.client import parse_settings, shared_registry
 from live_bank import dashboard
 from live_bank.check import Results, compare, raw_books, read_results
 from live_bank.generator import Generator
 from live_bank.lake import Lake
-from live_bank.processes import Failed, Interrupts, Node, Pipeline
-from live_bank.rules import PARTITIONS, TRANSACTIONS, Books
+from live_bank.processes import Failed, Interrupts, Node, Pipeline, Registry
+from live_bank.rules import PARTITIONS, SCHEMA, TRANSACTIONS, Books
 from live_bank.services import AccountService, LoggingService
 from live_bank.steps import Steps, silent_keys
 from live_bank.watch import Flow, Seen, Watcher
@@ -48,7 +49,7 @@ class Bank:
         self._steps = steps
         self._rate, self._seed = rate, seed
         self._began = time.monotonic()
-        self._children: list[Node | Pipeline] = []
+        self._children: list[Node | Registry | Pipeline] = []
         self._threads: list[Generator | AccountService | LoggingService | Watcher] = []
         self.seen = Seen(flows={name: Flow(24 if name in dashboard.BATCHED else 6) for name in dashboard.FLOWS})
         self.notes: list[str] = []
@@ -65,8 +66,16 @@ class Bank:
         words = f"Creating the topic {TRANSACTIONS}: {PARTITIONS} partitions, keyed by account"
         with steps.doing(words), Admin(bootstrap_servers=address) as admin:
             admin.create_topic(TRANSACTIONS, num_partitions=PARTITIONS)
+        self.registry = Registry(address, self.folder, self._interrupts)
+        self._children.insert(0, self.registry)
+        with steps.doing("Starting a schema registry: klamm registry"):
+            self.registry.start()
+            registry = self.registry.ready()
+        steps.say(f"  it is ready on {registry}; transactions are Avro, by transaction.avsc")
+        # Before the pipeline starts, which reads by the newest schema.
+        shared_registry(parse_settings(registry)).register(f"{TRANSACTIONS}-value", SCHEMA)
         steps.say("Starting the pipeline: klamm pipeline run bank.sql (Spark takes ten seconds and more)")
-        self.pipeline = Pipeline(address, self.folder, self._interrupts)
+        self.pipeline = Pipeline(address, registry, self.folder, self._interrupts)
         self._children.insert(0, self.pipeline)
         self.pipeline.start()
         steps.say("Opening the bank: customers, the account service and the logging service, a group each")
@@ -74,7 +83,7 @@ class Bank:
         self.logging = LoggingService(address, str(self.folder / "transactions.log"))
         self.lake = Lake(self.folder / "lake" / TRANSACTIONS)
         self.watcher = Watcher(address, self.lake, (self.accounts.group, self.logging.group))
-        self.customers = Generator(address, self._rate, self._seed)
+        self.customers = Generator(address, registry, self._rate, self._seed)
         for thread in (self.accounts, self.logging, self.watcher, self.customers):
             self._threads.append(thread)
             thread.start()
@@ -87,6 +96,8 @@ class Bank:
                 raise Failed(f"{type(thread).__name__}: {thread.error}") from thread.error
         if not self.node.running:
             raise Failed(f"the node ended:\n{self.node.last_words()}")
+        if not self.registry.running:
+            raise Failed(f"the registry ended:\n{self.registry.last_words()}")
         words = self.pipeline.keep_running()
         if words is not None:
             self.notes.append(words)

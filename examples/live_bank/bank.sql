@@ -3,15 +3,16 @@
 SET name = 'bank';
 SET partitions = 2;
 SET trigger = '1 second';
+SET registry = 'http://127.0.0.1:8081';  -- the demo runs one on a free port, and names that instead
 
--- Keyed by account. What is no such JSON goes to transactions.dead_letters as it came.
+-- Avro (transaction.avsc), keyed by account. What is no such record goes to transactions.dead_letters as it came.
 CREATE STREAM transactions (
   id      BIGINT NOT NULL,
   account STRING NOT NULL,
   kind    STRING,
   amount  DECIMAL(12, 2) NOT NULL,
   at      TIMESTAMP NOT NULL
-) WITH (key = 'account', timestamp = 'at', watermark = '2 hours');
+) WITH (format = 'avro', key = 'account', timestamp = 'at', watermark = '2 hours');
 
 -- The newest balance of each account.
 CREATE TABLE balances AS

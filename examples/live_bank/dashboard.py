@@ -213,7 +213,11 @@ def _short(error: str) -> str:
 
 
 def _bytes(letter: Letter) -> str:
-    return "(null)" if letter.value is None else letter.value.decode(errors="backslashreplace")
+    if letter.value is None:
+        return "(null)"
+    # A terminal must not get the control characters of an Avro value that was cut off.
+    text = letter.value.decode(errors="backslashreplace")
+    return "".join(character if character.isprintable() else f"\\x{ord(character):02x}" for character in text)
 
 
 def _waiting(words: str) -> Text:

@@ -10,12 +10,16 @@ import math
 import random
 import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 from klamm.client import Producer
 from klamm.client.producer import Delivery
-from live_bank.rules import LIMIT, TRANSACTIONS
+from klamm.registry.serializers import AvroSerializer
+from live_bank.rules import LIMIT, SCHEMA, TRANSACTIONS
 
 ACCOUNTS: Final = (
     "ada",
@@ -56,7 +60,9 @@ def bank_time(elapsed_s: float) -> datetime:
 class Customers:
     """What the customers do next: chance, but the same chance for the same seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, encode: Callable[[dict[str, Any]], bytes]) -> None:
+        self._encode = encode
+        """Makes an Avro record of a transaction."""
         self._chance = random.Random(seed)  # noqa: S311 - an example
         self._next_id = 0
         self._unopened = list(ACCOUNTS)
@@ -71,21 +77,20 @@ class Customers:
             kind, _, low, high = chance.choices(_KINDS, [kind[1] for kind in _KINDS])[0]
             cents = chance.randint(low, high)
         self._next_id += 1
-        at = bank_time(elapsed_s).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
-        row = {"id": self._next_id, "amount": cents / 100, "account": account, "kind": kind, "at": at}
+        amount = Decimal(cents).scaleb(-2)
+        row = {"id": self._next_id, "account": account, "kind": kind, "at": bank_time(elapsed_s), "amount": amount}
         if kind == "opening" or chance.random() >= _BAD_SHARE:
-            return account.encode(), json.dumps(row).encode(), cents
+            return account.encode(), self._encode(row), cents
         return account.encode(), self._nonsense(row), None
 
     def _nonsense(self, row: dict[str, Any]) -> bytes | None:
         """A record of a customer whose program has a bug."""
-        text = json.dumps(row)
-        without = {name: value for name, value in row.items() if name != "amount"}
+        whole = self._encode(row)
         return self._chance.choice(
             (
-                text[: len(text) // 2].encode(),
-                json.dumps({**row, "amount": "a lot"}).encode(),
-                json.dumps(without).encode(),
+                whole[: len(whole) // 2],
+                json.dumps(row, default=str).encode(),  # it does not know of the schema
+                self._encode({**row, "amount": None}),
                 None,
             )
         )
@@ -94,10 +99,11 @@ class Customers:
 class Generator:
     """Sends what the customers do, in a thread, until it is stopped."""
 
-    def __init__(self, bootstrap: str, rate: float, seed: int) -> None:
+    def __init__(self, bootstrap: str, registry: str, rate: float, seed: int) -> None:
         self._bootstrap = bootstrap
         self._rate = rate
-        self._customers = Customers(seed)
+        # Not the producer's serializer: some customers send what is no transaction.
+        self._customers = Customers(seed, partial(AvroSerializer(registry, SCHEMA).serialize, TRANSACTIONS))
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="generator", daemon=True)
         self._began = time.monotonic()

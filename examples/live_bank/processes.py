@@ -145,7 +145,7 @@ class Node(Child):
     """`klamm up` on a free port."""
 
     def __init__(self, folder: Path, interrupts: Interrupts) -> None:
-        words = [str(_KLAMM), "up", "--data", str(folder / "data"), "--port", "0", "--quiet"]
+        words = [str(_KLAMM), "up", "--data", str(folder / "data"), "--port", "0", "--quiet", "--no-console"]
         super().__init__("node", words, folder, interrupts)
         self.address = ""
 
@@ -163,10 +163,30 @@ class Node(Child):
         raise Failed(f"the node did not start:\n{self.last_words()}")
 
 
+class Registry(Child):
+    """`klamm registry` on a free port."""
+
+    def __init__(self, bootstrap: str, folder: Path, interrupts: Interrupts) -> None:
+        words = [str(_KLAMM), "registry", "--bootstrap-server", bootstrap, "--port", "0"]
+        super().__init__("registry", words, folder, interrupts)
+
+    def ready(self) -> str:
+        """Where it serves, once it does."""
+        deadline = time.monotonic() + _NODE_S
+        while time.monotonic() < deadline:
+            for line in self.output():
+                if line.startswith("Klamm registry is ready on "):
+                    return line.removeprefix("Klamm registry is ready on ").partition(",")[0]
+            if not self.running:
+                break
+            time.sleep(0.05)
+        raise Failed(f"the registry did not start:\n{self.last_words()}")
+
+
 class Pipeline(Child):
     """`klamm pipeline run bank.sql`; started again when it dies, it goes on where it was."""
 
-    def __init__(self, bootstrap: str, folder: Path, interrupts: Interrupts) -> None:
+    def __init__(self, bootstrap: str, registry: str, folder: Path, interrupts: Interrupts) -> None:
         # Java's flags: a small heap, and no time spent on making code fast that runs for a minute.
         java = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={folder / 'tmp'}"
         settings = {
@@ -181,6 +201,7 @@ class Pipeline(Child):
             "spark.log.level": "OFF",
             # Spark gives a Python process ten seconds to start: on a busy machine it takes some tries.
             "restarts": "100",
+            "registry": registry,
         }
         words = [str(_KLAMM), "pipeline", "run", str(SQL), "--bootstrap-server", bootstrap, "--master", "local[2]"]
         words += ["--home", str(folder / "pipelines"), "--no-progress"]

@@ -5,12 +5,21 @@ Nothing here knows Spark or a client, so it can contradict both.
 
 from __future__ import annotations
 
+import io
 import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Final
+
+import fastavro
+
+SCHEMA: Final = Path(__file__).with_name("transaction.avsc").read_text()
+_PARSED: Final = fastavro.parse_schema(json.loads(SCHEMA))
+_PREFIX: Final = 5
+"""Bytes before an Avro value: 0, and the number of its schema in the registry."""
 
 TRANSACTIONS: Final = "transactions"
 BALANCES: Final = "balances"
@@ -52,16 +61,19 @@ def read_transaction(value: bytes | None) -> Transaction:
     """The transaction of a record; BadRecord has the reason if it is none."""
     if value is None:
         raise BadRecord("the value is null")
+    if len(value) < _PREFIX or value[0] != 0:
+        raise BadRecord("the value names no schema")
+    source = io.BytesIO(value[_PREFIX:])
     try:
-        row = parse_json(value)
-    except ValueError:
-        raise BadRecord("the value is no JSON") from None
-    if not isinstance(row, dict):
-        raise BadRecord("the value is no object")
-    amount = row.get("amount")
-    if not isinstance(amount, Decimal):
-        raise BadRecord("the amount is missing" if amount is None else "the amount is no number")
-    return Transaction(int(row["id"]), row["account"], row["kind"], amount, row["at"])
+        row: Any = fastavro.schemaless_reader(source, _PARSED, None)
+    except Exception as error:  # noqa: BLE001 - fastavro raises any exception for damaged bytes
+        raise BadRecord(f"the value is cut off or damaged: {error}") from None
+    if source.read():
+        raise BadRecord("there are bytes after the value")
+    if row["amount"] is None:
+        raise BadRecord("the amount is missing")
+    at = row["at"].strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+    return Transaction(row["id"], row["account"], row["kind"], row["amount"], at)
 
 
 def suspicious(transaction: Transaction) -> bool:

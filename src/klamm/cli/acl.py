@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from klamm.cli.acl_checks import check_bindings
 from klamm.cli.command_errors import refuses
 from klamm.cli.command_group import Noun
 from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
@@ -55,6 +56,8 @@ _OPERATIONS_OF: Final = {
 }
 _RESOURCE_HELP: Final = "cluster, or TYPE:NAME with topic, group, transactional-id, delegation-token or user."
 _CLUSTER_NAME: Final = "kafka-cluster"
+_NO_SUPER_USERS: Final = "super.users is not considered"
+"""Brokers hide the value of super.users, as Kafka's do, so commands cannot decide by it."""
 
 
 @click.group(cls=Noun)
@@ -144,6 +147,8 @@ def add(
         AclBinding(resource[0], resource[1], principal, operation, permission, host, pattern)
         for operation in operations
     ]
+    for warning in check_bindings(wanted, _OPERATIONS_OF):
+        click.echo(f"Warning: {warning}.", err=True)
     with target.cluster() as cluster:
         present = set(_describe(cluster, _filter(principal, resource, pattern)))
         missing = [binding for binding in dict.fromkeys(wanted) if binding not in present]
@@ -214,7 +219,7 @@ def rm(
 def can(*, principal: str, host: str, target: Target, output: str) -> None:
     """Show what a principal may do: every pattern that an ACL names, with the operations that are allowed there.
 
-    Super users (super.users of the nodes) may do everything, whatever the ACLs.
+    Super users may do everything, whatever the ACLs; brokers do not show super.users, so it is not considered.
     """
     from klamm.security.core.principal import parse_principal
 
@@ -235,7 +240,11 @@ def can(*, principal: str, host: str, target: Target, output: str) -> None:
         if allowed:
             resource = f"{_TYPE_WORDS[resource_type]}:{name}"
             rows.append({"resource": resource, "pattern": pattern.name.lower(), "operations": ",".join(allowed)})
-    show(rows, output, empty=f"no ACL allows {principal} anything", columns=("resource", "pattern", "operations"))
+    nothing = f"no ACL allows {principal} anything; {_NO_SUPER_USERS}"
+    show(rows, output, empty=nothing, columns=("resource", "pattern", "operations"))
+    # Programs read an empty list as "may do nothing".
+    if not rows and output != "table":
+        click.echo(nothing, err=True)
 
 
 @acl.command("why")
@@ -257,7 +266,7 @@ def why(
 ) -> None:
     """Show which ACL decides whether a principal may do something.
 
-    Super users (super.users of the nodes) may do everything, whatever the ACLs.
+    Super users may do everything, whatever the ACLs; brokers do not show super.users, so it is not considered.
     """
     from klamm.security.core.principal import parse_principal
 
@@ -294,10 +303,13 @@ def why(
         "host": host,
         "decision": word,
         "reason": reason,
+        "note": None if verdict.allowed else _NO_SUPER_USERS,
     }
 
     def table() -> None:
-        click.echo(f"{principal} {operation} {name}: {word}, {reason}")
+        click.echo(
+            f"{principal} {operation} {name}: {word}, {reason}{'' if verdict.allowed else f' ({_NO_SUPER_USERS})'}"
+        )
 
     show_one(facts, output, table)
 

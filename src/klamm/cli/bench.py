@@ -57,7 +57,7 @@ def bench(
     """Write records, read them back, and say how long both took."""
     from klamm.cli.queries.offsets import LATEST, list_offsets
     from klamm.cli.queries.topics import create_topic, find_topics, list_topics
-    from klamm.cli.units import parse_size_bytes
+    from klamm.model.units import parse_size_bytes
 
     try:
         size_bytes = parse_size_bytes(size)

@@ -12,7 +12,7 @@ from klamm.cli.command_errors import refuses
 from klamm.cli.command_group import Noun
 from klamm.cli.output import output_option, show_one, table_lines
 from klamm.cli.target import Target, cluster_options
-from klamm.cli.units import counted
+from klamm.model.units import counted
 
 if TYPE_CHECKING:
     from klamm.client.admin.replica_types import LogDirDescription

@@ -17,19 +17,18 @@ from klamm.cli.output import note
 from klamm.cli.target import Target, cluster_options
 
 if TYPE_CHECKING:
-    from klamm.cli.reassign_plan import Placement, ReplicaMove
     from klamm.client.admin.cluster_types import Node
     from klamm.client.admin.topic_types import TopicDescription
     from klamm.client.blocking_cluster import BlockingCluster
+    from klamm.client.core.reassign_plan import Placement, ReplicaMove
+    from klamm.model.config_resources import ConfigResource
 
 POLL_S = 0.2
 SHOWN_MAX = 20
-RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-NAMES = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
 
 def _throttle(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
-    from klamm.cli.units import parse_size_bytes
+    from klamm.model.units import parse_size_bytes
 
     if value is None:
         return None
@@ -192,7 +191,7 @@ def _topics(cluster: BlockingCluster, names: Sequence[str]) -> list[TopicDescrip
 
 def _placements(cluster: BlockingCluster, names: Sequence[str], alive: Mapping[int, Node]) -> list[Placement]:
     from klamm.cli.queries.cluster import describe_log_dirs
-    from klamm.cli.reassign_plan import Placement
+    from klamm.client.core.reassign_plan import Placement
 
     sizes: dict[tuple[str, int], int] = {}
     for _, log_dir in describe_log_dirs(cluster, sorted(alive)):
@@ -217,7 +216,7 @@ def _under_way(cluster: BlockingCluster, names: Sequence[str]) -> list[tuple[str
 def _plan(
     placements: Sequence[Placement], racks: Mapping[int, str | None], copies: int | None, *, balance: bool
 ) -> list[ReplicaMove]:
-    from klamm.cli.reassign_plan import TooFewBrokers, plan_moves
+    from klamm.client.core.reassign_plan import TooFewBrokers, plan_moves
 
     try:
         return plan_moves(placements, racks, copies=copies, balance=balance)
@@ -239,7 +238,7 @@ def _carry_out(
     wait: bool,
 ) -> None:
     from klamm.cli.queries.replicas import reassign as start_reassignment
-    from klamm.cli.units import format_size
+    from klamm.model.units import format_size
 
     plan = ConfirmationPlan()
     for move in moves:
@@ -328,28 +327,23 @@ def _cancel(cluster: BlockingCluster, names: Sequence[str], target: Target, cons
 
 
 def _set_throttle(cluster: BlockingCluster, moves: Sequence[ReplicaMove], alive: Mapping[int, Node], rate: int) -> None:
-    from klamm.cli.queries import configs
-    from klamm.client.admin.config_types import AlterOp
+    from klamm.client.core.reassign_throttle import set_throttle
 
-    by_topic: dict[str, tuple[list[str], list[str]]] = {}
-    for move in moves:
-        leaders, followers = by_topic.setdefault(move.topic, ([], []))
-        # Every current replica may be the leader while the move lasts; only new ones fetch out of sync (KIP-73).
-        leaders += [f"{move.partition}:{broker}" for broker in move.before]
-        followers += [f"{move.partition}:{broker}" for broker in move.after if broker not in move.before]
-    for topic, listed in by_topic.items():
-        operations = [(AlterOp.SET, name, ",".join(words)) for name, words in zip(NAMES, listed, strict=True) if words]
-        configs.alter(cluster, configs.TOPIC, topic, operations)
-    # The rate alone throttles nothing: it applies to the replicas listed in the topic configs above.
-    for broker in alive:
-        configs.alter(cluster, configs.BROKER, str(broker), [(AlterOp.SET, name, str(rate)) for name in RATES])
+    _alter(cluster, set_throttle(moves, alive, rate))
 
 
 def _clear_throttle(cluster: BlockingCluster, moves: Sequence[ReplicaMove], alive: Mapping[int, Node]) -> None:
+    from klamm.client.core.reassign_throttle import clear_throttle
+
+    _alter(cluster, clear_throttle({move.topic for move in moves}, alive))
+
+
+def _alter(cluster: BlockingCluster, changes: Mapping[ConfigResource, Mapping[str, str | None]]) -> None:
     from klamm.cli.queries import configs
     from klamm.client.admin.config_types import AlterOp
 
-    for topic in {move.topic for move in moves}:
-        configs.alter(cluster, configs.TOPIC, topic, [(AlterOp.DELETE, name, None) for name in NAMES])
-    for broker in alive:
-        configs.alter(cluster, configs.BROKER, str(broker), [(AlterOp.DELETE, name, None) for name in RATES])
+    for resource, settings in changes.items():
+        operations = [
+            (AlterOp.DELETE if value is None else AlterOp.SET, name, value) for name, value in settings.items()
+        ]
+        configs.alter(cluster, resource.type, resource.name, operations)

@@ -51,6 +51,9 @@ _HEADROOM_BYTES: Final = 1 << 16
 """The part of a request that is not the record; generous, since headers and topic names vary."""
 
 
+_REFUSED_TLS: Final = re.compile(r"do not agree on TLS|certificate verify failed", re.IGNORECASE)
+
+
 class CommandRefusal(click.ClickException):
     """One sentence on standard error and an exit code."""
 
@@ -140,6 +143,9 @@ def explain(error: OSError) -> str:
     if type(error).__name__ == "ClusterUnreachable" and "`klamm" not in str(error):
         if said := not_kafka(str(error)):
             return said
+        # A node did answer; its certificate, or this client's, was refused.
+        if _REFUSED_TLS.search(str(error)):
+            return str(error)
         return f"{error}; is a node running there? `klamm doctor` looks closer"
     if error.errno is None:
         return str(error)

@@ -19,6 +19,8 @@ ALIASES: Final = {
     "reset": "seek",
 }
 """Verbs of other tools, and the verb here."""
+_SHORT: Final = {"create": "add", "delete": "rm", "remove": "rm"}
+"""The same for nouns whose own verbs are the short ones."""
 
 
 class Noun(click.Group):
@@ -27,7 +29,9 @@ class Noun(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The verb of that name or alias."""
         # An own verb wins over an alias: `ctx add` and `config set` are verbs of their nouns.
-        return super().get_command(ctx, cmd_name) or super().get_command(ctx, ALIASES.get(cmd_name, cmd_name))
+        names = (cmd_name, ALIASES.get(cmd_name, cmd_name), _SHORT.get(cmd_name, cmd_name))
+        commands = (super(Noun, self).get_command(ctx, name) for name in names)
+        return next((command for command in commands if command is not None), None)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

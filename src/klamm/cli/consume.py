@@ -17,12 +17,13 @@ from klamm.cli.command_errors import refuses
 from klamm.cli.completers import complete_topic
 from klamm.cli.output import FORMATS, note
 from klamm.cli.record_format import DECODINGS
+from klamm.cli.record_schemas import REGISTRY, registry_address_options
 from klamm.cli.target import Target, cluster_options
 
 if TYPE_CHECKING:
-    from klamm.cli.filter import Filter
     from klamm.cli.partition_reader import Span
     from klamm.client.blocking_cluster import BlockingCluster
+    from klamm.client.filter.expression import Filter
     from klamm.client.types import Record
 
 Place = tuple[str, int]
@@ -47,6 +48,8 @@ _FORMATTING = (
         "-o", "--output", type=click.Choice(FORMATS), help="Form.  [default: lines on a terminal, jsonl elsewhere]"
     ),
     click.option("--decode", type=click.Choice(DECODINGS), default="text", help="What keys and values are shown as."),
+    click.option("--value", "value_form", type=click.Choice((*DECODINGS, REGISTRY)), help="The same for values only."),
+    click.option("--key-form", type=click.Choice((*DECODINGS, REGISTRY)), help="The same for keys only."),
     click.option("--where", "wanted", metavar="EXPR", help="Only records that pass, e.g. 'value.price > 10'."),
     click.option("--key", "keys", multiple=True, metavar="KEY", help="Only records with this key."),
     click.option("-p", "--partition", "partitions", multiple=True, type=click.IntRange(0), help="Only this one."),
@@ -57,7 +60,7 @@ _FORMATTING = (
 def _formatting(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_FORMATTING):
         command = option(command)
-    return command
+    return registry_address_options(command)
 
 
 @click.command(epilog=_LETTERS)
@@ -93,6 +96,7 @@ def consume(
     klamm consume orders --since 2h --where 'value.total > 100' -o jsonl
     klamm consume orders -p 3 --from 1200 -n 10 -f '%o %k %v\\n'
     klamm consume orders --key customer-7 --last 5
+    klamm consume orders --value registry --where 'value.city == "Bonn"'
     """  # noqa: D301 - click wants the character itself
     if sum(option is not None for option in (start, since, last)) > 1:
         raise click.UsageError("--from, --since and --last exclude each other; write one of them")
@@ -155,10 +159,11 @@ class _View:
     """Which records are printed and in which form, from the options that both commands share."""
 
     def __init__(self, look: dict[str, Any], target: Target, *, follow: bool) -> None:
-        from klamm.cli.filter import FilterError, compile_filter
         from klamm.cli.partition_reader import PATIENCE_S
-        from klamm.cli.record_format import compile_format
+        from klamm.cli.record_format import Decodings, compile_format
         from klamm.cli.record_output import LINES
+        from klamm.cli.record_schemas import SchemaDecoder
+        from klamm.client.filter.expression import FilterError, compile_filter
 
         self.follow = follow
         self.patience_s = target.timeout_s if target.impatient else PATIENCE_S
@@ -167,7 +172,11 @@ class _View:
         self.filter: Filter | None = None
         self._keys = {key.encode() for key in look["keys"]}
         self._template: str | None = look["template"]
-        self._decode: str = look["decode"]
+        forms = {"key": look["key_form"] or look["decode"], "value": look["value_form"] or look["decode"]}
+        registered = frozenset(part for part, form in forms.items() if form == REGISTRY)
+        # What a registry's schema decodes is JSON from then on.
+        self._decode = Decodings(**{part: "json" if part in registered else form for part, form in forms.items()})
+        self._schemas = SchemaDecoder(look["registry"], registered) if registered else None
         # Lines are for people; a pipe gets what jq reads.
         self._form: str = look["output"] or (LINES if sys.stdout.isatty() else "jsonl")
         if self._template is not None:
@@ -183,6 +192,10 @@ class _View:
                 self.filter = compile_filter(look["wanted"])
             except FilterError as error:
                 raise click.UsageError(f"--where: {error}") from None
+
+    def decode(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Decode keys and values that have schemas; --key and --where see the result."""
+        return iter(records) if self._schemas is None else map(self._schemas.decode, records)
 
     def passes(self, record: Record) -> bool:
         """Whether a record passes --key and --where."""
@@ -203,7 +216,7 @@ class _View:
         from klamm.cli.signals import leave_full_pipe
 
         # `before` has passed the filter already; judging it again would count its misses twice.
-        passing = itertools.chain(before, (record for record in records if self.passes(record)))
+        passing = itertools.chain(before, (record for record in self.decode(records) if self.passes(record)))
         chosen: Iterator[Record] = itertools.islice(passing, count)
         try:
             with contextlib.closing(records):
@@ -224,6 +237,8 @@ class _View:
             if not self.follow:
                 raise
         finally:
+            if self._schemas is not None:
+                self._schemas.report()
             self._report_unjudged()
 
     def _report_unjudged(self) -> None:
@@ -232,7 +247,7 @@ class _View:
         for sentence in self.filter.misses.sentences():
             note(sentence)
         if self.filter.unjudged:
-            from klamm.cli.units import counted
+            from klamm.model.units import counted
 
             many = counted(self.filter.unjudged, "record")
             note(f"--where could not judge {many}, which did not pass: {self.filter.reason}")
@@ -240,7 +255,7 @@ class _View:
 
 def _check_times(start: str | None, since: str | None, until: str | None) -> None:
     from klamm.cli.queries.offsets import InvalidPosition, check_position
-    from klamm.cli.units import parse_time_ms
+    from klamm.model.units import parse_time_ms
 
     try:
         for moment in (since, until):
@@ -277,7 +292,7 @@ def _spans(
     """What to read of each partition; it has an end unless it is followed."""
     from klamm.cli.partition_reader import Span
     from klamm.cli.queries.offsets import EARLIEST, end_offsets, list_offsets, resolve_position
-    from klamm.cli.units import parse_time_ms
+    from klamm.model.units import parse_time_ms
 
     places = _places(cluster, topics, view.partitions)
     now = int(time.time() * 1000)
@@ -306,8 +321,8 @@ def _spans(
 
 def _places(cluster: BlockingCluster, topics: tuple[str, ...], partitions: tuple[int, ...]) -> list[Place]:
     from klamm.cli.queries.topics import find_topics
-    from klamm.cli.units import counted
     from klamm.model.errors import ErrorCode, KlammError
+    from klamm.model.units import counted
 
     places: list[Place] = []
     for topic in find_topics(cluster, topics):
@@ -353,7 +368,7 @@ def _last(cluster: BlockingCluster, spans: dict[Place, Span], last: int, view: _
         if view.filter is not None:
             view.filter.forget_unjudged()
         steps = {place: Span(max(begins[place], ends[place] - reach), ends[place]) for place in spans}
-        records = [record for record in _reader(cluster, steps, view).read() if view.passes(record)]
+        records = [record for record in view.decode(_reader(cluster, steps, view).read()) if view.passes(record)]
         if len(records) >= last or all(ends[place] - reach <= begins[place] for place in spans):
             break
         # A rare key may need the whole log: with a factor of 8 all rounds together read at most a seventh more than the

@@ -189,6 +189,21 @@ def check_name(name: str) -> str:
 
 def shown_settings(settings: dict[str, str]) -> dict[str, str]:
     """Settings with their secrets hidden."""
+    return {name: "[hidden]" if _is_secret(name) else value for name, value in settings.items()}
+
+
+def _is_secret(name: str) -> bool:
+    from klamm.client.config import ADMIN_CONFIGS
+
+    if name in ADMIN_CONFIGS:
+        return ADMIN_CONFIGS.key(name).sensitive
+    # Of a newer version, or of no client at all: better hidden for nothing.
+    return any(word in name.lower() for word in SECRETS)
+
+
+def with_absolute_paths(settings: dict[str, str]) -> dict[str, str]:
+    """Settings whose files are found from any folder: a context is used from all of them."""
     return {
-        name: "[hidden]" if any(word in name.lower() for word in SECRETS) else value for name, value in settings.items()
+        name: os.path.abspath(os.path.expanduser(value)) if value and name.endswith(".location") else value
+        for name, value in settings.items()
     }

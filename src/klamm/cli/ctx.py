@@ -94,6 +94,7 @@ def add(
     held = kept.load()
     settings = from_java(None, read_properties(file)) if file else {}
     settings.update(parse_pairs(pairs))
+    settings = kept.with_absolute_paths(settings)
     taken_by(ADMIN, settings)  # reports an unknown setting now, not when the context is used
     before, after = held.contexts.get(kept.check_name(name)), kept.Context(bootstrap, protected, settings)
     plan = ConfirmationPlan()

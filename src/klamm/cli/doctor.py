@@ -228,7 +228,7 @@ class Doctor:
 
     def _partitions(self) -> None:
         from klamm.cli.queries.topics import list_topics
-        from klamm.cli.units import counted
+        from klamm.model.units import counted
 
         assert self.cluster is not None
         topics = list_topics(self.cluster)
@@ -246,8 +246,8 @@ class Doctor:
 
     def _disk(self) -> None:
         from klamm.cli.queries.cluster import describe_log_dirs
-        from klamm.cli.units import format_size
         from klamm.model.errors import ErrorCode
+        from klamm.model.units import format_size
 
         assert self.cluster is not None
         for broker_id, folder in describe_log_dirs(self.cluster):
@@ -265,7 +265,7 @@ class Doctor:
     def _sweep(self) -> None:
         """Delete topics of a doctor that was killed: those too old for one that still runs."""
         from klamm.cli.queries.topics import delete_topics, list_topics
-        from klamm.cli.units import counted
+        from klamm.model.units import counted
 
         assert self.cluster is not None
         before_ns = time.time_ns() - OLD_S * 1_000_000_000

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import click
+
 _FIRST_BYTES: Final = (
     re.compile(r"(\S+) answers with (-?\d+) bytes"),
     re.compile(r"the connection to (\S+) broke: a frame of (-?\d+) bytes"),
@@ -17,6 +19,18 @@ _NO_TLS: Final = re.compile(
     r"(\S+) and this client do not agree on TLS: .*(?:WRONG_VERSION|UNEXPECTED_EOF|record layer)"
 )
 _PROBE_S: Final = 2.0
+_SECURITY_PROTOCOL: Final = "klamm.security_protocol"
+
+
+def remember_protocol(protocol: str) -> None:
+    """Keep the security.protocol of the running command, for what `not_kafka` proposes instead."""
+    if (context := click.get_current_context(silent=True)) is not None:
+        context.meta[_SECURITY_PROTOCOL] = protocol.upper()
+
+
+def _uses_sasl() -> bool:
+    context = click.get_current_context(silent=True)
+    return context is not None and str(context.meta.get(_SECURITY_PROTOCOL, "")).startswith("SASL_")
 
 
 def not_kafka(said: str) -> str | None:
@@ -29,9 +43,8 @@ def not_kafka(said: str) -> str | None:
     if (match := _HUNG_UP.search(said)) and _speaks_tls(match[1]):
         return _tls(match[1])
     if match := _NO_TLS.search(said):
-        return (
-            f"{match[1]} does not speak TLS; leave security.protocol=SSL out, or write the address of the TLS listener"
-        )
+        change = "write security.protocol=SASL_PLAINTEXT" if _uses_sasl() else "leave security.protocol=SSL out"
+        return f"{match[1]} does not speak TLS; {change}, or write the address of the TLS listener"
     return None
 
 
@@ -45,7 +58,7 @@ def _by_first_bytes(address: str, first: bytes) -> str:
 
 
 def _tls(address: str) -> str:
-    return f"{address} speaks TLS; try -X security.protocol=SSL"
+    return f"{address} speaks TLS; try -X security.protocol={'SASL_SSL' if _uses_sasl() else 'SSL'}"
 
 
 def _speaks_tls(address: str) -> bool:

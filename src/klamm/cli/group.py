@@ -14,8 +14,8 @@ from klamm.cli.completers import complete_group, complete_topic
 from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
 from klamm.cli.output import note, output_option, show, show_one, table_lines
 from klamm.cli.target import Target, cluster_options
-from klamm.cli.units import counted
 from klamm.cli.watch import watch, watch_option
+from klamm.model.units import counted
 
 if TYPE_CHECKING:
     from klamm.client.admin.group_types import MemberDescription
@@ -140,8 +140,8 @@ def seek(*, name: str, place: str, topics: tuple[str, ...], consent: Consent, ta
 
     from klamm.cli.group_seek import SeekTarget, parse_target, parse_topic, seek_group
     from klamm.cli.queries.groups import describe_lag, find_group
-    from klamm.cli.units import parse_time_ms
     from klamm.model.errors import ErrorCode
+    from klamm.model.units import parse_time_ms
 
     try:
         wanted = [parse_topic(text) for text in topics]

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import click
 
-from klamm.cli.units import format_duration, format_size, format_time
+from klamm.model.units import format_duration, format_size, format_time
 
 FORMATS: Final = ("table", "json", "jsonl", "yaml", "csv")
 Row = dict[str, Any]

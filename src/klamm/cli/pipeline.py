@@ -24,7 +24,7 @@ from klamm.cli.pipeline_dlq import dlq
 from klamm.cli.pipeline_snapshot import snapshot, snapshots
 from klamm.cli.pipeline_state import state_option
 from klamm.cli.target import Target, cluster_options
-from klamm.cli.units import counted
+from klamm.model.units import counted
 
 if TYPE_CHECKING:
     from klamm.pipeline.sql import Pipeline, SqlProblem
@@ -284,7 +284,8 @@ def run(
 @refuses
 def ls(*, state: str | None, output: str) -> None:
     """List pipelines that ran on this machine."""
-    from klamm.pipeline.sql.state_folders import data_root, known_homes
+    from klamm.pipeline.sql.known_homes import data_root
+    from klamm.pipeline.sql.state_folders import known_homes
 
     rows = []
     for known in known_homes(state):

@@ -10,7 +10,7 @@ from klamm.cli.command_errors import refuses
 from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
 from klamm.cli.pipeline_state import state_option
 from klamm.cli.target import Target, cluster_options
-from klamm.cli.units import counted
+from klamm.model.units import counted
 
 
 @click.command("backfill")
@@ -85,7 +85,7 @@ def backfill(
 def _moment(text: str, option: str):  # type: ignore[no-untyped-def] # noqa: ANN202 - the pipeline's own type, imported here alone
     import time
 
-    from klamm.cli.units import parse_time_ms
+    from klamm.model.units import parse_time_ms
     from klamm.pipeline.core.connector_options import EARLIEST, LATEST, ReadBound, parse_partition_offsets
 
     words = text.strip()

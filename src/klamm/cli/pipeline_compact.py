@@ -10,7 +10,7 @@ import click
 from klamm.cli.command_errors import CommandRefusal, refuses
 from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
 from klamm.cli.target import Target, cluster_options
-from klamm.cli.units import counted, format_size, parse_size_bytes
+from klamm.model.units import counted, format_size, parse_size_bytes
 
 if TYPE_CHECKING:
     from klamm.pipeline.core.lake_tables import LakeTable

@@ -144,7 +144,7 @@ class _CatchUp:
 def _tell_bad(tables: LiveTables) -> None:
     for status in tables.status():
         if status["bad_records"]:
-            from klamm.cli.units import counted
+            from klamm.model.units import counted
 
             many = counted(status["bad_records"], "record")
             reason = f"; the last one: {status['last_error']}" if status["last_error"] else ""

@@ -13,7 +13,7 @@ from klamm.cli.command_errors import refuses
 from klamm.cli.output import files_output_option, show
 from klamm.cli.pipeline_control import request_and_wait
 from klamm.cli.pipeline_state import state_option
-from klamm.cli.units import counted
+from klamm.model.units import counted
 
 if TYPE_CHECKING:
     from klamm.pipeline.sql.status import Home
@@ -71,7 +71,7 @@ def _between_batches(home: Home, name: str, state: str | None, wait_s: float) ->
 @refuses
 def snapshots(*, name: str, state: str | None, output: str) -> None:
     """List the snapshots of a pipeline, with the newest batch of each query."""
-    from klamm.cli.units import format_time
+    from klamm.model.units import format_time
     from klamm.pipeline.sql.snapshots import list_snapshots
     from klamm.pipeline.sql.state_folders import find_home
 

@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from klamm.cli.units import format_duration, format_size
+from klamm.model.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from klamm.pipeline.sql.status import Home

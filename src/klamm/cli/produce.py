@@ -15,6 +15,7 @@ from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options, s
 from klamm.cli.output import note
 from klamm.cli.record_format import unescape
 from klamm.cli.record_input import Draft, from_json
+from klamm.cli.record_schemas import REGISTRY, RegistryAddress, SchemaEncoder, registry_address_options
 from klamm.cli.target import Target, cluster_options
 from klamm.model.errors import KlammError
 
@@ -52,7 +53,16 @@ CUT_BYTES = 60
     show_default=True,
     help="Replicas that must have it.",
 )
+@click.option("--value", "value_form", type=click.Choice([REGISTRY]), help="JSON values, encoded by a schema.")
+@click.option("--key-form", type=click.Choice([REGISTRY]), help="The same for keys.")
+@click.option(
+    "--schema",
+    metavar="FILE",
+    help="Register this schema (.avsc, .json, .proto) for values.  [default: the newest of subject TOPIC-value]",
+)
+@click.option("--message", metavar="NAME", help="The message of a Protobuf schema.  [default: the first]")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing when it is done.")
+@registry_address_options
 @consent_options
 @cluster_options
 @refuses
@@ -69,6 +79,11 @@ def produce(
     compression: str | None,
     acks: str,
     quiet: bool,
+    value_form: str | None,
+    key_form: str | None,
+    schema: str | None,
+    message: str | None,
+    registry: RegistryAddress,
     consent: Consent,
     target: Target,
 ) -> None:
@@ -78,16 +93,26 @@ def produce(
     echo 'two espressi' | klamm produce orders -k table-7
     klamm produce orders -K : < orders.txt
     klamm consume orders -o jsonl | klamm produce copy -i jsonl
+    echo '{"name": "Ada"}' | klamm produce users --value registry
     """  # noqa: D301 - click wants the character itself
-    from klamm.cli.units import counted
     from klamm.client import Producer
+    from klamm.model.units import counted
 
     common: Draft = {
         "key": None if key is None else key.encode(),
         "partition": partition,
         "headers": [_header(text) for text in headers] or None,
     }
+    if (schema or message) and value_form is None:
+        raise click.UsageError("--schema and --message are for --value registry")
     drafts = _drafts(files, form, key_separator, tombstone=tombstone)
+    if value_form is not None:
+        encoder = SchemaEncoder(registry, topic, "value", schema, message, dry_run=consent.dry_run)
+        drafts = encoder.encode(drafts)
+    if key_form is not None:
+        if key is not None:
+            raise click.UsageError("-k is a key as it is; with --key-form registry keys are in the records")
+        drafts = SchemaEncoder(registry, topic, "key", None, None, dry_run=consent.dry_run).encode(drafts)
     settings = target.client(
         "producer", acks=acks, compression_type=compression, enable_idempotence=None if acks == "all" else "false"
     )
@@ -137,8 +162,8 @@ class _Partitions:
 
     def check(self, partition: int, where: str) -> None:
         """KlammError for a missing partition; a topic that does not exist yet will have partition 0 at least."""
-        from klamm.cli.units import counted
         from klamm.model.errors import ErrorCode, KlammError
+        from klamm.model.units import counted
 
         # Without a request: the usual case of one partition must not cost a round trip.
         if partition == 0:
@@ -187,7 +212,7 @@ class _Partitions:
 
 def _show_drafts(topic: str, partitions: _Partitions, drafts: Iterator[Draft], common: Draft) -> None:
     """What would be written: the first records, and how many there are."""
-    from klamm.cli.units import format_size
+    from klamm.model.units import format_size
 
     plan = ConfirmationPlan()
     if not partitions.count() and partitions.would_be_created():
@@ -263,7 +288,7 @@ def _send(
 
 
 def _report(topic: str, records: int, size: int, elapsed_s: float) -> None:
-    from klamm.cli.units import counted, format_duration, format_size
+    from klamm.model.units import counted, format_duration, format_size
 
     written = f"{counted(records, 'record')} ({format_size(size)})"
     click.echo(f"{written} acknowledged in {topic} after {format_duration(elapsed_s * 1000)}.", err=True)

@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _time(_: click.Context, __: click.Parameter, value: str) -> float:
-    from klamm.cli.units import parse_duration_ms
+    from klamm.model.units import parse_duration_ms
 
     try:
         time_ms = parse_duration_ms(value)
@@ -24,7 +24,7 @@ def _time(_: click.Context, __: click.Parameter, value: str) -> float:
 
 
 def _memory(_: click.Context, __: click.Parameter, value: str) -> int:
-    from klamm.cli.units import parse_size_bytes
+    from klamm.model.units import parse_size_bytes
 
     try:
         size = parse_size_bytes(value)

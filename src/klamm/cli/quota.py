@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -13,7 +14,7 @@ from klamm.cli.command_group import Noun
 from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
 from klamm.cli.output import output_option, show
 from klamm.cli.target import Target, cluster_options
-from klamm.cli.units import parse_size_bytes
+from klamm.model.units import parse_size_bytes
 
 if TYPE_CHECKING:
     from klamm.client.admin.acl_types import QuotaEntity
@@ -24,6 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT: Final = "<default>"
 """The default of a type in tables and plans, as Kafka writes it; no principal has such a name by accident."""
 _SIZES: Final = ("producer_byte_rate", "consumer_byte_rate")
+_KEYS: Final = (*_SIZES, "request_percentage", "controller_mutation_rate", "connection_creation_rate")
 _TYPES: Final = {"user": "user", "client": "client-id", "ip": "ip"}
 
 
@@ -39,6 +41,8 @@ def entity_options(command: F) -> F:
                 raise click.UsageError(f"--{option} and --{option}-defaults exclude each other")
             if is_default:
                 entity[kind] = None
+            elif kind == "user" and (name or "").startswith("User:"):
+                raise click.UsageError(f"the name of a user is without User: here; write --user {name[5:]}")
             elif name is not None:
                 entity[kind] = name
         return command(*args, entity=entity, **kwargs)
@@ -169,6 +173,9 @@ def _parse_limit(text: str) -> tuple[str, float]:
     key, equals, value = text.partition("=")
     if not equals or not key or not value:
         raise click.UsageError(f"{text!r} is no quota: write KEY=VALUE, such as producer_byte_rate=10MiB")
+    # Names unlike all of these are left to the broker, which may be newer.
+    if key not in _KEYS and (near := difflib.get_close_matches(key, _KEYS, 1)):
+        raise click.UsageError(f"there is no quota {key!r}; did you mean {near[0]}?")
     try:
         return key, float(parse_size_bytes(value)) if key in _SIZES else float(value)
     except ValueError as error:

@@ -11,13 +11,23 @@ import base64
 import json
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from klamm.cli.filter_view import RecordLike
-from klamm.cli.units import format_time
+from klamm.client.filter.record_view import RecordLike
+from klamm.model.units import format_time
 
 Piece = bytes | Callable[[RecordLike], bytes]
 DECODINGS: Final = ("text", "json", "hex", "base64")
+
+
+class Decodings(NamedTuple):
+    """What keys and values are shown as."""
+
+    key: str = "text"
+    value: str = "text"
+
+
+_TEXT: Final = Decodings()
 _TOKEN = re.compile(r"%(.?)|\\x([0-9A-Fa-f]{2})|\\(.?)", re.DOTALL)
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\", "%": b"%"}
 
@@ -125,15 +135,15 @@ def _pieces(text: str, *, percent: bool) -> Sequence[Piece]:
     return [piece for piece in pieces if piece != b""]
 
 
-def record_row(record: RecordLike, decode: str = "text") -> dict[str, Any]:
+def record_row(record: RecordLike, decode: Decodings = _TEXT) -> dict[str, Any]:
     """A record for `-o`: what is no text becomes {"base64": ...}, which `klamm produce --input jsonl` reads back."""
     return {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
-        "key": shown(record.key, decode),
-        "value": shown(record.value, decode),
+        "key": shown(record.key, decode.key),
+        "value": shown(record.value, decode.value),
         "headers": _header_row(record.headers or ()),
     }
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from klamm.cli.output import csv_lines, json_line, printable, yaml_lines
-from klamm.cli.record_format import compile_format, record_row, shown
+from klamm.cli.record_format import Decodings, compile_format, record_row, shown
 from klamm.cli.signals import leave_full_pipe
-from klamm.cli.units import format_time
+from klamm.model.units import format_time
 
 if TYPE_CHECKING:
     from klamm.client.types import Record
@@ -28,7 +28,7 @@ _MEASURED: Final = 50
 """The widths of a table's columns are taken from this many records."""
 
 
-def write_records(records: Iterable[Record], form: str, decode: str, *, eager: bool) -> None:
+def write_records(records: Iterable[Record], form: str, decode: Decodings, *, eager: bool) -> None:
     """Write records; with `eager` none is held back until more arrive."""
     if form == "json":
         _write_json(record_row(record, decode) for record in records)
@@ -55,11 +55,11 @@ def write_formatted(records: Iterable[Record], template: str) -> None:
         sys.stdout.buffer.flush()
 
 
-def _json_line(record: Record, decode: str) -> str:
+def _json_line(record: Record, decode: Decodings) -> str:
     return json_line(record_row(record, decode))
 
 
-def _yaml_lines(record: Record, decode: str) -> str:
+def _yaml_lines(record: Record, decode: Decodings) -> str:
     return "\n".join(yaml_lines([record_row(record, decode)]))
 
 
@@ -80,14 +80,14 @@ def _write_json(rows: Iterator[dict[str, Any]]) -> None:
     click.echo("[]" if empty else "\n]")
 
 
-def _cells(record: Record, decode: str) -> list[str]:
+def _cells(record: Record, decode: Decodings) -> list[str]:
     return [
         printable(record.topic),
         str(record.partition),
         str(record.offset),
         format_time(record.timestamp),
-        for_person(record.key, decode),
-        for_person(record.value, decode),
+        for_person(record.key, decode.key),
+        for_person(record.value, decode.value),
     ]
 
 
@@ -112,12 +112,12 @@ def _write_table(rows: Iterator[list[str]], *, eager: bool) -> None:
         sys.stdout.flush()
 
 
-def _line(record: Record, decode: str) -> str:
+def _line(record: Record, decode: Decodings) -> str:
     """A record for a person: where, when, key and value on one line."""
     where = click.style(f"{printable(record.topic)}/{record.partition}@{record.offset}", dim=True)
     when = click.style(format_time(record.timestamp), dim=True)
-    key = click.style(for_person(record.key, decode), bold=True)
-    return f"{where}  {when}  {key}  {for_person(record.value, decode)}"
+    key = click.style(for_person(record.key, decode.key), bold=True)
+    return f"{where}  {when}  {key}  {for_person(record.value, decode.value)}"
 
 
 def for_person(data: Any, decode: str) -> str:

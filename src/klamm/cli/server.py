@@ -15,8 +15,11 @@ from klamm.cli.node_runner import LEVELS, serve, set_log_level, stop_at_eof
 @click.option(
     "--until-eof", is_flag=True, help="Stop when standard input ends, as it does when the parent process ends."
 )
+@click.option(
+    "--other-metrics-port", is_flag=True, help="Serve metrics on a free port if the one of metrics.listeners is taken."
+)
 @refuses
-def server(file: str, overrides: tuple[str, ...], log_level: str, *, until_eof: bool) -> None:
+def server(file: str, overrides: tuple[str, ...], log_level: str, *, until_eof: bool, other_metrics_port: bool) -> None:
     """Run a node from a server.properties written for Kafka 4.
 
     The file may contain any of Kafka's settings; those without meaning here are listed once in the log. The data folder
@@ -34,4 +37,5 @@ def server(file: str, overrides: tuple[str, ...], log_level: str, *, until_eof: 
         stop_at_eof()
     config = load_config(file, overrides)
     refuse_open_listeners(config)
-    serve(config)
+    may_move = other_metrics_port and config.metrics_listeners
+    serve(config, preferred_metrics_port=config.metrics_listeners[0].port if may_move else 0)

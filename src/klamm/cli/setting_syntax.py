@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import click
 
-from klamm.cli.units import format_duration, format_size, parse_duration_ms, parse_size_bytes
+from klamm.model.units import format_duration, format_size, parse_duration_ms, parse_size_bytes
 
 _SHORT = {
     "cleanup": "cleanup.policy",

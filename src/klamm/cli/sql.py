@@ -92,7 +92,7 @@ class _Bounds:
 
     def __post_init__(self) -> None:
         from klamm.cli.queries.offsets import InvalidPosition, check_position
-        from klamm.cli.units import parse_time_ms
+        from klamm.model.units import parse_time_ms
 
         if self.start is not None and self.since is not None:
             raise click.UsageError("--from and --since exclude each other; write one of them")
@@ -203,7 +203,7 @@ def _find_ranges(cluster: BlockingCluster, topics: list[str], bounds: _Bounds) -
 
     from klamm.cli.queries.offsets import resolve_position
     from klamm.cli.queries.topics import find_topics
-    from klamm.cli.units import parse_time_ms
+    from klamm.model.units import parse_time_ms
     from klamm.pipeline.core.offsets import Range
 
     places = [(topic.name, part.partition) for topic in find_topics(cluster, topics) for part in topic.partitions]

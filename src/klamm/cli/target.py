@@ -12,6 +12,7 @@ import click
 
 from klamm.cli import context_file as kept
 from klamm.cli.command_errors import CommandRefusal, refuses
+from klamm.cli.foreign_protocols import remember_protocol
 
 if TYPE_CHECKING:
     from klamm.client.blocking_cluster import BlockingCluster
@@ -105,6 +106,7 @@ def resolve(
         context = contexts.find_protected(address)
         is_protected = context is not None
     parse_addresses(address)
+    remember_protocol(settings.get("security.protocol", ""))
     wait_s = DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
     return Target(address, settings, context, is_protected, wait_s, timeout_s is not None)
 
@@ -157,7 +159,7 @@ def cluster_options(command: F) -> F:
 
 
 def _timeout(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
-    from klamm.cli.units import parse_duration_ms
+    from klamm.model.units import parse_duration_ms
 
     if value is None:
         return None

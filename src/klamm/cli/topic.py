@@ -16,8 +16,8 @@ from klamm.cli.completers import complete_setting, complete_topic
 from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
 from klamm.cli.output import output_option, show, show_one, table_lines
 from klamm.cli.target import Target, cluster_options
-from klamm.cli.units import counted
 from klamm.cli.watch import read_pause, watch, watch_option
+from klamm.model.units import counted
 
 if TYPE_CHECKING:
     from klamm.client.admin.topic_types import TopicDescription

@@ -36,8 +36,8 @@ def txn() -> None:
 def ls(*, target: Target, output: str, states: tuple[str, ...], older_than: str | None, pattern: str | None) -> None:
     """List transactional ids."""
     from klamm.cli.queries.transactions import list_transactions
-    from klamm.cli.units import parse_duration_ms
     from klamm.client.admin.transaction_types import TRANSACTION_STATES
+    from klamm.model.units import parse_duration_ms
 
     unknown = [state for state in states if state not in TRANSACTION_STATES]
     if unknown:

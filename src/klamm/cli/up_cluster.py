@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from klamm.cli.child_service import stop_children
 from klamm.cli.command_errors import CommandRefusal
+from klamm.cli.node_runner import METRICS_LINE, READY_LINE
 
 if TYPE_CHECKING:
+    from klamm.cli.child_service import ChildService
     from klamm.server.boot.local_cluster import LocalNode
 
 READY_S = 60.0
@@ -28,8 +31,19 @@ LOG_TAIL_BYTES = 2000
 class ClusterSupervisor:
     """Starts the nodes, starts one again that died, and stops all of them."""
 
-    def __init__(self, nodes: Sequence[LocalNode], log_level: str) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[LocalNode],
+        log_level: str,
+        *,
+        with_metrics: bool = False,
+        children: Sequence[ChildService] = (),
+    ) -> None:
+        """With metrics a node serves them, on a free port if the one in its settings is taken."""
         self._nodes = nodes
+        self._with_metrics = with_metrics
+        self._metrics: dict[int, str] = {}
+        self._children = children
         self._log_level = log_level
         self._stopping = asyncio.Event()
         self._interrupts = 0
@@ -47,6 +61,8 @@ class ClusterSupervisor:
             await asyncio.wait([asyncio.create_task(self._stopping.wait()), *watchers], return_when="FIRST_COMPLETED")
         finally:
             self._stopping.set()
+            # First: they leave their groups while the nodes serve.
+            await asyncio.to_thread(stop_children, self._children)
             self._signal_all(signal.SIGTERM)
             # A controlled shutdown moves leaders first, which takes long with many partitions.
             await asyncio.wait(watchers, timeout=STOP_S)
@@ -61,6 +77,8 @@ class ClusterSupervisor:
         self._stopping.set()
         # A second Ctrl-C means now.
         if self._interrupts > 1:
+            for child in self._children:
+                child.kill()
             self._signal_all(signal.SIGKILL)
 
     async def _announce(self, watchers: Sequence[asyncio.Task[None]]) -> None:
@@ -77,10 +95,15 @@ class ClusterSupervisor:
             raise CommandRefusal(
                 f"node {missing[0].node_id} does not serve after {READY_S:.0f} s; its log is {missing[0].log}"
             )
-        click.echo(f"Klamm is ready on {','.join(node.address for node in self._nodes)}")
+        addresses = ",".join(node.address for node in self._nodes)
+        click.echo(f"{READY_LINE}{addresses}")
         for node in self._nodes:
             process = self._processes[node.node_id]
             click.echo(f"  node {node.node_id}  {node.address}  pid {process.pid}  log {node.log}")
+        for node_id, address in sorted(self._metrics.items()):
+            click.echo(f"  metrics of node {node_id}  http://{address}")
+        for child in self._children:
+            child.start(addresses)
         click.echo("Ctrl-C stops all of them.")
         sys.stdout.flush()
 
@@ -117,6 +140,7 @@ class ClusterSupervisor:
             "--log-level",
             self._log_level,
             "--until-eof",
+            *(("--other-metrics-port",) if self._with_metrics else ()),
         )
         with open(node.log, "ab") as log:  # noqa: ASYNC230 - a supervisor serves nothing else meanwhile
             process = await asyncio.create_subprocess_exec(
@@ -135,7 +159,11 @@ class ClusterSupervisor:
             process.terminate()
         # Read to the end, also after the ready line: a full pipe would block the node.
         async for line in process.stdout:
-            if line.startswith(b"Klamm is ready"):
+            text = line.decode(errors="replace")
+            if text.startswith(METRICS_LINE):
+                self._metrics[node.node_id] = text.removeprefix(METRICS_LINE).rstrip()
+            # The address of metrics, which follows the ready line, is announced with the cluster.
+            if text.startswith(METRICS_LINE if self._with_metrics else READY_LINE):
                 self._ready[node.node_id].set()
         return await process.wait()
 
@@ -176,9 +204,20 @@ def _refuse_taken_ports(nodes: Sequence[LocalNode]) -> None:
                     ) from None
 
 
-def run_cluster(folder: str, nodes: int, *, host: str, port: int, overrides: Sequence[str], log_level: str) -> None:
+def run_cluster(
+    folder: str,
+    nodes: int,
+    *,
+    host: str,
+    port: int,
+    overrides: Sequence[str],
+    log_level: str,
+    children: Sequence[ChildService] = (),
+) -> None:
     """Start a cluster in `folder` and run it until a signal arrives."""
-    from klamm.model.broker_catalog.own import INSECURE_LISTENERS
+    from klamm.cli.up import METRICS_PORT
+    from klamm.model.broker_catalog.own import INSECURE_LISTENERS, METRICS_LISTENERS
+    from klamm.net.free_ports import claim_or_free
     from klamm.server.boot.listeners import Listener
     from klamm.server.boot.local_cluster import plan_cluster, prepare_cluster
 
@@ -193,5 +232,14 @@ def run_cluster(folder: str, nodes: int, *, host: str, port: int, overrides: Seq
         settings.setdefault(INSECURE_LISTENERS, "PLAINTEXT,CONTROLLER")
     planned = plan_cluster(os.path.abspath(folder), nodes, host=host, port=port)
     _refuse_taken_ports(planned)
-    prepare_cluster(planned, lambda _: settings)
-    asyncio.run(ClusterSupervisor(planned, log_level).run())
+    metrics = {}
+    if METRICS_LISTENERS not in settings:
+        metrics = {
+            node.node_id: f"127.0.0.1:{claim_or_free('127.0.0.1', METRICS_PORT + node.node_id - 1)}" for node in planned
+        }
+
+    def node_settings(node: LocalNode) -> dict[str, str]:
+        return {METRICS_LISTENERS: metrics[node.node_id], **settings} if metrics else settings
+
+    prepare_cluster(planned, node_settings)
+    asyncio.run(ClusterSupervisor(planned, log_level, with_metrics=bool(metrics), children=children).run())

@@ -1,47 +1,92 @@
 """`klamm up --secure`: a node with TLS, passwords and rights, and the context with which commands reach it.
 
 One folder has everything: `certs/`, `server.properties` with the passwords of the node, `admin.properties` for clients,
-and `data/`. The first start makes it, later ones use it as it is. The files are readable for their owner only.
+and `data/`. The first start makes it, later ones use it as it is; `--port` then applies to one run. The files are
+readable for their owner only.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from klamm.cli.command_errors import CommandRefusal
+from klamm.cli.command_errors import CommandRefusal, explain
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from klamm.cli.context_file import Context
 
 FOLDER: Final = ".klamm-secure"
 CONTEXT: Final = "secure"
 ADMIN: Final = "admin"
 MECHANISM: Final = "SCRAM-SHA-512"
+_HOST: Final = "127.0.0.1"
+_PORT: Final = 9092
+_LISTENER: Final = "CLIENTS"
+_TRUST: Final = "ssl.ca.location"
 _SERVER: Final = "server.properties"
 _CLIENT: Final = "admin.properties"
 _SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 _PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 
-def prepare(folder: str, *, host: str, port: int) -> str:
-    """Make certificates, users and settings unless they are there; returns the path of server.properties."""
+def prepare(folder: str, *, host: str | None, port: int | None) -> str:
+    """Make certificates, users and settings unless they are there; returns the path of server.properties.
+
+    `host` and `port` are None where the command line has none.
+    """
+    if port == 0:
+        raise CommandRefusal("--secure writes the port into the context; choose one with --port")
     folder = os.path.abspath(folder)
     path = os.path.join(folder, _SERVER)
     if os.path.exists(path):
         return path
     if os.path.isdir(folder) and os.listdir(folder):
         raise CommandRefusal(f"{folder} holds other files and no secure node; choose an empty folder with --data")
-    if not port:
-        raise CommandRefusal("--secure writes the port into the context; choose one with --port")
+    host = host or _HOST
     # Last: a start that is interrupted before it begins anew.
     passwords = {user: secrets.token_urlsafe(24) for user in (ADMIN, "broker", "controller")}
     _make_certificates(os.path.join(folder, "certs"), host)
-    properties = _properties(folder, host, port, passwords)
+    properties = _properties(folder, host, port or _PORT, passwords)
     _format(properties, passwords)
     _write_private(os.path.join(folder, _CLIENT), _client_settings(folder, passwords[ADMIN]))
     _write_private(path, properties)
     return path
+
+
+def client_file(folder: str) -> str:
+    """Return the path of the client settings of the admin."""
+    return os.path.join(os.path.abspath(folder), _CLIENT)
+
+
+def override_listeners(path: str, *, host: str | None, port: int | None) -> tuple[str, ...]:
+    """Return the override with which a later start listens where its options say; none where that is as stored."""
+    from klamm.cli.client_settings import read_properties
+
+    listeners = read_properties(path)["listeners"].split(",")
+    index = next((i for i, text in enumerate(listeners) if text.strip().startswith(f"{_LISTENER}://")), None)
+    if index is None:
+        if host is None and port is None:
+            return ()
+        raise CommandRefusal(
+            f"{path} has no listener {_LISTENER}; change its listeners there, without --host and --port"
+        )
+    stored_host, _, stored_port = listeners[index].strip().removeprefix(f"{_LISTENER}://").rpartition(":")
+    # Clients compare the host with the names of the certificate, which is issued once.
+    if host is not None and _bracketed(host) != stored_host:
+        raise CommandRefusal(
+            f"the node of {os.path.dirname(path)} has a certificate for {stored_host}, not for {host};"
+            " leave --host out, or make another node with --data"
+        )
+    if port is None or str(port) == stored_port:
+        return ()
+    listeners[index] = f"{_LISTENER}://{stored_host}:{port}"
+    return (f"listeners={','.join(listeners)}",)
 
 
 def save_context(folder: str, *, host: str, port: int) -> None:
@@ -49,16 +94,33 @@ def save_context(folder: str, *, host: str, port: int) -> None:
     from klamm.cli.client_settings import read_properties
     from klamm.cli.context_file import Context, load, save
 
-    settings = read_properties(os.path.join(folder, _CLIENT))
+    client = os.path.join(folder, _CLIENT)
+    settings = read_properties(client)
     contexts = load()
-    contexts.contexts[CONTEXT] = Context(f"{_bracketed(host)}:{port}", settings=settings)
-    contexts.current = CONTEXT
-    save(contexts)
+    name = choose_name(contexts.contexts, settings[_TRUST])
+    previous = contexts.contexts.get(name)
+    contexts.contexts[name] = Context(
+        f"{_bracketed(host)}:{port}", protected=previous is not None and previous.protected, settings=settings
+    )
+    contexts.current = name
+    try:
+        save(contexts)
+    except OSError as error:
+        # The node serves already, and clients can use the file.
+        click.echo(f"klamm: the context cannot be saved: {explain(error)}; use {client}", err=True)
+        return
+    other = "" if name == CONTEXT else f" ({CONTEXT!r} belongs to another cluster)"
     click.echo(
-        f"The context {CONTEXT!r} is in use: commands log in as {ADMIN}. Settings for other clients are in"
-        f" {os.path.join(folder, _CLIENT)}.",
+        f"The context {name!r} is in use{other}: commands log in as {ADMIN}."
+        f" Settings for other clients are in {client}.",
         err=True,
     )
+
+
+def choose_name(contexts: Mapping[str, Context], authority: str) -> str:
+    """Return the name of the context that trusts this authority, or else a free one: `secure`, `secure-2`, ..."""
+    names = itertools.chain((CONTEXT,), (f"{CONTEXT}-{number}" for number in itertools.count(2)))
+    return next(name for name in names if name not in contexts or contexts[name].settings.get(_TRUST) == authority)
 
 
 def _bracketed(host: str) -> str:
@@ -80,9 +142,9 @@ def _properties(folder: str, host: str, port: int, passwords: dict[str, str]) ->
         # No other node connects to it: any free port will do.
         "controller.quorum.voters": "1@127.0.0.1:0",
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"CLIENTS://{_bracketed(host)}:{port},CONTROLLER://127.0.0.1:0",
+        "listeners": f"{_LISTENER}://{_bracketed(host)}:{port},CONTROLLER://127.0.0.1:0",
         "listener.security.protocol.map": "CLIENTS:SASL_SSL,CONTROLLER:SASL_SSL",
-        "inter.broker.listener.name": "CLIENTS",
+        "inter.broker.listener.name": _LISTENER,
         "log.dirs": os.path.join(folder, "data"),
         "offsets.topic.replication.factor": "1",
         "transaction.state.log.replication.factor": "1",
@@ -114,7 +176,7 @@ def _client_settings(folder: str, password: str) -> dict[str, str]:
         "sasl.mechanism": MECHANISM,
         "sasl.username": ADMIN,
         "sasl.password": password,
-        "ssl.ca.location": os.path.join(folder, "certs", "ca.pem"),
+        _TRUST: os.path.join(folder, "certs", "ca.pem"),
     }
 
 

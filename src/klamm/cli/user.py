@@ -55,7 +55,7 @@ def ls(*, target: Target, output: str) -> None:
     show(rows, output, "no users", ("user", "mechanism", "iterations"))
 
 
-@user.command("create")
+@user.command("add")
 @click.argument("name")
 @mechanism_option
 @password_option
@@ -63,7 +63,7 @@ def ls(*, target: Target, output: str) -> None:
 @consent_options
 @cluster_options
 @refuses
-def create(
+def add(
     *,
     name: str,
     mechanisms: tuple[str, ...],
@@ -85,7 +85,7 @@ def create(
         for mechanism in chosen:
             plan.adds(f"{name} {_name(mechanism)} iterations={iterations}")
         if consent.to(plan, target):
-            _set_password(cluster, name, chosen, _read_password(password_file), iterations)
+            _set_password(cluster, name, chosen, read_password(password_file), iterations, done="Added")
 
 
 @user.command("passwd")
@@ -109,22 +109,22 @@ def passwd(
     with target.cluster() as cluster:
         present = [credential.mechanism for credential in _describe(cluster, [name]).get(name, ())]
         if not present:
-            raise CommandRefusal(f"there is no user {name}; add one with `klamm user create {name}`")
+            raise CommandRefusal(f"there is no user {name}; add one with `klamm user add {name}`")
         chosen = _mechanisms(mechanisms) if mechanisms else present
         plan = ConfirmationPlan()
         for mechanism in chosen:
             plan.changes(f"{name} {_name(mechanism)} password", "[hidden]", "[hidden]")
         if consent.to(plan, target):
-            _set_password(cluster, name, chosen, _read_password(password_file), iterations)
+            _set_password(cluster, name, chosen, read_password(password_file), iterations, done="Changed")
 
 
-@user.command("delete")
+@user.command("rm")
 @click.argument("name")
 @mechanism_option
 @consent_options
 @cluster_options
 @refuses
-def delete(*, name: str, mechanisms: tuple[str, ...], consent: Consent, target: Target) -> None:
+def rm(*, name: str, mechanisms: tuple[str, ...], consent: Consent, target: Target) -> None:
     """Delete the credentials of a user; connections that are open stay."""
     from klamm.client.admin.acls import AccessAdmin
 
@@ -139,6 +139,7 @@ def delete(*, name: str, mechanisms: tuple[str, ...], consent: Consent, target: 
         if consent.to(plan, target):
             for mechanism in chosen:  # one request each: a broker refuses a user that is named twice
                 cluster.run(AccessAdmin(cluster).alter_user_scram_credentials(delete=[(name, mechanism)]))
+                click.echo(f"Removed: {name} {_name(mechanism)}.")
 
 
 def _describe(cluster: BlockingCluster, names: list[str] | None) -> dict[str, list[ScramCredential]]:
@@ -148,13 +149,20 @@ def _describe(cluster: BlockingCluster, names: list[str] | None) -> dict[str, li
 
 
 def _set_password(
-    cluster: BlockingCluster, name: str, mechanisms: Iterable[ScramMechanism], password: str, iterations: int
+    cluster: BlockingCluster,
+    name: str,
+    mechanisms: Iterable[ScramMechanism],
+    password: str,
+    iterations: int,
+    *,
+    done: str,
 ) -> None:
     from klamm.client.admin.acls import AccessAdmin
 
     for mechanism in mechanisms:
         passwords = {(name, mechanism): password}
         cluster.run(AccessAdmin(cluster).alter_user_scram_credentials(passwords, iterations=iterations))
+        click.echo(f"{done}: {name} {_name(mechanism)}.")
 
 
 def _mechanisms(names: tuple[str, ...]) -> list[ScramMechanism]:
@@ -167,7 +175,7 @@ def _name(mechanism: ScramMechanism) -> str:
     return mechanism.name.replace("_", "-")
 
 
-def _read_password(file: TextIO | None) -> str:
+def read_password(file: TextIO | None) -> str:
     """Read a password, from a terminal without showing it; never from an argument, which other users can list."""
     if file is not None:
         password = file.readline().rstrip("\r\n")

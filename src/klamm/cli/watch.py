@@ -22,7 +22,7 @@ PAUSE_MIN_S: Final = 0.1
 
 def read_pause(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
     """The seconds of an option that is a time such as 2s; BadParameter for anything else."""
-    from klamm.cli.units import parse_duration_ms
+    from klamm.model.units import parse_duration_ms
 
     if value is None:
         return None

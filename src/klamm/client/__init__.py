@@ -7,10 +7,12 @@ the same for code without one, over a single thread. Nothing here imports a brok
     unsupported_settings             settings of Java's clients that this client does not have
     errors, types, arguments         what callers pass in and get back
     connection, cluster              one broker; all brokers, their metadata and retries
+    group_member                     a member of a classic group of any protocol type
     core/                            pure parts all clients share: metadata, routing, durations, buffer pool
     producer/, producer/core/        sender, session, tables; pure: accumulator, partitioners, idempotence, transactions
     consumer/, consumer/core/        fetcher, membership, commits; pure: subscription, assignors, sessions, fetch buffer
     admin/                           one class per family of requests, over any transport
+    filter/                          expressions over one record, for commands and the console
     columns, bounded_read            Arrow tables out: a topic read to its end (in: producer/tables)
     blocking_producer, _consumer, _admin   the same classes over the thread of `loop_thread`
     blocking_cluster                 the transport of admin families for the command line: sockets without an event loop

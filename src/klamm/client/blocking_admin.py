@@ -74,6 +74,10 @@ class Admin(BlockingClient):
     alter_client_quotas = _blocking(AsyncAdmin.alter_client_quotas)
     describe_user_scram_credentials = _blocking(AsyncAdmin.describe_user_scram_credentials)
     alter_user_scram_credentials = _blocking(AsyncAdmin.alter_user_scram_credentials)
+    create_delegation_token = _blocking(AsyncAdmin.create_delegation_token)
+    renew_delegation_token = _blocking(AsyncAdmin.renew_delegation_token)
+    expire_delegation_token = _blocking(AsyncAdmin.expire_delegation_token)
+    describe_delegation_tokens = _blocking(AsyncAdmin.describe_delegation_tokens)
 
     elect_leaders = _blocking(AsyncAdmin.elect_leaders)
     alter_partition_reassignments = _blocking(AsyncAdmin.alter_partition_reassignments)

@@ -38,6 +38,7 @@ T = TypeVar("T")
 RESPONSE_BYTES_MAX = 100 << 20
 _LENGTH = struct.Struct(">i")
 _RETRY_S = 0.05
+_PASSING = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_CONTROLLER})
 
 
 class ClusterUnreachable(OSError):
@@ -325,13 +326,13 @@ class BlockingCluster:
         timeout_s: float,
         on_failure: Callable[[KafkaError], None] | None = None,
     ) -> T:
-        """Repeat `attempt` while a coordinator is not ready; a command reports any other error at once."""
+        """Repeat `attempt` while a coordinator or the controller is not ready; any other error is reported at once."""
         deadline = time.monotonic() + min(timeout_s, self._options["timeout_s"])
         while True:
             try:
                 return await attempt()
             except KafkaError as error:
-                if not _is_coordinator_busy(error) or time.monotonic() > deadline:
+                if not _is_passing(error) or time.monotonic() > deadline:
                     raise
                 if on_failure is not None:
                     on_failure(error)
@@ -348,10 +349,10 @@ class BlockingCluster:
         return results
 
 
-def _is_coordinator_busy(error: KafkaError) -> bool:
-    """Whether a coordinator loads, moves, or still ends the last transaction of a transactional id.
+def _is_passing(error: KafkaError) -> bool:
+    """Whether a coordinator loads, moves, or still ends the last transaction of an id, or a controller is elected.
 
     The first request of a kind makes a cluster create the internal topic behind it, so a command that reported these
     errors at once would fail in every new cluster.
     """
-    return isinstance(error, CoordinatorError) or error.code == ErrorCode.CONCURRENT_TRANSACTIONS
+    return isinstance(error, CoordinatorError) or error.code in _PASSING

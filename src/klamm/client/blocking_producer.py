@@ -110,10 +110,8 @@ class Producer(BlockingClient):
             function(on_delivery, "on_delivery of send")
         inner = self._inner
         # Outside of the lock: a serializer may be slow, or call a schema registry.
-        if inner.key_serializer is not None:
-            key = inner.key_serializer(topic, key)
-        if inner.value_serializer is not None:
-            value = inner.value_serializer(topic, value)
+        if inner.serializers is not None:
+            value, key, headers = inner.serializers.wait(topic, value, key, headers)
         with self._lock:
             delivery = self._append(topic, value, key, partition, timestamp, headers)
         if delivery is None:

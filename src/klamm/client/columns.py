@@ -11,19 +11,21 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from klamm.client.arguments import seconds, several, text
 from klamm.client.core.offset_specs import ReadBound, parse_read_bound
 from klamm.client.extras import require_pyarrow
 from klamm.client.json_columns import FORMS, read_values
+from klamm.client.registry_columns import read_registry_values, registry_reader
 from klamm.records.arrow import schema
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
     from typing_extensions import Unpack
 
+    from klamm.client.serde import SupportsColumns
     from klamm.client.settings import ConsumerSettings
 
 
@@ -51,7 +53,8 @@ def read_topic(
     isolation: str = "read_committed",
     partitions: Iterable[int] | None = None,
     timeout_s: float | None = None,
-    value: str = "bytes",
+    value: str | SupportsColumns = "bytes",
+    registry: str | Mapping[str, Any] | None = None,
     **settings: Unpack[ConsumerSettings],
 ) -> pa.Table:
     """All records of a topic between two times or offsets, as one table.
@@ -62,8 +65,10 @@ def read_topic(
     longer in the log, at the start or deleted during the read, are left out: reading continues at the first record
     that exists (`auto_offset_reset="none"` raises OffsetOutOfRangeError instead).
 
-    `value` is the form of the values: "bytes", "str" (text), or "json", whose fields become typed columns. A value of
-    another form raises SerializationError, unless `on_error` is set.
+    `value` is the form of the values: "bytes", "str" (text), "json", or "registry", for values with a schema of the
+    registry whose address or settings are in `registry`. The fields of the last two become typed columns, those of a
+    registry by the newest schema of the topic; a deserializer of a registry may be given as well. A value of another
+    form raises SerializationError, unless `on_error` is set.
 
     Raises UnknownTopicOrPartitionError if the topic does not exist or is deleted meanwhile. `timeout_s` bounds the
     whole read (KafkaTimeoutError); without it, unreachable brokers are retried without limit, the first one for
@@ -77,6 +82,7 @@ def read_topic(
         "partitions": partitions,
         "timeout_s": timeout_s,
         "value": value,
+        "registry": registry,
         **settings,
     }
     if _in_loop():
@@ -112,7 +118,8 @@ async def read_topic_async(
     isolation: str = "read_committed",
     partitions: Iterable[int] | None = None,
     timeout_s: float | None = None,
-    value: str = "bytes",
+    value: str | SupportsColumns = "bytes",
+    registry: str | Mapping[str, Any] | None = None,
     **settings: Unpack[ConsumerSettings],
 ) -> pa.Table:
     """`read_topic` for a running event loop."""
@@ -124,8 +131,9 @@ async def read_topic_async(
     # One "now" for both ends: with two, start=1h and end=0h would not be an hour apart.
     now_ms = time.time_ns() // 1_000_000
     text(topic, "topic of read_topic")
-    if value not in FORMS:
-        raise ValueError(f"value={value!r} is not known: write {', '.join(FORMS)}")
+    reader = registry_reader(value, registry)
+    if reader is None and value not in FORMS:
+        raise ValueError(f"value={value!r} is not known: write {', '.join((*FORMS, 'registry'))}")
     if timeout_s is not None:
         seconds(timeout_s, "timeout_s of read_topic")
     read = BoundedRead(
@@ -137,4 +145,6 @@ async def read_topic_async(
         _default_settings(timeout_s) | settings,
     )
     table = pa.Table.from_batches(await read.run(timeout_s), schema=schema())
-    return await read_values(table, value, read.on_error)
+    if reader is not None:
+        return await read_registry_values(table, reader, read.on_error)
+    return await read_values(table, str(value), read.on_error)

@@ -6,13 +6,12 @@ find those that are no JSON.
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from klamm.client.consumer.typed_columns import handle_row_error, row_error
 from klamm.client.errors import SerializationError
-from klamm.client.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -33,7 +32,7 @@ async def read_values(table: pa.Table, form: str, on_error: Any) -> pa.Table:
     except _NotReadError:
         kept = [True] * table.num_rows
         for row in _unreadable(table["value"], form):
-            await _handle_error(_error(table, row, form), on_error)
+            await handle_row_error(_error(table, row, form), on_error)
             kept[row] = False
     try:
         return read(table.filter(kept))
@@ -61,13 +60,13 @@ def _fields(table: pa.Table) -> pa.Table:
     parsed = _parsed(table)
     place = table.schema.get_field_index("value")
     columns: list[tuple[str, Any]] = [(name, table[name]) for name in table.schema.names if name != "value"]
-    columns[place:place] = _spread(parsed, {name for name, _ in columns})
+    columns[place:place] = spread(parsed, {name for name, _ in columns})
     import pyarrow as pa  # noqa: PLC0415
 
     return pa.table([column for _, column in columns], names=[name for name, _ in columns])
 
 
-def _spread(parsed: pa.ChunkedArray, taken: set[str]) -> Iterable[tuple[str, Any]]:
+def spread(parsed: pa.ChunkedArray, taken: set[str]) -> Iterable[tuple[str, Any]]:
     """The fields of structs by name; a name that is also a column of the record gets the prefix `value.`."""
     import pyarrow as pa  # noqa: PLC0415
 
@@ -126,23 +125,10 @@ def _refuse(word: str) -> Any:
 
 
 def _error(table: pa.Table, row: int, form: str) -> SerializationError:
-    topic, partition, offset, key, value = (
-        table[name][row].as_py() for name in ("topic", "partition", "offset", "key", "value")
-    )
     try:
-        _read(value, form)
+        _read(table["value"][row].as_py(), form)
     except ValueError as cause:
-        where = TopicPartition(topic, partition)
-        error = SerializationError(f"{where} offset {offset}: the value is no {form}: {cause}")
-        error.key, error.value, error.__cause__ = key, value, cause
-        return error.locate(where, offset, offset + 1)
+        error = row_error(table, row, f"the value is no {form}: {cause}")
+        error.__cause__ = cause
+        return error
     raise AssertionError(f"row {row} can be read")
-
-
-async def _handle_error(error: SerializationError, on_error: Any) -> None:
-    if on_error == "raise":
-        raise error
-    if on_error != "skip":
-        outcome = on_error(error)
-        if inspect.isawaitable(outcome):
-            await outcome

@@ -1,1 +1,1 @@
-"""Words every room shares: ids, errors, the clock, config definitions. Imports nothing of Klamm."""
+"""Words every room shares: ids, errors, the clock, config definitions, units. Imports nothing of Klamm."""

@@ -108,6 +108,7 @@ class Acceptor:
             self._open(sock, ip)
             return True
         self._held = (sock, ip)
+        self._server.refused["waited"] += 1
         self._pause()
         if delay_ms:
             self._delay = self._loop.call_later(delay_ms / 1000, self._end_delay)
@@ -138,9 +139,11 @@ class Acceptor:
         throttle = self._server.throttle_ip
         delay_ms = throttle(ip, self._server.now_ms()) if throttle is not None else 0
         if delay_ms:
+            self._server.refused["ip_rate"] += 1
             self._refuse_later(sock, delay_ms)
             return
         if self.quotas.exceeds_ip_limit(ip):
+            self._server.refused["ip_limit"] += 1
             log.warning("connection refused", listener=self.name, peer=ip, reason="max.connections.per.ip reached")
             sock.close()
             return

@@ -14,6 +14,7 @@ from klamm.net.sockets import set_receive_low_water, strip_mapping
 from klamm.protocol.framing import LARGE_BYTES, BorrowedFrames
 from klamm.security.core.principal import ANONYMOUS
 from klamm.telemetry.log import Level, get_logger
+from klamm.telemetry.request_times import ApiTimes
 
 if TYPE_CHECKING:
     from klamm.net.server import NetServer
@@ -49,16 +50,28 @@ class FrameHandler(Protocol):
 class Slot:
     """A place in the order of replies, filled later."""
 
-    __slots__ = ("_channel", "parts")
+    __slots__ = ("_began", "_channel", "_request_began", "_times", "parts")
 
     def __init__(self, channel: "Channel") -> None:
         self._channel = channel
+        self._times: ApiTimes | None = None
+        self._began = self._request_began = 0.0
         self.parts: Sequence[Part] | None = None
+
+    def begin(self, times: ApiTimes | None, now: float, request_began: float) -> None:
+        """Count the time from now until `send` as one in which the reply had to wait."""
+        self._times = times
+        self._began = now
+        self._request_began = request_began
 
     def send(self, parts: Sequence[Part]) -> None:
         """Fill the place; an empty sequence means that no reply is owed after all."""
         self.parts = parts
-        self._channel.slot_filled()
+        channel = self._channel
+        if self._times is not None:
+            now = channel.now()
+            self._times.observe_reply(now - self._began, now - self._request_began)
+        channel.slot_filled()
 
     def abandon(self) -> None:
         """Close the connection because the reply cannot be made: all replies behind it would wait for ever."""
@@ -71,6 +84,7 @@ class Channel:
     __slots__ = (
         "_awaiting_large",
         "_awaiting_write",
+        "_blocked_at",
         "_fd",
         "_finishing",
         "_handled_turn",
@@ -92,9 +106,12 @@ class Channel:
         "handler",
         "listener",
         "local_address",
+        "now",
         "peer_address",
         "principal",
+        "request_began",
         "state",
+        "times",
     )
 
     def __init__(self, server: "NetServer", sock: socket.socket, listener: str, context: object) -> None:
@@ -128,6 +145,12 @@ class Channel:
         host, port = sock.getpeername()[:2]
         self.peer_address: tuple[str, int] = (strip_mapping(host), port)
         self.state: Any = None  # what the handler remembers of this connection
+        self.times: ApiTimes | None = None
+        """The times of the API whose request is being handled, for replies that are made later."""
+        self._blocked_at = 0.0
+        self.now = server.loop.time
+        self.request_began = 0.0
+        """When the request that is being handled was read; 0 for one on a quick path."""
 
     def limit_frames(self, size_min: int, size_max: int) -> None:
         """Accept frames of these sizes only: before the login smaller ones than after it."""
@@ -265,6 +288,10 @@ class Channel:
         """Free a grown buffer; called when the connection has been quiet."""
         self._received.shrink(BUFFER_IDLE_BYTES_MAX)
 
+    def queue_seconds(self, now: float) -> float:
+        """Return how long this turn has been going on, as far as its start is known."""
+        return now - self._turn.note_began(now)
+
     @property
     def last_turn(self) -> int:
         """The turn in which the last request came, or in which the connection was opened."""
@@ -307,6 +334,8 @@ class Channel:
     def defer(self) -> Slot:
         """Reserve the place of a reply that is made later."""
         slot = Slot(self)
+        now = self.now()
+        slot.begin(self.times, now, self.request_began or now)
         self._slots.append(slot)
         return slot
 
@@ -340,6 +369,8 @@ class Channel:
         if self.closed or self._out:
             return
         self._awaiting_write = False
+        if self.times is not None:
+            self.times.send.observe(self.now() - self._blocked_at)
         # Reading first: both changes then reach the kernel as one system call.
         if not self._reading:
             self.resume_reading()
@@ -379,6 +410,7 @@ class Channel:
         elif not self._awaiting_write:
             # A peer that does not read its replies is not read: its requests would fill memory with more of them.
             self._awaiting_write = True
+            self._blocked_at = self.now()
             self._server.watcher.add_writer(self._fd, self._on_writable)
             self.pause_reading()
 

@@ -26,12 +26,24 @@ class Flushable(Protocol):
 class LoopTurn:
     """Collects the connections with replies and ends the turn once; not safe across threads."""
 
-    __slots__ = ("_before_flush", "_dirty", "_ending", "_loop", "_on_failure", "_poller", "number", "scheduled")
+    __slots__ = (
+        "_before_flush",
+        "_began_events",
+        "_dirty",
+        "_ending",
+        "_loop",
+        "_on_failure",
+        "_poller",
+        "began",
+        "number",
+        "scheduled",
+        "wrote",
+    )
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        before_flush: Callable[[], None] | None = None,
+        before_flush: Callable[[], object] | None = None,
         poller: Poller | None = None,
     ) -> None:
         self._loop = loop
@@ -43,8 +55,13 @@ class LoopTurn:
         self.scheduled = False
         self.number = 0
         """How many turns have ended."""
+        self.began = 0.0
+        """The first time of a turn that is known, by the loop's clock."""
+        self._began_events: object = None
+        self.wrote: object = None
+        """What the hook before the last flush returned: true if it wrote records."""
 
-    def before_flush(self, hook: Callable[[], None], on_failure: Callable[[BaseException], None]) -> None:
+    def before_flush(self, hook: Callable[[], object], on_failure: Callable[[BaseException], None]) -> None:
         """Set what must be done before any reply of a turn leaves, and what is called when it fails."""
         self._before_flush = hook
         self._on_failure = on_failure
@@ -55,6 +72,19 @@ class LoopTurn:
         self._dirty.append(channel)
         if not self.scheduled and not self._ending:  # a reply made ready by the hook is sent by the same `end`
             self.schedule()
+
+    def note_began(self, now: float) -> float:
+        """Note the time as the turn's first one, unless there is an earlier one; return it.
+
+        The clock is not read in every turn: it is known from its start on if the turn is timed, else from the first
+        request on that is timed.
+        """
+        # By the list of ready sockets: `number` counts turns that had something to write or send.
+        events = self._poller.events if self._poller is not None else None
+        if events is None or events is not self._began_events:
+            self._began_events = events
+            self.began = now
+        return self.began
 
     def schedule(self) -> None:
         """End the turn even if nothing is to be sent, because something was staged."""
@@ -72,7 +102,7 @@ class LoopTurn:
         self.scheduled = False
         self._ending = True
         try:
-            self._before_flush()
+            self.wrote = self._before_flush()
         except Exception as error:  # noqa: BLE001 - after any failure the replies of this turn would be untrue
             dirty, self._dirty = self._dirty, []
             for channel in dirty:

@@ -28,6 +28,10 @@ TURNS_MAX = 64
 """Turns that may follow one another before asyncio runs its own part, such as removing cancelled timers."""
 
 
+TURNS = (True, *([False] * 31)) * (TURNS_MAX // 32)
+"""Whether a turn of a row is timed: reading the clock at the start of each would cost every request."""
+
+
 class _Watch:
     """What to call when a connection can be read or written."""
 
@@ -59,6 +63,10 @@ class Poller(BaseSelector):
         """The event loop whose timers and callbacks end a row of turns; without it each wait is one turn."""
         self.dispatching = False
         """Whether connections are being called; the turn then ends without being scheduled."""
+        self.events: list[tuple[int, int]] = []
+        """The sockets that were ready after the last wait: a new list for every turn."""
+        self.on_turn: Callable[[float, int, bool], None] = _ignore_turn
+        """Called with the seconds, the ready sockets and whether records were written, for one turn in 32 of a row."""
 
     # Our connections
 
@@ -127,31 +135,40 @@ class Poller(BaseSelector):
             # What was staged outside of a wait borrows receive buffers: write it before they are read into again.
             turn.end()
         if loop is None or (timeout is not None and timeout <= 0):
-            return self._turn(-1 if timeout is None else timeout)[1]
+            return self._turn(-1 if timeout is None else timeout, timed=False)[1]
         timers = loop._scheduled
         # asyncio computed `timeout` from this timer; a connection that sets an earlier one ends the row of turns.
         first = timers[0] if timers else None
         due = math.inf if timeout is None else monotonic() + timeout
-        for _ in range(TURNS_MAX):
-            handled, ready = self._turn(-1 if timeout is None else timeout)
-            if not handled or ready or loop._ready or loop._stopping or (timers[0] if timers else None) is not first:
+        for timed in TURNS:
+            handled, ready = self._turn(-1 if timeout is None else timeout, timed)
+            if not handled:
+                break
+            now = monotonic()
+            if timed and turn is not None:
+                self.on_turn(now - turn.began, handled, bool(turn.wrote))
+            if ready or loop._ready or loop._stopping or (timers[0] if timers else None) is not first:
                 break
             if timeout is not None:
-                timeout = due - monotonic()
+                timeout = due - now
                 if timeout <= 0:
                     break
         return ready
 
-    def _turn(self, timeout: float) -> tuple[bool, list[tuple[SelectorKey, int]]]:
-        """One wait; whether anything was ready, and what of it is asyncio's."""
+    def _turn(self, timeout: float, timed: bool) -> tuple[int, list[tuple[SelectorKey, int]]]:
+        """One wait; how many sockets were ready, and which of them are asyncio's."""
         if self._changed:
             self._apply_changes()
         ready: list[tuple[SelectorKey, int]] = []
         watched = self._watched
         try:
-            events = self._epoll.poll(timeout, len(self._keys) + len(watched) or 1)
+            events = self.events = self._epoll.poll(timeout, len(self._keys) + len(watched) or 1)
         except InterruptedError:
-            return False, ready
+            return 0, ready
+        turn = self.turn
+        if timed and turn is not None:
+            turn.wrote = False
+            turn.note_began(monotonic())
         self.dispatching = True
         try:
             for fd, event in events:
@@ -174,10 +191,9 @@ class Poller(BaseSelector):
                     log.failure("connection handler failed", error, peer=_peer_address(watch))
         finally:
             self.dispatching = False
-        turn = self.turn
         if turn is not None and turn.scheduled:
             turn.end()
-        return bool(events), ready
+        return len(events), ready
 
     # The interface of a selector, for asyncio
 
@@ -220,6 +236,10 @@ class TurnLoop(asyncio.SelectorEventLoop):
         self.poller = Poller()
         super().__init__(self.poller)
         self.poller.loop = self
+
+
+def _ignore_turn(_seconds: float, _sockets: int, _wrote: bool) -> None:
+    """The default of `on_turn`."""
 
 
 def _peer_address(watch: _Watch) -> tuple[str, int] | None:

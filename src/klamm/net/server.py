@@ -24,6 +24,9 @@ IDLE_CHECKS = 4
 """How often within connections.max.idle.ms connections are checked for being idle."""
 
 LEAVE_CHECK_S = 0.005
+REFUSALS = ("ip_rate", "ip_limit", "waited", "idle", "excess")
+"""The address is above its rate or its limit; the connection had to wait for a slot or for the creation rate; closed
+because it was idle, or because of max.connections."""
 
 
 class Watcher(Protocol):
@@ -92,11 +95,27 @@ class NetServer:
         self._quotas = ConnectionQuotas(config.limits, config.protected_listener, config.rate_window)
         self._separate_quotas = ConnectionQuotas(config.limits, window=config.rate_window)
         self._reaper: asyncio.TimerHandle | None = None
+        self.refused: dict[str, int] = dict.fromkeys(REFUSALS, 0)
+        """Connections that were refused or had to wait, by reason."""
 
     @property
     def connection_count(self) -> int:
         """How many connections are open."""
         return len(self._channels)
+
+    def watch_turns(self, on_turn: Callable[[float, int, bool], None]) -> None:
+        """Report slow and sampled turns: their seconds, their ready sockets, and whether records were written."""
+        if isinstance(self.loop, TurnLoop):
+            self.loop.poller.on_turn = on_turn
+
+    def connections_by_listener(self) -> dict[str, int]:
+        """Return how many connections of each listener are open."""
+        return self._quotas.per_listener() | self._separate_quotas.per_listener()
+
+    @property
+    def limits(self) -> ConnectionLimits:
+        """The limits of connections."""
+        return self._quotas.limits
 
     def channels(self) -> Iterable[Channel]:
         """Return the open connections."""
@@ -181,6 +200,7 @@ class NetServer:
             if not candidates:
                 return
             least_used = min(candidates, key=_last_used)
+            self.refused["excess"] += 1
             least_used.close("max.connections reached: least recently used")
 
     # Memory of requests
@@ -210,6 +230,7 @@ class NetServer:
         for channel in list(self._channels):
             quiet = self.tick - channel.active_tick
             if quiet > IDLE_CHECKS and channel.idle and self.config.connections_max_idle_ms >= 0:
+                self.refused["idle"] += 1
                 channel.close("idle for connections.max.idle.ms")
             elif quiet > 1:
                 channel.shrink()

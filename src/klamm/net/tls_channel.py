@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from klamm.net.channel import SEND_BYTES_PER_TURN, Channel
 from klamm.net.file_region import FileRegion, Part, RegionRest
+from klamm.net.sockets import set_receive_low_water
+from klamm.net.tls_transport import PIECE_BYTES, open_transport
+from klamm.protocol.framing import LARGE_BYTES
 from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:
@@ -21,31 +24,18 @@ if TYPE_CHECKING:
 
 log = get_logger("net")
 
-PIECE_BYTES: Final = 128 * 1024
-"""What is read of a file and encrypted at a time: beyond 64 KiB larger pieces encrypt no faster."""
-
 JOINED_BYTES_MAX: Final = 64 * 1024
 """Small parts are joined up to this size: each send makes at least one TLS record."""
 
-_SOL_TLS: Final = 282
-_TLS_TX: Final = 1
-_TLS_INFO_BYTES: Final = 56
-"""Of Linux' struct tls12_crypto_info_aes_gcm_256; a smaller buffer than the kernel's struct is refused."""
+RECORD_BYTES_MAX: Final = 16 * 1024 + 2048 + 5
+"""Of a TLS 1.2 record with its header; those of TLS 1.3 are smaller."""
 
 OnHandshake = Callable[["TlsChannel"], None]
 """Called when the handshake is complete; an exception refuses the connection."""
 
 
-def kernel_encrypts(sock: socket.socket) -> bool:
-    """Whether the kernel encrypts what is written to the descriptor, so that sendfile may be used."""
-    try:
-        return bool(sock.getsockopt(_SOL_TLS, _TLS_TX, _TLS_INFO_BYTES))
-    except OSError:
-        return False
-
-
 class TlsChannel(Channel):
-    """A connection whose socket is an `SSLSocket`."""
+    """A connection that is encrypted by a TLS transport."""
 
     __slots__ = ("_deadline", "_on_handshake", "_piece", "_scheduled", "_tls", "_uses_sendfile", "encrypted")
 
@@ -60,8 +50,8 @@ class TlsChannel(Channel):
         handshake_seconds: float,
         on_handshake: OnHandshake,
     ) -> None:
-        self._tls = tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-        super().__init__(server, self._tls, listener, context)
+        self._tls = open_transport(sock, tls)
+        super().__init__(server, self._tls.sock, listener, context)
         self._on_handshake = on_handshake
         self._deadline: asyncio.TimerHandle | None = server.loop.call_later(handshake_seconds, self._expire)
         self._scheduled: asyncio.Handle | None = None
@@ -78,7 +68,7 @@ class TlsChannel(Channel):
             self._server.watcher.add_reader(self._fd, self._continue_handshake)
             return
         super().start()
-        # Decrypted bytes inside OpenSSL do not make the descriptor readable.
+        # Bytes inside the transport do not make the descriptor readable.
         self._read_pending()
 
     def _continue_handshake(self) -> None:
@@ -99,7 +89,7 @@ class TlsChannel(Channel):
         watcher.remove_writer(self._fd)
         self._cancel_deadline()
         self.encrypted = True
-        self._uses_sendfile = kernel_encrypts(self._tls)
+        self._uses_sendfile = self._tls.kernel_encrypts
         self.active_tick = self._server.tick
         try:
             self._on_handshake(self)
@@ -119,30 +109,25 @@ class TlsChannel(Channel):
 
     def peer_certificate(self) -> bytes | None:
         """Return the certificate of the peer in DER form; None if it sent none."""
-        return self._tls.getpeercert(binary_form=True)
+        return self._tls.getpeercert()
 
     # Reading
 
     def _on_readable(self) -> None:
         turn = self._turn
         if turn.scheduled and turn.number == self._handled_turn:
-            # As for a plaintext channel; but no event repeats what OpenSSL holds already.
+            # As for a plaintext channel; but no event repeats what the transport holds already.
             self._read_pending()
             return
         received = self._received
-        space = received.free_space()
-        count = 0
         try:
-            # A call returns one record of 16 KiB at most: several of them make a turn worth its cost.
-            while count < len(space):
-                size = self._tls.recv_into(space[count:])
-                if not size:
-                    break
-                count += size
-            else:
-                size = 1
+            count = self._tls.read(received.free_space())
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            size = 1
+            if self._low_water:
+                # What was waited for is in the transport in part, and no frame will set the mark anew.
+                self._low_water = 0
+                set_receive_low_water(self._sock, 1)
+            return
         except OSError as error:
             self.end(f"reading failed: {error.strerror}")
             return
@@ -150,16 +135,13 @@ class TlsChannel(Channel):
             received.add(count)
             self.active_tick = self._server.tick
             self._handle_frames()
-        if self.closed:
-            return
-        if size:
             self._read_pending()
         elif self._reading:
             self._finish()
 
     def _read_pending(self) -> None:
-        """Read again soon if OpenSSL holds decrypted bytes, for which there is no event."""
-        if self._scheduled is None and self._reading and self._tls.pending():
+        """Read again soon if the transport holds bytes, for which there is no event."""
+        if self._scheduled is None and self._reading and not self.closed and self._tls.has_pending():
             self._scheduled = self._server.loop.call_soon(self._read_scheduled)
 
     def _read_scheduled(self) -> None:
@@ -168,7 +150,13 @@ class TlsChannel(Channel):
             self._on_readable()
 
     def _set_low_water(self) -> None:
-        """Leave it: the kernel counts encrypted bytes, some of which are in OpenSSL already."""
+        # The kernel counts encrypted bytes, which are at least as many as the frame lacks; but those of a record that
+        # has come in part are in the transport already, and to wait for them again would be to wait for ever.
+        size = self._received.low_water - RECORD_BYTES_MAX
+        size = size if size >= LARGE_BYTES else 0
+        if size != self._low_water:
+            self._low_water = size
+            set_receive_low_water(self._sock, size or 1)
 
     # Sending
 
@@ -258,4 +246,4 @@ class TlsChannel(Channel):
         if self.encrypted:
             # The answer is not awaited; a peer that has gone cannot be notified.
             with contextlib.suppress(OSError, ValueError):
-                self._tls.unwrap()
+                self._tls.notify_close()

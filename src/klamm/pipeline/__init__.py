@@ -24,16 +24,16 @@ from typing import TYPE_CHECKING, Any
 from klamm.pipeline.executor_check import check_executor
 
 if TYPE_CHECKING:
+    from klamm.pipeline.core.data_loss import DataLoss
     from klamm.pipeline.core.sink_commits import SinkError
     from klamm.pipeline.lake.sinks import lake_sink
-    from klamm.pipeline.partition_reader import DataLoss
     from klamm.pipeline.registry.columns import dead_letters, from_registry, good_rows, registry_header, to_registry
     from klamm.pipeline.sessions import register, session
     from klamm.pipeline.tables.live_tables import open_tables
     from klamm.pipeline.time_travel import as_of
 
 _HOMES = {
-    "DataLoss": "partition_reader",
+    "DataLoss": "core.data_loss",
     "SinkError": "core.sink_commits",
     "as_of": "time_travel",
     "dead_letters": "registry.columns",

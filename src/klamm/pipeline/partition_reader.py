@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from klamm.client import loop_thread
 from klamm.client.consumer import AsyncConsumer
 from klamm.client.errors import KafkaTimeoutError, OffsetOutOfRangeError
-from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import ZERO_UUID, TopicPartition, uuid_to_str
+from klamm.pipeline.core.data_loss import DataLoss
 from klamm.pipeline.core.offsets import Range
 
 if TYPE_CHECKING:
@@ -26,15 +26,6 @@ _POLL_S = 0.2
 _THROUGHPUT = {"max.partition.fetch.bytes": str(8 << 20), "receive.buffer.bytes": "-1", "fetch.max.wait.ms": "5"}
 """A range's records are in the log, so fetches need not wait. A fetch behind the range's end, sent while its rows
 are decoded, delays the next range by fetch.max.wait.ms."""
-
-
-class DataLoss(KlammError):
-    """Raised when records that a range covers are not in the log any more."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(
-            ErrorCode.OFFSET_OUT_OF_RANGE, f"{message}; with failOnDataLoss=false the query goes on without them"
-        )
 
 
 class _PooledConsumer:

@@ -1,14 +1,17 @@
 """The checkpoint of one query, as the ledger needs it: what Spark has planned, and what the sink has committed of it.
 
 `offsets/N` and `commits/N` are Spark's, or those of a JDBC source. `klamm/written` is written here after a sink has
-committed a batch with rows; by it a sink that was removed or set back is recognized.
+committed a batch with rows; by it a sink that was removed or set back is recognized. `klamm/starts` has where a query
+begins that has no batches yet.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
+from klamm.model.errors import ConfigError
 from klamm.pipeline.checkpoint_folder import CheckpointFolder, LocalFolder
 from klamm.pipeline.core.batch_ledger import (
     BatchPosition,
@@ -25,6 +28,7 @@ _OFFSETS: Final = "offsets"
 _COMMITS: Final = "commits"
 _KLAMM: Final = "klamm"
 _WRITTEN: Final = "written"
+_STARTS: Final = "starts"
 
 
 def local_path(location: str) -> str | None:
@@ -96,6 +100,24 @@ class QueryCheckpoint:
         """Record that no batch was written: a sink in another place may lack the batches until now."""
         document = {"sink": "", "batch": -1, "position": ""}
         self._folder.write(_KLAMM, _WRITTEN, json.dumps(document) + "\n", durable=True)
+
+    def has_commits(self) -> bool:
+        """Whether a batch is committed: from then on the offset log alone has the position."""
+        return self._last(_COMMITS) >= 0
+
+    def starts(self) -> dict[str, Any]:
+        """Return where each source begins, as stored at the first start; empty while nothing is stored."""
+        try:
+            return dict(json.loads(self._folder.read(_KLAMM, _STARTS)))
+        except FileNotFoundError:
+            return {}
+        except (TypeError, ValueError) as error:
+            # Not passed over: the query would begin somewhere else, and skip records.
+            raise ConfigError(f"{self.path}/{_KLAMM}/{_STARTS} is damaged: {error!r}") from None
+
+    def record_starts(self, positions: Mapping[str, Any]) -> None:
+        """Store where each source begins; durably, as no other file has it until a batch is planned."""
+        self._folder.write(_KLAMM, _STARTS, json.dumps(positions, sort_keys=True) + "\n")
 
     def view(self, next_batch: int, sink: SinkBatch) -> CheckpointView:
         """Return what the ledger compares with the sink."""

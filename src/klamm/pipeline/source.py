@@ -6,6 +6,7 @@ read. So a reader connects at its first call, and a copy has no connection.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from klamm.pipeline.core.connector_options import ReadOptions, read_options
+from klamm.pipeline.core.data_loss import DataLoss
 from klamm.pipeline.core.offsets import (
     Position,
     Range,
@@ -32,7 +34,7 @@ from klamm.pipeline.core.offsets import (
     plan_ranges,
     split_ranges,
 )
-from klamm.pipeline.partition_reader import DataLoss, read_range
+from klamm.pipeline.query_checkpoint import QueryCheckpoint
 from klamm.pipeline.topic_metadata import TopicLookup
 
 if TYPE_CHECKING:
@@ -84,6 +86,9 @@ class _Reader:
         """Yield the rows of one task."""
         if not isinstance(partition, TaskRanges):
             return  # Spark runs one task for a read without partitions: the topics are empty
+        # Only tasks read: the process that plans a query's batches starts faster without the consumer.
+        from klamm.pipeline.partition_reader import read_range  # noqa: PLC0415
+
         options = self.options
         for range_ in partition.ranges:
             batches = read_range(
@@ -151,10 +156,24 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._opened
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where a query without a checkpoint begins."""
+        """Return where a query without batches begins.
+
+        Spark asks again at every start until a batch is planned. The first answer is stored where that is possible:
+        `latest` is somewhere else at the next start, and the records between would be skipped.
+        """
         options = self.options
-        position = self._lookup.at(options.start, "startingOffsets", late_is_latest=options.late_start_is_latest)
-        return position.to_json()
+        checkpoint = QueryCheckpoint.at(options.checkpoint)
+        name = options.choice.describe()
+        stored = json.loads(options.start_position) if options.start_position else None
+        if stored is None and checkpoint is not None:
+            stored = checkpoint.starts().get(name)
+        if stored is not None:
+            position = Position.from_json(stored)
+        else:
+            position = self._lookup.at(options.start, "startingOffsets", late_is_latest=options.late_start_is_latest)
+            if checkpoint is not None:
+                checkpoint.record_starts({**checkpoint.starts(), name: position.to_json()})
+        return replace(position, start=position.offsets).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit of a batch in the options; with both limits, `latestOffset` applies the lower one."""
@@ -200,11 +219,13 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _with_lost(self, start: Position, end: Position) -> Position:
         """Return the end of a batch with the number of records lost so far, which are counted with the position."""
         if end.offsets == start.offsets:
-            return replace(end, lost=start.lost)
+            # The same text as the start's, by which Spark recognizes that there is nothing to do.
+            return replace(end, lost=start.lost, start=start.start)
         # Also where losses are not allowed: the batch fails when it is read, and a restart with on_data_loss =
         # 'continue' runs the batch as it was planned here.
         lost = count_lost(start, end, self._lookup.earliest(end.offsets))
-        return replace(end, lost=start.lost + lost + self._late_loss_before(start))
+        first = start.start if start.is_initial() else None
+        return replace(end, lost=start.lost + lost + self._late_loss_before(start), start=first)
 
     def _late_loss_before(self, start: Position) -> int:
         end, lost = self._late_loss
@@ -213,6 +234,9 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[TaskRanges]:
         """Return the ranges of a batch; a batch that is planned again has the same ones."""
         start_position, end_position = Position.from_json(start), Position.from_json(end)
+        if end_position.start is not None:
+            # Of a first batch that is planned again the start was looked up again.
+            start_position = replace(start_position, offsets=end_position.start, start=end_position.start)
         if start_position == end_position:
             return []
         partitions, _ = self._lookup.partitions(missing_ok=True)
@@ -220,8 +244,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         # been deleted and log start offsets may have moved meanwhile.
         remaining = {where: offset for where, offset in end_position.offsets.items() if where in set(partitions)}
         gone = [f"{where} was deleted" for where in end_position.offsets if where not in remaining]
-        # Of a first batch that is planned again the start is looked up again: partitions that were added since are
-        # read by the next batch.
+        # Ends of older versions do not have the start of a first batch: partitions that were added since are read by
+        # the next batch.
         added = set(partitions) - end_position.offsets.keys()
         known = {where: offset for where, offset in start_position.offsets.items() if where not in added}
         start_position = replace(start_position, offsets=known)

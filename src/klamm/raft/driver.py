@@ -39,6 +39,7 @@ from klamm.raft.proposals import Proposals
 from klamm.raft.recovery import RaftStorage, open_storage
 from klamm.storage.disk import Disk
 from klamm.storage.thread_pools import Threads, real_threads
+from klamm.telemetry.histogram import Histogram
 from klamm.telemetry.log import get_logger
 
 log = get_logger("raft")
@@ -102,6 +103,11 @@ class RaftDriver:
     def leader(self) -> tuple[int | None, int]:
         """(leader id or None, epoch), as last passed to the listener."""
         return self._leadership.leader_id, self._leadership.epoch
+
+    @property
+    def commit_times(self) -> Histogram:
+        """How long the batches of this leader took from their proposal until they were applied."""
+        return self._proposals.commit_times
 
     @property
     def running(self) -> bool:

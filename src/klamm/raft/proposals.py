@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from klamm.model.errors import KlammError
 from klamm.raft.core.messages import Entry
+from klamm.telemetry.histogram import Histogram
 
 
 @dataclass(slots=True)
@@ -16,6 +17,8 @@ class Proposal:
     values: list[bytes] | None
     """None for a control batch, which is not delivered to the listener."""
     future: "asyncio.Future[int]"
+    proposed_at: float = 0.0
+    """By the loop's clock."""
 
 
 class Proposals:
@@ -23,6 +26,8 @@ class Proposals:
 
     def __init__(self) -> None:
         self._waiting: deque[Proposal] = deque()
+        self.commit_times = Histogram()
+        """From the proposal of a batch until it is applied."""
 
     @property
     def first(self) -> Proposal | None:
@@ -31,12 +36,13 @@ class Proposals:
 
     def add(self, entry: Entry, values: list[bytes] | None, future: "asyncio.Future[int]") -> None:
         """Add a batch that was appended."""
-        self._waiting.append(Proposal(entry, values, future))
+        self._waiting.append(Proposal(entry, values, future, future.get_loop().time()))
 
     def complete(self, proposal: Proposal) -> None:
         """Resolve the first batch; without effect if all have failed while it was applied."""
         if self._waiting and self._waiting[0] is proposal:
             self._waiting.popleft()
+            self.commit_times.observe(proposal.future.get_loop().time() - proposal.proposed_at)
             if not proposal.future.done():
                 proposal.future.set_result(proposal.entry.last_offset)
 

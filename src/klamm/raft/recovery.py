@@ -37,7 +37,8 @@ def open_storage(config: RaftConfig, disk: Disk, now_ms: int) -> RaftStorage:
 
     Raise StorageFailure when a part of the history is missing or damaged.
     """
-    disk.makedirs(config.folder, exist_ok=True)
+    # The metadata log has SCRAM keys and private keys of listeners: its folder is the owner's alone.
+    disk.makedirs(config.folder, mode=0o700, exist_ok=True)
     snapshots = SnapshotFolder(config.folder, disk)
     snapshots.remove_partial()
     ids = snapshots.ids()

@@ -179,6 +179,16 @@ class BatchView:
         """Whether the base timestamp says when compaction may drop the tombstones of the batch."""
         return bool(self.attributes & DELETE_HORIZON)
 
+    def timestamp_at(self, offset: int) -> int:
+        """Return the time of the record at an offset, interpolated between those of the first and the last record."""
+        first, last = self.base_timestamp, self.max_timestamp
+        # With LogAppendTime the first timestamp is still the producer's.
+        if self.is_log_append_time:
+            return last
+        if last < first or offset <= self.base_offset:
+            return first
+        return first + (last - first) * (offset - self.base_offset) // max(self.last_offset_delta, 1)
+
     @property
     def raw(self) -> memoryview:
         """The whole batch, not copied."""

@@ -54,6 +54,7 @@ def apply_fetched_partition(replicas: ReplicaManager, replica: Replica, data: Pa
             log.warning("records from leader cannot be appended", partition=_name(replica), reason=error)
             return Applied.FAILED
         moved = kept.log_end_offset > before
+        replicas.replication_bytes_in += len(records)
     # After the append: neither offset may go beyond the end of the log here.
     moved |= follow_offsets(replicas, replica, data)
     return Applied.MOVED if moved else Applied.NOTHING

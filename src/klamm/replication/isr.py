@@ -230,14 +230,19 @@ class IsrChanges:
             self._task.cancel()
 
 
-def log_isr_change(replica: "Replica", before: tuple[int, ...]) -> None:
-    """Log the ISR of a partition led here if the metadata has changed it; `before` is empty for a new replica."""
+def log_isr_change(replica: "Replica", before: tuple[int, ...]) -> int:
+    """Log the ISR of a partition led here if the metadata has changed it; `before` is empty for a new replica.
+
+    Returns 1 if it has expanded, -1 if it has shrunk, 0 if it is the same.
+    """
     after = replica.state.isr
     if not before or set(after) == set(before):
-        return
+        return 0
     # Both in one record, when a replica is replaced: the loss is what an operator has to see.
-    event = "ISR expanded" if set(before) < set(after) else "ISR shrunk"
+    expanded = set(before) < set(after)
+    event = "ISR expanded" if expanded else "ISR shrunk"
     log.info(event, partition=f"{replica.topic}-{replica.index}", before=list(before), after=list(after))
+    return 1 if expanded else -1
 
 
 def _no_epoch() -> int:

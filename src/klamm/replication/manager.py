@@ -67,6 +67,10 @@ class ReplicaManager:
         self._dirty: list[Replica] = []
         """Replicas with `has_staged` set, in the order of their first append: each once."""
         self._before_write: list[Callable[[], None]] = []
+        self.replication_bytes_in = 0
+        self.replication_bytes_out = 0
+        self.isr_shrinks = 0
+        self.isr_expands = 0
         self._now_ms = 0
         """The wall clock at the first append of the turn."""
         self.offline: set[tuple[bytes, int]] = set()
@@ -184,8 +188,8 @@ class ReplicaManager:
         self._before_write.append(stage)
         self.schedule_write()
 
-    def write_staged(self) -> None:
-        """Write what the turn staged, then complete the replies that wait for it.
+    def write_staged(self) -> bool:
+        """Write what the turn staged, then complete the replies that wait for it; return whether there was anything.
 
         A failed write fails exactly the replies whose records it contained.
         """
@@ -195,7 +199,7 @@ class ReplicaManager:
             for stage in hooks:
                 stage()
         if not self._dirty:
-            return
+            return False
         dirty, self._dirty = self._dirty, []
         woken: dict[DelayedFetch, None] = {}
         sessions: dict[FollowerSession, None] = {}
@@ -243,6 +247,7 @@ class ReplicaManager:
         # Last, and once each: a consumer that waits on many partitions of the turn gets them in one response.
         for delayed_fetch in woken:
             delayed_fetch.try_complete()
+        return True
 
     def write_before_isr_grows(self, replica: Replica) -> None:
         """Write what is staged on a replica that is alone in its ISR and move its high watermark, before the ISR grows.
@@ -445,7 +450,9 @@ class ReplicaManager:
                 followed.touch()  # a fetch that waits here is answered with the new epoch or leader
         replica.refresh()
         if state.is_leader:
-            log_isr_change(replica, isr)
+            change = log_isr_change(replica, isr)
+            self.isr_expands += change > 0
+            self.isr_shrinks += change < 0
             if not led:
                 if state.leader_epoch > 0 and len(partition.replicas) > 1:
                     # Batches that the previous leader refused are sent here now, in any order: a later one must not

@@ -22,9 +22,13 @@ class Replica:
         "acknowledged_end_offset",
         "acknowledgements",
         "awaits_sync",
+        "bytes_out",
         "can_encode_reply_before_write",
         "commits_alone",
         "delayed_fetches",
+        "failed_fetches",
+        "failed_produces",
+        "fetches",
         "followed",
         "has_staged",
         "index",
@@ -32,6 +36,8 @@ class Replica:
         "leads",
         "log",
         "min_insync_replicas",
+        "produces",
+        "quick_produces",
         "retired",
         "settings",
         "state",
@@ -60,6 +66,17 @@ class Replica:
         self.delayed_fetches: dict[DelayedFetch, None] = {}
         self.followed: list[FollowedPartition] = []
         """This partition's entries in followers' fetch sessions."""
+        # Counts since this replica was made:
+        self.produces = 0
+        """Batches of producers that were appended, without those of `quick_produces`."""
+        self.quick_produces = 0
+        """Requests that took the quick path of Produce: one batch each."""
+        self.failed_produces = 0
+        self.fetches = 0
+        """Reads for consumers."""
+        self.failed_fetches = 0
+        self.bytes_out = 0
+        """Bytes of records in responses to consumers."""
         # Derived from state and settings by `refresh`, for the hot path:
         self.under_min_isr = False
         """Whether acks=all is refused with NOT_ENOUGH_REPLICAS."""

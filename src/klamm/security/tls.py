@@ -25,6 +25,10 @@ CLIENT_AUTH: Final = {
 _TLS_1_3_SUITES: Final = frozenset({"TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256"})
 """Those that OpenSSL enables; Python before 3.15 cannot choose among them."""
 
+_JKS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
+"""The first bytes of JKS and JCEKS stores."""
+_DER_SEQUENCE: Final = (b"\x30\x80", b"\x30\x81", b"\x30\x82", b"\x30\x83")
+
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 _ENABLE_KTLS: Final = getattr(ssl, "OP_ENABLE_KTLS", 1 << 3)
 """Let the kernel encrypt if it has the module for it; Python has the name from 3.12."""
@@ -65,7 +69,7 @@ class TlsSettings:
 
 
 def read_tls_settings(read: Read) -> TlsSettings:
-    """Read the settings by their names; ConfigError for what cannot work, before a file is opened."""
+    """Read the settings by their names; ConfigError for what cannot work, before the stores are loaded."""
     _check_store(
         read,
         "ssl.keystore.location",
@@ -169,14 +173,14 @@ def check_identity(before: bytes, after: bytes, *, may_change_subject: bool, may
         raise ConfigError("an alternative name would be lost; write ssl.allow.san.changes=true to allow it")
 
 
-def check_trusted(settings: TlsSettings) -> None:
-    """Raise ConfigError unless a node with these stores can connect to another one that has the same."""
+def check_trusted(settings: TlsSettings, host: str | None = None) -> None:
+    """Raise ConfigError unless a node with these stores can connect to another one that has the same, at `host`."""
     client = client_context(settings)
-    client.check_hostname = False
+    client.check_hostname = settings.checks_host and host is not None
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     sides = [
         server_context(settings).wrap_bio(to_server, to_client, server_side=True),
-        client.wrap_bio(to_client, to_server),
+        client.wrap_bio(to_client, to_server, server_hostname=host if client.check_hostname else None),
     ]
     waiting = [1, 0]
     # Each side needs three flights at most.
@@ -267,7 +271,7 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
             ) from None
         if prompts:
             raise ConfigError(f"{source}: ssl.key.password does not decrypt the private key") from None
-        raise ConfigError(f"{source} cannot be used: {_explain(error)}") from None
+        raise ConfigError(f"{source} cannot be used: {_explain(error, settings.keystore_location)}") from None
 
 
 def _trust(context: ssl.SSLContext, settings: TlsSettings) -> bool:
@@ -282,17 +286,47 @@ def _trust(context: ssl.SSLContext, settings: TlsSettings) -> bool:
         else:
             return False
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{source} cannot be used: {_explain(error)}") from None
+        raise ConfigError(f"{source} cannot be used: {_explain(error, settings.truststore_location)}") from None
     return True
 
 
-def _explain(error: Exception) -> str:
+def _explain(error: Exception, path: str | None) -> str:
     text = str(error)
     if isinstance(error, ssl.SSLError):
         if "KEY_VALUES_MISMATCH" in text:
             return "the private key is not that of the certificate"
+        if path is not None and (content := _describe_content(path)) is not None:
+            return content
         return f"it is no PEM file with what is needed ({error.reason or 'PEM lib'})"
     return (error.strerror or text).lower() if isinstance(error, OSError) else text
+
+
+def _describe_content(path: str) -> str | None:
+    """Say what a file that is no PEM store looks like; None if that cannot be seen."""
+    start = _read_start(path)
+    if not start.strip():
+        return "it is empty"
+    pkcs12 = path
+    convert = ""
+    if start.startswith(_JKS):
+        pkcs12 = "store.p12"
+        convert = f"`keytool -importkeystore -srckeystore {path} -destkeystore store.p12 -deststoretype PKCS12` and "
+    elif not start.startswith(_DER_SEQUENCE):
+        return None
+    kind = "JKS" if convert else "PKCS12 (or DER)"
+    return f"it looks like {kind}, not PEM; convert it with {convert}`openssl pkcs12 -in {pkcs12} -out store.pem`"
+
+
+def _has_pem(path: str) -> bool:
+    return b"-----BEGIN " in _read_start(path)
+
+
+def _read_start(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(1 << 16)  # tools write text before the first block
+    except OSError:
+        return b"?"
 
 
 @contextlib.contextmanager
@@ -318,7 +352,13 @@ def _check_store(read: Read, location: str, inline: str, *, kind: str, password:
         return
     store = location.split(".")[1]
     if kind.upper() != "PEM":
-        path = read(location) or "store"
+        path = str(read(location) or "store")
+        # Kafka's default is JKS: the line for the type is easily forgotten.
+        if read(inline) or _has_pem(path):
+            raise ConfigError(
+                f"{location if read(location) else inline} has PEM, but ssl.{store}.type is {kind}"
+                f" (JKS if the line is missing); write ssl.{store}.type=PEM"
+            )
         raise ConfigError(
             f"ssl.{store}.type={kind} is a format of Java's, which Klamm does not read; convert it with"
             f" `keytool -importkeystore -srckeystore {path} -destkeystore store.p12 -deststoretype PKCS12` and"

@@ -24,6 +24,16 @@ from klamm.server.boot.component_configs import (
     net_config,
     quorum_endpoint,
 )
+from klamm.server.boot.composition import (
+    QuorumMember,
+    make_access_control,
+    make_controller_link,
+    make_lifecycle,
+    make_logs,
+    make_quorum_member,
+    make_quotas,
+    make_replicas,
+)
 from klamm.server.boot.config import NodeConfig
 from klamm.server.boot.config_checks import early_listeners
 from klamm.server.boot.descriptors import raise_limit
@@ -35,19 +45,10 @@ from klamm.server.cluster.lifecycle import BrokerLifecycle
 from klamm.server.cluster.listed_brokers import ListedBrokers
 from klamm.server.cluster.move_service import make_log_dir_moves
 from klamm.server.cluster.publishers import BrokerPublisher
-from klamm.server.composition import (
-    QuorumMember,
-    make_access_control,
-    make_controller_link,
-    make_lifecycle,
-    make_logs,
-    make_quorum_member,
-    make_quotas,
-    make_replicas,
-)
 from klamm.server.controller.link import ControllerLink
 from klamm.server.coordinators.producer_ids import ProducerIds
 from klamm.server.login.security import NodeSecurity
+from klamm.server.metrics.service import MetricsService, has_metrics
 from klamm.server.requests.context import ListenerContext
 from klamm.server.requests.record_checks import RecordChecks
 from klamm.server.requests.router import Router
@@ -101,6 +102,7 @@ class KlammNode:
         self.stopping = asyncio.Event()
         self._heartbeat_due = asyncio.Event()
         self._housekeeper: asyncio.Task[None] | None = None
+        self._metrics: MetricsService | None = None
         self._stage = _Stage.NOTHING
         # Set from _Stage.BOUND on:
         self.net: NetServer
@@ -131,12 +133,17 @@ class KlammNode:
                 host = listener.host or "0.0.0.0"  # noqa: S104 - an empty host is how Kafka writes every interface
                 self.addresses[listener.name] = self.net.bind(listener.name, host, listener.port)
             self._stage = _Stage.BOUND
+            if has_metrics(self.config):
+                self._metrics = MetricsService(self.config)
             # Before raft is made: it needs the cluster id and the directory id that the log manager reads from
             # meta.properties.
             await self._open_logs(loop)
             self._stage = _Stage.OPEN
             self._compose(loop)
             await self._join_quorum()
+            if self._metrics is not None:
+                # Before the broker has joined: /ready shows how far it is.
+                self._metrics.start()
             if self._broker is not None:
                 await self._broker.join(
                     self._broker_endpoints(),
@@ -148,6 +155,8 @@ class KlammNode:
         except BaseException:
             self.net.stop()
             self._security.close()
+            if self._metrics is not None:
+                self._metrics.close()
             raise
         if self._broker is not None and self.services.access is not None:
             # The broker has caught up with the metadata log, so all ACLs are loaded.
@@ -209,6 +218,9 @@ class KlammNode:
         if config.is_broker:
             self._broker = BrokerRuntime(self.services, lifecycle, publisher, directory_reports)
         self.router = Router(self.services)
+        self.net.watch_turns(self.router.times.turns.observe)
+        if self._metrics is not None:
+            self._metrics.compose(self.services, self.net, self.router.times, lifecycle, environment, self._failure)
         self._handler = self.router if self._wrap_handler is None else self._wrap_handler(self.router)
 
     def _make_services(
@@ -298,11 +310,24 @@ class KlammNode:
         return endpoints
 
     async def _run_housekeeping(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(HOUSEKEEPING_BEHIND_SECONDS if self.logs.behind else HOUSEKEEPING_SECONDS)
+            pause = HOUSEKEEPING_BEHIND_SECONDS if self.logs.behind else HOUSEKEEPING_SECONDS
+            due = loop.time() + pause
+            await asyncio.sleep(pause)
+            if self._metrics is not None:
+                self._metrics.tick(loop.time() - due)
             self.logs.tick()
             self._security.reload_changed()
             self._quorum.snapshotter.maybe_write(self._quorum.raft)
+
+    def _failure(self) -> BaseException | None:
+        return self.failure
+
+    @property
+    def metrics_addresses(self) -> list[tuple[str, int]]:
+        """The bound addresses of the metrics listeners."""
+        return self._metrics.addresses if self._metrics is not None else []
 
     def _fail(self, error: BaseException) -> None:
         """Stop the node: its metadata log or its broker id is lost, and nothing more may be acknowledged."""
@@ -329,6 +354,9 @@ class KlammNode:
             await self._stop_serving()
         self.net.stop()
         self._security.close()
+        # Last of the listeners: until here /ready tells that the node is leaving.
+        if self._metrics is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._metrics.close)
         # The transport outlives the connections: `hand_over` has sent the end of the epoch through it.
         if self._stage is _Stage.JOINING:
             await self._quorum.transport.close()
@@ -361,20 +389,22 @@ class KlammNode:
         await self._quorum.raft.hand_over()
 
 
-def run_node(config: NodeConfig, *, on_ready: Callable[[str], None]) -> int:
+def run_node(
+    config: NodeConfig, *, on_ready: Callable[[str], None], before_stop: Callable[[], None] | None = None
+) -> int:
     """Run a node until a signal or a failure stops it; `on_ready` gets its address once it serves.
 
-    Returns the exit code.
+    `before_stop` is called in a thread while the node still serves. Returns the exit code.
     """
     # A thread that cleans or copies yields to the loop within half a millisecond instead of five.
     sys.setswitchinterval(SWITCH_SECONDS)
     # Before the first log is opened: each holds descriptors.
     raise_limit()
     with asyncio.Runner(loop_factory=TurnLoop) as runner:
-        return runner.run(_run(config, on_ready))
+        return runner.run(_run(config, on_ready, before_stop))
 
 
-async def _run(config: NodeConfig, on_ready: Callable[[str], None]) -> int:
+async def _run(config: NodeConfig, on_ready: Callable[[str], None], before_stop: Callable[[], None] | None) -> int:
     node = KlammNode(config)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -394,6 +424,8 @@ async def _run(config: NodeConfig, on_ready: Callable[[str], None]) -> int:
         host, port = node.addresses[(config.broker_listeners or config.controller_listeners)[0].name]
         on_ready(f"{host}:{port}")
         await stop_requested
+        if before_stop is not None:
+            await loop.run_in_executor(None, before_stop)
     else:
         # A signal during the start: `stop` undoes the stages that were reached.
         starting.cancel()

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 from klamm.metadata.image import BrokerImage, FeatureRange, MetadataImage
 from klamm.metadata.loader import MetadataLoader
 from klamm.model.clock import Clock
+from klamm.protocol.apis import APIS
 from klamm.replication import FetchSessions, ReplicaManager
 from klamm.server.cluster.listed_brokers import ListedBrokers
 from klamm.server.coordinators.local_coordinators import LocalCoordinators
 from klamm.server.settings.broker_settings import BrokerSettings
 from klamm.storage import LogManager
+from klamm.telemetry.request_times import RequestTimes
 
 if TYPE_CHECKING:
     from klamm.raft import RaftDriver
@@ -70,10 +72,13 @@ class Services:
     controller_address: tuple[str, int] | None
     """The bound address of this node's controller listener; None on a node without the controller role."""
     coordinators: LocalCoordinators = field(init=False)
+    request_times: RequestTimes = field(init=False)
+    """How long requests take, and the errors in their responses, by API."""
 
     def __post_init__(self) -> None:
         # Coordinators use the other services, and handlers of markers use the coordinators: they share this object.
         self.coordinators = LocalCoordinators(self)
+        self.request_times = RequestTimes({key: api.name for key, api in APIS.items()})
 
     @property
     def image(self) -> MetadataImage:

@@ -11,11 +11,14 @@ import os
 import re
 import shutil
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 from klamm.model.errors import StorageFailure
+
+SYNCS_KEPT = 4096
+"""Times of syncs that are kept for the metrics of a node, which reads them every second."""
 
 
 class Disk:
@@ -40,6 +43,12 @@ class Disk:
     isdir = staticmethod(os.path.isdir)
     exists = staticmethod(os.path.exists)
     getsize = staticmethod(os.path.getsize)
+
+    sync_seconds: deque[float] = deque(maxlen=0)  # noqa: RUF012 - keeps nothing; for disks without `__init__`
+    """The times of syncs that were not read yet; threads add to it, which is safe for a deque."""
+
+    def __init__(self) -> None:
+        self.sync_seconds = deque(maxlen=SYNCS_KEPT)
 
     def lock(self, fd: int) -> None:
         """Hold a file for this process alone; OSError when another does."""

@@ -81,12 +81,26 @@ class LogCleaner:
         """Logs that are being copied to another log dir."""
         self._next_look_ms = 0
         self._closed = False
+        self.passes = 0
+        """Passes that have ended without an error."""
+        self.max_dirty_ratio = 0.0
+        """The largest share of uncleaned bytes of a compacted log, when the cleaner last looked for work."""
         self._owner = threading.get_ident()
 
     @property
     def busy(self) -> bool:
         """Whether a pass is under way."""
         return bool(self._running)
+
+    @property
+    def running_count(self) -> int:
+        """How many passes are under way."""
+        return len(self._running)
+
+    @property
+    def damaged_count(self) -> int:
+        """How many logs are not compacted because they are damaged."""
+        return len(self._damaged)
 
     def close(self) -> None:
         """Stop all passes and wait for the threads to end."""
@@ -151,9 +165,11 @@ class LogCleaner:
         excluded = {running.log for running in self._running} | self._damaged | self._paused
         now = self._clock.now_ms()
         candidates: list[tuple[CompactionPlan, Log]] = []
+        self.max_dirty_ratio = 0.0
         for log in logs:
             if log.config.compacted and len(log.segments) > 1 and log not in excluded and not log.failed:
                 plan = self.plan(log, now)
+                self.max_dirty_ratio = max(self.max_dirty_ratio, plan.dirty_ratio)
                 if plan.worthwhile(log.config):
                     candidates.append((plan, log))
         for plan, log in sorted(candidates, key=_dirty_ratio, reverse=True):
@@ -210,6 +226,7 @@ class LogCleaner:
         assert running.future is not None
         error = running.future.exception()
         name = running.log.name
+        self.passes += error is None
         if error is None or isinstance(error, CleanerStopped) or running.log.retired:
             return
         if isinstance(error, CorruptBatch):

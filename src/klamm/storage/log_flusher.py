@@ -1,6 +1,7 @@
 """Making a log durable: which files a sync must cover so that a restart finds and trusts what was written."""
 
 import os
+import time
 from collections.abc import Callable
 
 from klamm.storage.log_segment import LOG_SUFFIX, SUFFIXES
@@ -69,6 +70,7 @@ class LogFlusher:
             folders.append(os.path.dirname(folder))
 
         def sync() -> None:
+            began = time.monotonic()
             for file in files:
                 disk.fdatasync(file.fd)
             for path in paths:
@@ -76,6 +78,7 @@ class LogFlusher:
             for name in folders:
                 disk.sync_dir(name)
             epochs.synced = max(epochs.synced, written)
+            disk.sync_seconds.append(time.monotonic() - began)
 
         return sync
 

@@ -52,6 +52,19 @@ class LogReader:
         self._state.check_online()
         return find_timestamp(self._segments, timestamp, max(first_offset, self._state.log_start_offset))
 
+    def timestamp_at(self, offset: int) -> int:
+        """Return the time of the record at an offset, or of the next one there is; -1 if there is none.
+
+        Only the header of its batch is read. Within a batch the time is interpolated between its first and last record.
+        """
+        self._state.check_online()
+        for segment in self._segments.from_offset(max(offset, self._state.log_start_offset)):
+            location = segment.find(offset)
+            if location is None:
+                continue
+            return next(segment.headers(location.position)).timestamp_at(offset)
+        return -1
+
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
         """Return the first record with the largest timestamp of the log; may raise SearchElsewhere."""
         self._state.check_online()

@@ -162,6 +162,11 @@ class ProducerStates:
         """First offset -> producer id of every open transaction."""
         return dict(self._ongoing)
 
+    @property
+    def open_transaction_count(self) -> int:
+        """How many transactions are open."""
+        return len(self._ongoing)
+
     def unreplicated_transactions(self) -> list[tuple[int, int]]:
         """Return (first, marker offset) of ended transactions whose markers the high watermark has not passed."""
         return list(self._unreplicated)

@@ -27,6 +27,7 @@ class SegmentList:
         self._hints: dict[int, tuple[LogSegment, int]] = {}
         """Next offset -> its segment and position, for recent reads: a sequential reader needs no search."""
         self.active = segments[-1]
+        self._rolled_bytes = 0
 
     def __iter__(self) -> Iterator[LogSegment]:
         return iter(self._all)
@@ -51,6 +52,11 @@ class SegmentList:
         """The bytes of all `.log` files."""
         return sum(segment.size for segment in self._all)
 
+    @property
+    def appended_bytes(self) -> int:
+        """A count of appended bytes: it grows with every append until the log is truncated, and has no fixed start."""
+        return self._rolled_bytes + self.active.size
+
     def from_offset(self, offset: int) -> list[LogSegment]:
         """The segment that holds `offset`, and all after it."""
         return self._all[max(bisect_right(self._bases, offset) - 1, 0) :]
@@ -68,6 +74,8 @@ class SegmentList:
         except (OSError, StorageFailure):
             segment.remove_files()
             raise
+        # Counted when a segment is closed: an append changes its segment's size and nothing else.
+        self._rolled_bytes += self.active.size
         self._all.append(segment)
         self._bases.append(base_offset)
         self.active = segment

@@ -31,6 +31,10 @@ class Level(IntEnum):
     OFF = 100
 
 
+_ERROR_CHARS_MAX: Final = 1000
+"""Of the text of an error, and of each line of its traceback: an error may quote a request or a record."""
+
+
 class _Sink:
     """The level and the stream of all loggers."""
 
@@ -110,10 +114,25 @@ class Logger:
     def failure(self, event: str, error: BaseException, **fields: Any) -> None:
         """An unexpected failure, with its traceback on the lines below."""
         if _SINK.level <= 40:
-            self._write("ERROR", event, {**fields, "error": repr(error)}, "".join(traceback.format_exception(error)))
+            stack = "".join(_cut(line) for line in traceback.format_exception(error))
+            self._write("ERROR", event, {**fields, "error": _describe_error(error)}, stack)
 
     def _write(self, level: str, event: str, fields: dict[str, Any], more: str = "") -> None:
         _write_line(level, self._name, event, {**self._fields, **fields}, more)
+
+
+def _describe_error(error: BaseException) -> str:
+    """The type of an error and its text, bounded."""
+    if isinstance(error, UnicodeEncodeError | UnicodeDecodeError):
+        # Its repr has the whole text that was encoded: a page with records and tokens.
+        return f"{type(error).__name__}({error.encoding!r}, position {error.start}, {error.reason!r})"
+    return _cut(repr(error))
+
+
+def _cut(text: str) -> str:
+    if len(text) <= _ERROR_CHARS_MAX:
+        return text
+    return f"{text[:_ERROR_CHARS_MAX]}...\n" if text.endswith("\n") else f"{text[:_ERROR_CHARS_MAX]}..."
 
 
 def get_logger(name: str, **fields: Any) -> Logger:

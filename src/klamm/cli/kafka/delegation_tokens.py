@@ -7,14 +7,15 @@ import binascii
 import functools
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, one_action
 from klamm.cli.kafka.script import ToolFailed, checked, connect, java_error, read_flags
-from klamm.model.errors import ErrorCode, KlammError
-from klamm.security.core.principal import Principal, parse_principal
+from klamm.model.errors import KlammError
+from klamm.security.core.principal import parse_principal
 
 if TYPE_CHECKING:
+    from klamm.client.admin.acl_types import DelegationToken
     from klamm.client.blocking_cluster import BlockingCluster
 
 FLAGS: Final = Flags(
@@ -79,96 +80,66 @@ def _check(parsed: Parsed) -> None:
 
 
 def _create(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.protocol.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
+    from klamm.client.admin.delegation_tokens import DelegationTokenAdmin
 
     renewers = _principals(parsed, "renewer-principal")
     lifetime_ms = parsed.integer("max-life-time-period", -1, bits=64)
     print(f"Calling create token operation with renewers :{_list(renewers)} , max-life-time-period :{lifetime_ms}")
     owners = _principals(parsed, "owner-principal")
-    owner = owners[0] if owners else None
-    token = _ask(
-        cluster,
-        CreateDelegationTokenRequest(
-            owner_principal_type=owner.type if owner else None,
-            owner_principal_name=owner.name if owner else None,
-            renewers=[
-                CreatableRenewers(principal_type=renewer.type, principal_name=renewer.name) for renewer in renewers
-            ],
+    token = cluster.run(
+        DelegationTokenAdmin(cluster).create_delegation_token(
+            owner=owners[0] if owners else None,
+            renewers=renewers,
             max_lifetime_ms=-1 if lifetime_ms is None else lifetime_ms,
-        ),
+        )
     )
     print(f"Created delegation token with tokenId : {token.token_id}")
-    row = _row(token, renewers, token.issue_timestamp_ms, token.expiry_timestamp_ms, token.max_timestamp_ms)
-    _print_tokens([row])
+    _print_tokens([token])
 
 
 def _renew(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
+    from klamm.client.admin.delegation_tokens import DelegationTokenAdmin
 
     period_ms = parsed.integer("renew-time-period", -1, bits=64)
     print(f"Calling renew token operation with hmac :{parsed.text('hmac')} , renew-time-period :{period_ms}")
-    request = RenewDelegationTokenRequest(hmac=_hmac(parsed), renew_period_ms=period_ms or 0)
-    response = _ask(cluster, request)
-    print(f"Completed renew operation. New expiry date : {_date(response.expiry_timestamp_ms)}", end="")
+    admin = DelegationTokenAdmin(cluster)
+    expires_ms = cluster.run(admin.renew_delegation_token(_hmac(parsed), period_ms=period_ms or 0))
+    print(f"Completed renew operation. New expiry date : {_date(expires_ms)}", end="")
 
 
 def _expire(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
+    from klamm.client.admin.delegation_tokens import DelegationTokenAdmin
 
     period_ms = parsed.integer("expiry-time-period", -1, bits=64)
     print(f"Calling expire token operation with hmac :{parsed.text('hmac')} , expire-time-period :{period_ms}")
-    request = ExpireDelegationTokenRequest(hmac=_hmac(parsed), expiry_time_period_ms=period_ms or 0)
-    response = _ask(cluster, request)
-    print(f"Completed expire operation. New expiry date : {_date(response.expiry_timestamp_ms)}", end="")
+    admin = DelegationTokenAdmin(cluster)
+    expires_ms = cluster.run(admin.expire_delegation_token(_hmac(parsed), period_ms=period_ms or 0))
+    print(f"Completed expire operation. New expiry date : {_date(expires_ms)}", end="")
 
 
 def _describe(cluster: BlockingCluster, parsed: Parsed) -> None:
-    from klamm.protocol.messages.describe_delegation_token import (
-        DescribeDelegationTokenOwner,
-        DescribeDelegationTokenRequest,
-    )
+    from klamm.client.admin.delegation_tokens import DelegationTokenAdmin
 
     owners = _principals(parsed, "owner-principal")
     if owners:
         print(f"Calling describe token operation for owners: {_list(owners)}")
     else:
         print("Calling describe token operation for current user.")
-    named = [DescribeDelegationTokenOwner(principal_type=owner.type, principal_name=owner.name) for owner in owners]
-    tokens = _ask(cluster, DescribeDelegationTokenRequest(owners=named or None)).tokens
+    tokens = cluster.run(DelegationTokenAdmin(cluster).describe_delegation_tokens(owners or None))
     print(f"Total number of tokens : {len(tokens)}", end="")
-    _print_tokens(
-        _row(
-            token,
-            [Principal(renewer.principal_type, renewer.principal_name) for renewer in token.renewers],
-            token.issue_timestamp,
-            token.expiry_timestamp,
-            token.max_timestamp,
-        )
-        for token in tokens
-    )
+    _print_tokens(tokens)
 
 
-def _ask(cluster: BlockingCluster, request: Any) -> Any:
-    response = cluster.ask(request)
-    if response.error_code:
-        raise KlammError(ErrorCode(response.error_code))
-    return response
+def _print_tokens(tokens: Iterable[DelegationToken]) -> None:
+    print(_ROW.format(*_HEAD))
+    for token in tokens:
+        password = base64.b64encode(token.hmac).decode()
+        times = map(_date, (token.issued_ms, token.expires_ms, token.max_ms))
+        print(_ROW.format(token.token_id, password, token.owner, token.requester, _list(token.renewers), *times))
 
 
-def _row(token: Any, renewers: Iterable[Principal], *times_ms: int) -> tuple[str, ...]:
-    owner = Principal(token.principal_type, token.principal_name)
-    requester = Principal(token.token_requester_principal_type, token.token_requester_principal_name)
-    password = base64.b64encode(token.hmac).decode()
-    return (token.token_id, password, str(owner), str(requester), _list(renewers), *map(_date, times_ms))
-
-
-def _print_tokens(rows: Iterable[tuple[str, ...]]) -> None:
-    for row in (_HEAD, *rows):
-        print(_ROW.format(*row))
-
-
-def _list(principals: Iterable[Principal]) -> str:
-    return f"[{', '.join(map(str, principals))}]"
+def _list(principals: Iterable[str]) -> str:
+    return f"[{', '.join(principals)}]"
 
 
 def _date(time_ms: int) -> str:
@@ -182,8 +153,8 @@ def _hmac(parsed: Parsed) -> bytes:
         raise ToolFailed("the HMAC is no base64; copy it from --describe") from None
 
 
-def _principals(parsed: Parsed, name: str) -> list[Principal]:
+def _principals(parsed: Parsed, name: str) -> list[str]:
     try:
-        return [parse_principal(text.strip()) for text in parsed.all(name)]
+        return [str(parse_principal(text.strip())) for text in parsed.all(name)]
     except ValueError as error:
         raise ToolFailed(str(error)) from None

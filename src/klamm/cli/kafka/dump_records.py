@@ -51,12 +51,24 @@ def dump_segment(path: str, parsed: Parsed) -> None:
     payload = parsed.has("print-data-log") or any(parsed.has(decoder) for decoder in DECODERS)
     deep = payload or parsed.has("deep-iteration")
     decode = _decoder(parsed)
+    # Other decoders print values as they are, here with SCRAM keys and private keys of listeners.
+    if payload and decode is not _metadata_record and _has_credentials(path):
+        raise ToolFailed(f"{path} has credentials, which --cluster-metadata-decoder hides: write it instead")
     limit = parsed.integer("max-bytes")
     for position, batch in _batches(path, limit):
         print(_batch_line(batch, position))
         if deep:
             for record in batch.decode():
                 print(_record_line(batch, record, decode if payload else None, bare=parsed.has("skip-record-metadata")))
+
+
+def _has_credentials(path: str) -> bool:
+    """Whether a file is of the metadata log, or has the records that one begins with."""
+    from klamm.raft.config import METADATA_FOLDER
+    from klamm.server.boot.first_records import BOOTSTRAP_FILE
+
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.basename(folder) == METADATA_FOLDER or name == BOOTSTRAP_FILE
 
 
 def _batches(path: str, limit: int | None) -> Iterator[tuple[int, BatchView]]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 
-from klamm.cli.units import parse_time_ms
 from klamm.client.admin.offset_types import OffsetSpec
 from klamm.client.admin.offsets import OffsetsAdmin
 from klamm.client.blocking_cluster import BlockingCluster
 from klamm.client.errors import SomeFailed
 from klamm.client.types import TopicPartition
+from klamm.model.units import parse_time_ms
 
 Place = tuple[str, int]
 """A topic and a partition."""

@@ -46,3 +46,20 @@ class ScramCredential(NamedTuple):
 
     mechanism: ScramMechanism
     iterations: int
+
+
+class DelegationToken(NamedTuple):
+    """A login that one user gives to others; times in ms since 1970."""
+
+    token_id: str
+    hmac: bytes
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issued_ms: int
+    expires_ms: int
+    max_ms: int
+
+    def __repr__(self) -> str:
+        """Return it without the HMAC, which is a password."""
+        return f"DelegationToken(token_id={self.token_id!r}, owner={self.owner!r}, expires_ms={self.expires_ms})"

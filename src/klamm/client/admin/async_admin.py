@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from klamm.client.admin.acls import AccessAdmin
 from klamm.client.admin.cluster import ClusterAdmin
 from klamm.client.admin.configs import ConfigsAdmin
+from klamm.client.admin.delegation_tokens import DelegationTokenAdmin
 from klamm.client.admin.groups import GroupsAdmin
 from klamm.client.admin.offsets import OffsetsAdmin
 from klamm.client.admin.replicas import ReplicasAdmin
@@ -33,6 +34,7 @@ class AsyncAdmin(
     ConfigsAdmin,
     GroupsAdmin,
     AccessAdmin,
+    DelegationTokenAdmin,
     ReplicasAdmin,
     TransactionsAdmin,
     ClusterAdmin,

@@ -18,6 +18,7 @@ from klamm.client.admin.cluster_types import (
 )
 from klamm.client.arguments import several
 from klamm.client.errors import UnsupportedVersionError, raise_for
+from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from klamm.protocol.messages.api_versions import ApiVersionsRequest
 from klamm.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -106,15 +107,25 @@ class ClusterAdmin(AdminBase):
         for listener in several(listeners, tuple, "listeners of add_raft_voter", example):
             if [type(part) for part in listener] != [str, str, int]:
                 raise TypeError(f"listeners of add_raft_voter are like {example}; {listener!r} is not")
-        await self._send(
-            AddRaftVoterRequest(
-                cluster_id=cluster_id or self.cluster.table.cluster_id,
-                timeout_ms=self._request_timeout_ms,
-                voter_id=voter_id,
-                voter_directory_id=directory_id,
-                listeners=[Listener(name=name, host=host, port=port) for name, host, port in listeners],
-            )
+        request = AddRaftVoterRequest(
+            cluster_id=cluster_id or self.cluster.table.cluster_id,
+            timeout_ms=self._request_timeout_ms,
+            voter_id=voter_id,
+            voter_directory_id=directory_id,
+            listeners=[Listener(name=name, host=host, port=port) for name, host, port in listeners],
         )
+        may_be_added = False
+
+        async def once() -> None:
+            nonlocal may_be_added
+            response = await self.request(request)
+            # The first of two voters resigns if the second is slow; the record may be committed all the same.
+            if may_be_added and response.error_code == ErrorCode.DUPLICATE_VOTER:
+                return
+            may_be_added = may_be_added or response.error_code == ErrorCode.NOT_CONTROLLER
+            raise_for(response.error_code, response.error_message)
+
+        await self._retrying(once)
 
     async def remove_raft_voter(self, voter_id: int, directory_id: bytes, *, cluster_id: str | None = None) -> None:
         """Take a controller's vote away. Fails if the cluster's id is not `cluster_id`."""

@@ -3,6 +3,7 @@
 from klamm.client.admin.acl_types import (
     AclBinding,
     AclFilter,
+    DelegationToken,
     QuotaEntity,
     ScramCredential,
     ScramMechanism,
@@ -57,6 +58,7 @@ __all__ = [
     "ConfigSource",
     "ConfigSynonym",
     "CreatedTopic",
+    "DelegationToken",
     "ElectionType",
     "EndpointType",
     "FeatureDescription",

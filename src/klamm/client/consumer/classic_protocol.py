@@ -16,8 +16,8 @@ from klamm.client.cluster import ClusterClient
 from klamm.client.consumer.core.assignors import Assignor, MemberSubscription, assignors
 from klamm.client.consumer.group import Host
 from klamm.client.consumer.offsets import GroupCoordinator
-from klamm.client.core.routing import ADMIN
 from klamm.client.errors import FencedInstanceIdError, KafkaError, error_for
+from klamm.client.group_member import CoordinatedMember
 from klamm.client.producer.coordinator import GroupMetadata
 from klamm.model.errors import ErrorCode, ProtocolError
 from klamm.model.ids import TopicPartition
@@ -27,10 +27,6 @@ from klamm.protocol.messages.consumer_protocol import (
     ConsumerProtocolSubscription,
 )
 from klamm.protocol.messages.consumer_protocol import TopicPartition as WirePartitions
-from klamm.protocol.messages.heartbeat import HeartbeatRequest
-from klamm.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from klamm.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from klamm.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 _log = logging.getLogger(__name__)
 
@@ -41,8 +37,6 @@ _ASSIGNMENT_VERSION = 1
 _NEWEST = 3
 # How soon a leader looks again for a topic that did not exist when it assigned.
 _NEW_TOPIC_S = 0.3
-# A join and a sync wait for the slowest member, which has max.poll.interval.ms (the rebalance timeout) to rejoin.
-_REBALANCE_GRACE_S = 5.0
 _LEAVE_S = 5.0
 _LOST = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
 
@@ -59,13 +53,18 @@ class ClassicMembership:
         # Eager unless all assignors are cooperative: with a mix the group may choose the eager one, which needs every
         # member to revoke everything before it joins. The upgrade of KIP-429 relies on it.
         self._cooperative = all(assignor.cooperative for assignor in self._assignors)
-        self._session_ms = settings.number("session.timeout.ms")
         self._interval_s = settings.seconds("heartbeat.interval.ms")
         self._poll_ms = settings.number("max.poll.interval.ms")
         self._instance_id = settings["group.instance.id"]
         self._rack = settings.text("client.rack") or None
-        self._member_id = ""
-        self._generation = -1
+        self._member = CoordinatedMember(
+            coordinator,
+            "consumer",
+            session_ms=settings.number("session.timeout.ms"),
+            # The slowest member rejoins within max.poll.interval.ms: members rejoin in a poll.
+            rebalance_ms=self._poll_ms,
+            instance_id=self._instance_id,
+        )
         self._metadata = GroupMetadata(coordinator.group_id, -1, "", self._instance_id)
         self._rejoin = True
         self._lost = False
@@ -168,7 +167,7 @@ class ClassicMembership:
                     # KIP-394: the first join only fetches a member id; join again at once with it.
                     continue
                 if code in _LOST:
-                    self._forget_member()
+                    self._member.forget()
                     self._lost = True
                 elif code is ErrorCode.REBALANCE_IN_PROGRESS:
                     pass
@@ -177,55 +176,24 @@ class ClassicMembership:
                     raise
             await asyncio.sleep(backoff.next())
 
-    def _forget_member(self) -> None:
-        self._generation = -1
-        self._member_id = ""
-
     async def _join_once(self) -> list[TopicPartition]:
         topics = sorted(self._host.topics)
         # With allow.auto.create.topics this refresh creates them, before the leader counts partitions.
         if any(not self._cluster.table.partition_count(name) for name in topics):
             await self._cluster.refresh(topics)
-        connection = await self._coordinator.connection()
-        request = JoinGroupRequest(
-            group_id=self._coordinator.group_id,
-            session_timeout_ms=self._session_ms,
-            rebalance_timeout_ms=self._poll_ms,
-            member_id=self._member_id,
-            group_instance_id=self._instance_id,
-            protocol_type="consumer",
-            protocols=[
-                JoinGroupRequestProtocol(name=assignor.name, metadata=self._subscription(topics, assignor))
-                for assignor in self._assignors
-            ],
+        joined = await self._member.join(
+            (assignor.name, self._subscription(topics, assignor)) for assignor in self._assignors
         )
-        joined = await connection.request(request, timeout_s=self._poll_ms / 1000 + _REBALANCE_GRACE_S)
-        if joined.error_code:
-            if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-                self._member_id = joined.member_id
-            raise error_for(joined.error_code, f"joining {self._coordinator.group_id}")
-        self._member_id, self._generation = joined.member_id, joined.generation_id
         self._metadata = self._metadata._replace(generation_id=joined.generation_id, member_id=joined.member_id)
         self._counts = None
         # skip_assignment (KIP-814): a static leader that restarted leads an assignment that already exists.
         leads = joined.leader == joined.member_id and not joined.skip_assignment
-        assignments = await self._assign_all(joined) if leads else []
-        sync = SyncGroupRequest(
-            group_id=self._coordinator.group_id,
-            generation_id=self._generation,
-            member_id=self._member_id,
-            group_instance_id=self._instance_id,
-            protocol_type="consumer",
-            protocol_name=joined.protocol_name,
-            assignments=assignments,
-        )
-        synced = await connection.request(sync, timeout_s=self._poll_ms / 1000 + _REBALANCE_GRACE_S)
-        if synced.error_code:
-            raise error_for(synced.error_code, f"joining {self._coordinator.group_id}")
+        assignments = await self._assign_all(joined) if leads else {}
+        assignment = await self._member.sync(joined.protocol_name, assignments)
         if self._counts is None:
             self._counts = {name: self._cluster.table.partition_count(name) for name in topics} if leads else {}
         self._start_heartbeats()
-        return decode_assignment(synced.assignment)
+        return decode_assignment(assignment)
 
     def _subscription(self, topics: list[str], assignor: Assignor) -> bytes:
         owned: dict[str, list[int]] = {}
@@ -237,12 +205,12 @@ class ClassicMembership:
             topics=topics,
             user_data=None,
             owned_partitions=[WirePartitions(topic=name, partitions=parts) for name, parts in owned.items()],
-            generation_id=self._generation,
+            generation_id=self._member.generation,
             rack_id=self._rack,
         )
         return _SUBSCRIPTION_VERSION.to_bytes(2, "big") + encode(message, _SUBSCRIPTION_VERSION)
 
-    async def _assign_all(self, joined: Any) -> list[SyncGroupRequestAssignment]:
+    async def _assign_all(self, joined: Any) -> dict[str, bytes]:
         members: dict[str, MemberSubscription] = {}
         for member in joined.members:
             members[member.member_id] = decode_subscription(member.metadata, member.group_instance_id)
@@ -258,10 +226,7 @@ class ClassicMembership:
         assignment: Mapping[str, list[TopicPartition]] = assignor.assign(
             members, {name: count for name, count in counts.items() if count}
         )
-        return [
-            SyncGroupRequestAssignment(member_id=name, assignment=encode_assignment(partitions))
-            for name, partitions in assignment.items()
-        ]
+        return {name: encode_assignment(partitions) for name, partitions in assignment.items()}
 
     # Heartbeats
 
@@ -270,12 +235,12 @@ class ClassicMembership:
             self._heartbeat_task = asyncio.create_task(self._heartbeat_loop(), name="klamm group heartbeat")
 
     async def _heartbeat_loop(self) -> None:
-        while self._generation >= 0:
+        while self._member.generation >= 0:
             await asyncio.sleep(self._interval_s)
             # The coordinator takes JoinGroup for a sign of life; a heartbeat would only answer REBALANCE_IN_PROGRESS.
             if self._join_task is not None and not self._join_task.done():
                 continue
-            if self._generation < 0:
+            if self._member.generation < 0:
                 return
             self._refresh_unknown_topics()
             idle_s = self._loop.time() - self._last_poll
@@ -284,27 +249,18 @@ class ClassicMembership:
                 _log.warning("no poll for %.1f s (max.poll.interval.ms=%d): leaving the group", idle_s, self._poll_ms)
                 self._timed_out = self._lost = True
                 with suppress(KafkaError):
-                    await self._leave_now("no poll within max.poll.interval.ms")
+                    await self._member.leave("no poll within max.poll.interval.ms")
                 return
-            generation, joined = self._generation, self._join_task
+            generation, joined = self._member.generation, self._join_task
             try:
-                connection = await self._coordinator.connection()
-                response = await connection.request(
-                    HeartbeatRequest(
-                        group_id=self._coordinator.group_id,
-                        generation_id=generation,
-                        member_id=self._member_id,
-                        group_instance_id=self._instance_id,
-                    ),
-                    timeout_s=self._session_ms / 1000,
-                )
+                code = await self._member.heartbeat()
             except (KafkaError, ProtocolError) as error:
                 if isinstance(error, KafkaError):
                     self._coordinator.check_moved(error)
                 continue
             # The reply to a heartbeat of an older generation, or sent before a join began, says nothing about now.
-            if (self._generation, self._join_task) == (generation, joined):
-                self._handle_heartbeat_error(response.error_code)
+            if (self._member.generation, self._join_task) == (generation, joined):
+                self._handle_heartbeat_error(code)
 
     def _handle_heartbeat_error(self, number: int) -> None:
         if not number:
@@ -314,7 +270,7 @@ class ClassicMembership:
         if error.code is ErrorCode.REBALANCE_IN_PROGRESS:
             self._rejoin = True
         elif error.code in _LOST:
-            self._forget_member()
+            self._member.forget()
             self._rejoin = self._lost = True
         elif not error.retriable:
             self._fatal = error
@@ -331,20 +287,9 @@ class ClassicMembership:
         if self._instance_id is None:
             with suppress(KafkaError, TimeoutError):
                 async with asyncio.timeout(_LEAVE_S):
-                    await self._leave_now("the consumer was closed")
-        self._forget_member()
+                    await self._member.leave("the consumer was closed")
+        self._member.forget()
         self._rejoin = True
-
-    async def _leave_now(self, reason: str) -> None:
-        member_id, self._generation = self._member_id, -1
-        self._member_id = ""
-        if not member_id:
-            return
-        # A cancelled JoinGroup may still wait at the broker and block the GROUP connection.
-        connection = await self._coordinator.connection(ADMIN)
-        identity = MemberIdentity(member_id=member_id, group_instance_id=self._instance_id, reason=reason)
-        request = LeaveGroupRequest(group_id=self._coordinator.group_id, member_id=member_id, members=[identity])
-        await connection.request(request)
 
 
 def encode_assignment(partitions: list[TopicPartition]) -> bytes:

@@ -22,9 +22,11 @@ from klamm.client.consumer.fetch_positions import FetchPositions
 from klamm.client.consumer.fetcher import Fetcher
 from klamm.client.consumer.group import Callback, GroupMembership
 from klamm.client.consumer.offsets import GroupCoordinator
+from klamm.client.consumer.pending_lookup import PendingLookup
 from klamm.client.errors import IllegalStateError, KafkaError, RecordError
 from klamm.client.metrics import CoordinatorWork, Metrics
 from klamm.client.producer.coordinator import GroupMetadata
+from klamm.client.serde import LookupNeeded
 from klamm.client.types import K, Record, TopicPartition, V
 
 if TYPE_CHECKING:
@@ -123,6 +125,7 @@ class AsyncConsumer(Cursor, Generic[K, V]):
         self._assignment: Assignment | None = None
         self._group: GroupMembership | None = None
         self._wakeup = asyncio.Event()
+        self._lookup = PendingLookup()
         self._group_polling = False
         """Whether a poll runs `GroupMembership.poll`, callbacks included."""
         self._closed = False
@@ -335,12 +338,14 @@ class AsyncConsumer(Cursor, Generic[K, V]):
         """As `poll`, in columns: a pyarrow.RecordBatch decoded without an object per record; empty after `timeout_s`.
 
         Whole batches are returned, so there may be more rows than `max_records`; without it, all that is buffered.
+        Deserializers of a schema registry make typed columns; then a table has rows of one topic. Others are not used.
         """
         from klamm.client.columns import empty_batch  # noqa: PLC0415 - pyarrow is an extra
         from klamm.client.consumer.tables import Tables  # noqa: PLC0415
+        from klamm.client.consumer.typed_columns import TypedColumns  # noqa: PLC0415
 
         if self._tables is None:
-            self._tables = Tables(self._fetch_buffer)
+            self._tables = Tables(self._fetch_buffer, TypedColumns.of(self.settings), self.on_error)
         tables = self._tables
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
@@ -403,6 +408,10 @@ class AsyncConsumer(Cursor, Generic[K, V]):
                 except RecordError as error:
                     await self._handle_record_error(error)
                     continue
+                except LookupNeeded as needed:
+                    if await self._lookup.wait(needed, deadline - loop.time()):
+                        continue
+                    return None
                 if value is not None:
                     assert self._fetcher is not None
                     self._fetcher.wake()

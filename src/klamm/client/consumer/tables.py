@@ -13,11 +13,13 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klamm.client.consumer.core.fetch_buffer import FetchBuffer, unreadable_batch
 from klamm.client.consumer.core.subscription import AssignedPartition
+from klamm.client.consumer.typed_columns import TypedColumns, handle_row_error, without_rows
 from klamm.client.core.buffer_pool import BufferPool
+from klamm.client.errors import SerializationError
 from klamm.model.errors import CorruptBatch, KlammError
 from klamm.records.arrow import to_arrow_of
 from klamm.records.batch import BatchView
@@ -76,8 +78,10 @@ class BorrowedBatches(NamedTuple):
 class Tables:
     """Takes batches from a consumer's fetch buffer and decodes them into tables."""
 
-    def __init__(self, fetch_buffer: FetchBuffer) -> None:
+    def __init__(self, fetch_buffer: FetchBuffer, typed: TypedColumns | None = None, on_error: Any = "raise") -> None:
         self._fetch_buffer = fetch_buffer
+        self._typed = typed
+        self._on_error = on_error
         self._buffer_pool = BufferPool(_POOLED_BUFFERS)
         self._lock = threading.Lock()
         self._thread: ThreadPoolExecutor | None = None
@@ -88,7 +92,7 @@ class Tables:
             self._thread.shutdown(wait=False)
 
     def take(self, max_records: int | None) -> list[BorrowedBatches] | None:
-        """Buffered batches, whole, partition after partition; None when there are none."""
+        """Buffered batches, whole, partition after partition; None when there are none. Typed ones are of one topic."""
         takes: list[BorrowedBatches] = []
         rows = size = 0
         for state in self._fetch_buffer.readable_partitions():
@@ -97,6 +101,9 @@ class Tables:
             # An error is raised alone, never after records that were already taken.
             if not takes and not state.batches:
                 state.raise_error()
+            # Topics have types of their own, which do not fit into one column.
+            if self._typed is not None and takes and takes[0].state.where.topic != state.where.topic:
+                continue
             begun = bool(state.batches) and state.batches[0].base_offset < (state.position or 0)
             if begun and takes:
                 break  # rows before the position are cut off, which works for a table of one partition only
@@ -121,26 +128,55 @@ class Tables:
         cannot be read raises, for its partition only.
         """
         while takes:
+            errors: list[SerializationError] = []
             try:
                 decoded = await self._decoded(takes)
             except (CorruptBatch, KlammError) as error:
                 takes = _retry_smaller(_drop_moved(takes), error)
                 continue
             except BaseException:  # a cancelled poll as well: its batches would be lost
-                for take in takes:
-                    if take.valid:
-                        take.give_back()
+                _give_back(takes)
                 raise
+            if self._typed is not None:
+                try:
+                    decoded, errors = await self._typed.convert(decoded)
+                except BaseException:  # a registry that does not answer, say: the next poll tries again
+                    _give_back(takes)
+                    raise
             wanted = _drop_moved(takes)
             # A partition was sought, revoked or paused during the decoding: decode the others again without it.
             if len(wanted) == len(takes):
+                if errors and self._on_error == "raise":
+                    return self._rows_before(takes, decoded, errors[0])
                 for take in takes:
                     take.advance_position()
                     self._fetch_buffer.move_last(take.state)
+                for row_error in errors:
+                    await handle_row_error(row_error, self._on_error)
+                decoded = without_rows(decoded, errors)
                 self._fetch_buffer.fetched.records += decoded.num_rows
                 return decoded if decoded.num_rows else None
             takes = wanted
         return None
+
+    def _rows_before(
+        self, takes: list[BorrowedBatches], decoded: pa.RecordBatch, error: SerializationError
+    ) -> pa.RecordBatch:
+        """The rows before one that cannot be read; raises if it is the first. The next poll begins with that row."""
+        place = next(index for index, take in enumerate(takes) if take.state.where == error.topic_partition)
+        for take in takes[:place]:
+            take.advance_position()
+            self._fetch_buffer.move_last(take.state)
+        _give_back(takes[place + 1 :])
+        state = takes[place].state
+        rows = list(zip(decoded.column("partition").to_pylist(), decoded.column("offset").to_pylist(), strict=True))
+        assert error.offset is not None
+        count = rows.index((state.where.partition, error.offset))
+        state.seek(error.offset)
+        if not count:
+            raise error
+        self._fetch_buffer.fetched.records += count
+        return decoded.slice(0, count)
 
     async def _decoded(self, takes: list[BorrowedBatches]) -> pa.RecordBatch:
         batches = [batch for take in takes for batch in take.batches]
@@ -179,6 +215,12 @@ def _arrow(
     )
     places = [(take.state.where.topic, take.state.where.partition, take.rows) for take in takes]
     return to_arrow_of(columns, places, from_offset=position if len(takes) == 1 else None)
+
+
+def _give_back(takes: list[BorrowedBatches]) -> None:
+    for take in takes:
+        if take.valid:
+            take.give_back()
 
 
 def _drop_moved(takes: list[BorrowedBatches]) -> list[BorrowedBatches]:

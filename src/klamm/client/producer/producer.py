@@ -37,7 +37,7 @@ from klamm.client.producer.prepared_transaction import PreparedTransaction
 from klamm.client.producer.sender import Sender
 from klamm.client.producer.session import Session
 from klamm.client.producer.waiting_send import send_when_possible
-from klamm.client.serde import serializer
+from klamm.client.serde import LookupNeeded, RecordSerializers, serializer
 from klamm.client.types import Headers, OffsetAndMetadata, RecordMetadata, TopicPartition
 from klamm.model.errors import ErrorCode
 from klamm.records.batch import RECORD_OVERHEAD
@@ -76,8 +76,11 @@ class AsyncProducer:
         self.settings = values = producer_settings(config, settings)
         chance = random.Random()  # noqa: S311 - no secret
         # Attributes without an underscore are for the client's own modules (tables, blocking_producer), not for users.
-        self.key_serializer = serializer(values["key.serializer"], "key.serializer")
-        self.value_serializer = serializer(values["value.serializer"], "value.serializer")
+        key_serializer = serializer(values["key.serializer"], "key.serializer")
+        value_serializer = serializer(values["value.serializer"], "value.serializer")
+        self.serializers: RecordSerializers | None = None
+        if key_serializer is not None or value_serializer is not None:
+            self.serializers = RecordSerializers(key_serializer, value_serializer)
         self.partitioner = partitioner(values["partitioner"], chance, ignore_keys=values["partitioner.ignore.keys"])
         self.request_size = values.number("max.request.size")
         self._largest = min(self.request_size, values.number("buffer.memory"))
@@ -217,10 +220,11 @@ class AsyncProducer:
         """
         if on_delivery is not None:
             function(on_delivery, "on_delivery of send")
-        if self.key_serializer is not None:
-            key = self.key_serializer(topic, key)
-        if self.value_serializer is not None:
-            value = self.value_serializer(topic, value)
+        if self.serializers is not None:
+            try:
+                value, key, headers = self.serializers(topic, value, key, headers)
+            except LookupNeeded:
+                value, key, headers = await self.serializers.wait_async(topic, value, key, headers)
         delivery = self.append(topic, value, key, partition, timestamp, headers)
         if delivery is None:
             delivery = await send_when_possible(self, self.append, topic, value, key, partition, timestamp, headers)

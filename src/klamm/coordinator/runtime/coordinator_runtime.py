@@ -247,7 +247,12 @@ class CoordinatorRuntime(Generic[S]):
         partition_log = self._open_log(partition)
         if partition_log is None:
             self._loading.pop(partition, None)
-            log.error("coordinator not loaded: partition log not found", partition=name)
+            # A leader that resigns fails the writes that wait, and those start a load before the unload: usual at a
+            # controlled shutdown, and after a pause of the process.
+            if self._is_led_since(partition, epoch):
+                log.error("coordinator not loaded: partition log not found", partition=name)
+            else:
+                log.info("coordinator not loaded: leader changed", partition=name, epoch=epoch)
             return
         while pause_s and partition_log.under_min_isr:  # noqa: ASYNC110 - there is no event for a grown ISR
             await asyncio.sleep(IN_SYNC_S)
@@ -279,6 +284,11 @@ class CoordinatorRuntime(Generic[S]):
         # Before the first decision: its replies must not precede the commit of what was loaded.
         active.begin()
         active.run(self._decide_loaded)
+
+    def _is_led_since(self, partition: int, epoch: int) -> bool:
+        """Return whether no newer leader than that of `epoch` is known; the image is newer than the replicas."""
+        current = self.image.topics.partition(self.topic, partition)
+        return current is not None and current.leader_epoch <= epoch
 
     def _decide_loaded(self, shard: S, now: Now) -> Decision:
         return shard.on_loaded(self.image, now)

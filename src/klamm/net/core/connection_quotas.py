@@ -95,6 +95,10 @@ class ConnectionQuotas:
             del self._per_ip[ip]
         self.total -= 1
 
+    def per_listener(self) -> dict[str, int]:
+        """Return the open connections by listener."""
+        return dict(self._per_listener)
+
     @property
     def excess(self) -> int:
         """How many connections of listeners that are not protected must be closed."""

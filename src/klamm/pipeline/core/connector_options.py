@@ -43,6 +43,7 @@ _READ: Final = (
     "startingOffsets",
     "startingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy",
+    "startingPosition",
     "startingTimestamp",
     "subscribe",
     "subscribePattern",
@@ -97,6 +98,10 @@ class TopicSelection:
     pattern: str | None = None
     partitions: tuple[TopicPartition, ...] = ()
 
+    def describe(self) -> str:
+        """Return the selection as text, which names one of several sources of a query."""
+        return self.pattern or ",".join((*self.topics, *map(str, self.partitions)))
+
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
@@ -108,6 +113,10 @@ class ReadOptions:
     client: Mapping[str, str]
     group_id: str | None = None
     late_start_is_latest: bool = False
+    start_position: str = ""
+    """Where a stream begins, if that was stored at its first start: a position as the offset log has it."""
+    checkpoint: str | None = None
+    """The folder in which a stream stores where it begins."""
     fail_on_data_loss: bool = True
     include_headers: bool = False
     min_partitions: int | None = None
@@ -153,6 +162,8 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         client=client,
         group_id=group_id,
         late_start_is_latest=strategy == "latest",
+        start_position=named.get("startingPosition", ""),
+        checkpoint=named.get("checkpointLocation"),
         fail_on_data_loss=_parse_flag(named, "failOnDataLoss", default=True),
         include_headers=_parse_flag(named, "includeHeaders", default=False),
         min_partitions=_parse_count(named, "minPartitions"),

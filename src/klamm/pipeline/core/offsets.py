@@ -1,7 +1,8 @@
 """Offset arithmetic of a read: positions as the checkpoint keeps them, ranges for tasks, limits per batch. Pure.
 
 A position is written as the Kafka connector writes it, `{"orders": {"0": 23}}`, plus the topic ids under "#ids", which
-is no valid topic name: a topic that was deleted and created again has the same name and other records.
+is no valid topic name: a topic that was deleted and created again has the same name and other records. The end of a
+first batch has its start under "#start".
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from klamm.pipeline.core.connector_options import LATEST, ReadBound
 _IDS: Final = "#ids"
 LOST: Final = "#lost"
 """The number of records that a query went on without, under "records", as text: numbers are offsets."""
+_START: Final = "#start"
 Offsets = Mapping[TopicPartition, int]
 
 
@@ -45,13 +47,17 @@ class Position:
     ids: Mapping[str, str] = field(default_factory=dict)
     lost: int = 0
     """Records that were removed before they were read, since the query began: the count survives with the position."""
+    start: Offsets | None = None
+    """Where the first batch begins; in its own start and end only. Spark stores the end of a batch before it runs, and
+    asks for the start of a first batch again when it is run again: `latest` is somewhere else by then."""
+
+    def is_initial(self) -> bool:
+        """Whether nothing was read yet."""
+        return self.start == self.offsets
 
     def by_topic(self) -> dict[str, Any]:
         """Return the offsets by topic and partition, as the options startingOffsets and endingOffsets take them."""
-        encoded: dict[str, Any] = {}
-        for partition in sorted(self.offsets):
-            encoded.setdefault(partition.topic, {})[str(partition.partition)] = self.offsets[partition]
-        return encoded
+        return _by_topic(self.offsets)
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that Spark's offset log keeps."""
@@ -60,23 +66,37 @@ class Position:
         encoded[_IDS] = {name: self.ids[name] for name in sorted(self.ids)}
         if self.lost:
             encoded[LOST] = {"records": str(self.lost)}
+        if self.start is not None:
+            encoded[_START] = _by_topic(self.start)
         return encoded
 
     @classmethod
     def from_json(cls, encoded: Mapping[str, Any]) -> Position:
         """Parse the form of the offset log; without ids (the Kafka connector's form) recreated topics go unnoticed."""
-        offsets = {
-            TopicPartition(topic, int(index)): int(offset)
-            for topic, parts in encoded.items()
-            if topic not in (_IDS, LOST)
-            for index, offset in parts.items()
-        }
-        return cls(offsets, dict(encoded.get(_IDS, {})), int(encoded.get(LOST, {}).get("records", 0)))
+        offsets = _from_topics({name: parts for name, parts in encoded.items() if name not in (_IDS, LOST, _START)})
+        lost = int(encoded.get(LOST, {}).get("records", 0))
+        start = _from_topics(encoded[_START]) if _START in encoded else None
+        return cls(offsets, dict(encoded.get(_IDS, {})), lost, start)
 
     def is_recreated(self, other: Position, topic: str) -> bool:
         """Whether a topic was deleted and created again between two positions."""
         own_id, other_id = self.ids.get(topic, ""), other.ids.get(topic, "")
         return bool(own_id and other_id and own_id != other_id)
+
+
+def _by_topic(offsets: Offsets) -> dict[str, Any]:
+    encoded: dict[str, Any] = {}
+    for partition in sorted(offsets):
+        encoded.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
+    return encoded
+
+
+def _from_topics(encoded: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic, int(index)): int(offset)
+        for topic, parts in encoded.items()
+        for index, offset in parts.items()
+    }
 
 
 def split_lookups(

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.core.registry_framing import HEADERS, BadRecord, header, prefix, unframe
-from klamm.pipeline.registry.client import Registry, RegistrySettings, Schema, parse_settings, shared_registry
-from klamm.pipeline.registry.codecs import Decoder, SchemaCodec, compile_schema
+from klamm.registry.client import Registry, RegistrySettings, Schema, parse_settings, shared_registry
+from klamm.registry.codecs.compilation import Decoder, SchemaCodec, compile_schema
+from klamm.registry.framing import HEADERS, BadRecord, header, prefix
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -275,39 +275,15 @@ class _ColumnDecoder:
         self._ready = None
 
     def __call__(self, values: pa.Array, headers: pa.Array | None = None) -> pa.Array:
+        from klamm.registry.codecs.columns import decode_rows  # noqa: PLC0415 - pyarrow is an extra
+
         registry_settings, schema, message, name, keeps_errors, selection = self._given
         if self._ready is None:
             newest = compile_schema(shared_registry(registry_settings), schema, message)
             self._ready = Decoder(shared_registry(registry_settings), newest), newest.arrow
         decoder, arrow = self._ready
-        header_values = _headers(headers, name, len(values))
-        records: list[Any] = []
-        errors: list[str | None] = []
-        for data, header_value in zip(values.to_pylist(), header_values, strict=True):
-            error = None
-            value = None
-            if data is not None:
-                try:
-                    value = decoder.decode(unframe(data, header_value))
-                # A RegistryError passes: the record is not at fault, and Spark retries the task.
-                except BadRecord as problem:
-                    if not keeps_errors:
-                        raise
-                    error = str(problem)
-            records.append(value)
-            errors.append(error)
+        records, errors = decode_rows(decoder.decode, values, headers, name)
         return _column(records, errors, arrow, keeps_errors, selection)
-
-
-def _headers(column: Any, name: str, count: int) -> Sequence[bytes | None]:
-    """Return each row's last header of a name."""
-    if column is None:
-        return [None] * count
-    return [
-        # Kafka allows repeated headers; the last one counts, as in Headers.lastHeader.
-        next((header["value"] for header in reversed(row or ()) if header["key"] == name), None)
-        for row in column.to_pylist()
-    ]
 
 
 def _column(
@@ -317,24 +293,16 @@ def _column(
     keeps_errors: bool,
     selection: _FieldSelection | None = None,
 ) -> Any:
-    """Return an Arrow column of values; one that the type cannot hold (a number too large) is a bad record too."""
+    """Return an Arrow column of values, or of values and errors."""
     import pyarrow as pa  # noqa: PLC0415
 
-    # pyarrow raises any of these, depending on the type.
-    arrow_errors = (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError)
-    try:
-        column = pa.array(records, arrow)
-    except arrow_errors:
-        # One bad value fails the whole array: find it value by value.
-        for index, record in enumerate(records):
-            try:
-                pa.array([record], arrow)
-            except arrow_errors as problem:
-                if not keeps_errors:
-                    raise BadRecord(f"does not fit its column: {problem}") from None
-                records[index], errors[index] = None, f"does not fit its column: {problem}"
-        column = pa.array(records, arrow)
+    from klamm.registry.codecs.columns import build_column  # noqa: PLC0415 - pyarrow is an extra
+
+    column = build_column(records, errors, arrow)
     if not keeps_errors:
+        for error in errors:
+            if error is not None:
+                raise BadRecord(error)
         return column
     if selection is not None:
         column = _select(column, selection)

@@ -73,7 +73,13 @@ class BoundedTopics(ClusterTopics):
         super().__init__(pipeline, client)
         self._job = job
 
-    def stream(self, spark: SparkSession, names: Sequence[str], node: GraphNode | None) -> DataFrame:
+    def stream(
+        self,
+        spark: SparkSession,
+        names: Sequence[str],
+        node: GraphNode | None,
+        start: str = "",  # noqa: ARG002 - a batch
+    ) -> DataFrame:
         """Return the job's range as a batch; all records of a topic that is not part of the job."""
         ranges = [range_ for range_ in self._job.ranges if range_.topic in set(names)]
         options = {

@@ -7,12 +7,13 @@ marked as sent, or neither. The group is `klamm-dead-letters-<topic>`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from klamm.client import Consumer, Producer
 from klamm.client.config import CONSUMER_CONFIGS, PRODUCER_CONFIGS
+from klamm.client.filter.record_view import RecordLike
 from klamm.client.types import OffsetAndMetadata, Record, TopicPartition
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql.core.dead_letter_expressions import CUT
@@ -43,7 +44,7 @@ class DeadLetterRecord:
     """Whether it has only the beginning of the record, which was larger than the dead-letter topic takes."""
 
 
-def parse_dead_letter(record: Record) -> DeadLetterRecord | None:
+def parse_dead_letter(record: RecordLike) -> DeadLetterRecord | None:
     """Parse a record of a dead-letter topic; None when another application wrote it."""
     headers = {name: value or b"" for name, value in record.headers if name.startswith(_PREFIX)}
     try:
@@ -63,21 +64,51 @@ def parse_dead_letter(record: Record) -> DeadLetterRecord | None:
         return None
 
 
-class DeadLetters:
-    """The dead letters of one stream or table."""
+@dataclass(frozen=True, slots=True)
+class DeadLetterTopic:
+    """Where the dead letters of one stream or table are."""
 
-    def __init__(self, pipeline: Pipeline, name: str, client: Mapping[str, Any]) -> None:
-        topics = {**pipeline.refused_rows, **pipeline.dead_letters}
-        spellings = {stream.lower(): stream for stream in topics}
-        if name.lower() not in spellings:
-            raise ConfigError(f"{name} has no dead letters{suggest(name, topics)}")
-        self.name = spellings[name.lower()]
-        self._of_files = pipeline.node(self.name).kind == SOURCE
-        self._of_rows = self.name in pipeline.refused_rows
-        self.topic = topics[self.name]
-        self.group = f"klamm-dead-letters-{self.topic}"
-        bootstrap = pipeline.settings.get("bootstrap")
-        self._client = {**client, **({"bootstrap.servers": bootstrap} if bootstrap else {})}
+    name: str
+    """Of the stream or table."""
+    topic: str
+    of_files: bool = False
+    """Whether it reads files, to which nothing can be sent."""
+    of_rows: bool = False
+    """Whether they are rows that do not fit the registry's schema, and no records of a topic."""
+
+    @property
+    def group(self) -> str:
+        """The group whose offsets say which were sent again."""
+        return f"klamm-dead-letters-{self.topic}"
+
+
+def find_dead_letter_topic(pipeline: Pipeline, name: str) -> DeadLetterTopic:
+    """Return the dead letters of a stream or table; ConfigError when it has none."""
+    topics = {**pipeline.refused_rows, **pipeline.dead_letters}
+    spellings = {stream.lower(): stream for stream in topics}
+    if name.lower() not in spellings:
+        raise ConfigError(f"{name} has no dead letters{suggest(name, topics)}")
+    stream = spellings[name.lower()]
+    is_source = pipeline.node(stream).kind == SOURCE
+    return DeadLetterTopic(stream, topics[stream], is_source, stream in pipeline.refused_rows)
+
+
+class StoredDeadLetters:
+    """The dead letters of one topic and stream.
+
+    With `origins`, a redrive refuses letters of other topics: a producer of the dead-letter topic may name any.
+    """
+
+    def __init__(
+        self, place: DeadLetterTopic, client: Mapping[str, Any], origins: Container[str] | None = None
+    ) -> None:
+        self.name = place.name
+        self.topic = place.topic
+        self.group = place.group
+        self._of_files = place.of_files
+        self._of_rows = place.of_rows
+        self._client = client
+        self._origins = origins
         self.lost = 0
 
     def _consumer(self) -> Consumer:
@@ -156,6 +187,10 @@ class DeadLetters:
                     letter = self._read_original(letter)
                     self.lost += letter is None
                 if letter is not None and letter.stream == self.name:
+                    if self._origins is not None and letter.topic not in self._origins:
+                        raise ConfigError(
+                            f"a letter of {self.topic} is for {letter.topic}, which {self.name} does not read"
+                        )
                     producer.send(letter.topic, letter.value, key=letter.key, headers=list(letter.headers))
                     count += 1
                 # Letters of other streams are passed over, and their offsets committed: the topic may be shared.
@@ -211,3 +246,12 @@ class DeadLetters:
                 positions[partition] = consumer.position(partition)
             if time.monotonic() > deadline:
                 raise TimeoutError(f"no record of {self.topic} for {_IDLE_TIMEOUT_S:.0f} s")
+
+
+class DeadLetters(StoredDeadLetters):
+    """The dead letters of one stream or table of a pipeline."""
+
+    def __init__(self, pipeline: Pipeline, name: str, client: Mapping[str, Any]) -> None:
+        bootstrap = pipeline.settings.get("bootstrap")
+        settings = {**client, **({"bootstrap.servers": bootstrap} if bootstrap else {})}
+        super().__init__(find_dead_letter_topic(pipeline, name), settings)

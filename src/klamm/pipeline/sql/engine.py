@@ -31,6 +31,7 @@ from klamm.pipeline.sql.file_source import file_rows
 from klamm.pipeline.sql.frame_columns import columns_of, parse_expression
 from klamm.pipeline.sql.jdbc import Database
 from klamm.pipeline.sql.query_ledger import QueryLedger, app_of
+from klamm.pipeline.sql.query_starts import starts_of
 from klamm.pipeline.sql.query_writers import QueryWriters
 from klamm.pipeline.sql.registry_functions import RegistryFunctions
 from klamm.pipeline.sql.spark_errors import error_position
@@ -264,6 +265,7 @@ class Engine:
         def begin() -> Any:
             # Spark plans a read of a topic once per frame and keeps the ranges: without new frames a restarted query
             # would see the tables as they were when the pipeline was built.
+            self._views.begin_at(starts_of(ledger))
             self._views.refresh(node)
             return writer()
 
@@ -272,10 +274,13 @@ class Engine:
 
     def _bad_rows(self, node: GraphNode) -> Query:
         """Return the query that writes bad rows of files to the dead-letter topic."""
+        return self._letter_query(node, partial(self._bad_file_rows, node), FILE_ORIGIN)
+
+    def _bad_file_rows(self, node: GraphNode) -> DataFrame:
         bad = count_bad_records(file_rows(self._spark, node), "dead_letter", node).where(
             f"{row_expressions.ERROR} IS NOT NULL"
         )
-        rows = bad.selectExpr(
+        return bad.selectExpr(
             "cast(NULL AS BINARY) AS key",
             f"{row_expressions.bad_row(node)} AS value",
             "cast(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers",
@@ -283,21 +288,29 @@ class Engine:
             "_written",
             row_expressions.ERROR,
         )
-        return self._letter_query(node, rows, FILE_ORIGIN)
 
     def _dead_letters(self, node: GraphNode) -> Query:
+        """Return the query that writes bad records of a topic to the dead-letter topic."""
+        return self._letter_query(node, partial(self._bad_records, node), RECORD_ORIGIN)
+
+    def _bad_records(self, node: GraphNode) -> DataFrame:
         # A query of its own, as a streaming query has one sink: the topic is read and decoded once more.
         raw = self._views.stream(node)
         checked = count_bad_records(add_errors(raw, node, node.create.columns), "dead_letter", node)
         bad = checked.where(f"{row_expressions.ERROR} IS NOT NULL")
         if change_formats.is_change_log(node):
             bad = bad.selectExpr(*change_formats.restored_expressions(bad.columns))
-        return self._letter_query(node, bad, RECORD_ORIGIN)
+        return bad
 
-    def _letter_query(self, node: GraphNode, bad: DataFrame, origin: Mapping[str, str]) -> Query:
+    def _letter_query(self, node: GraphNode, bad: Callable[[], DataFrame], origin: Mapping[str, str]) -> Query:
         topic = self._pipeline.dead_letters[node.name]
         bytes_max = self._topics.message_bytes_max(topic)
-        letters = bad.selectExpr(*letter_expressions(self._identity.name, node, bytes_max, origin))
+        expressions = letter_expressions(self._identity.name, node, bytes_max, origin)
         name = f"{node.name}{DEAD_LETTERS}"
-        writer = partial(self._topics.append, letters, topic, node, self._writers.ledger(node, name), bytes_max)
-        return self._make_query(name, node, writer)
+        ledger = self._writers.ledger(node, name)
+        bad().selectExpr(*expressions)  # an error is reported before a query is started
+
+        def make_writer() -> Any:
+            return self._topics.append(bad().selectExpr(*expressions), topic, node, ledger, bytes_max)
+
+        return self._make_query(name, node, make_writer)

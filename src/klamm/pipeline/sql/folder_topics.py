@@ -90,7 +90,13 @@ class FolderTopics:
         names = sorted(name for name in os.listdir(path) if name.endswith(".parquet") and not name.startswith("."))
         return [row for name in names for row in pq.read_table(os.path.join(path, name)).to_pylist()]
 
-    def stream(self, spark: SparkSession, names: Sequence[str], node: GraphNode | None) -> DataFrame:  # noqa: ARG002
+    def stream(
+        self,
+        spark: SparkSession,
+        names: Sequence[str],
+        node: GraphNode | None,  # noqa: ARG002
+        start: str = "",  # noqa: ARG002
+    ) -> DataFrame:
         """Return the topics' files as a stream."""
         frames = [spark.readStream.schema(_DDL).parquet(self._folder(name)) for name in names]
         union = frames[0]

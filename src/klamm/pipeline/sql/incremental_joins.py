@@ -113,7 +113,8 @@ class StreamLookups:
             if start and _distance(start, end) <= _LOAD_OFFSETS:
                 store.apply(name, self._frames.collect([self._frames.hashed(name, records)])[name])
             else:
-                count = self._frames.load(store, name, records)
+                with self._frames.newest(name, records) as newest:
+                    count = self._frames.load(store, name, newest)
                 seconds = time.monotonic() - begin_s
                 _log.info(
                     "table loaded query=%s table=%s records=%d seconds=%.1f", self._ledger.query, name, count, seconds
@@ -140,14 +141,12 @@ class TableJoins:
     def __init__(
         self,
         topics: TopicConnector,
-        views: TopicViews,
         writers: QueryWriters,
         node: GraphNode,
         frames: JoinFrames,
         ledger: QueryLedger,
     ) -> None:
         self._topics = topics
-        self._views = views
         self._writers = writers
         self._node = node
         self._frames = frames
@@ -250,22 +249,21 @@ class TableJoins:
         begin_s = time.monotonic()
         ends = self._planned_ends(number)
         store.clear()
-        root = self._frames.table(self._frames.plan.root)
-        for name, table in self._frames.tables.items():
-            records = self._topics.between(session, {}, ends[table.topic])
-            self._frames.load(store, name, records)
-            extra = (f"key AS {ROOT}",) if name == root else ()
-            self._views.register(table, session, self._topics.between(session, {}, ends[table.topic]), extra)
-        current = self._encoded(session).persist(StorageLevel.DISK_ONLY)
-        try:
+        with contextlib.ExitStack() as stack:
+            for name, table in self._frames.tables.items():
+                records = self._topics.between(session, {}, ends[table.topic])
+                # Kept until the result is computed: the store and the join read the same records.
+                newest = stack.enter_context(self._frames.newest(name, records))
+                self._frames.load(store, name, newest)
+                self._frames.register_whole(name, newest)
+            current = self._encoded(session).persist(StorageLevel.DISK_ONLY)
+            stack.callback(current.unpersist)
             count, parts = measure_frame(current, (UNIT, "key", "value"))
             for part in split_frame(current, UNIT, parts):
                 for rows in part.to_batches():
                     columns = (rows.column(name).to_pylist() for name in (UNIT, "key", "value"))
                     store.add_results(zip(*columns, strict=True))
             self._writers.write_difference(self._node, current.select("key", "value"), number)
-        finally:
-            current.unpersist()
         store.index()
         seconds = time.monotonic() - begin_s
         _log.info(

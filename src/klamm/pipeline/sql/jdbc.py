@@ -22,7 +22,15 @@ from klamm.model.errors import ConfigError, ErrorCode, KlammError
 from klamm.pipeline.polled_query import POLL_S, PolledQuery, PolledWriter
 from klamm.pipeline.sql.core.column_types import quote_name
 from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
-from klamm.pipeline.sql.core.jdbc_cursors import INTEGER, TIMESTAMP, CursorRange, StablePositions, choose_width, literal
+from klamm.pipeline.sql.core.jdbc_cursors import (
+    BEFORE_ALL,
+    INTEGER,
+    TIMESTAMP,
+    CursorRange,
+    StablePositions,
+    choose_width,
+    literal,
+)
 from klamm.pipeline.sql.core.row_expressions import ddl
 from klamm.pipeline.sql.core.secrets import expand, is_secret, mask_secrets
 from klamm.pipeline.sql.core.statement_options import duration_ms
@@ -278,13 +286,11 @@ class JdbcPoller(PolledQuery):
             if not self._latest:
                 return -1, None
             bounds = self._database.bounds(None)
-            if bounds is None:
-                return -1, None
+            position = BEFORE_ALL if bounds is None else bounds[1] + 1
             # An empty range marks where "latest" was at the first start, so that a restart does not skip rows.
-            first = CursorRange(self._database.kind, bounds[1] + 1, bounds[1] + 1)
-            self._positions.begin(0, first)
+            self._positions.begin(0, CursorRange(self._database.kind, position, position))
             self._positions.done(0)
-            return 0, first.end
+            return 0, None if bounds is None else position
         batch_number, wanted, done = last
         if not done:
             _log.info(
@@ -292,7 +298,7 @@ class JdbcPoller(PolledQuery):
                 *(self.name, batch_number, wanted.start, wanted.end),
             )
             self._run_batch(batch_number, wanted, begun=True)
-        return batch_number, wanted.end
+        return batch_number, None if wanted.end == BEFORE_ALL else wanted.end
 
     def _run_next_batch(self, batch_number: int, start: int | None, low: int, high: int) -> int:
         width, rows = choose_width(low, high, self._batch, self._width, functools.partial(self._database.count, low))

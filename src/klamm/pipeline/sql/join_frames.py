@@ -7,6 +7,7 @@ import math
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING, Final
@@ -155,18 +156,23 @@ class JoinFrames:
             records[name].sort(key=_order)
         return records
 
-    def load(self, store: JoinStore, name: str, raw: DataFrame) -> int:
-        """Load a table's records in parts that fit into memory; return their number."""
+    @contextmanager
+    def newest(self, name: str, raw: DataFrame) -> Iterator[DataFrame]:
+        """Yield the newest record of each key in each partition, which Spark keeps on disk meanwhile."""
         from pyspark import StorageLevel  # noqa: PLC0415 - pyspark is an extra
 
         newest = _newest_of_partitions(self.hashed(name, raw)).persist(StorageLevel.DISK_ONLY)
         try:
-            count, parts = measure_frame(newest, (_KEY, _VALUE))
-            for part in split_frame(newest, _KEY, parts):
-                for batch in part.to_batches():
-                    store.load(name, _stored_rows(batch))
+            yield newest
         finally:
             newest.unpersist()
+
+    def load(self, store: JoinStore, name: str, newest: DataFrame) -> int:
+        """Load a table's records in parts that fit into memory; return their number."""
+        count, parts = measure_frame(newest, (_KEY, _VALUE))
+        for part in split_frame(newest, _KEY, parts):
+            for batch in part.to_batches():
+                store.load(name, _stored_rows(batch))
         return count
 
     # From the store to Spark
@@ -177,8 +183,30 @@ class JoinFrames:
         for name, node in self.tables.items():
             rows = list(records[name])
             frame = session.createDataFrame(_arrow(node.topic, rows))
-            extra = (f"key AS {ROOT}",) if name == root else ()
-            self._views.register_rows(node, frame, extra, broadcast=name != root and len(rows) <= _BROADCAST_ROWS)
+            broadcast = name != root and len(rows) <= _BROADCAST_ROWS
+            self._views.register_rows(node, frame, self._extra(name), broadcast=broadcast)
+
+    def register_whole(self, name: str, newest: DataFrame) -> None:
+        """Register the view of a table with all of its rows, from the newest records of its partitions."""
+        node = self.tables[name]
+        # The rule of `table_records.newest_records` and of `JoinStore.records`.
+        rows = newest.groupBy(_KEY).agg(
+            parse_expression(f"max_by(struct(*), struct({_PLACE}.latest_us, {_PLACE}.offset)) AS newest")
+        )
+        records = rows.where(f"newest.{_VALUE} IS NOT NULL").selectExpr(
+            f"{_KEY} AS key",
+            f"newest.{_VALUE} AS value",
+            f"'{node.topic}' AS topic",
+            f"newest.{_PLACE}.partition AS partition",
+            f"newest.{_PLACE}.offset AS offset",
+            f"timestamp_micros(newest.{_PLACE}.timestamp_us) AS timestamp",
+            f"newest.{_HEADERS} AS headers",
+        )
+        self._views.register_rows(node, records, self._extra(name), broadcast=False)
+
+    def _extra(self, name: str) -> tuple[str, ...]:
+        """Return columns of a table's view beside its own: of the root the key, by which results are stored."""
+        return (f"key AS {ROOT}",) if name == self.table(self.plan.root) else ()
 
     def register_empty(self, session: SparkSession) -> None:
         """Register views without rows, to find out whether Spark accepts a SELECT."""

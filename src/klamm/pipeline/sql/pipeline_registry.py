@@ -79,7 +79,7 @@ class PipelineRegistry:
 
     def lease(self, identity: QueryIdentity) -> PipelineLease | None:
         """Return the newest run of a pipeline."""
-        group = _group(identity)
+        group = lease_group(identity)
         with self._admin() as admin:
             committed = admin.list_group_offsets(group, [_PARTITION]).get(_PARTITION)
         return None if committed is None else PipelineLease.decode(committed.metadata)
@@ -101,7 +101,9 @@ class PipelineRegistry:
         """
         self.check_lease(identity, folder)
         own = PipelineLease(uuid.uuid4().hex, self.host, os.getpid(), folder, _now_ms())
-        settings = self._settings(PRODUCER_CONFIGS, transactional_id=_group(identity), transaction_timeout_ms="60000")
+        settings = self._settings(
+            PRODUCER_CONFIGS, transactional_id=lease_group(identity), transaction_timeout_ms="60000"
+        )
         with Producer(settings) as producer:
             producer.init_transactions()
             _write(producer, identity, own)
@@ -120,14 +122,15 @@ class PipelineRegistry:
                     _write(producer, identity, PipelineLease(own.run, own.host, own.pid, own.folder, 0))
 
 
-def _group(identity: QueryIdentity) -> str:
+def lease_group(identity: QueryIdentity) -> str:
+    """Return the group whose offset has the lease."""
     return f"klamm-pipeline-{identity.id}"
 
 
 def _write(producer: Producer, identity: QueryIdentity, lease: PipelineLease) -> None:
     producer.begin_transaction()
     try:
-        producer.send_offsets_to_transaction({_PARTITION: OffsetAndMetadata(0, lease.encode())}, _group(identity))
+        producer.send_offsets_to_transaction({_PARTITION: OffsetAndMetadata(0, lease.encode())}, lease_group(identity))
         producer.commit_transaction()
     except ProducerFencedError:
         raise

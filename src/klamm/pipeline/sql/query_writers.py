@@ -219,7 +219,7 @@ class QueryWriters:
         frames = self._join_frames(node)
         if frames is None:
             return None
-        return TableJoins(self._topics, self._views, self, node, frames, self.ledger(node))
+        return TableJoins(self._topics, self, node, frames, self.ledger(node))
 
     def _join_frames(self, node: GraphNode) -> JoinFrames | None:
         """Return what finds the rows that a join needs; None for a query that reads its tables whole."""

@@ -11,8 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.model.errors import ConfigError, KlammError
-from klamm.pipeline.registry.client import Registry, parse_settings, shared_registry
-from klamm.pipeline.registry.codecs import compile_schema
 from klamm.pipeline.sql.core.column_checks import check_columns
 from klamm.pipeline.sql.core.column_types import from_arrow
 from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
@@ -20,6 +18,8 @@ from klamm.pipeline.sql.core.problems import SqlError, SqlProblem
 from klamm.pipeline.sql.core.secrets import expand
 from klamm.pipeline.sql.core.statement_options import REGISTRY_SETTINGS
 from klamm.pipeline.sql.core.statements import Column
+from klamm.registry.client import Registry, parse_settings, shared_registry
+from klamm.registry.codecs.compilation import compile_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]

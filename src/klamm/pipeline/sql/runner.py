@@ -30,15 +30,17 @@ from klamm.pipeline.sql.core.query_failures import NO_PYTHON
 from klamm.pipeline.sql.core.state_schemas import describe_schemas, schema_changes
 from klamm.pipeline.sql.engine import Engine, Query
 from klamm.pipeline.sql.jdbc import driver_jars
+from klamm.pipeline.sql.known_homes import data_root
 from klamm.pipeline.sql.late_rows import LateRowsWatch
 from klamm.pipeline.sql.object_store_identity import RemoteIdentity, is_remote
 from klamm.pipeline.sql.pipeline_registry import PipelineRegistry
 from klamm.pipeline.sql.preflight import check_start
 from klamm.pipeline.sql.query_ledger import check_ledgers, forget_old_places, node_of, query_names
+from klamm.pipeline.sql.query_starts import store_starts
 from klamm.pipeline.sql.rebuilds import clear_rebuilds, load_targets, prepare_rebuilds
 from klamm.pipeline.sql.registry_schemas import resolve
 from klamm.pipeline.sql.snapshots import find_snapshot
-from klamm.pipeline.sql.state_folders import data_root, describe_place, home_of, name_of, placed_home
+from klamm.pipeline.sql.state_folders import describe_place, home_of, name_of, placed_home
 from klamm.pipeline.sql.status import Home, error_line
 from klamm.pipeline.sql.supervisor import Supervisor, report_nothing
 from klamm.pipeline.sql.topic_lag import LagWatch
@@ -190,6 +192,8 @@ def run_pipeline(
             home.keep_columns(engine.output_columns)
             if remote is not None:
                 remote.keep(identity)
+            # After the identity: its generations name the checkpoints.
+            store_starts(pipeline, queries, topics)
             engine.finish_empty_rebuilds(queries)
             restarts = pipeline.settings.get("restarts")
             runner = Supervisor(

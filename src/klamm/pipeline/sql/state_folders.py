@@ -10,46 +10,33 @@ When checkpoints are on a shared file system, the second or third place has the 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from klamm.client.errors import KafkaError
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql.core.graph import Pipeline
 from klamm.pipeline.sql.core.problems import suggest
+from klamm.pipeline.sql.known_homes import (
+    LOCAL_ROOT,
+    KnownHome,
+    cluster_folder,
+    data_root,
+    homes_below,
+    homes_by_cluster,
+)
 from klamm.pipeline.sql.object_store_identity import is_remote
 from klamm.pipeline.sql.status import Home, is_home
 from klamm.pipeline.sql.topics import ClusterTopics
 
-LOCAL_ROOT: Final = os.path.join(".klamm", "pipelines")
-"""Where older versions kept state, below the folder in which `run` was typed."""
-_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]")
 _LOOKUP_MS: Final = "2000"
 """How long a command that only reads state waits for the cluster's id."""
-
-
-@dataclass(frozen=True, slots=True)
-class KnownHome:
-    """A pipeline that has run on this machine; `cluster` is empty for a folder that does not say."""
-
-    name: str
-    cluster: str
-    home: Home
 
 
 def name_of(pipeline: Pipeline) -> str:
     """Return a pipeline's name: SET name, or its file's name."""
     name = pipeline.settings.get("name")
     return name or os.path.splitext(os.path.basename(pipeline.source.name))[0]
-
-
-def data_root(environment: Mapping[str, str] | None = None) -> str:
-    """Return the folder with the state of pipelines of all clusters."""
-    variables = os.environ if environment is None else environment
-    data = variables.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
-    return os.path.join(data, "klamm", "pipelines")
 
 
 def home_of(pipeline: Pipeline, client: Mapping[str, str] | None = None) -> Home:
@@ -88,7 +75,7 @@ def stored_home(pipeline: Pipeline, client: Mapping[str, str] | None = None) -> 
     if placed is not None:
         return placed if is_home(placed.path) else None
     name = name_of(pipeline)
-    candidates = [known.home for known in _homes_by_cluster() if known.name == name]
+    candidates = [known.home for known in homes_by_cluster() if known.name == name]
     # Most commands in a fresh folder: nothing to choose from, so the cluster is not needed.
     if not candidates:
         return None
@@ -106,16 +93,16 @@ def stored_home(pipeline: Pipeline, client: Mapping[str, str] | None = None) -> 
 
 
 def _cluster_home(pipeline: Pipeline, cluster: str) -> Home:
-    return Home(os.path.join(data_root(), _UNSAFE.sub("_", cluster), name_of(pipeline)))
+    return Home(os.path.join(data_root(), cluster_folder(cluster), name_of(pipeline)))
 
 
 def known_homes(root: str | None = None) -> list[KnownHome]:
     """Return the pipelines under a folder; by default those of the current folder, then those of each cluster."""
     if root is None:
-        return [*_homes_below(LOCAL_ROOT), *_homes_by_cluster()]
+        return [*homes_below(LOCAL_ROOT), *homes_by_cluster()]
     if is_remote(root):
         raise ConfigError(f"{root} has checkpoints only: a status is on the machine that runs the pipeline")
-    return _homes_below(root)
+    return homes_below(root)
 
 
 def find_home(name: str, root: str | None = None) -> Home:
@@ -132,20 +119,3 @@ def find_home(name: str, root: str | None = None) -> Home:
         places = "\n".join(home.path for home in matches)
         raise ConfigError(f"there are {len(matches)} pipelines {name}; name one by its folder:\n{places}")
     return matches[0]
-
-
-def _homes_by_cluster() -> list[KnownHome]:
-    root = data_root()
-    return [known for cluster in _folders(root) for known in _homes_below(os.path.join(root, cluster), cluster)]
-
-
-def _homes_below(root: str, cluster: str = "") -> list[KnownHome]:
-    paths = {name: os.path.join(root, name) for name in _folders(root)}
-    return [KnownHome(name, cluster, Home(path)) for name, path in paths.items() if is_home(path)]
-
-
-def _folders(root: str) -> list[str]:
-    try:
-        return sorted(os.listdir(root))
-    except (FileNotFoundError, NotADirectoryError):
-        return []

@@ -47,6 +47,8 @@ _log = logging.getLogger(__name__)
 _WATCH_INTERVAL_S: Final = 0.25
 _ONCE_INTERVAL_S: Final = 0.1
 """Shorter over the current records: a query that waits for another starts at the next poll."""
+_PUBLISH_INTERVAL_S: Final = 0.5
+"""How often the status is published while no query changes its state: each time Spark encodes all progress."""
 _STOP_TIMEOUT_S: Final = 120.0
 """How long a stop or a pause waits for a running batch; an interrupted batch is repeated by the next start."""
 _STARTING_MESSAGE: Final = "Initializing"
@@ -202,11 +204,15 @@ class Supervisor:
             raise ConfigError(message)
 
     def _supervise(self, *, once: bool) -> None:
+        published_s, published = float("-inf"), None
         while not self._leaving():
-            self._obey_requests()
+            obeyed = self._obey_requests()
             for running in self._running:
                 self._advance(running, once=once)
-            self._publish_status("running")
+            shown = [(running.state, running.error_ms) for running in self._running]
+            if obeyed or shown != published or time.monotonic() - published_s >= _PUBLISH_INTERVAL_S:
+                self._publish_status("running")
+                published_s, published = time.monotonic(), shown
             states = {running.state for running in self._running}
             # Paused queries keep the process: they can be resumed. Over the current records nothing is left to do.
             if states <= {QueryState.FAILED} or (once and states <= set(_ENDED)):
@@ -329,15 +335,15 @@ class Supervisor:
         ]
         return "\n".join([*messages, *([self._fenced] if self._fenced else [])]) or None
 
-    # Requests of `klamm pipeline pause`, `resume` and `restart`.
-
-    def _obey_requests(self) -> None:
-        for request in self._home.requests():
+    def _obey_requests(self) -> int:
+        requests = list(self._home.requests())
+        for request in requests:
             answer = self._obey(request)
             self._answers.append((request.id, answer))
             # After the answer was kept: a process killed in between obeys the request again, which changes nothing.
             self._home.remove_request(request)
             _log.info("request obeyed action=%s query=%s: %s", request.action, request.query, answer)
+        return len(requests)
 
     def _obey(self, request: ControlRequest) -> str:
         """Do what a request asks for; return "" or the reason of a refusal."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from klamm.pipeline.sql.core import change_formats, late_rows, row_expressions
@@ -34,7 +34,8 @@ class TopicViews:
         self._pipeline = pipeline
         self._topics = topics
         self._encodings = encodings
-        self._streams: dict[str, DataFrame] = {}
+        self._streams: dict[tuple[str, str], DataFrame] = {}
+        self._starts: Mapping[str, str] = {}
         self.columns: dict[str, Sequence[Column]] = {}
         """Of the statements whose topics are read; set before a view is registered."""
         self._versioned = {moment.name.lower() for node in pipeline.nodes for moment in node.temporal_joins}
@@ -47,6 +48,16 @@ class TopicViews:
         good.selectExpr(*row_expressions.column_expressions(stream, columns), row).createOrReplaceTempView(
             quote_name(stream.name)
         )
+
+    def begin_at(self, starts: Mapping[str, str]) -> None:
+        """Let the streams of the query that starts next begin at stored positions, by the names of statements.
+
+        Each query has its own: a frame is shared by the queries that read a stream, and Spark gets its start from it.
+        """
+        self._starts = starts
+        for name in starts:
+            if name in self.columns and self._pipeline.node(name).kind != TABLE:
+                self.register(self._pipeline.node(name))
 
     def refresh(self, reader: GraphNode, session: SparkSession | None = None) -> None:
         """Create the frames of the tables that a query reads again: a frame is fixed when it is created."""
@@ -63,24 +74,12 @@ class TopicViews:
             elif node.kind == VIEW:
                 self.sql(node, session).createOrReplaceTempView(quote_name(node.name))
 
-    def register(
-        self,
-        node: GraphNode,
-        session: SparkSession | None = None,
-        records: DataFrame | None = None,
-        extra: Sequence[str] = (),
-    ) -> None:
-        """Register the view by which SELECTs read a statement's topic.
-
-        `records` are those of a table, if they are not all of the topic; `extra` are columns of its view.
-        """
+    def register(self, node: GraphNode, session: SparkSession | None = None) -> None:
+        """Register the view by which SELECTs read a statement's topic."""
         columns = self.columns[node.name]
         self._encodings.register_readers(node, columns)
         is_table = node.kind == TABLE
-        if is_table:
-            raw = self._topics.read_all(session or self._spark, node.topic) if records is None else records
-        else:
-            raw = self.stream(node)
+        raw = self._topics.read_all(session or self._spark, node.topic) if is_table else self.stream(node)
         frame = add_errors(raw, node, columns)
         if self._pipeline.policy(node) == "fail":
             frame = frame.where(row_expressions.good_or_raise(node))
@@ -94,7 +93,7 @@ class TopicViews:
         if is_table:
             # After the check for errors: a bad record must not hide the good version before it.
             frame = newest_rows(frame)
-        frame = frame.selectExpr(*row_expressions.column_expressions(node, columns), *extra)
+        frame = frame.selectExpr(*row_expressions.column_expressions(node, columns))
         if not is_table:
             frame = _apply_watermark(frame, node)
         frame.createOrReplaceTempView(quote_name(node.name))
@@ -108,9 +107,10 @@ class TopicViews:
 
     def stream(self, node: GraphNode) -> DataFrame:
         """Return the stream of a topic; created once, as Spark starts a process to get the columns of a source."""
-        if node.name not in self._streams:
-            self._streams[node.name] = self._topics.stream(self._spark, [node.topic], node)
-        return self._streams[node.name]
+        start = self._starts.get(node.name, "")
+        if (node.name, start) not in self._streams:
+            self._streams[node.name, start] = self._topics.stream(self._spark, [node.topic], node, start)
+        return self._streams[node.name, start]
 
     def sql(self, node: GraphNode, session: SparkSession | None = None) -> DataFrame:
         """Return the frame of a SELECT; SqlError shows where in the file Spark found an error."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from klamm.client import Admin, Consumer, loop_thread
@@ -17,7 +18,7 @@ from klamm.client.errors import TopicAlreadyExistsError
 from klamm.model.ids import TopicPartition
 from klamm.pipeline.commits_topic import read_newest
 from klamm.pipeline.core.batch_ledger import SinkBatch
-from klamm.pipeline.core.connector_options import EARLIEST, TopicSelection, write_options
+from klamm.pipeline.core.connector_options import EARLIEST, TopicSelection, read_options, write_options
 from klamm.pipeline.core.lake_tables import FILES, FORMATS, LakeTable
 from klamm.pipeline.core.offsets import Position
 from klamm.pipeline.lake.sinks import LakeSink, open_sink, write_checked
@@ -25,8 +26,8 @@ from klamm.pipeline.postgres.change_topic import ChangeTopic
 from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
 from klamm.pipeline.sql.core.problems import SqlError, SqlProblem
 from klamm.pipeline.sql.core.secrets import expand
-from klamm.pipeline.sql.core.statement_options import name_list
-from klamm.pipeline.sql.core.statements import SINK
+from klamm.pipeline.sql.core.statement_options import name_list, starting_ms
+from klamm.pipeline.sql.core.statements import SINK, SOURCE
 from klamm.pipeline.sql.pipeline_registry import PipelineRegistry
 from klamm.pipeline.sql.query_ledger import QueryLedger
 from klamm.pipeline.task_writer import complete_batch
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from klamm.pipeline.sql.rebuilds import LakeRebuild
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+EARLIEST_RECORD = "earliest"
 _MESSAGE_BYTES = "max.message.bytes"
 _MESSAGE_BYTES_DEFAULT = 1_048_588
 
@@ -59,8 +61,8 @@ def lake_table(node: GraphNode) -> LakeTable | None:
 class TopicConnector(Protocol):
     """Reads and writes topics as frames."""
 
-    def stream(self, spark: SparkSession, names: Sequence[str], node: GraphNode | None) -> DataFrame:
-        """Return a stream of records; `node` is the statement that reads them."""
+    def stream(self, spark: SparkSession, names: Sequence[str], node: GraphNode | None, start: str = "") -> DataFrame:
+        """Return a stream of records; `node` is the statement that reads them, `start` the position if it is stored."""
 
     def read_all(self, spark: SparkSession, name: str) -> DataFrame:
         """Return all records of a topic as a batch."""
@@ -205,17 +207,12 @@ class ClusterTopics:
             return []
         return [name]
 
-    def stream(self, spark: SparkSession, names: Sequence[str], node: GraphNode | None) -> DataFrame:
+    def stream(self, spark: SparkSession, names: Sequence[str], node: GraphNode | None, start: str = "") -> DataFrame:
         """Return a stream of records, from the earliest by default, or from `starting`."""
         settings = self._pipeline.settings
-        starting = node.option("starting") if node is not None else None
-        options = {
-            **self._settings(CONSUMER_CONFIGS, node),
-            "subscribe": ",".join(names),
-            "includeHeaders": "true",
-            # Spark's default for a stream is latest, which would skip records from before the first start.
-            "startingOffsets": starting or settings.get("starting") or "earliest",
-        }
+        options = {**self._reading(names, node), "includeHeaders": "true"}
+        if start:
+            options["startingPosition"] = start
         on_data_loss = (node.option("on_data_loss") if node is not None else None) or settings.get("on_data_loss")
         if (on_data_loss or "fail").lower() == "continue":
             options["failOnDataLoss"] = "false"
@@ -223,6 +220,41 @@ class ClusterTopics:
         if max_records:
             options["maxOffsetsPerTrigger"] = max_records
         return spark.readStream.format("klamm").options(**options).load()
+
+    def _reading(self, names: Sequence[str], node: GraphNode | None) -> dict[str, str]:
+        """Return the options of a stream that say which topics it reads, and where it begins."""
+        options = {**self._settings(CONSUMER_CONFIGS, node), "subscribe": ",".join(names)}
+        starting = self.starting(node)
+        moment_ms = starting_ms(starting)
+        if moment_ms is None:
+            # Spark's default for a stream is latest, which would skip records from before the first start.
+            return {**options, "startingOffsets": starting}
+        # A partition whose records are all older has nothing to read yet.
+        return {**options, "startingTimestamp": str(moment_ms), "startingOffsetsByTimestampStrategy": "latest"}
+
+    def starting(self, node: GraphNode | None) -> str:
+        """Return where a statement's stream begins at its first start."""
+        if node is None:
+            return EARLIEST_RECORD  # changes of tables, which are read whole
+        if node.kind == SOURCE:
+            # The option of a source is a place in its database, not in the topic that it writes.
+            return self._pipeline.settings.get("starting") or EARLIEST_RECORD
+        return node.option("starting") or self._pipeline.settings.get("starting") or EARLIEST_RECORD
+
+    def first_position(self, node: GraphNode, before: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        """Return where a statement's stream begins if it is started now, as a position of a stream.
+
+        `before` is where an earlier generation began: a rebuild reads the same records, as far as they are there.
+        """
+        options = read_options(self._reading([node.topic], node), streaming=True)
+        with TopicLookup(options.client, options.choice) as lookup:
+            if before is not None:
+                position = Position.from_json(before)
+                if not position.is_recreated(lookup.ends(), node.topic):
+                    first = lookup.earliest(position.offsets)
+                    kept = {partition: max(offset, first[partition]) for partition, offset in position.offsets.items()}
+                    return replace(position, offsets=kept).to_json()
+            return lookup.at(options.start, "starting", late_is_latest=options.late_start_is_latest).to_json()
 
     def read_all(self, spark: SparkSession, name: str) -> DataFrame:
         """Return all current records of a topic."""

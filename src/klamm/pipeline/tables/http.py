@@ -23,8 +23,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from klamm.pipeline.tables.live_tables import LiveTables
-from klamm.pipeline.tables.plain_values import plain_rows, to_plain
-from klamm.pipeline.tables.queries import Answer, QueryError
+from klamm.pipeline.tables.plain_values import to_plain, unique_names
+from klamm.pipeline.tables.queries import QueryError, RowAnswer
 
 _BODY_BYTES_MAX: Final = 1 << 20
 _KEEP_ALIVE_S: Final = 15.0
@@ -69,16 +69,16 @@ class TableEndpoints:
         return await self._answer(sql, [], _row_limit(request.query_params.get("max_rows")))
 
     async def _answer(self, sql: str, parameters: Any, row_limit: int | None) -> Response:
-        def run() -> Answer:
-            return self._tables.answer(sql, parameters, max_rows=row_limit)
+        def run() -> RowAnswer:
+            return self._tables.answer_rows(sql, parameters, max_rows=row_limit)
 
         try:
             answer = await to_thread.run_sync(run, limiter=self._query_threads)
         except QueryError as error:
             return _error(error)
-        return JSONResponse(
-            {"columns": answer.columns, "rows": plain_rows(answer.table), "truncated": answer.truncated}
-        )
+        names = unique_names(list(answer.names))
+        rows = [dict(zip(names, map(to_plain, row), strict=True)) for row in answer.rows]
+        return JSONResponse({"columns": answer.columns, "rows": rows, "truncated": answer.truncated})
 
     async def _push(self, sql: str, request: Request) -> Response:
         if self._watches >= WATCHES_MAX:

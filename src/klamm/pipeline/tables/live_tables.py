@@ -27,7 +27,7 @@ from klamm.pipeline.tables.core.field_types import quote_identifier
 from klamm.pipeline.tables.core.inferred_columns import InferredColumns
 from klamm.pipeline.tables.core.text_values import BadValue, from_text
 from klamm.pipeline.tables.follower import FollowedTable, TopicFollower
-from klamm.pipeline.tables.queries import Answer, QueryError, QueryLimits, QueryRunner, check_statement
+from klamm.pipeline.tables.queries import Answer, QueryError, QueryLimits, QueryRunner, RowAnswer, check_statement
 from klamm.pipeline.tables.record_reader import make_record_reader
 from klamm.pipeline.tables.store import TableStore
 from klamm.pipeline.tables.table_columns import known_columns
@@ -195,6 +195,16 @@ class LiveTables:
         except QueryError as error:
             raise self._explain(error) from None
 
+    def answer_rows(
+        self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = (), *, max_rows: int | None = None
+    ) -> RowAnswer:
+        """Return the answer to a SELECT as values of Python, at most so many rows of it."""
+        self._check_open()
+        try:
+            return self._runner.run_rows(sql, parameters, max_rows=max_rows)
+        except QueryError as error:
+            raise self._explain(error) from None
+
     def get(self, table: str, key: Any) -> dict[str, Any] | None:
         """Return the row of a key; None when there is none.
 
@@ -213,8 +223,8 @@ class LiveTables:
                 except BadValue as error:
                     raise QueryError(f"{name}: {error}") from None
         condition = " AND ".join(f"{quote_identifier(name)} = ?" for name in node.key)
-        rows = self.answer(f"SELECT * FROM {quote_identifier(node.name)} WHERE {condition}", values).table.to_pylist()
-        return rows[0] if rows else None
+        answer = self.answer_rows(f"SELECT * FROM {quote_identifier(node.name)} WHERE {condition}", values)
+        return dict(zip(answer.names, answer.rows[0], strict=True)) if answer.rows else None
 
     def _node(self, name: str) -> GraphNode:
         node = self._nodes.get(name.lower())

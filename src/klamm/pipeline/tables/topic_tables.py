@@ -134,9 +134,9 @@ class _RegistryDecoder:
         self._key_names, self.names = self.names, names
 
     def _decoder(self, topic: str, registry: Mapping[str, str], part: str) -> Decode | None:
-        from klamm.pipeline.registry.client import parse_settings, shared_registry  # noqa: PLC0415
-        from klamm.pipeline.registry.codecs import compile_schema  # noqa: PLC0415
         from klamm.pipeline.registry.columns import make_decoder  # noqa: PLC0415
+        from klamm.registry.client import parse_settings, shared_registry  # noqa: PLC0415
+        from klamm.registry.codecs.compilation import compile_schema  # noqa: PLC0415
 
         client = shared_registry(parse_settings(registry))
         subject = f"{topic}-{part}"

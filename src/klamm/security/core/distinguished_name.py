@@ -1,6 +1,10 @@
-"""The subject of a certificate as RFC 2253 text, as Java writes it: ACLs and mapping rules are compared with it."""
+"""The subject of a certificate as RFC 2253 text, as Java writes it: ACLs and mapping rules are compared with it.
+
+The other fields that a node reads of its own certificate are here, too: alternative names and validity.
+"""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Final
 
 _KEYWORDS: Final = {
@@ -24,6 +28,7 @@ _ESCAPED: Final = frozenset(',+"\\<>;=#')
 
 _VERSION: Final = 0xA0
 _EXTENSIONS: Final = 0xA3
+_UTC_TIME: Final = 0x17
 _ALTERNATIVE_NAMES: Final = b"\x55\x1d\x11"
 
 
@@ -55,12 +60,37 @@ def alternative_names(certificate: bytes) -> frozenset[bytes]:
     return frozenset()
 
 
+def validity(certificate: bytes) -> tuple[datetime, datetime]:
+    """Return the first and the last moment at which a certificate is valid; ValueError if they cannot be read."""
+    try:
+        begin, end = (
+            _read_time(tag, content) for tag, content, _ in _children(next(_fields_from_validity(certificate))[1])
+        )
+    except (IndexError, StopIteration, ValueError):
+        raise ValueError("the certificate has no readable validity") from None
+    return begin, end
+
+
+def _read_time(tag: int, content: bytes) -> datetime:
+    text = content.decode("ascii")
+    if tag == _UTC_TIME:
+        # RFC 5280: two digits from 50 on are of the last century; strptime's %y has another limit.
+        text = ("19" if text >= "50" else "20") + text
+    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
+
+
 def _fields_from_subject(certificate: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    fields = _fields_from_validity(certificate)
+    next(fields)
+    return fields
+
+
+def _fields_from_validity(certificate: bytes) -> Iterator[tuple[int, bytes, bytes]]:
     fields = _children(_content(_content(certificate)))
     # The version, which is left out of certificates of version 1, or the serial number.
     if next(fields)[0] == _VERSION:
         next(fields)
-    for _ in ("signature", "issuer", "validity"):
+    for _ in ("signature", "issuer"):
         next(fields)
     return fields
 

@@ -31,14 +31,15 @@ class RateWindow:
     def __init__(self, config: WindowConfig) -> None:
         self._config = config
         self._samples: deque[list[float]] = deque()
-        """[start, total] of each sample, the oldest first."""
+        """[start, total, last event] of each sample, the oldest first."""
 
     def record(self, value: float, now_ms: int) -> None:
         """Add a value to the sample of now; a negative one takes back what was recorded."""
         samples = self._samples
         if not samples or now_ms - samples[-1][0] >= self._config.sample_ms:
-            samples.append([now_ms, 0.0])
+            samples.append([now_ms, 0.0, now_ms])
         samples[-1][1] += value
+        samples[-1][2] = now_ms
         self._drop_old(now_ms)
 
     def rate(self, now_ms: int) -> float:
@@ -68,8 +69,10 @@ class RateWindow:
 
     def _drop_old(self, now_ms: int) -> None:
         samples = self._samples
+        # By its last event, as Kafka does: a sample that reaches into the window counts whole, or a burst at its end
+        # would leave the window a second early.
         oldest_ms = now_ms - self._config.samples * self._config.sample_ms
-        while samples and samples[0][0] <= oldest_ms:
+        while samples and samples[0][2] <= oldest_ms:
             samples.popleft()
 
 

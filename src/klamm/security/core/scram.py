@@ -8,14 +8,16 @@ import binascii
 import hashlib
 import hmac
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from klamm.security.core.refusal import InvalidCredentials, LoginRefused
 from klamm.security.core.secret import Secret
 
 ITERATIONS_MIN: Final = 4096
+SALT_BYTES: Final = 24
+"""Of the salts that this project makes; other programs may choose others."""
 ITERATIONS_MAX: Final = 16_384
 """Kafka's bounds of stored credentials."""
 
@@ -93,15 +95,29 @@ def make_keys(mechanism: ScramHash, password: Secret, salt: bytes, iterations: i
     return keys_from_salted(mechanism, salted, salt, iterations)
 
 
-def decoy_keys(mechanism: ScramHash, user: str, secret: bytes) -> ScramKeys:
+class DecoyShape(NamedTuple):
+    """What a challenge shows of a credential."""
+
+    salt_bytes: int
+    iterations: int
+
+
+def decoy_keys(mechanism: ScramHash, user: str, secret: bytes, shapes: Sequence[DecoyShape]) -> ScramKeys:
     """Return a credential that no password fits, the same for a user every time.
 
-    An unknown user gets a challenge like any other, so that names cannot be tried out.
+    An unknown user gets a challenge like any other, so that names cannot be tried out: `shapes` are those of the users
+    that exist.
     """
-    salt = mechanism.sign(secret, b"salt" + user.encode())[:16]
+    salt = mechanism.sign(secret, b"salt" + user.encode())
     key = mechanism.sign(secret, b"key" + user.encode())
-    return ScramKeys(salt, key, key, ITERATIONS_MIN)
+    shape = shapes[int.from_bytes(key[:4], "big") % len(shapes)]
+    while len(salt) < shape.salt_bytes:
+        salt += mechanism.sign(secret, salt)
+    return ScramKeys(salt[: shape.salt_bytes], key, key, shape.iterations)
 
+
+MakeDecoy = Callable[[str, bool], ScramKeys]
+"""A credential for a user that does not exist; with True the name is the id of a delegation token."""
 
 LookUp = Callable[[str, bool], ScramKeys | None]
 """The credential of a user; with True the name is the id of a delegation token."""
@@ -110,12 +126,12 @@ LookUp = Callable[[str, bool], ScramKeys | None]
 class ScramServer:
     """The broker's side of one login: two tokens, each with an answer."""
 
-    def __init__(self, mechanism: ScramHash, look_up: LookUp, *, nonce: str, decoy_secret: bytes) -> None:
+    def __init__(self, mechanism: ScramHash, look_up: LookUp, *, nonce: str, make_decoy: MakeDecoy) -> None:
         self.mechanism = mechanism.name
         self._mechanism = mechanism
         self._look_up = look_up
         self._nonce = nonce
-        self._decoy_secret = decoy_secret
+        self._make_decoy = make_decoy
         self._gs2 = b""
         self._first_messages = ""
         self._credential: ScramKeys | None = None
@@ -148,9 +164,11 @@ class ScramServer:
             )
         extensions = dict(part.split("=", 1) for part in match["extensions"].split(",") if part)
         self.token_authentication = extensions.get("tokenauth", "").lower() == "true"
+        # Made for known users, too: the time must not tell them apart.
+        decoy = self._make_decoy(user, self.token_authentication)
         credential = self._look_up(user, self.token_authentication)
         self._is_known = credential is not None
-        self._credential = credential or decoy_keys(self._mechanism, user, self._decoy_secret)
+        self._credential = credential or decoy
         self._name = user
         self._nonce = match["nonce"] + self._nonce
         self._gs2 = match["gs2"].encode()

@@ -25,6 +25,7 @@ from klamm.server.boot.config_checks import (
     check_replica_selector,
     check_roles,
     check_safe_defaults,
+    file_warnings,
     relation_warnings,
     security_warnings,
 )
@@ -34,6 +35,7 @@ from klamm.server.boot.listeners import (
     VoterAddress,
     check_ports,
     parse_listeners,
+    parse_metrics_listeners,
     parse_protocol_map,
     parse_voter_address,
 )
@@ -62,6 +64,7 @@ class NodeConfig:
     bootstrap_servers: tuple[str, ...]
     log_dirs: tuple[str, ...]
     metadata_log_dir: str
+    metrics_listeners: tuple[Listener, ...] = ()
     ignored: tuple[str, ...] = ()
     """Configs that were accepted and have no effect."""
     warnings: tuple[str, ...] = ()
@@ -186,7 +189,8 @@ def load_config(path: str, overrides: Sequence[str] = ()) -> NodeConfig:
     except UnicodeDecodeError:
         # Java's properties files are ISO 8859-1; most are written in UTF-8 all the same.
         text = data.decode("latin-1")
-    return parse_config(text, overrides, source=os.path.basename(path))
+    config = parse_config(text, overrides, source=os.path.basename(path))
+    return replace(config, warnings=(*config.warnings, *file_warnings(path, text)))
 
 
 def parse_config(text: str, overrides: Sequence[str] = (), source: str = "server.properties") -> NodeConfig:
@@ -313,6 +317,7 @@ def _build_config(
         bootstrap_servers=bootstrap,
         log_dirs=log_dirs,
         metadata_log_dir=os.path.abspath(metadata_dir) if isinstance(metadata_dir, str) else log_dirs[0],
+        metrics_listeners=parse_metrics_listeners("metrics.listeners", _read_list(values, "metrics.listeners")),
         ignored=ignored,
         warnings=(*warnings, *relation_warnings(values)),
         _values=values,

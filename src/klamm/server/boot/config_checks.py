@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from klamm.model.broker_catalog.own import INSECURE_LISTENERS
-from klamm.model.broker_configs import BROKER_CONFIGS, listener_base
+from klamm.model.broker_configs import BROKER_CONFIGS, broker_key, listener_base
 from klamm.model.config import Value
 from klamm.model.config_rules import check_overrides
 from klamm.model.errors import ConfigError
+from klamm.model.properties import parse_properties
 from klamm.model.replica_selectors import LEADER, RACK_AWARE
 from klamm.model.topic_names import name_complaint
 from klamm.security.core.principal import parse_principal
@@ -282,14 +285,40 @@ def security_warnings(config: NodeConfig) -> list[str]:
             f"{name} has no effect without authorizer.class.name: every client may do everything"
             for name in sorted((AUTHORIZER_SETTINGS | {"klamm.audit.topic"}).intersection(config.static))
         ]
+    elif not parse_super_users(config.static) and not _opens_without_acls(config):
+        warnings.append(
+            "super.users is empty: no principal may manage ACLs until an ACL allows it Alter on the cluster; write"
+            " super.users=User:NAME with the principals of the administrator and of the nodes"
+        )
     protocols = [listener.security_protocol for listener in config.listeners]
     if not any(map(uses_tls, protocols)) and "ssl.keystore.location" in config.static:
         warnings.append("ssl.keystore.location has no effect: no listener has the security protocol SSL or SASL_SSL")
+    client_auth = config.static.get("ssl.client.auth", "none")
+    # Kafka, too, applies it to SSL listeners only, and warns of it.
+    if client_auth != "none" and "SASL_SSL" in protocols and "SSL" not in protocols:
+        name = next(other.name for other in config.listeners if other.security_protocol == "SASL_SSL")
+        warnings.append(
+            f"ssl.client.auth={client_auth} has no effect on SASL_SSL listeners; write"
+            f" listener.name.{name.lower()}.ssl.client.auth={client_auth} to demand certificates there as well"
+        )
     if not any(map(uses_sasl, protocols)) and "sasl.enabled.mechanisms" in config.static:
         warnings.append(
             "sasl.enabled.mechanisms has no effect: no listener has the security protocol SASL_PLAINTEXT or SASL_SSL"
         )
     return warnings + _describe_ignored(config)
+
+
+def file_warnings(path: str, text: str) -> list[str]:
+    """Warn of a properties file with passwords or keys that other users of the machine can read."""
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    keys = [key for entry in parse_properties(text) if (key := broker_key(entry.key)) is not None]
+    if not mode & 0o077 or not any(key.sensitive for key in keys):
+        return []
+    return [f"{path} has passwords and mode {mode:o}: other users may read it; run chmod 600 {path}"]
+
+
+def _opens_without_acls(config: NodeConfig) -> bool:
+    return config.static.get("allow.everyone.if.no.acl.found", "false").strip().lower() == "true"
 
 
 def _describe_ignored(config: NodeConfig) -> list[str]:

@@ -17,6 +17,7 @@ from klamm.records.batch import iter_batches
 from klamm.security.core.scram import (
     ITERATIONS_MAX,
     ITERATIONS_MIN,
+    SALT_BYTES,
     SCRAM_MECHANISMS,
     ScramHash,
     keys_from_salted,
@@ -26,7 +27,6 @@ from klamm.security.core.secret import Secret
 from klamm.storage.disk import Disk, write_all
 
 BOOTSTRAP_FILE: Final = "bootstrap.checkpoint"
-SALT_BYTES: Final = 24
 _CREDENTIAL: Final = re.compile(r"(?P<mechanism>[A-Z0-9-]+)=\[(?P<options>.*)\]")
 _OPTION: Final = re.compile(r'\s*(?P<name>\w+)=(?:"(?P<quoted>[^"]*)"|(?P<plain>[^,]*))\s*(?:,|$)')
 _OPTIONS: Final = ("name", "iterations", "password", "salt", "saltedpassword")

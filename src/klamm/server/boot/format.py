@@ -216,7 +216,7 @@ def _set_directory(voters: VoterSet, node_id: int, directory_id: bytes) -> Voter
 def _write_voters(disk: Disk, log_dir: str, voters: VoterSet, now_ms: int) -> None:
     """Write the snapshot that a dynamic quorum begins with: empty except for the voters."""
     folder = os.path.join(log_dir, METADATA_FOLDER)
-    disk.makedirs(folder, exist_ok=True)
+    disk.makedirs(folder, mode=0o700, exist_ok=True)
     SnapshotFolder(folder, disk).write(
         # Kafka's bootstrap snapshot, too, is at offset 0 of epoch 0: everything in the log comes after it.
         OffsetAndEpoch(0, 0),

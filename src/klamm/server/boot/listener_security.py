@@ -213,6 +213,15 @@ def inner_listeners(config: NodeConfig) -> dict[str, str]:
     return listeners
 
 
+def own_host(config: NodeConfig, listener: str) -> str | None:
+    """Return the host by which other nodes connect to a listener of this one; None if only the system has its name."""
+    hosts = [other.host for other in config.advertised_listeners if other.name == listener]
+    if listener in config.controller_listener_names:
+        hosts += [voter.host for voter in config.voters if voter.node_id == config.node_id]
+    hosts += [other.host for other in config.listeners if other.name == listener]
+    return hosts[0] if hosts and hosts[0] not in ("", "0.0.0.0", "::") else None  # noqa: S104 - compared with
+
+
 def check_prefixes(config: NodeConfig) -> None:
     """Raise ConfigError for a setting of a listener or mechanism that does not exist: it would have no effect."""
     listeners = {name.lower() for name in config.security_protocols}

@@ -96,6 +96,21 @@ def parse_protocol_map(text: str) -> dict[str, str]:
     return protocols
 
 
+def parse_metrics_listeners(setting: str, texts: Iterable[str]) -> tuple[Listener, ...]:
+    """Parse addresses of HTTP listeners: host:port, or HTTP://host:port as `listeners` has them."""
+    listeners = []
+    for text in texts:
+        match = _LISTENER.fullmatch(text.strip() if "://" in text else f"HTTP://{text.strip()}")
+        if match is None or match.group(1).upper() != "HTTP" or not match.group(2):
+            raise ConfigError(f"{setting} has {text!r}; write host:port, e.g. 127.0.0.1:9404")
+        port = int(match.group(3))
+        if not 0 <= port <= 65535:
+            raise ConfigError(f"{setting} has port {port} in {text!r}; write a port from 0 to 65535")
+        listeners.append(Listener("HTTP", match.group(2).strip("[]"), port))
+    check_ports(listeners)
+    return tuple(listeners)
+
+
 def _parse_listener(setting: str, text: str, protocols: Mapping[str, str]) -> Listener:
     match = _LISTENER.fullmatch(text.strip())
     if match is None:

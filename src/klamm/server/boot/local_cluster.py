@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from klamm.model.errors import ConfigError
 from klamm.model.ids import Uuid, uuid_to_str
 from klamm.model.properties import format_properties, parse_properties
+from klamm.net.free_ports import free_ports
 from klamm.server.boot.config import load_config
 from klamm.server.boot.format import format_folders, random_uuid
-from klamm.server.boot.free_ports import free_ports
 from klamm.storage.disk import Disk
 from klamm.storage.meta_properties import read_meta_properties
 

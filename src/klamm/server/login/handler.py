@@ -15,7 +15,7 @@ from klamm.protocol.apis import API_VERSIONS, BY_NAME, Api
 from klamm.protocol.codec import decode
 from klamm.protocol.header import decode_request_header
 from klamm.protocol.schema import declaration
-from klamm.server.login.budget import TLS_BYTES
+from klamm.server.login.budget import SILENT_BYTES, TLS_BYTES
 from klamm.server.login.exchange import LoginExchange, Stage
 from klamm.server.login.refusals import refuse
 from klamm.server.login.session import SessionHandler
@@ -29,13 +29,15 @@ log = get_logger("login")
 
 SASL_HANDSHAKE: Final = BY_NAME["SaslHandshake"]
 SASL_AUTHENTICATE: Final = BY_NAME["SaslAuthenticate"]
+FIRST_FRAME_BYTES_MAX: Final = 24 * 1024
+"""Of ApiVersions or SaslHandshake, whose only text of any length is the client id."""
 _SIZE: Final = struct.Struct(">i")
 
 
 class LoginHandler:
     """Handles the frames of one connection before its login."""
 
-    __slots__ = ("_asked_versions", "_bare_tokens", "_deadline", "_exchange", "_loop", "_router", "_settings")
+    __slots__ = ("_asked_versions", "_bare_tokens", "_begun", "_deadline", "_exchange", "_loop", "_router", "_settings")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, settings: LoginSettings, router: FrameHandler, channel: Channel
@@ -46,10 +48,12 @@ class LoginHandler:
         self._exchange = LoginExchange(settings)
         self._asked_versions = False
         self._bare_tokens = False
+        self._begun = False
         self._deadline = loop.call_later(LOGIN_SECONDS_MAX, self._expire, channel)
-        channel.limit_frames(REQUEST_BYTES_MIN, settings.frame_bytes_max)
-        # A buffer doubles until the frame fits, so it may be twice as large.
-        settings.budget.add(channel, 2 * settings.frame_bytes_max + TLS_BYTES)
+        # The first frame is a short one, and fits the buffer that every connection has.
+        channel.limit_frames(REQUEST_BYTES_MIN, min(settings.frame_bytes_max, FIRST_FRAME_BYTES_MAX))
+        # Then a buffer doubles until the frame fits, so it may be twice as large.
+        settings.budget.add(channel, SILENT_BYTES, 2 * settings.frame_bytes_max + TLS_BYTES)
 
     def handle(self, channel: Channel, view: memoryview, start: int, end: int) -> None:
         """Handle one frame of the login."""
@@ -57,6 +61,12 @@ class LoginHandler:
         if channel.handler is not self:
             channel.handler.handle(channel, view, start, end)
             return
+        if not self._begun:
+            self._begun = True
+            channel.limit_frames(REQUEST_BYTES_MIN, self._settings.frame_bytes_max)
+            self._settings.budget.begin(channel)
+            if channel.closed:
+                return
         try:
             if self._bare_tokens:
                 self._take_bare_token(channel, bytes(view[start:end]))

@@ -1,18 +1,30 @@
 """The SASL mechanisms of a listener: each makes the broker's side of a login."""
 
+import hashlib
+import heapq
 import hmac
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from klamm.metadata.image import MetadataImage
 from klamm.model.clock import Clock
+from klamm.protocol.messages.metadata_records import UserScramCredentialRecord
 from klamm.security.core.delegation_tokens import TOKEN_ITERATIONS, has_expired, sign_token_id, token_password
 from klamm.security.core.oauthbearer import BearerServer
 from klamm.security.core.principal import Principal, parse_principal
 from klamm.security.core.refusal import InvalidCredentials
-from klamm.security.core.scram import ScramHash, ScramKeys, ScramServer, make_keys
+from klamm.security.core.scram import (
+    ITERATIONS_MIN,
+    SALT_BYTES,
+    DecoyShape,
+    ScramHash,
+    ScramKeys,
+    ScramServer,
+    decoy_keys,
+    make_keys,
+)
 from klamm.security.core.secret import Secret
 
 if TYPE_CHECKING:
@@ -39,6 +51,8 @@ class Identity:
     """In the wall clock's milliseconds; None for credentials that do not expire."""
 
 
+TOKEN_SALT_BYTES: Final = 16
+
 Begin = Callable[[], ServerMechanism]
 Identify = Callable[[ServerMechanism], Identity]
 
@@ -51,6 +65,45 @@ class EnabledMechanism:
     identify: Identify
     reauthentication_ms: int = 0
     """connections.max.reauth.ms of the listener and mechanism; 0 for sessions without an end."""
+
+
+class ScramDecoys:
+    """Credentials for users that do not exist, which look like those of users that do.
+
+    They depend on credentials of the metadata log alone, so that every node makes the same ones, also after a restart.
+    No single user knows the secret: it is made of the keys of three.
+    """
+
+    KEYS: Final = 3
+    SHAPES_MAX: Final = 64
+    NEW_USER: Final = DecoyShape(SALT_BYTES, ITERATIONS_MIN)
+    TOKEN: Final = DecoyShape(TOKEN_SALT_BYTES, TOKEN_ITERATIONS)
+
+    def __init__(self) -> None:
+        self._process_secret = secrets.token_bytes(32)
+        self._scram: Mapping[tuple[int, str], UserScramCredentialRecord] | None = None
+        self._secrets: dict[int, bytes] = {}
+        self._shapes: dict[int, list[DecoyShape]] = {}
+
+    def make(self, image: MetadataImage, mechanism: ScramHash, user: str, is_token: bool) -> ScramKeys:
+        """Return the credential of an unknown user, or token."""
+        if is_token:  # the salts of tokens are of this process, too
+            return decoy_keys(mechanism, user, self._process_secret, (self.TOKEN,))
+        if image.scram is not self._scram:
+            self._follow(image.scram)
+        secret = self._secrets.get(mechanism.number, self._process_secret)
+        return decoy_keys(mechanism, user, secret, self._shapes.get(mechanism.number, (self.NEW_USER,)))
+
+    def _follow(self, scram: Mapping[tuple[int, str], UserScramCredentialRecord]) -> None:
+        self._scram = scram
+        self._secrets, self._shapes = {}, {}
+        for number in {number for number, _ in scram}:
+            users = heapq.nsmallest(self.SHAPES_MAX, (name for mechanism, name in scram if mechanism == number))
+            records = [scram[number, name] for name in users]
+            self._secrets[number] = hashlib.sha256(
+                b"".join(record.stored_key for record in records[: self.KEYS])
+            ).digest()
+            self._shapes[number] = [DecoyShape(len(record.salt), record.iterations) for record in records]
 
 
 class TokenCredentials:
@@ -74,7 +127,7 @@ class TokenCredentials:
         if keys is None:
             # On the loop: 2 ms, once per token and hash. Ids are random, so no peer can make the node derive others.
             password = token_password(sign_token_id(self._secret_key, token_id))
-            salt = hmac.digest(self._salt_key, token_id.encode(), "sha256")[:16]
+            salt = hmac.digest(self._salt_key, token_id.encode(), "sha256")[:TOKEN_SALT_BYTES]
             keys = make_keys(mechanism, password, salt, TOKEN_ITERATIONS)
             if len(self._keys) >= self.CACHED_MAX:
                 self._keys.pop(next(iter(self._keys)))

@@ -13,11 +13,15 @@ log = get_logger("login")
 class RefusedHandler:
     """Handles no more frames of a connection that is about to be closed."""
 
+    def __init__(self, before: FrameHandler) -> None:
+        self.before = before
+
     def handle(self, channel: Channel, view: memoryview, start: int, end: int) -> None:
         """Ignore a frame that came with the refused one."""
 
     def closed(self, channel: Channel) -> None:
-        """Nothing is kept."""
+        """Drop the state of the connection: it may be closed, by its deadline or a limit, before the reply is sent."""
+        self.before.closed(channel)
 
 
 def refuse(
@@ -38,11 +42,11 @@ def refuse(
         mechanism=mechanism or None,
         reason=reason,
     )
-    before, channel.handler = channel.handler, RefusedHandler()
+    refused = channel.handler = RefusedHandler(channel.handler)
     # Held: what the peer sends meanwhile stays in the kernel.
     channel.hold()
     slot = channel.defer()
-    loop.call_later(settings.failure_delay_ms / 1000, _finish, loop, channel, before, slot, reply)
+    loop.call_later(settings.failure_delay_ms / 1000, _finish, loop, channel, refused.before, slot, reply)
 
 
 def _finish(

@@ -23,6 +23,7 @@ from klamm.server.boot.listener_security import (
     ListenerSecurity,
     SaslMechanism,
     inner_listeners,
+    own_host,
     read_listener_security,
     read_outbound,
     uses_tls,
@@ -34,6 +35,7 @@ from klamm.server.login.mechanisms import (
     Begin,
     EnabledMechanism,
     Identify,
+    ScramDecoys,
     TokenCredentials,
     identify_bearer,
     identify_scram,
@@ -46,9 +48,9 @@ if TYPE_CHECKING:
     import ssl
 
     from klamm.net.tls_channel import TlsChannel
+    from klamm.security.key_store import KeyStore
     from klamm.security.tls import TlsSettings
     from klamm.server.boot.config import NodeConfig
-    from klamm.server.login.key_store import KeyStore
     from klamm.server.login.tls_store import TlsStore
     from klamm.server.services import Services
 
@@ -71,11 +73,12 @@ class NodeSecurity:
         self._stores: list[TlsStore] = []
         self._outbound: dict[str, OutboundSecurity] = {}
         self._budget = LoginBudget()
-        self._decoy_secret = secrets.token_bytes(32)
+        self._decoys = ScramDecoys()
         key = config.text("delegation.token.secret.key")
         self._tokens = TokenCredentials(Secret(key) if key else None, clock)
         self._key_stores: dict[JwksSettings, KeyStore] = {}
         self._load_contexts()
+        self._warn_of_certificates(self._stores)
         for security in self.listeners.values():
             for mechanism in security.mechanisms:
                 if mechanism.bearer is not None and mechanism.bearer.jwks is not None:
@@ -88,13 +91,16 @@ class NodeSecurity:
 
     def reload_changed(self) -> None:
         """Load stores whose files have changed; new handshakes use them. One that cannot be used changes nothing."""
+        reloaded = []
         for store in self._stores:
             try:
                 if store.reload_if_changed():
                     log.info("certificate reloaded", listener=store.listener)
+                    reloaded.append(store)
             except ConfigError as error:
                 # The last good one stays in use; once per change, not once per check.
-                log.warning("certificate not reloaded", listener=store.listener, reason=error)
+                log.error("certificate not reloaded", listener=store.listener, reason=error)  # noqa: TRY400 - no bug
+        self._warn_of_certificates(reloaded)
 
     def stores(self, listener: str) -> "list[TlsStore]":
         """Return the stores of a listener: as a server, and of nodes that connect to each other as a client."""
@@ -118,15 +124,27 @@ class NodeSecurity:
     def _watch(self, listener: str, tls: "TlsSettings", *, is_server: bool) -> "TlsStore":
         from klamm.server.login.tls_store import TlsStore  # noqa: PLC0415 - only nodes with TLS
 
-        store = TlsStore(
-            listener,
-            tls,
-            is_server=is_server,
-            may_change_subject=self._config.flag("ssl.allow.dn.changes"),
-            may_change_names=self._config.flag("ssl.allow.san.changes"),
-        )
+        try:
+            store = TlsStore(
+                listener,
+                tls,
+                self._clock,
+                is_server=is_server,
+                # A broker has no certificate of a controller listener that only other nodes serve.
+                verifies_own=listener in self.listeners and listener in inner_listeners(self._config),
+                may_change_subject=self._config.flag("ssl.allow.dn.changes"),
+                may_change_names=self._config.flag("ssl.allow.san.changes"),
+            )
+        except ConfigError as error:
+            raise ConfigError(f"listener {listener}: {error}") from None
         self._stores.append(store)
         return store
+
+    def _warn_of_certificates(self, stores: "list[TlsStore]") -> None:
+        # The listener between nodes has two stores with the same certificate.
+        for store in {store.listener: store for store in stores}.values():
+            for warning in store.find_warnings(own_host(self._config, store.listener)):
+                log.warning("certificate needs attention", listener=store.listener, reason=warning)
 
     def outbound(self, listener: str) -> OutboundSecurity | None:
         """Return how this node connects to a listener of other nodes; None for a PLAINTEXT one."""
@@ -169,14 +187,14 @@ class NodeSecurity:
         elif scram is None:
             begin = partial(PlainServer, mechanism.users)
         else:
-            begin = partial(_begin_scram, services, scram, self._decoy_secret, self._tokens)
+            begin = partial(_begin_scram, services, scram, self._decoys, self._tokens)
             identify = partial(identify_scram, services)
         return EnabledMechanism(begin, identify, mechanism.reauthentication_ms)
 
     def _add_key_store(self, jwks: JwksSettings) -> None:
         # Only nodes with OAUTHBEARER: PyJWT and cryptography are an extra, and large.
         from klamm.security.http import HttpSettings  # noqa: PLC0415
-        from klamm.server.login.key_store import KeySource, KeyStore  # noqa: PLC0415
+        from klamm.security.key_store import KeySource, KeyStore  # noqa: PLC0415
 
         if jwks not in self._key_stores:
             http = HttpSettings(jwks.timeout_ms / 1000)
@@ -213,7 +231,7 @@ class NodeSecurity:
             channel.handler = LoginHandler(net.loop, login, router, channel)
         else:
             channel.handler = _HandshakeHandler(router, self._budget)
-            self._budget.add(channel, TLS_BYTES)
+            self._budget.add(channel, TLS_BYTES, TLS_BYTES)
         return channel
 
 
@@ -234,12 +252,13 @@ class _HandshakeHandler:
 
 
 def _begin_scram(
-    services: "Services", mechanism: ScramHash, decoy_secret: bytes, tokens: TokenCredentials
+    services: "Services", mechanism: ScramHash, decoys: ScramDecoys, tokens: TokenCredentials
 ) -> ScramServer:
     # At random, not by the node's own source, which a simulation seeds: a nonce that can be guessed can be replayed.
     nonce = secrets.token_urlsafe(24)
     find_keys = partial(_find_keys, services, mechanism, tokens)
-    return ScramServer(mechanism, find_keys, nonce=nonce, decoy_secret=decoy_secret)
+    # With the image of the moment: it changes with every user.
+    return ScramServer(mechanism, find_keys, nonce=nonce, make_decoy=partial(decoys.make, services.image, mechanism))
 
 
 def _find_keys(

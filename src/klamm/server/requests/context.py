@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from klamm.controller import QuotaClient
 from klamm.net import Channel
+from klamm.protocol.messages.api_versions import ApiVersion
 from klamm.security.core.principal import Principal
 from klamm.server.requests.record_checks import ProduceQueue
 from klamm.server.requests.routes import Route
@@ -15,6 +16,7 @@ from klamm.storage.batch_validation import INLINE_COMPRESSED_BYTES_MAX
 if TYPE_CHECKING:
     from klamm.server.handlers.data.produce_quick import KnownPrefix
     from klamm.server.requests.access.quotas import RequestMeter
+    from klamm.telemetry.request_times import ApiTimes
 
 
 class DelayedRequest(Protocol):
@@ -39,6 +41,16 @@ class ListenerContext:
     name: str
     kind: str
     routes: dict[int, Route]
+    api_keys: list[ApiVersion] = field(init=False)
+    """What ApiVersions lists: made once, because nearly every connection begins with that request."""
+
+    def __post_init__(self) -> None:
+        """List the versions of the routes."""
+        keys = [
+            ApiVersion(api_key=key, min_version=first, max_version=last)
+            for key, (first, last) in sorted((key, route.api.advertised) for key, route in self.routes.items())
+        ]
+        object.__setattr__(self, "api_keys", keys)  # the class is frozen
 
 
 @dataclass(slots=True)
@@ -80,6 +92,8 @@ class RequestContext:
     """The request's bytes, borrowed until the turn ends."""
     meter: "RequestMeter | None" = field(default=None, init=False)
     """Measures the request of a client that has quotas."""
+    times: "ApiTimes | None" = field(default=None, init=False)
+    """The times of the request's API."""
 
     @property
     def connection(self) -> ConnectionState:

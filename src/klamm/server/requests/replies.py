@@ -8,8 +8,10 @@ from typing import Any
 from klamm.net.file_region import Part
 from klamm.protocol.codec import encode_in_slices, encode_into
 from klamm.protocol.header import response_header_version
+from klamm.protocol.response_errors import find_errors
 from klamm.server.requests.context import RequestContext
 from klamm.storage import FileSlice
+from klamm.telemetry.request_times import ApiTimes
 
 _HEAD = struct.Struct(">ii")
 
@@ -32,8 +34,16 @@ class RecordRegion:
         return self._file.fd
 
 
+def count_errors(times: ApiTimes | None, response: Any) -> None:
+    """Count the errors in a response, for the metrics of its API."""
+    if times is not None:
+        for code in find_errors(response):
+            times.count_error(code)
+
+
 def response_parts(context: RequestContext, response: Any) -> Sequence[Part]:
     """Encode a reply: length, header, body; record batches stay in their files."""
+    count_errors(context.times, response)
     if context.meter is not None:
         response = context.meter.finish(response)
     body: list[Any] = []
@@ -43,6 +53,7 @@ def response_parts(context: RequestContext, response: Any) -> Sequence[Part]:
 
 async def response_parts_in_slices(context: RequestContext, response: Any) -> Sequence[Part]:
     """`response_parts` for a large response, in slices: other connections are served in between."""
+    count_errors(context.times, response)
     if context.meter is not None:
         response = context.meter.finish(response)
     body: list[Any] = []

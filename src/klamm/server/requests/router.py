@@ -42,6 +42,9 @@ class Router:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._tasks: set[asyncio.Task[None]] = set()
+        self.times = services.request_times
+        """How long requests take, by API."""
+        self._now = services.loop.time
         self.quick_paths = quick_paths()
         """By API key, without that of Produce."""
         # Produce comes first: it is recognised by the bytes of its header, before these are unpacked.
@@ -65,8 +68,14 @@ class Router:
                 if listener.kind == "broker" and quick(
                     self._services, channel, view, start, end, version, correlation_id
                 ):
+                    self.times.by_key[api_key].quick += 1
                     return
+            times = channel.times = self.times.by_key.get(api_key)
+            channel.request_began = began = self._now()
             self._dispatch(channel, view[start:end])
+            channel.request_began = 0.0
+            if times is not None:
+                times.observe(channel.queue_seconds(began), self._now() - began)
         except ProtocolError as error:
             api_key, version, _ = _START.unpack_from(view, start)
             _close_refused(channel, api_key, version, error)
@@ -91,6 +100,7 @@ class Router:
         context = RequestContext(
             channel, listener, header.api_key, header.api_version, header.correlation_id, header.client_id, frame
         )
+        context.times = channel.times
         # As Kafka: there is no response format for an unknown API, so the connection is closed.
         if route is None:
             raise RemoteProtocolError(f"API {header.api_key} is not served on listener {listener.name}")

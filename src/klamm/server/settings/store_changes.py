@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from klamm.model.broker_configs import is_store_setting, read_broker_values
 from klamm.model.config_resources import ResourceType
 from klamm.model.errors import ConfigError
-from klamm.server.boot.listener_security import inner_listeners, read_tls, uses_tls
+from klamm.server.boot.listener_security import read_tls, uses_tls
 from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:
@@ -44,10 +44,6 @@ class StoreChanges:
         for name, settings in self._read(texts, listeners).items():
             for store in self._security.stores(name):
                 store.check(settings)
-            if name in inner_listeners(self._config) and name in self._security.listeners:
-                from klamm.security.tls import check_trusted  # noqa: PLC0415 - only nodes with TLS
-
-                check_trusted(settings)
 
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Apply the stores of the image if a config of this broker has changed."""

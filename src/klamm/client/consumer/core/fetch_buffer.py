@@ -13,7 +13,7 @@ from klamm.client.client_settings import ClientSettings
 from klamm.client.consumer.core.subscription import AssignedPartition, Subscription
 from klamm.client.errors import CorruptRecordError, KafkaError, RecordError, SerializationError
 from klamm.client.metrics import FetchedRecords
-from klamm.client.serde import deserializer
+from klamm.client.serde import LookupNeeded, deserializer
 from klamm.client.types import Record
 from klamm.model.errors import CorruptBatch, ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
@@ -60,7 +60,7 @@ class FetchBuffer:
         for state in self.readable_partitions():
             try:
                 records = self._decode(state, limit - len(records_out))
-            except RecordError:
+            except (RecordError, LookupNeeded):
                 if records_out:
                     break  # return these records; the next call meets the error again
                 raise
@@ -203,15 +203,17 @@ class FetchBuffer:
             key, value = record.key, record.value
             try:
                 if self._key_deserializer is not None:
-                    key = self._key_deserializer(record.topic, key)
+                    key = self._key_deserializer(record.topic, key, record.headers)
                 if self._value_deserializer is not None:
-                    value = self._value_deserializer(record.topic, value)
-            except KafkaError as error:
+                    value = self._value_deserializer(record.topic, value, record.headers)
+            except (KafkaError, LookupNeeded) as error:
                 # This record and the rest stay undeserialized; those before it are returned first, the error next.
                 state.pending[:0] = records[len(made) :]
                 state.position, state.position_epoch = record.offset, record.leader_epoch
                 if made:
                     break
+                if isinstance(error, LookupNeeded):
+                    raise
                 raise _not_deserialized(record, error) from error
             made.append(record._replace(key=key, value=value))
         return made

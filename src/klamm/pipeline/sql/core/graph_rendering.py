@@ -50,6 +50,7 @@ def render_graph(pipeline: Pipeline, changes: Iterable[QueryChange] = ()) -> lis
 
 def graph_rows(pipeline: Pipeline) -> list[dict[str, Any]]:
     """Return the statements of a graph for the status: name, kind, and what each reads."""
+    letters = {**pipeline.refused_rows, **pipeline.dead_letters}
     return [
         {
             "name": node.name,
@@ -59,6 +60,8 @@ def graph_rows(pipeline: Pipeline) -> list[dict[str, Any]]:
             "runs": node.runs,
             "stateful": keeps_state(pipeline, node),
             "joins": describe_joins(pipeline, node),
+            "dead_letters": letters.get(node.name),
+            "refused_rows": node.name in pipeline.refused_rows,
         }
         for node in pipeline.nodes
     ]

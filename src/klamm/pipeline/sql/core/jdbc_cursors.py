@@ -19,6 +19,8 @@ from klamm.model.errors import ConfigError
 INTEGER: Final = "integer"
 TIMESTAMP: Final = "timestamp"
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a database's timestamp has no zone, and so has this one
+BEFORE_ALL: Final = -(2**63)
+"""The position before every row: of `latest` in a table that was empty at the first start."""
 _GUESSES_MAX: Final = 8
 _GROWTH_MAX: Final = 16
 

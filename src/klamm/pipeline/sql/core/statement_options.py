@@ -6,6 +6,7 @@ in a SINK or SOURCE one of Spark's format, `spark.` in SET one of Spark, and `re
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -119,10 +120,24 @@ def _table(text: str) -> str | None:
     return None if fine else "write a table's name in its catalog: 'namespace.name'"
 
 
+def starting_ms(text: str) -> int | None:
+    """Return the time at which reading begins, in milliseconds since 1970; without a zone it is UTC. None: no time."""
+    try:
+        moment = dt.datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+    # Integer arithmetic: timestamp() is a float, which could be a millisecond off.
+    return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(milliseconds=1)
+
+
 def _starting(text: str) -> str | None:
     if text.lower() in ("earliest", "latest") or text.lstrip().startswith("{"):
         return None
-    return "write earliest, latest or JSON with an offset for each partition"
+    moment_ms = starting_ms(text)
+    if moment_ms is not None and moment_ms >= 0:
+        return None
+    return "write earliest, latest, a time such as '2026-05-01T00:00:00Z', or JSON with an offset for each partition"
 
 
 def _timestamp_format(text: str) -> str | None:

@@ -10,7 +10,6 @@ import re
 from klamm.metadata.image import FeatureRange
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.api_versions import (
-    ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
@@ -34,16 +33,12 @@ def handle(services: Services, context: RequestContext, request: ApiVersionsRequ
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         context.connection.software_name = request.client_software_name
         context.connection.software_version = request.client_software_version
-    keys = [
-        ApiVersion(api_key=key, min_version=route.api.advertised[0], max_version=route.api.advertised[1])
-        for key, route in sorted(context.listener.routes.items())
-    ]
     image = services.image
     # kraft.version is the quorum's own: its level is a control record, not part of the image.
     supported = {**services.supported_features, KRAFT_VERSION: FeatureRange(0, DYNAMIC)}
     finalized = {**image.features, KRAFT_VERSION: services.raft.core.voter_history.latest.kraft_version}
     return ApiVersionsResponse(
-        api_keys=keys,
+        api_keys=context.listener.api_keys,
         supported_features=[
             SupportedFeatureKey(name=name, min_version=levels.min_level, max_version=levels.max_level)
             for name, levels in supported.items()

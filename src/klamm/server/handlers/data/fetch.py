@@ -304,9 +304,13 @@ class _Reader:
                 data.error_code = error.code
                 data.high_watermark = -1
                 reading.complete_now = True
+                failed = self.replica(partition)
+                if failed is not None:
+                    failed.failed_fetches += 1
 
     def _read_partition(self, partition: FetchedPartition, data: PartitionData, budget: int, reading: Reading) -> None:
         replica = self._readable(partition)
+        replica.fetches += 1
         log = replica.log
         # KIP-110: clients before v10 cannot decompress zstd.
         if self._context.version < ZSTD_SINCE and log.config.compression_type == "zstd":
@@ -451,6 +455,9 @@ class _Reader:
             partition.sent_log_start_offset = data.log_start_offset
             if len(data.records):
                 builder.served.append(partition.key)
+                replica = self.replica(partition)
+                if replica is not None:
+                    replica.bytes_out += len(data.records)
             if data.error_code in _HINTED:
                 image = partition_image(self._services, partition.topic, partition.topic_id, partition.index)
                 if image is not None:

@@ -338,6 +338,7 @@ class _FollowerFetch:
         if region is None:
             return 0
         data.records = RecordRegion(region)
+        self._services.replicas.replication_bytes_out += region.length
         return region.length
 
     def _is_throttled(self, replica: Replica) -> bool:

@@ -273,6 +273,7 @@ def _append(
     except KlammError as error:
         response.error_code = error.code
         response.error_message = error.message
+        _count_failure(services, topic, partition.index)
         if error.code in TRANSIENT:
             _record_refusal(services, topic, partition, error.code)
         if isinstance(error, RecordRefused):
@@ -281,6 +282,7 @@ def _append(
                 for record in error.records
             ]
         return response
+    replica.produces += 1
     response.base_offset = base_offset
     response.log_start_offset = replica.log.log_start_offset
     if replica.log.config.message_timestamp_type == "LogAppendTime":
@@ -302,6 +304,12 @@ def _append(
 
 def _is_only_partition(request: ProduceRequest) -> bool:
     return len(request.topic_data) == 1 and len(request.topic_data[0].partition_data) == 1
+
+
+def _count_failure(services: Services, topic: Any, index: int) -> None:
+    replica = _find_replica(services, topic, index)
+    if replica is not None:
+        replica.failed_produces += 1
 
 
 def _record_refusal(services: Services, topic: Any, partition: Any, code: ErrorCode) -> None:

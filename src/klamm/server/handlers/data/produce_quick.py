@@ -67,6 +67,7 @@ class KnownPrefix:
         "services",
         "size",
         "timeout_ms",
+        "times",
         "topic",
         "version",
     )
@@ -82,6 +83,7 @@ class KnownPrefix:
         self.acks = request.acks
         self.acks_all = request.acks == ACKS_ALL
         self.timeout_ms = request.timeout_ms
+        self.times = context.times
         self.before, self.after = _template(self.version, self.topic, replica.index)
         self.size = 4 + len(self.before) + _RESULT.size + len(self.after)
         self.pack = struct.Struct(f">ii{len(self.before)}shqqq{len(self.after)}s").pack
@@ -136,6 +138,7 @@ class DelayedProduceReply:
         context = RequestContext(
             self._channel, listener, PRODUCE, entry.version, self._correlation_id, None, memoryview(b"")
         )
+        context.times = entry.times
         partition = PartitionProduceResponse(
             index=entry.replica.index, error_code=error, error_message=message, base_offset=-1
         )
@@ -173,7 +176,9 @@ def handle(replicas: ReplicaManager, channel: Channel, view: memoryview, start: 
         return False
     except KlammError:
         return False  # nothing was staged: `produce` is refused in the same way, and encodes the error
+    replica.quick_produces += 1
     if waits:
+        channel.times = entry.times
         # Encoded later: the reply has the log start offset at the time it is sent.
         replicas.await_high_watermark(
             replica, DelayedProduceReply(channel, entry, correlation_id, base_offset, replicas.now_ms())

@@ -16,8 +16,10 @@ from klamm.protocol.codec import encode
 from klamm.protocol.messages.sync_group import SyncGroupResponse
 from klamm.server.handlers.groups.rebalance_replies import SYNC_FLEXIBLE_SINCE, encode_sync_reply
 from klamm.server.handlers.groups.sync_group import check_request
-from klamm.server.requests.replies import build_frame
+from klamm.server.requests.replies import build_frame, count_errors
 from klamm.server.services import Services
+
+API_KEY = 14
 
 
 def handle(
@@ -46,7 +48,7 @@ def handle(
     active = services.coordinators.groups.serving(request.group_id)
     if active is None:
         return False
-    reply = _Reply(channel, correlation_id, version)
+    reply = _Reply(services, channel, correlation_id, version)
 
     def decide(shard: GroupShard, now: Now) -> Decision:
         return shard.sync(request, now, reply)
@@ -58,9 +60,10 @@ def handle(
 class _Reply:
     """Answers one SyncGroup with an assignment or an error."""
 
-    __slots__ = ("_correlation_id", "_slot", "_version")
+    __slots__ = ("_correlation_id", "_services", "_slot", "_version")
 
-    def __init__(self, channel: Channel, correlation_id: int, version: int) -> None:
+    def __init__(self, services: Services, channel: Channel, correlation_id: int, version: int) -> None:
+        self._services = services
         # Before the decision: it may answer at once.
         self._slot = channel.defer()
         self._correlation_id = correlation_id
@@ -71,6 +74,7 @@ class _Reply:
         if isinstance(response, KlammError):
             response = SyncGroupResponse(error_code=response.code)
         if response.error_code:
+            count_errors(self._services.request_times.by_key[API_KEY], response)
             body = encode(response, self._version)
             self._slot.send((build_frame(self._correlation_id, body, flexible=self._version >= SYNC_FLEXIBLE_SINCE),))
         else:

@@ -20,7 +20,7 @@ from klamm.server.handlers.offsets.offset_commit import (
     refuse_all,
     resolve_topics,
 )
-from klamm.server.requests.replies import build_frame
+from klamm.server.requests.replies import build_frame, count_errors
 from klamm.server.services import Services
 
 API_KEY = 8
@@ -57,7 +57,7 @@ def handle(
             if not access.allows_quietly(channel, AclOperation.READ, AclResourceType.TOPIC, name):
                 return False
     commit = OffsetCommit(group_id, generation, member_id, instance_id, topics)
-    reply = _Reply(channel, correlation_id, version, requested, topics)
+    reply = _Reply(services, channel, correlation_id, version, requested, topics)
 
     def decide(shard: GroupShard, now: Now) -> Decision:
         return shard.commit_offsets(commit, version, now, reply)
@@ -69,16 +69,18 @@ def handle(
 class _Reply:
     """Answers one OffsetCommit, usually that every offset is stored."""
 
-    __slots__ = ("_correlation_id", "_requested", "_slot", "_topics", "_version")
+    __slots__ = ("_correlation_id", "_requested", "_services", "_slot", "_topics", "_version")
 
     def __init__(
         self,
+        services: Services,
         channel: Channel,
         correlation_id: int,
         version: int,
         requested: list[RequestedTopic],
         topics: list[CommitTopic],
     ) -> None:
+        self._services = services
         self._slot = channel.defer()
         self._correlation_id = correlation_id
         self._version = version
@@ -95,5 +97,6 @@ class _Reply:
             response = refuse_all(self._requested, codes.code)
         else:
             response = build_response(self._topics, codes)
+        count_errors(self._services.request_times.by_key[API_KEY], response)
         body = encode(response, self._version)
         self._slot.send((build_frame(self._correlation_id, body, flexible=self._version >= FLEXIBLE_SINCE),))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ADD_PARTITIONS_TO_TXN: Final = 24
 WRITE_TXN_MARKERS: Final = 27
+QUOTA_KINDS: Final = ("produce", "fetch", "request", "controller_mutation")
 BROKERS_ADD_PARTITIONS_SINCE: Final = 4
 """The version from which AddPartitionsToTxn is a request of brokers (KIP-890)."""
 
@@ -46,6 +47,10 @@ class BrokerQuotas:
         self._clock = clock
         self._net = net
         self.cpu_ns = cpu_ns
+        self.throttled_requests: dict[str, int] = dict.fromkeys(QUOTA_KINDS, 0)
+        """Requests above a quota, by its kind."""
+        self.throttle_ms: dict[str, int] = dict.fromkeys(QUOTA_KINDS, 0)
+        """The times for which connections were muted, by the kind of the quota."""
 
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow the quotas of the metadata log."""
@@ -124,7 +129,7 @@ class RequestMeter:
         """Count the bytes of a Produce request; a connection above its quota is muted from here on."""
         # Not with the response, as in Kafka: requests behind this one are handled before it is answered.
         if self._limits.produce is not None:
-            self._throttle(self._limits.produce.record(size, self._clock.monotonic_ms()))
+            self._throttle(self._limits.produce.record(size, self._clock.monotonic_ms()), "produce")
         # With acks=0 the time of the request is counted, and has no place to be reported in.
         self._settled = not has_response
 
@@ -144,7 +149,7 @@ class RequestMeter:
         # A batch that is larger than a window of the quota is sent when nothing else is counted, and throttled after
         # it. Kafka never sends it.
         is_alone = quota.window.rate(now_ms) <= 0 and not self.throttle_ms
-        self._throttle(quota.record(size, now_ms))
+        self._throttle(quota.record(size, now_ms), "fetch")
         if not self.throttle_ms or is_alone:
             return False
         quota.take_back(size, now_ms)
@@ -159,7 +164,7 @@ class RequestMeter:
         decided_ms = getattr(response, "throttle_time_ms", None)
         if decided_ms is None:
             return response
-        self._throttle(decided_ms)
+        self._throttle(decided_ms, "controller_mutation")
         if self.throttle_ms == decided_ms:
             return response
         # A copy: coordinators may send one response to several members.
@@ -177,10 +182,12 @@ class RequestMeter:
         if not self._settled:
             self._settled = True
             self._count_time()
-            self._throttle(self._record_time())
+            self._throttle(self._record_time(), "request")
 
-    def _throttle(self, throttle_ms: int) -> None:
+    def _throttle(self, throttle_ms: int, kind: str) -> None:
         if throttle_ms > self.throttle_ms:
+            self._quotas.throttled_requests[kind] += 1
+            self._quotas.throttle_ms[kind] += throttle_ms - self.throttle_ms
             self.throttle_ms = throttle_ms
             self._channel.mute(throttle_ms)
 

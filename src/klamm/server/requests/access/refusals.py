@@ -6,6 +6,7 @@ from klamm.model.errors import ErrorCode
 from klamm.protocol.apis import BY_NAME
 from klamm.protocol.messages import alter_replica_log_dirs as arld
 from klamm.protocol.messages import describe_client_quotas as dcq
+from klamm.protocol.messages import describe_user_scram_credentials as dusc
 from klamm.protocol.messages import write_txn_markers as wtm
 from klamm.protocol.schema import declaration
 from klamm.server.requests.forwarding import FORWARDED, refuse_request
@@ -32,6 +33,8 @@ def refuse_whole(request: Any, version: int, code: ErrorCode) -> Any:
             return _refuse_moves(request, code)
         case dcq.DescribeClientQuotasRequest():
             return dcq.DescribeClientQuotasResponse(error_code=code, error_message=text, entries=None)
+        case dusc.DescribeUserScramCredentialsRequest():
+            return _refuse_credentials(request, code)
     response_type = BY_NAME[name].response
     fields = {field.name for field in declaration(response_type).fields if field.lives_in(version)}
     response = response_type()
@@ -63,6 +66,21 @@ def _refuse_markers(request: wtm.WriteTxnMarkersRequest, code: ErrorCode) -> wtm
             )
             for marker in request.markers
         ]
+    )
+
+
+def _refuse_credentials(
+    request: dusc.DescribeUserScramCredentialsRequest, code: ErrorCode
+) -> dusc.DescribeUserScramCredentialsResponse:
+    # As Kafka's getErrorResponse: a result without a name per requested user, and no texts. Kafka fails with a
+    # NullPointerException for "all users"; here that is one result.
+    count = 1 if request.users is None else len(request.users)
+    return dusc.DescribeUserScramCredentialsResponse(
+        error_code=code,
+        error_message=None,
+        results=[
+            dusc.DescribeUserScramCredentialsResult(user="", error_code=code, error_message=None) for _ in range(count)
+        ],
     )
 
 

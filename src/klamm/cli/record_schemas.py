@@ -1,0 +1,178 @@
+"""Keys and values with schemas of a registry, for `consume`, `tail` and `produce`: shown and written as JSON."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+import click
+
+from klamm.cli import exit_codes
+from klamm.cli.command_errors import CommandRefusal
+from klamm.cli.output import note
+from klamm.cli.record_input import Draft
+
+if TYPE_CHECKING:
+    from klamm.client.types import Record
+    from klamm.registry.client import Registry, Schema
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+REGISTRY: Final = "registry"
+_DEFAULT_URL: Final = "http://127.0.0.1:8081"
+_KINDS: Final = {".avsc": "AVRO", ".avro": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
+
+
+class RegistryAddress(NamedTuple):
+    """The registry of a command: an address and credentials, from options or the environment."""
+
+    url: str
+    user: str | None
+    ca: str | None
+
+    def connect(self) -> Registry:
+        """Return a client."""
+        from klamm.registry.client import Registry, parse_settings
+
+        settings = {"schema.registry.url": self.url, "basic.auth.user.info": self.user, "ssl.ca.location": self.ca}
+        return Registry(parse_settings(settings))
+
+
+def registry_address_options(command: F) -> F:
+    """Give a command `--registry`, `--registry-user` and `--registry-ca`; it is called with `registry`."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        url = kwargs.pop("registry_url") or os.environ.get("KLAMM_REGISTRY") or _DEFAULT_URL
+        user = kwargs.pop("registry_user") or os.environ.get("KLAMM_REGISTRY_USER")
+        return command(*args, registry=RegistryAddress(url, user, kwargs.pop("registry_ca")), **kwargs)
+
+    for option in (
+        click.option("--registry-ca", metavar="FILE", help="PEM file of the authority of its certificate."),
+        click.option("--registry-user", metavar="USER:PASSWORD", help="Its user.  [default: $KLAMM_REGISTRY_USER]"),
+        click.option(
+            "--registry",
+            "registry_url",
+            metavar="URL,...",
+            help=f"The registry of schemas.  [default: $KLAMM_REGISTRY, or {_DEFAULT_URL}]",
+        ),
+    ):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[return-value]
+
+
+class SchemaDecoder:
+    """Turns keys and values that name a schema into JSON; what cannot be decoded stays as it is, and is counted."""
+
+    def __init__(self, address: RegistryAddress, parts: frozenset[str]) -> None:
+        from klamm.registry.serializers.any_schema import RegistryDeserializer
+
+        self._deserializer = RegistryDeserializer(address.connect(), as_json=True)
+        self._parts = parts
+        self._undecoded = 0
+        self._reason = ""
+
+    def decode(self, record: Record) -> Record:
+        """Return a record with JSON in place of what has a schema."""
+        if "key" in self._parts:
+            record = record._replace(key=self._decode(record, "key"))
+        if "value" in self._parts:
+            record = record._replace(value=self._decode(record, "value"))
+        return record
+
+    def _decode(self, record: Record, part: str) -> bytes | None:
+        from klamm.registry.client import RegistryError
+        from klamm.registry.framing import BadRecord
+
+        data: bytes | None = getattr(record, part)
+        try:
+            value = self._deserializer.deserialize(record.topic, data, part, record.headers or ())
+        except BadRecord as error:
+            self._undecoded += 1
+            self._reason = f"{record.topic}-{record.partition} offset {record.offset}: {error.message}"
+            return data
+        except RegistryError as error:
+            raise _refuse(error) from None
+        if data is None:
+            return None
+        # A key that is text stays bare: --key compares with it.
+        if part == "key" and isinstance(value, str):
+            return value.encode()
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+    def report(self) -> None:
+        """Write how many could not be decoded."""
+        if self._undecoded:
+            from klamm.model.units import counted
+
+            many = counted(self._undecoded, "record")
+            note(f"{many} not decoded, shown as they are; the last: {self._reason}")
+
+
+class SchemaEncoder:
+    """Turns JSON into keys or values of a schema: of a file, which is registered, or the newest of the subject."""
+
+    def __init__(
+        self, address: RegistryAddress, topic: str, part: str, file: str | None, message: str | None, *, dry_run: bool
+    ) -> None:
+        from klamm.model.errors import ConfigError
+        from klamm.registry.client import RegistryError
+        from klamm.registry.codecs.compilation import compile_schema
+        from klamm.registry.framing import BadRecord, prefix
+
+        self._part = part
+        subject = f"{topic}-{part}"
+        registry = address.connect()
+        try:
+            schema = self._find_schema(registry, subject, file, dry_run=dry_run)
+            self._codec = compile_schema(registry, schema, message)
+        except ConfigError as error:
+            cure = f"; write one with `klamm schema put {subject} FILE`, or name a file with --schema"
+            raise CommandRefusal(f"{error}{cure}", code=exit_codes.NOT_FOUND) from None
+        except RegistryError as error:
+            raise _refuse(error) from None
+        except BadRecord as error:
+            raise CommandRefusal(f"{file}: {error.message}".replace("schema None is", "this is")) from None
+        # Without an id the schema was not registered, and nothing is written with it.
+        self._first = None if schema.id is None else prefix(schema.id) + (self._codec.path or b"")
+
+    def _find_schema(self, registry: Registry, subject: str, file: str | None, *, dry_run: bool) -> Schema:
+        from klamm.registry.client import Schema
+
+        if file is None:
+            return registry.latest(subject)
+        kind = _KINDS.get(Path(file).suffix.lower())
+        if kind is None:
+            raise click.UsageError(f"--schema {file}: the name ends with none of {', '.join(_KINDS)}")
+        text = Path(file).read_text(encoding="utf-8")
+        return Schema(None, None, kind, text) if dry_run else registry.register(subject, text, kind)
+
+    def encode(self, drafts: Iterator[Draft]) -> Iterator[Draft]:
+        """Return records with the part encoded; UsageError for one that does not fit."""
+        from klamm.registry.framing import BadRecord
+
+        for number, draft in enumerate(drafts, 1):
+            where = draft.get("where") or f"record {number}: "
+            data = draft.get(self._part)
+            if data is not None:
+                try:
+                    payload = self._codec.from_json(json.loads(data))
+                except ValueError as error:
+                    raise click.UsageError(f"{where}the {self._part} is no JSON: {error}") from None
+                except BadRecord as error:
+                    raise click.UsageError(f"{where}the {self._part} {error.message}") from None
+                draft[self._part] = data if self._first is None else self._first + payload
+            yield draft
+
+
+def _refuse(error: Any) -> CommandRefusal:
+    from klamm.registry.client import RegistryUnreachable
+
+    if isinstance(error, RegistryUnreachable):
+        reason = f"{error.message}; is a registry running there? `klamm registry` runs one, --registry names another"
+        return CommandRefusal(reason, code=exit_codes.NO_ANSWER)
+    return CommandRefusal(error.message or "the registry refused it")

@@ -1,0 +1,148 @@
+"""The registry of a command: from `--registry`, the environment, or this machine; and the calls that commands make."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import click
+
+from klamm.cli import exit_codes
+from klamm.cli.command_errors import CommandRefusal
+from klamm.cli.target import Target
+from klamm.registry.client import (
+    Registry,
+    RegistryError,
+    RegistryUnreachable,
+    Schema,
+    UnknownSchema,
+    parse_settings,
+    subject_path,
+)
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_URL: Final = "http://127.0.0.1:8081"
+_PAGE: Final = 1000
+
+
+class RegistryTarget:
+    """A registry by its address; connects with the first call."""
+
+    def __init__(self, url: str, user: str | None, ca: str | None) -> None:
+        self._settings = {"schema.registry.url": url}
+        if user:
+            self._settings["basic.auth.user.info"] = user
+        if ca:
+            self._settings["ssl.ca.location"] = ca
+
+    def without_cluster(self) -> Target:
+        """Return the target for confirmations; contexts are about clusters, so none protects a registry."""
+        return Target("")
+
+    @functools.cached_property
+    def _client(self) -> Registry:
+        return Registry(parse_settings(self._settings))
+
+    def list_references(self, schema: Schema) -> dict[str, Schema]:
+        """Return the schemas that a schema refers to, the innermost first."""
+        return self._client.references(schema)
+
+    def list_schemas(self, query: Mapping[str, str]) -> list[dict[str, Any]]:
+        """Return all versions, page by page."""
+        versions: list[dict[str, Any]] = []
+        while True:
+            page = self._call("GET", "/schemas", **query, offset=str(len(versions)), limit=str(_PAGE))
+            versions += page
+            if len(page) < _PAGE:
+                return versions
+
+    def get_version(self, subject: str, number: str) -> dict[str, Any]:
+        """Return a version with all its fields."""
+        return dict(self._call("GET", subject_path(subject, "versions", number), what=f"{subject} version {number}"))
+
+    def list_versions(self, subject: str, *, deleted: bool) -> list[int]:
+        """Return the versions of a subject, live or soft-deleted ones."""
+        return list(
+            self._call("GET", subject_path(subject, "versions"), what=subject, deletedOnly=str(deleted).lower())
+        )
+
+    def look_up(self, subject: str, body: Mapping[str, Any], *, normalize: bool) -> dict[str, Any] | None:
+        """Return the version of a subject that has this schema."""
+        try:
+            return dict(self._call("POST", subject_path(subject), body, normalize=str(normalize).lower()))
+        except UnknownSchema:
+            return None
+
+    def register(self, subject: str, body: Mapping[str, Any], *, normalize: bool = False) -> dict[str, Any]:
+        """Register a schema."""
+        path = subject_path(subject, "versions")
+        return dict(self._call("POST", path, body, normalize=str(normalize).lower()))
+
+    def check(self, subject: str, body: Mapping[str, Any], number: str | None) -> dict[str, Any]:
+        """Return what the registry says about compatibility."""
+        path = "/compatibility" + subject_path(subject, "versions", *(() if number is None else (number,)))
+        return dict(self._call("POST", path, body, verbose="true"))
+
+    def level(self, subject: str) -> str:
+        """Return the compatibility level of a subject."""
+        path = "/config" + subject_path(subject).removeprefix("/subjects")
+        return str(self._call("GET", path, defaultToGlobal="true")["compatibilityLevel"])
+
+    def delete(self, subject: str, number: str | None, *, permanent: bool) -> list[int]:
+        """Delete a subject or a version; returns the versions."""
+        path = subject_path(subject) if number is None else subject_path(subject, "versions", number)
+        deleted = self._call("DELETE", path, what=subject, permanent=str(permanent).lower())
+        return list(deleted) if isinstance(deleted, list) else [deleted]
+
+    def put_mode(self, subject: str, mode: str) -> None:
+        """Set the mode of a subject."""
+        self._call("PUT", "/mode" + subject_path(subject).removeprefix("/subjects"), {"mode": mode})
+
+    def delete_mode(self, subject: str) -> None:
+        """Delete the mode of a subject."""
+        self._call("DELETE", "/mode" + subject_path(subject).removeprefix("/subjects"), what=f"the mode of {subject}")
+
+    def _call(self, method: str, path: str, body: Any = None, *, what: str = "", **query: str) -> Any:
+        try:
+            return self._client.call(method, path, body, **query)
+        except UnknownSchema as error:
+            if not what:
+                raise
+            reason = (error.message or "not found").rstrip(".")
+            raise CommandRefusal(
+                f"{what}: {reason}; `klamm schema ls --deleted` lists what there is", code=exit_codes.NOT_FOUND
+            ) from None
+        except RegistryUnreachable as error:
+            raise CommandRefusal(
+                f"{error.message}; is a registry running there? `klamm registry` runs one", code=exit_codes.NO_ANSWER
+            ) from None
+        except RegistryError as error:
+            raise CommandRefusal(error.message or "the registry refused it") from None
+
+
+def registry_options(command: F) -> F:
+    """Give a command `--registry`, `--registry-user` and `--registry-ca`; it is called with `target`."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        url = kwargs.pop("registry_url") or os.environ.get("KLAMM_REGISTRY") or DEFAULT_URL
+        user = kwargs.pop("registry_user") or os.environ.get("KLAMM_REGISTRY_USER")
+        return command(*args, target=RegistryTarget(url, user, kwargs.pop("registry_ca")), **kwargs)
+
+    for option in (
+        click.option("--registry-ca", metavar="FILE", help="PEM file of the authority that signed its certificate."),
+        click.option(
+            "--registry-user", metavar="USER:PASSWORD", help="Basic authentication.  [default: $KLAMM_REGISTRY_USER]"
+        ),
+        click.option(
+            "--registry",
+            "registry_url",
+            metavar="URL,...",
+            help=f"The registry.  [default: $KLAMM_REGISTRY, or {DEFAULT_URL}]",
+        ),
+    ):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[return-value]

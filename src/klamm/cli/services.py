@@ -1,0 +1,93 @@
+"""`klamm services`: the schema registry and the REST proxy in one process."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+import click
+
+from klamm.cli.command_errors import CommandRefusal, refuses
+from klamm.cli.http_options import HttpOptions, http_options
+from klamm.cli.target import Target, cluster_options
+
+
+@click.command("services")
+@cluster_options
+@http_options(8081)
+@click.option(
+    "--rest-port",
+    type=click.IntRange(0, 65535),
+    default=8082,
+    show_default=True,
+    help="Port of the REST proxy; --port is that of the registry.",
+)
+@click.option("--rest-listen-fd", type=int, hidden=True, help="As --listen-fd, for the REST proxy.")
+@click.option(
+    "--registry-url",
+    metavar="URL",
+    help="Where the REST proxy finds the registry, with user:password@ where logins are needed.",
+)
+@refuses
+def services(
+    *, target: Target, http: HttpOptions, rest_port: int, rest_listen_fd: int | None, registry_url: str | None
+) -> None:
+    """Run a schema registry and a REST proxy over a cluster, in one process.
+
+    Address, TLS and logins are those of both. `klamm registry` and `klamm rest` run one of them, with all its options.
+    """
+    import asyncio
+    import functools
+
+    http.prepare("registry and the REST proxy")
+    if http.has_login and registry_url is None:
+        raise click.UsageError("the REST proxy has to log in to the registry: add --registry-url with user:password@")
+    try:
+        from klamm.http.server import serve_until_signal
+        from klamm.registry import schemas
+        from klamm.registry.server import make_registry
+        from klamm.registry.service import RegistryConfig
+        from klamm.registry.store.election import RegistryIdentity
+        from klamm.rest.server import make_rest
+        from klamm.rest.service import RestConfig
+    except ModuleNotFoundError as error:
+        raise CommandRefusal(f"{error.name} is not installed: pip install 'klamm[http,registry]'") from None
+    from klamm.cli.registry import make_rights
+
+    timeout = {"bootstrap.timeout.ms": str(int(target.timeout_s * 1000))}
+    client = {"bootstrap.servers": target.bootstrap, **timeout, **target.settings}
+    authfile = http.open_authfile()
+    rights = make_rights(http, authfile, None, client, ())
+    tls = http.server_tls()
+    rest_http = dataclasses.replace(http, port=rest_port, listen_fd=rest_listen_fd)
+    with http.bind() as of_registry, rest_http.bind() as of_rest:
+        identity = RegistryIdentity(http.advertised_host(), of_registry.getsockname()[1], scheme=http.scheme)
+        registry = make_registry(
+            RegistryConfig(client, identity, "_schemas", "schema-registry", "BACKWARD"),
+            schemas,
+            of_registry,
+            login=http.make_login(authfile, "schema registry"),
+            rights=rights,
+            tls=tls,
+            forward_tls=http.client_tls(),
+        )
+        rest = make_rest(
+            RestConfig(
+                {**timeout, **target.client("admin")},
+                target.client("producer"),
+                target.client("consumer"),
+                registry=registry_url or identity.url,
+            ),
+            of_rest,
+            login=http.make_login(authfile, "REST proxy"),
+            tls=tls,
+        )
+        rest_url = f"{http.scheme}://{http.advertised_host()}:{of_rest.getsockname()[1]}"
+        announce = functools.partial(_announce, identity.url, rest_url, target.bootstrap)
+        asyncio.run(serve_until_signal([registry, rest], announce))
+
+
+def _announce(registry_url: str, rest_url: str, bootstrap: str) -> None:
+    click.echo(f"Klamm registry is ready on {registry_url}, REST proxy on {rest_url}, over {bootstrap}")
+    # Scripts and tests wait for this line, and a pipe is block-buffered.
+    sys.stdout.flush()

@@ -1,0 +1,185 @@
+"""GET .../reassignments: moves under way; plans to spread evenly or drain a broker. POST start, cancel, unthrottle."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Final
+
+from klamm.client.core.reassign_plan import Placement, ReplicaMove, TooFewBrokers, plan_moves
+from klamm.client.core.reassign_throttle import RATES, REPLICAS, clear_throttle, set_throttle
+from klamm.client.errors import KafkaError, SomeFailed
+from klamm.console.app.application import RouteRight, redirect
+from klamm.console.app.pages.base import PageGroup
+from klamm.console.app.requests import ConsoleRequest
+from klamm.console.core.commands import make_command
+from klamm.console.core.roles import Action
+from klamm.http.messages import HttpResponse
+from klamm.http.refusals import HttpRefusal
+from klamm.model.config_resources import ConfigResource
+from klamm.model.config_sources import ConfigSource
+from klamm.model.ids import TopicPartition
+from klamm.model.units import counted, format_size, parse_size_bytes
+
+_SHOWN_MAX: Final = 500
+_TOPICS_PER_REQUEST: Final = 500
+
+
+class ReassignmentPages(PageGroup):
+    """Moving replicas."""
+
+    def add_routes(self) -> None:
+        """Serve these pages."""
+        self.app.get("/c/{cluster}/reassignments", self.show_moves, RouteRight(Action.VIEW))
+        self.app.post("/c/{cluster}/reassignments", self.start, RouteRight(Action.CLUSTER))
+        self.app.post("/c/{cluster}/reassignments/cancel", self.cancel, RouteRight(Action.CLUSTER))
+        self.app.post("/c/{cluster}/reassignments/unthrottle", self.unthrottle, RouteRight(Action.CLUSTER))
+
+    async def show_moves(self, request: ConsoleRequest) -> HttpResponse:
+        """GET .../reassignments?plan=balance|drain&broker=&topic=."""
+        admin = await request.cluster.admin()
+        moving = await admin.list_partition_reassignments()
+        kind = request.text("plan")
+        moves, failed = [], ""
+        if kind in ("balance", "drain"):
+            try:
+                moves = self._plan(request, kind)
+            except (TooFewBrokers, ValueError) as error:
+                failed = str(error)
+        target = request.cluster.cluster.command_target
+        words = ["cluster", "drain", request.text("broker")] if kind == "drain" else ["cluster", "reassign"]
+        return self.app.page(
+            request,
+            "reassignments.html",
+            title="Reassignment",
+            section="reassignments",
+            moving=sorted(moving.items()),
+            throttle=await self._read_throttle(request),
+            plan=kind,
+            broker=request.text("broker"),
+            topic_name=request.text("topic"),
+            moves=moves[:_SHOWN_MAX],
+            total=len(moves),
+            copied_bytes=sum(move.copied_bytes for move in moves),
+            failed=failed,
+            command=make_command(target, *words) if kind else "",
+        )
+
+    def _plan(self, request: ConsoleRequest, kind: str) -> list[ReplicaMove]:
+        sample = request.sample
+        racks = {broker.id: broker.rack for broker in sample.brokers if not broker.fenced}
+        if kind == "drain":
+            number = request.text("broker")
+            if not number.isdecimal() or int(number) not in {broker.id for broker in sample.brokers}:
+                raise ValueError("choose the broker to drain")
+            racks.pop(int(number), None)
+        topic_name = request.text("topic")
+        placements = [
+            Placement(topic.name, partition.index, partition.replicas, partition.size_bytes or 0)
+            for topic in sample.topics.values()
+            for partition in topic.partitions
+            if not topic_name or topic.name == topic_name
+        ]
+        return plan_moves(placements, racks, balance=kind == "balance")
+
+    async def start(self, request: ConsoleRequest) -> HttpResponse:
+        """POST .../reassignments: begin the moves of the plan that was shown."""
+        moves: dict[TopicPartition, list[int] | None] = {}
+        for text in request.form_list("move"):
+            where, replicas = _parse_move(text)
+            moves[where] = replicas
+        if not moves:
+            raise HttpRefusal(400, "The plan is empty; nothing was changed")
+        throttle = request.form("throttle")
+        if throttle and not await self._set_throttle(request, moves, throttle):
+            # Nothing moves at full speed because its throttle was refused.
+            return redirect(self.path(request, "reassignments"))
+        await self._alter(request, "start reassignment", moves, f"{counted(len(moves), 'partition')} move now.")
+        return redirect(self.path(request, "reassignments"))
+
+    async def cancel(self, request: ConsoleRequest) -> HttpResponse:
+        """POST .../reassignments/cancel: all moves under way; replicas go back to where they were."""
+        admin = await request.cluster.admin()
+        moving = await admin.list_partition_reassignments()
+        moves: dict[TopicPartition, list[int] | None] = dict.fromkeys(moving)
+        await self._alter(request, "cancel reassignment", moves, f"Cancelled {counted(len(moves), 'move')}.")
+        return redirect(self.path(request, "reassignments"))
+
+    async def unthrottle(self, request: ConsoleRequest) -> HttpResponse:
+        """POST .../reassignments/unthrottle: copy as fast as possible again."""
+        admin = await request.cluster.admin()
+        topics = await self._list_throttled_topics(request)
+        brokers = [broker.id for broker in request.sample.brokers if not broker.fenced]
+        work = functools.partial(admin.alter_configs, clear_throttle(topics, brokers))
+        await self.app.change(request, "remove throttle", "cluster", work, done="Removed the throttle.")
+        return redirect(self.path(request, "reassignments"))
+
+    async def _set_throttle(
+        self, request: ConsoleRequest, moves: dict[TopicPartition, list[int] | None], text: str
+    ) -> bool:
+        try:
+            rate = parse_size_bytes(text.removesuffix("/s"))
+        except ValueError as error:
+            raise HttpRefusal(400, f"throttle: {error}") from None
+        if rate < 1:
+            raise HttpRefusal(400, "throttle: write how many bytes per second a broker copies, such as 50MiB")
+        topics = request.sample.topics
+        replica_moves = [
+            ReplicaMove(where.topic, where.partition, partition.replicas, tuple(replicas), 0)
+            for where, replicas in moves.items()
+            if replicas is not None and where.topic in topics
+            for partition in topics[where.topic].partitions
+            if partition.index == where.partition
+        ]
+        brokers = [broker.id for broker in request.sample.brokers if not broker.fenced]
+        admin = await request.cluster.admin()
+        work = functools.partial(admin.alter_configs, set_throttle(replica_moves, brokers, rate))
+        done = f"Each broker copies at most {format_size(rate)} a second, until the throttle is removed."
+        return await self.app.change(request, "set throttle", "cluster", work, done=done, detail={"rate": rate})
+
+    async def _read_throttle(self, request: ConsoleRequest) -> int | None:
+        """The lowest rate of a broker; None without a throttle, or where brokers do not tell."""
+        brokers = [ConfigResource.broker(broker.id) for broker in request.sample.brokers if not broker.fenced]
+        admin = await request.cluster.admin()
+        try:
+            described = await admin.describe_configs(brokers, keys=RATES)
+        except (KafkaError, SomeFailed):
+            return None
+        rates = [
+            int(entry.value or 0)
+            for entries in described.values()
+            for entry in entries.values()
+            # Without a throttle the rate is not set, or has its default, the largest number.
+            if entry.source is ConfigSource.DYNAMIC_BROKER_CONFIG and (entry.value or "").isdecimal()
+        ]
+        return min(rates, default=None)
+
+    async def _list_throttled_topics(self, request: ConsoleRequest) -> list[str]:
+        names, throttled = list(request.sample.topics), []
+        admin = await request.cluster.admin()
+        for begin in range(0, len(names), _TOPICS_PER_REQUEST):
+            resources = [ConfigResource.topic(name) for name in names[begin : begin + _TOPICS_PER_REQUEST]]
+            described = await admin.describe_configs(resources, keys=REPLICAS)
+            throttled += [
+                resource.name
+                for resource, entries in described.items()
+                if any(entry.source is ConfigSource.DYNAMIC_TOPIC_CONFIG for entry in entries.values())
+            ]
+        return throttled
+
+    async def _alter(
+        self, request: ConsoleRequest, action: str, moves: dict[TopicPartition, list[int] | None], done: str
+    ) -> None:
+        admin = await request.cluster.admin()
+        detail: dict[str, Any] = {f"{where.topic}-{where.partition}": replicas for where, replicas in moves.items()}
+        work = functools.partial(admin.alter_partition_reassignments, moves)
+        await self.app.change(request, action, "cluster", work, done=done, detail=detail)
+
+
+def _parse_move(text: str) -> tuple[TopicPartition, list[int]]:
+    """Parse `orders/3=1,2,4`."""
+    place, _, replicas = text.rpartition("=")
+    topic, _, partition = place.rpartition("/")
+    numbers = replicas.split(",")
+    if not topic or not partition.isdecimal() or not all(number.isdecimal() for number in numbers):
+        raise HttpRefusal(400, f"{text[:50]!r} is no part of a plan")
+    return TopicPartition(topic, int(partition)), [int(number) for number in numbers]

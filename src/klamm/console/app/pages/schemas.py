@@ -1,0 +1,133 @@
+"""GET .../schemas, .../schemas/{subject}; POST .../schemas/{subject}: check, then register a version."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Final
+
+from klamm.client.errors import KafkaError
+from klamm.console.app.application import RouteRight, redirect
+from klamm.console.app.pages.base import PageGroup
+from klamm.console.app.requests import ConsoleRequest
+from klamm.console.core.roles import Action
+from klamm.console.core.schema_texts import compare_schemas, format_schema
+from klamm.console.core.tables import parse_table_query, select_page
+from klamm.console.schema_client import SchemaClient
+from klamm.http.messages import HttpResponse
+from klamm.http.refusals import HttpRefusal
+
+KINDS: Final = ("AVRO", "JSON", "PROTOBUF")
+_COLUMNS: Final = {"name": str}
+
+
+class SchemaPages(PageGroup):
+    """Schemas of the cluster's registry."""
+
+    def add_routes(self) -> None:
+        """Serve these pages."""
+        self.app.get("/c/{cluster}/schemas", self.list_subjects, RouteRight(Action.VIEW))
+        self.app.get("/c/{cluster}/new-schema", self.show_form, RouteRight(Action.SCHEMAS))
+        self.app.post("/c/{cluster}/new-schema", self.register, RouteRight(Action.SCHEMAS))
+        self.app.get("/c/{cluster}/schemas/{subject}", self.show_subject, RouteRight(Action.VIEW, "subject"))
+
+    async def list_subjects(self, request: ConsoleRequest) -> HttpResponse:
+        """GET .../schemas?q=."""
+        query = parse_table_query(request.query, _COLUMNS, "name")
+        subjects = request.visitor.visible(request.cluster.name, await self._client(request).list_subjects())
+        table = select_page(subjects, query, _COLUMNS, str)
+        return self.app.page(request, "schemas.html", title="Schemas", section="schemas", table=table)
+
+    async def show_subject(self, request: ConsoleRequest) -> HttpResponse:
+        """GET .../schemas/{subject}?version=: one version, compared with the one before."""
+        subject, client = request.values["subject"], self._client(request)
+        versions = await client.list_versions(subject)
+        if not versions:
+            raise HttpRefusal(404, f"There is no subject {subject}")
+        number = request.number("version", versions[-1])
+        if number not in versions:
+            raise HttpRefusal(404, f"{subject} has no version {number}")
+        version = await client.get_version(subject, number)
+        text = format_schema(version.kind, version.text)
+        earlier = [other for other in versions if other < number]
+        changes = []
+        if earlier:
+            before = await client.get_version(subject, earlier[-1])
+            changes = compare_schemas(format_schema(before.kind, before.text), text)
+        topic = subject.removesuffix("-value").removesuffix("-key")
+        return self.app.page(
+            request,
+            "schema.html",
+            title=subject,
+            section="schemas",
+            subject=subject,
+            versions=versions,
+            version=version,
+            text=text,
+            earlier=earlier[-1] if earlier else None,
+            changes=changes,
+            level=await client.get_compatibility(subject),
+            topic_name=topic if topic != subject and topic in request.sample.topics else "",
+        )
+
+    async def show_form(self, request: ConsoleRequest) -> HttpResponse:
+        """GET .../new-schema?subject=: the form, with the newest version of a subject."""
+        subject, client = request.text("subject"), self._client(request)
+        values = {"subject": subject, "kind": "AVRO", "text": ""}
+        versions = await client.list_versions(subject) if subject else []
+        if versions:
+            newest = await client.get_version(subject, versions[-1])
+            values |= {"kind": newest.kind, "text": format_schema(newest.kind, newest.text)}
+        return self._form_page(request, values, "")
+
+    async def register(self, request: ConsoleRequest) -> HttpResponse:
+        """POST .../new-schema: with `check` only whether it is compatible."""
+        subject, kind, text = request.form("subject"), request.form("kind"), request.form_raw("text")
+        values = {"subject": subject, "kind": kind, "text": text}
+        if not subject or kind not in KINDS or not text.strip():
+            return self._form_page(request, values, "Write a subject and a schema.", 400)
+        request.require(Action.SCHEMAS, subject)
+        client = self._client(request)
+        try:
+            answer = await client.check(subject, kind, text)
+        except KafkaError as error:
+            return self._form_page(request, values, str(error), 400)
+        if not answer.compatible:
+            return self._form_page(request, values, "Not compatible with the newest version.", 409, answer.messages)
+        if request.form("check"):
+            return self._form_page(request, values, "", checked=True)
+        work = functools.partial(client.register, subject, kind, text)
+        done = f"Registered a version of {subject}."
+        if not await self.app.change(request, "register schema", subject, work, done=done, detail={"type": kind}):
+            return self._form_page(request, values, "", 409)
+        return redirect(self.path(request, "schemas", subject))
+
+    def _form_page(
+        self,
+        request: ConsoleRequest,
+        values: dict[str, Any],
+        failed: str,
+        status: int = 200,
+        reasons: tuple[str, ...] = (),
+        *,
+        checked: bool = False,
+    ) -> HttpResponse:
+        return self.app.page(
+            request,
+            "schema_new.html",
+            status,
+            title="New schema",
+            section="schemas",
+            values=values,
+            failed=failed,
+            reasons=reasons,
+            checked=checked,
+            kinds=KINDS,
+        )
+
+    def _client(self, request: ConsoleRequest) -> SchemaClient:
+        client = request.cluster.schemas
+        if client is None:
+            raise HttpRefusal(
+                404, f"{request.cluster.name} has no registry here: start the console with --registry URL"
+            )
+        return client

@@ -1,0 +1,390 @@
+"""Reads every cluster again and again, in a thread with an event loop of its own.
+
+A page is never held up by a collection: decoding the metadata of 100,000 partitions takes longer than a page may.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from operator import attrgetter
+from typing import Any, Final
+
+from klamm.client.admin.async_admin import AsyncAdmin
+from klamm.client.admin.replica_types import LogDirDescription
+from klamm.client.admin.topic_types import TopicDescription
+from klamm.client.errors import KafkaError, UnsupportedVersionError
+from klamm.console.clusters import ClusterLink
+from klamm.console.core.samples import (
+    BrokerSample,
+    ClusterSample,
+    GroupSample,
+    LogDirSample,
+    PartitionSample,
+    TopicSample,
+    add_rates,
+)
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from klamm.telemetry import get_logger
+
+_log = get_logger("console")
+
+INTERVAL_S: Final = 5.0
+_SHARE_MAX: Final = 0.1
+"""A collection that takes long is repeated less often: the thread works at most this share of the time."""
+_EARLIEST: Final = -2
+_LATEST: Final = -1
+_STARTS_EVERY: Final = 10
+"""Log starts move by retention only: of large clusters they are read in every tenth collection."""
+_LARGE_PARTITIONS: Final = 5000
+_GROUPS_PER_COLLECTION: Final = 500
+"""Groups whose offsets are read in one collection, those first that were read longest ago."""
+_GROUP_REQUESTS_MAX: Final = 16
+_STUCK_MS: Final = 15 * 60_000
+
+OnSample = Callable[[ClusterLink, ClusterSample], None]
+
+
+class SampleCollector:
+    """Collects one cluster."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._collections = 0
+
+    async def collect(self, admin: AsyncAdmin, before: ClusterSample | None) -> ClusterSample:
+        """Return a sample; KafkaError when the cluster cannot be reached at all."""
+        began = time.perf_counter()
+        partial: list[str] = []
+        cluster = await admin.describe_cluster(include_fenced=True)
+        time_ms = self._now_ms()
+        topics = await admin.describe_topics_by_metadata()
+        online = [broker.id for broker in cluster.brokers if not broker.fenced]
+        ends = await self._list_offsets(admin, topics.values(), _LATEST, partial)
+        starts = await self._read_starts(admin, topics, before, partial)
+        log_dirs = await self._describe_log_dirs(admin, online, partial)
+        groups = await self._list_groups(admin, before, partial)
+        reassigning = await self._count_reassignments(admin, partial)
+        sizes, totals, sized_replicas = _sum_sizes(topics.values(), log_dirs)
+        samples = {
+            name: TopicSample(
+                name,
+                topic.internal,
+                tuple(
+                    PartitionSample(
+                        partition.partition,
+                        partition.leader,
+                        partition.replicas,
+                        partition.isr,
+                        starts.get(where),
+                        ends.get(where),
+                        sizes.get(where),
+                    )
+                    for partition in topic.partitions
+                    for where in (TopicPartition(name, partition.partition),)
+                ),
+                totals.get(name),
+                sized_replicas.get(name, 0),
+            )
+            for name, topic in sorted(topics.items())
+        }
+        self._collections += 1
+        sample = ClusterSample(
+            time_ms,
+            cluster.cluster_id,
+            cluster.controller_id,
+            _describe_brokers(cluster.brokers, topics.values(), log_dirs),
+            samples,
+            groups,
+            reassigning=reassigning,
+            collected_s=time.perf_counter() - began,
+            partial=tuple(partial),
+        )
+        rates, byte_rates = add_rates(sample, before)
+        return dataclasses.replace(sample, rates=rates, byte_rates=byte_rates)
+
+    async def _read_starts(
+        self,
+        admin: AsyncAdmin,
+        topics: Mapping[str, TopicDescription],
+        before: ClusterSample | None,
+        partial: list[str],
+    ) -> dict[TopicPartition, int]:
+        count = sum(len(topic.partitions) for topic in topics.values())
+        if before is None or count <= _LARGE_PARTITIONS or self._collections % _STARTS_EVERY == 0:
+            return await self._list_offsets(admin, topics.values(), _EARLIEST, partial)
+        return {
+            TopicPartition(topic.name, partition.index): partition.start
+            for topic in before.topics.values()
+            for partition in topic.partitions
+            if partition.start is not None
+        }
+
+    async def _list_offsets(
+        self, admin: AsyncAdmin, topics: Iterable[TopicDescription], timestamp: int, partial: list[str]
+    ) -> dict[TopicPartition, int]:
+        """Return offsets from the leaders that the metadata names, without another look at it."""
+        by_leader: dict[int, dict[str, list[int]]] = {}
+        for topic in topics:
+            for partition in topic.partitions:
+                if partition.leader >= 0:
+                    by_leader.setdefault(partition.leader, {}).setdefault(topic.name, []).append(partition.partition)
+        offsets: dict[TopicPartition, int] = {}
+        for leader, partitions in by_leader.items():
+            request = ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=0,
+                topics=[
+                    ListOffsetsTopic(
+                        name=name,
+                        partitions=[ListOffsetsPartition(partition_index=i, timestamp=timestamp) for i in indexes],
+                    )
+                    for name, indexes in partitions.items()
+                ],
+            )
+            response = await self._guard(f"offsets of broker {leader}", admin.request(request, broker=leader), partial)
+            for topic_offsets in response.topics if response is not None else ():
+                for partition_offset in topic_offsets.partitions:
+                    if not partition_offset.error_code:
+                        where = TopicPartition(topic_offsets.name, partition_offset.partition_index)
+                        offsets[where] = partition_offset.offset
+        return offsets
+
+    async def _describe_log_dirs(
+        self, admin: AsyncAdmin, brokers: list[int], partial: list[str]
+    ) -> dict[int, list[LogDirDescription]]:
+        described: dict[int, list[LogDirDescription]] = {}
+        for broker in brokers:
+            answer = await self._guard(f"log dirs of broker {broker}", admin.describe_log_dirs([broker]), partial)
+            described.update(answer or {})
+        return described
+
+    async def _count_reassignments(self, admin: AsyncAdmin, partial: list[str]) -> int:
+        moves = await self._guard("reassignments", admin.list_partition_reassignments(), partial)
+        return len(moves or ())
+
+    async def _list_groups(
+        self, admin: AsyncAdmin, before: ClusterSample | None, partial: list[str]
+    ) -> dict[str, GroupSample]:
+        listings = await self._guard("groups", admin.list_groups(), partial)
+        if listings is None:
+            return {} if before is None else dict(before.groups)
+        groups = {}
+        for listing in listings:
+            old = None if before is None else before.groups.get(listing.group_id)
+            groups[listing.group_id] = GroupSample(
+                listing.group_id,
+                listing.type,
+                listing.protocol_type,
+                listing.state,
+                listing.coordinator,
+                None if old is None else old.committed,
+                0 if old is None else old.committed_ms,
+            )
+        oldest = sorted(groups.values(), key=attrgetter("committed_ms"))[:_GROUPS_PER_COLLECTION]
+        limit = asyncio.Semaphore(_GROUP_REQUESTS_MAX)
+
+        async def read(group: GroupSample) -> GroupSample:
+            async with limit:
+                try:
+                    positions = await admin.list_group_offsets(group.name)
+                except KafkaError:
+                    # Deleted meanwhile, or of a kind without offsets; it is tried again when its turn comes.
+                    return dataclasses.replace(group, committed_ms=self._now_ms())
+                offsets = {where: position.offset for where, position in positions.items()}
+                return dataclasses.replace(group, committed=offsets, committed_ms=self._now_ms())
+
+        for group in await asyncio.gather(*map(read, oldest)):
+            groups[group.name] = group
+        return groups
+
+    async def _guard(self, what: str, work: Any, partial: list[str]) -> Any:
+        """Return the answer; None, and a line for the overview, when it is refused."""
+        try:
+            return await work
+        except UnsupportedVersionError:
+            return None
+        except KafkaError as error:
+            partial.append(f"{what}: {error}")
+            return None
+
+
+def _sum_sizes(
+    topics: Iterable[TopicDescription], log_dirs: Mapping[int, list[LogDirDescription]]
+) -> tuple[dict[TopicPartition, int], dict[str, int], dict[str, int]]:
+    """Return the size of each leader's replica, of all replicas of each topic, and how many replicas these are."""
+    leaders = {
+        TopicPartition(topic.name, partition.partition): partition.leader
+        for topic in topics
+        for partition in topic.partitions
+    }
+    sizes: dict[TopicPartition, int] = {}
+    totals: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    for broker, folders in log_dirs.items():
+        for folder in folders:
+            for where, replica in folder.replicas.items():
+                # A future replica is a copy on its way to another log dir of the broker.
+                if replica.is_future:
+                    continue
+                totals[where.topic] = totals.get(where.topic, 0) + replica.size
+                counts[where.topic] = counts.get(where.topic, 0) + 1
+                if leaders.get(where) == broker:
+                    sizes[where] = replica.size
+    return sizes, totals, counts
+
+
+def _describe_brokers(
+    nodes: Iterable[Any], topics: Iterable[TopicDescription], log_dirs: Mapping[int, list[LogDirDescription]]
+) -> tuple[BrokerSample, ...]:
+    leaders: dict[int, int] = {}
+    replicas: dict[int, int] = {}
+    for topic in topics:
+        for partition in topic.partitions:
+            leaders[partition.leader] = leaders.get(partition.leader, 0) + 1
+            for replica in partition.replicas:
+                replicas[replica] = replicas.get(replica, 0) + 1
+    return tuple(
+        BrokerSample(
+            node.id,
+            node.host,
+            node.port,
+            node.rack,
+            node.fenced,
+            leaders.get(node.id, 0),
+            replicas.get(node.id, 0),
+            sum(replica.size for folder in log_dirs.get(node.id, ()) for replica in folder.replicas.values()),
+            tuple(
+                LogDirSample(folder.path, folder.error_code, folder.total_bytes, folder.usable_bytes)
+                for folder in log_dirs.get(node.id, ())
+            ),
+        )
+        for node in nodes
+    )
+
+
+class CollectorThread:
+    """Collects all clusters until it is stopped."""
+
+    def __init__(
+        self,
+        links: Iterable[ClusterLink],
+        on_sample: OnSample,
+        now_ms: Callable[[], int],
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        self._links = list(links)
+        self._on_sample = on_sample
+        self._now_ms = now_ms
+        self._interval_s = interval_s
+        self._thread = threading.Thread(target=self._run, name="klamm-collector", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ready = threading.Event()
+        self._wakeups: dict[str, asyncio.Event] = {}
+        self._waiting: dict[str, list[Future[None]]] = {link.name: [] for link in self._links}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+        self._ready.wait()
+
+    def stop(self) -> None:
+        """End the thread; waits for it."""
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._cancel)
+        self._thread.join(10)
+
+    def refresh(self, name: str) -> Future[None]:
+        """Collect a cluster at once; the future is done when the sample is there, or could not be taken."""
+        future: Future[None] = Future()
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._wake, name, future)
+        return future
+
+    def _wake(self, name: str, future: Future[None]) -> None:
+        self._waiting[name].append(future)
+        self._wakeups[name].set()
+
+    def _cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def _run(self) -> None:
+        asyncio.run(self._collect_all())
+
+    async def _collect_all(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._wakeups = {link.name: asyncio.Event() for link in self._links}
+        self._tasks = [asyncio.create_task(self._follow(link)) for link in self._links]
+        self._ready.set()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _follow(self, link: ClusterLink) -> None:
+        collector = SampleCollector(self._now_ms)
+        admin: AsyncAdmin | None = None
+        try:
+            while True:
+                # Taken before the collection: a change that is made during it needs another one.
+                answered, self._waiting[link.name] = self._waiting[link.name], []
+                began = time.thread_time()
+                try:
+                    if admin is None:
+                        admin = await _connect(link)
+                    sample = await collector.collect(admin, link.sample)
+                    link.publish(sample, await _count_stuck(admin))
+                    self._on_sample(link, sample)
+                    link.expect_sample(self._choose_pause(time.thread_time() - began) + 2 * self._interval_s)
+                except (KafkaError, OSError) as error:
+                    if not link.error:
+                        _log.warning("collection failed", cluster=link.name, error=str(error))
+                    link.error = str(error) or type(error).__name__
+                except Exception as error:  # noqa: BLE001 - a bug must not end the collections of this cluster for good
+                    _log.failure("collection failed", error, cluster=link.name)
+                    link.error = f"{type(error).__name__}; the log of the console has the reason"
+                for future in answered:
+                    # A page that did not wait any longer has cancelled its future.
+                    if future.set_running_or_notify_cancel():
+                        future.set_result(None)
+                # Not the elapsed time: that of a cluster with a dead broker is waiting for timeouts.
+                await self._pause(link.name, self._choose_pause(time.thread_time() - began))
+        finally:
+            if admin is not None:
+                await admin.close()
+
+    def _choose_pause(self, cpu_s: float) -> float:
+        return max(self._interval_s, cpu_s / _SHARE_MAX)
+
+    async def _pause(self, name: str, seconds: float) -> None:
+        wakeup = self._wakeups[name]
+        try:
+            async with asyncio.timeout(seconds):
+                await wakeup.wait()
+        except TimeoutError:
+            return
+        wakeup.clear()
+
+
+async def _connect(link: ClusterLink) -> AsyncAdmin:
+    admin = AsyncAdmin(link.client_settings("admin"))
+    await admin.start()
+    # Every request names brokers by all topics' metadata, so that deleted ones are not asked for for ever.
+    admin.cluster.all_topics = True
+    return admin
+
+
+async def _count_stuck(admin: AsyncAdmin) -> int:
+    try:
+        return len(await admin.list_transactions(states=("Ongoing",), duration_ms=_STUCK_MS))
+    except KafkaError as error:
+        # Brokers before KIP-994 know no duration; without the right to describe them there is nothing to count.
+        if error.code in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
+            return 0
+        raise

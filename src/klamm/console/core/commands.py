@@ -1,0 +1,79 @@
+"""The klamm command that does what a page shows, for scripts and for people who learn them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class CommandTarget:
+    """How a command names the cluster: a context, or brokers."""
+
+    context: str | None
+    bootstrap: str
+
+    def arguments(self) -> list[str]:
+        """Return the options."""
+        return ["--ctx", self.context] if self.context else ["-b", self.bootstrap]
+
+
+def make_command(target: CommandTarget, *words: str) -> str:
+    """Return a command, quoted for a shell."""
+    return shlex.join(["klamm", *words, *target.arguments()])
+
+
+def consume_command(
+    target: CommandTarget,
+    topic: str,
+    *,
+    partition: int | None = None,
+    start: str = "",
+    last: int | None = None,
+    count: int | None = None,
+    where: str = "",
+    key: str = "",
+) -> str:
+    """Return `klamm consume` for a search of the messages page."""
+    words = ["consume", topic]
+    if partition is not None:
+        words += ["-p", str(partition)]
+    if start:
+        words += ["--from", start]
+    if last is not None:
+        words += ["--last", str(last)]
+    if count is not None:
+        words += ["-n", str(count)]
+    if key:
+        words += ["--key", key]
+    if where:
+        words += ["--where", where]
+    return make_command(target, *words)
+
+
+def kcat_command(bootstrap: str, topic: str, partition: int, offset: int) -> str:
+    """Return the kcat command that prints one record."""
+    return shlex.join(["kcat", "-b", bootstrap, "-t", topic, "-p", str(partition), "-o", str(offset), "-c", "1", "-C"])
+
+
+def create_command(
+    target: CommandTarget, name: str, partitions: int | None, replicas: int | None, configs: Mapping[str, str]
+) -> str:
+    """Return `klamm topic create`."""
+    words = ["topic", "create", name]
+    if partitions is not None:
+        words += ["-p", str(partitions)]
+    if replicas is not None:
+        words += ["-r", str(replicas)]
+    for setting, value in configs.items():
+        words += ["-c", f"{setting}={value}"]
+    return make_command(target, *words)
+
+
+def seek_command(target: CommandTarget, group: str, position: str, topics: Sequence[str]) -> str:
+    """Return `klamm group seek`."""
+    words = ["group", "seek", group, "--to", position]
+    for topic in topics:
+        words += ["--topic", topic]
+    return make_command(target, *words)

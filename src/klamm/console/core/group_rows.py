@@ -1,0 +1,131 @@
+"""Rows of the table of groups, and the lag of one group by partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
+
+from klamm.client.admin.group_types import GroupDescription
+from klamm.console.core.samples import ClusterSample
+from klamm.console.core.tables import Key
+from klamm.model.ids import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """One group in the table."""
+
+    name: str
+    type: str
+    state: str
+    topics: int | None
+    lag: int | None
+    lag_change: float | None
+    """Records per second by which the lag grows; negative while the group catches up."""
+    coordinator: int
+
+
+GROUP_COLUMNS: Final[dict[str, Key]] = {
+    "name": attrgetter("name"),
+    "type": attrgetter("type"),
+    "state": attrgetter("state"),
+    "topics": attrgetter("topics"),
+    "lag": attrgetter("lag"),
+    "change": attrgetter("lag_change"),
+}
+
+
+def list_group_rows(sample: ClusterSample, before: ClusterSample | None = None) -> list[GroupRow]:
+    """Return the rows of all groups."""
+    rows = []
+    for group in sample.groups.values():
+        topics = None if group.committed is None else len({partition.topic for partition in group.committed})
+        lag = sample.lags[group.name]
+        rows.append(
+            GroupRow(
+                group.name,
+                group.type or group.protocol_type,
+                group.state,
+                topics,
+                lag,
+                _lag_change(sample, before, group.name, lag),
+                group.coordinator,
+            )
+        )
+    return rows
+
+
+def _lag_change(sample: ClusterSample, before: ClusterSample | None, name: str, lag: int | None) -> float | None:
+    old = None if before is None else before.lags.get(name)
+    if before is None or old is None or lag is None or sample.time_ms <= before.time_ms:
+        return None
+    return (lag - old) * 1000 / (sample.time_ms - before.time_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """One partition of a group."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end: int | None
+    lag: int | None
+    lag_ms: int | None
+    """Age of the oldest unread record; 0 when there is none, None when it could not be read."""
+    member: str
+    client: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLag:
+    """The partitions of a group in one topic."""
+
+    topic: str
+    lag: int
+    lag_ms: int | None
+    partitions: tuple[PartitionLag, ...]
+
+
+def list_lags(
+    group: GroupDescription,
+    committed: Mapping[TopicPartition, int],
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    ages_ms: Mapping[TopicPartition, int],
+) -> list[TopicLag]:
+    """Return the lag of a group, by topic and partition.
+
+    A partition without a committed offset lags by all its records: a member that begins there reads them, unless its
+    auto.offset.reset is latest, which only the member has.
+    """
+    owners = {partition: member for member in group.members for partition in member.assignment}
+    topics: dict[str, list[PartitionLag]] = {}
+    for partition in sorted({*committed, *owners, *starts}):
+        position, end = committed.get(partition), ends.get(partition)
+        begin = starts.get(partition) if position is None else position
+        lag = None if end is None or begin is None else max(end - begin, 0)
+        member = owners.get(partition)
+        topics.setdefault(partition.topic, []).append(
+            PartitionLag(
+                partition.topic,
+                partition.partition,
+                position,
+                end,
+                lag,
+                0 if lag == 0 else ages_ms.get(partition),
+                "" if member is None else member.member_id,
+                "" if member is None else member.client_id,
+            )
+        )
+    return [
+        TopicLag(
+            topic,
+            sum(row.lag or 0 for row in rows),
+            max((row.lag_ms for row in rows if row.lag_ms is not None), default=None),
+            tuple(rows),
+        )
+        for topic, rows in topics.items()
+    ]

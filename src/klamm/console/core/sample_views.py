@@ -1,0 +1,36 @@
+"""What pages show of a sample, made once when it is taken: a page sorts and cuts, and computes nothing per topic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from klamm.console.core.attention import AttentionItem, list_attention
+from klamm.console.core.group_rows import GroupRow, list_group_rows
+from klamm.console.core.samples import ClusterSample
+from klamm.console.core.topic_rows import TopicRow, list_topic_rows
+
+
+@dataclass(frozen=True, slots=True)
+class SampleViews:
+    """A sample, and the rows of its tables."""
+
+    sample: ClusterSample
+    topic_rows: list[TopicRow]
+    group_rows: list[GroupRow]
+    attention: list[AttentionItem]
+    partitions: int
+    in_sync: int
+    """Partitions with a leader and all replicas in sync."""
+
+
+def make_views(sample: ClusterSample, before: ClusterSample | None, stuck_transactions: int = 0) -> SampleViews:
+    """Return the views of a sample; `before` is the one that trends are computed from."""
+    partitions = [partition for topic in sample.topics.values() for partition in topic.partitions]
+    return SampleViews(
+        sample,
+        list_topic_rows(sample),
+        list_group_rows(sample, before),
+        list_attention(sample, stuck_transactions),
+        len(partitions),
+        sum(1 for partition in partitions if partition.leader >= 0 and not partition.is_under_replicated),
+    )

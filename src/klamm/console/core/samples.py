@@ -1,0 +1,216 @@
+"""What one collection found in a cluster, as immutable values.
+
+A page reads one sample and never asks the cluster for a list: 10,000 topics are paged, sorted and searched in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from klamm.model.ids import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSample:
+    """One partition; offsets and size are None where no broker reported them."""
+
+    index: int
+    leader: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    start: int | None = None
+    end: int | None = None
+    size_bytes: int | None = None
+    """Of the leader's replica."""
+
+    @property
+    def records(self) -> int | None:
+        """Offsets between start and end, which counts markers and compacted records too."""
+        return None if self.start is None or self.end is None else self.end - self.start
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """Whether a replica is out of sync."""
+        return len(self.isr) < len(self.replicas)
+
+
+@dataclass(frozen=True)
+class TopicSample:
+    """One topic."""
+
+    name: str
+    internal: bool
+    partitions: tuple[PartitionSample, ...]
+    total_bytes: int | None = None
+    """Of all replicas."""
+    sized_replicas: int = 0
+    """Replicas whose sizes are in `total_bytes`: those of brokers that reported their log dirs."""
+
+    @cached_property
+    def records(self) -> int | None:
+        """Offsets of all partitions; None when one is unknown."""
+        return _sum(partition.records for partition in self.partitions)
+
+    @cached_property
+    def end_sum(self) -> int | None:
+        """The sum of end offsets, whose growth is the rate of the topic."""
+        return _sum(partition.end for partition in self.partitions)
+
+    @property
+    def replication_factor(self) -> int:
+        """Replicas of the first partition."""
+        return len(self.partitions[0].replicas) if self.partitions else 0
+
+    @cached_property
+    def under_replicated(self) -> int:
+        """Partitions with a replica out of sync."""
+        return sum(1 for partition in self.partitions if partition.is_under_replicated)
+
+    @cached_property
+    def offline(self) -> int:
+        """Partitions without a leader."""
+        return sum(1 for partition in self.partitions if partition.leader < 0)
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirSample:
+    """A log dir of a broker; sizes are -1 where the broker does not report them."""
+
+    path: str
+    error_code: int
+    total_bytes: int
+    usable_bytes: int
+
+    @property
+    def used_share(self) -> float | None:
+        """How full the disk is, 0 to 1."""
+        return None if self.total_bytes <= 0 else 1 - self.usable_bytes / self.total_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSample:
+    """One broker."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+    fenced: bool = False
+    leaders: int = 0
+    replicas: int = 0
+    size_bytes: int = 0
+    log_dirs: tuple[LogDirSample, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSample:
+    """One group; `committed` is None until its offsets were read."""
+
+    name: str
+    type: str
+    protocol_type: str
+    state: str
+    coordinator: int
+    committed: Mapping[TopicPartition, int] | None = None
+    committed_ms: int = 0
+    """When the offsets were read."""
+
+
+@dataclass(frozen=True)
+class ClusterSample:
+    """A cluster at one moment."""
+
+    time_ms: int
+    cluster_id: str
+    controller_id: int
+    brokers: tuple[BrokerSample, ...]
+    topics: Mapping[str, TopicSample]
+    groups: Mapping[str, GroupSample] = field(default_factory=dict)
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """Records per second by topic; a topic without a second sample has none."""
+    byte_rates: Mapping[str, float] = field(default_factory=dict)
+    """Bytes per second of all replicas by topic, before retention deletes any."""
+    reassigning: int = 0
+    """Partitions that move."""
+    collected_s: float = 0.0
+    """How long the collection took."""
+    partial: tuple[str, ...] = ()
+    """What could not be read, with the reason."""
+
+    @cached_property
+    def lags_by_topic(self) -> dict[str, dict[str, int]]:
+        """The groups with committed offsets in each topic, and how far each is behind there."""
+        topics: dict[str, dict[str, int]] = {}
+        ends = self.ends
+        for group in self.groups.values():
+            for partition, offset in (group.committed or {}).items():
+                lags = topics.setdefault(partition.topic, {})
+                end = ends.get(partition, offset)
+                lags[group.name] = lags.get(group.name, 0) + max(end - offset, 0)
+        return topics
+
+    @cached_property
+    def ends(self) -> dict[TopicPartition, int]:
+        """End offsets of all partitions that have one."""
+        return {
+            TopicPartition(topic.name, partition.index): partition.end
+            for topic in self.topics.values()
+            for partition in topic.partitions
+            if partition.end is not None
+        }
+
+    @cached_property
+    def lags(self) -> dict[str, int | None]:
+        """Records that each group is behind; None where its offsets are not read yet."""
+        return {
+            group.name: None if group.committed is None else total_lag(group.committed, self.ends)
+            for group in self.groups.values()
+        }
+
+
+def total_lag(committed: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int:
+    """Records between committed and end offsets; partitions that are gone count nothing."""
+    return sum(max(ends[partition] - offset, 0) for partition, offset in committed.items() if partition in ends)
+
+
+def add_rates(sample: ClusterSample, before: ClusterSample | None) -> tuple[dict[str, float], dict[str, float]]:
+    """Records and bytes per second of each topic since an earlier sample; a topic made anew has none.
+
+    Samples whose sizes are of other log dirs or replicas give no bytes per second.
+    """
+    rates: dict[str, float] = {}
+    byte_rates: dict[str, float] = {}
+    seconds = 0.0 if before is None else (sample.time_ms - before.time_ms) / 1000
+    if before is None or seconds <= 0:
+        return rates, byte_rates
+    same_log_dirs = _list_log_dirs(sample) == _list_log_dirs(before)
+    for name, topic in sample.topics.items():
+        old = before.topics.get(name)
+        if old is None or topic.end_sum is None or old.end_sum is None or topic.end_sum < old.end_sum:
+            continue
+        rates[name] = (topic.end_sum - old.end_sum) / seconds
+        # The replicas of a broker that returned, or of a reassignment, were written long before.
+        if not same_log_dirs or topic.sized_replicas != old.sized_replicas:
+            continue
+        # Retention makes a topic smaller: a negative growth is no rate.
+        if topic.total_bytes is not None and old.total_bytes is not None:
+            byte_rates[name] = max(topic.total_bytes - old.total_bytes, 0) / seconds
+    return rates, byte_rates
+
+
+def _list_log_dirs(sample: ClusterSample) -> set[tuple[int, str]]:
+    """The log dirs whose replicas are in the sizes of topics."""
+    return {
+        (broker.id, folder.path) for broker in sample.brokers for folder in broker.log_dirs if not folder.error_code
+    }
+
+
+def _sum(values: object) -> int | None:
+    total = 0
+    for value in values:  # type: ignore[attr-defined]
+        if value is None:
+            return None
+        total += value
+    return total

@@ -1,0 +1,1 @@
+"""Logins of the console: passwords, sessions, and tokens that forms carry."""

@@ -1,0 +1,137 @@
+"""Schemas of a cluster's registry, any with Confluent's HTTP interface; requests run in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from klamm.console.core.record_views import SubjectVersion
+from klamm.registry.client import Registry, RegistryError, UnknownSchema, parse_settings, subject_path
+
+_SUBJECTS_S: Final = 60.0
+_SUBJECTS_MAX: Final = 1000
+_REQUESTS_MAX: Final = 20
+"""Ids whose subjects are requested for one page."""
+_REQUEST_MS: Final = 3000
+"""A person waits; Confluent's clients wait thirty seconds, three times."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSchema:
+    """One version of a subject."""
+
+    subject: str
+    version: int
+    id: int
+    kind: str
+    text: str
+    references: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CompatibilityAnswer:
+    """Whether a schema may become the next version, and if not, why."""
+
+    compatible: bool
+    messages: tuple[str, ...]
+
+
+class SchemaClient:
+    """The registry of one cluster."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        settings = {"schema.registry.url": url, "request.timeout.ms": _REQUEST_MS, "max.retries": 0}
+        self.registry = Registry(parse_settings(settings))
+        self._subjects: dict[int, tuple[float, list[SubjectVersion]]] = {}
+
+    async def list_subjects(self) -> list[str]:
+        """Return all subjects."""
+        try:
+            return sorted(await self._call("GET", "/subjects"))
+        except UnknownSchema:
+            # Every registry has this path, also without subjects.
+            raise RegistryError(f"there is no schema registry at {self.url}") from None
+
+    async def list_versions(self, subject: str) -> list[int]:
+        """Return the versions of a subject; an empty list when it does not exist."""
+        try:
+            return list(await self._call("GET", subject_path(subject, "versions")))
+        except UnknownSchema:
+            return []
+
+    async def get_version(self, subject: str, version: int) -> ShownSchema:
+        """Return one version."""
+        answer = await self._call("GET", subject_path(subject, "versions", str(version)))
+        return ShownSchema(
+            subject,
+            int(answer["version"]),
+            int(answer["id"]),
+            str(answer.get("schemaType", "AVRO")),
+            str(answer["schema"]),
+            tuple(answer.get("references", ())),
+        )
+
+    async def get_compatibility(self, subject: str) -> str:
+        """Return the level of a subject, or that of the registry; empty where the registry does not say."""
+        try:
+            answer = await self._call(
+                "GET", "/config/" + subject_path(subject).rpartition("/")[2], defaultToGlobal="true"
+            )
+        except (RegistryError, UnknownSchema):
+            # Registries differ in this path; a page must not fail for it.
+            return ""
+        return str(answer.get("compatibilityLevel", ""))
+
+    async def check(self, subject: str, kind: str, text: str) -> CompatibilityAnswer:
+        """Return whether the schema is compatible with the newest version; a first version always is."""
+        path = "/compatibility" + subject_path(subject, "versions", "latest")
+        try:
+            answer = await self._call("POST", path, {"schema": text, "schemaType": kind}, verbose="true")
+        except UnknownSchema:
+            return CompatibilityAnswer(compatible=True, messages=())
+        return CompatibilityAnswer(bool(answer["is_compatible"]), tuple(map(str, answer.get("messages", ()))))
+
+    async def register(self, subject: str, kind: str, text: str) -> int:
+        """Register a version and return its id."""
+        answer = await self._call("POST", subject_path(subject, "versions"), {"schema": text, "schemaType": kind})
+        return int(answer["id"])
+
+    async def has_subject(self, subject: str) -> bool:
+        """Whether a subject has versions; False when the registry does not answer."""
+        try:
+            return bool(await self.list_versions(subject))
+        except RegistryError:
+            return False
+
+    async def find_subjects(self, ids: Iterable[int], topic: str) -> dict[int, SubjectVersion]:
+        """Return where the schemas of ids are registered, for a topic's subject if there is one."""
+        wanted = sorted(set(ids))[:_REQUESTS_MAX]
+        lists = await asyncio.gather(*map(self._list_subject_versions, wanted))
+        subjects = {}
+        for number, versions in zip(wanted, lists, strict=True):
+            own = [version for version in versions if version.subject in (f"{topic}-value", f"{topic}-key")]
+            if versions:
+                subjects[number] = (own or versions)[-1]
+        return subjects
+
+    async def _list_subject_versions(self, number: int) -> list[SubjectVersion]:
+        kept = self._subjects.get(number)
+        if kept is not None and time.monotonic() - kept[0] < _SUBJECTS_S:
+            return kept[1]
+        try:
+            answer = await self._call("GET", f"/schemas/ids/{number}/versions")
+            versions = [SubjectVersion(str(item["subject"]), int(item["version"])) for item in answer]
+        except (RegistryError, UnknownSchema, KeyError, TypeError, ValueError):
+            # Older registries lack this path; a record is shown without its subject then.
+            versions = []
+        if len(self._subjects) >= _SUBJECTS_MAX:
+            self._subjects.clear()
+        self._subjects[number] = (time.monotonic(), versions)
+        return versions
+
+    async def _call(self, method: str, path: str, body: Any = None, **query: str) -> Any:
+        return await asyncio.to_thread(self.registry.call, method, path, body, **query)

@@ -1,0 +1,139 @@
+"""Serves applications from a process: starts services, serves until a signal, stops in order.
+
+A port is bound before (`binding`), so that a port in use is reported at once; requests that come before the service has
+started wait in the socket's queue. On a signal a server takes no new connections, answers the requests it has, and then
+the service is stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import uvicorn
+
+from klamm.http.app import HttpApp
+from klamm.http.binding import BACKLOG
+from klamm.telemetry import get_logger
+
+_log = get_logger("http")
+
+_CONNECTIONS_MAX: Final = 2000
+_CLOSE_S: Final = 10
+_IDLE_S: Final = 75
+
+
+class HttpService(Protocol):
+    """What runs behind an application."""
+
+    async def start(self) -> None:
+        """Begin; requests may be answered when this returns."""
+
+    async def stop(self) -> None:
+        """End; no request is being answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedApp:
+    """An application, the service behind it, and where it listens."""
+
+    app: HttpApp
+    service: HttpService
+    listening: socket.socket
+    tls: ssl.SSLContext | None = None
+    connections_max: int = _CONNECTIONS_MAX
+
+
+async def serve_until_signal(served: Sequence[ServedApp], on_ready: Callable[[], None]) -> None:
+    """Run until SIGINT or SIGTERM; in the main thread only."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        loop.add_signal_handler(number, stopping.set)
+    try:
+        await serve(served, on_ready, stopping)
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+async def serve(served: Sequence[ServedApp], on_ready: Callable[[], None], stopping: asyncio.Event) -> None:
+    """Run until `stopping` is set; errors of the start, such as an unreachable cluster, are raised.
+
+    Services start in the order given and stop in the opposite one: a later one may be a client of an earlier one,
+    so each serves before the next begins.
+    """
+    waiting = asyncio.create_task(stopping.wait())
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(waiting.cancel)
+        servers: list[asyncio.Task[None]] = []
+        for entry in served:
+            entry.app.start()
+            stack.callback(entry.app.close)
+            stack.push_async_callback(entry.service.stop)
+            starting = asyncio.create_task(entry.service.start())
+            await asyncio.wait((starting, waiting), return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():
+                starting.cancel()
+                await asyncio.gather(starting, return_exceptions=True)
+                return
+            starting.result()
+            servers.append(await stack.enter_async_context(_serving(entry)))
+        on_ready()
+        await asyncio.wait((*servers, waiting), return_when=asyncio.FIRST_COMPLETED)
+        _log.info("stopping")
+
+
+class _Server(uvicorn.Server):  # type: ignore[misc]  # an extra, whose types are not read
+    """A server whose signals are handled by the process around it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the handlers as they are."""
+        yield
+
+
+def _choose_protocol(tls: ssl.SSLContext | None) -> Any:
+    """Return uvicorn's name or class of a protocol."""
+    if tls is None or tls.verify_mode is ssl.CERT_NONE:
+        return "auto"
+    # Here: it needs httptools, without which uvicorn works otherwise.
+    from klamm.http.certificate_protocol import CertificateProtocol  # noqa: PLC0415
+
+    return CertificateProtocol
+
+
+@contextlib.asynccontextmanager
+async def _serving(served: ServedApp) -> Any:
+    config = uvicorn.Config(
+        served.app,
+        http=_choose_protocol(served.tls),
+        lifespan="off",
+        ws="none",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        date_header=False,
+        # Headers that name another peer are for a proxy in front, which is none of the defaults.
+        proxy_headers=False,
+        limit_concurrency=served.connections_max,
+        timeout_keep_alive=_IDLE_S,
+        timeout_graceful_shutdown=_CLOSE_S,
+        backlog=BACKLOG,
+    )
+    config.load()
+    config.ssl = served.tls
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[served.listening]), name="klamm http server")
+    try:
+        yield serving
+    finally:
+        server.should_exit = True
+        await serving

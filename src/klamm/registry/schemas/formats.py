@@ -1,0 +1,51 @@
+"""Schema types by name, and what the registry asks of any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from klamm.registry.schemas.avro import AvroSchema
+from klamm.registry.schemas.comparison import CompatibilityLevel, CompatibilityPolicy, Incompatibility
+from klamm.registry.schemas.json_schema import JsonSchema
+from klamm.registry.schemas.parsed import InvalidSchemaError, ParsedSchema
+from klamm.registry.schemas.protobuf import ProtobufSchema
+
+_PARSERS = {"JSON": JsonSchema.parse, "PROTOBUF": ProtobufSchema.parse, "AVRO": AvroSchema.parse}
+
+SCHEMA_TYPES = tuple(_PARSERS)
+"""In the order of `GET /schemas/types`."""
+
+
+def parse_schema(schema_type: str, text: str, references: Mapping[str, ParsedSchema], *, is_new: bool) -> ParsedSchema:
+    """Parse a schema; raise InvalidSchemaError if it breaks a rule of its format.
+
+    A schema that is stored already (`is_new=False`) is read more tolerantly: it was accepted once.
+    """
+    parser = _PARSERS.get(schema_type)
+    if parser is None:
+        raise InvalidSchemaError(f"schema type {schema_type} is none of {', '.join(SCHEMA_TYPES)}")
+    try:
+        return parser(text, references, is_new=is_new)
+    except RecursionError:
+        raise InvalidSchemaError("nested too deeply") from None
+
+
+def check_compatibility(
+    new: ParsedSchema, old: ParsedSchema, level: str, policy: str = CompatibilityPolicy.STRICT
+) -> list[Incompatibility]:
+    """Return the rules that a change breaks; an empty list if it is compatible.
+
+    The transitive levels mean the same for a pair; the caller chooses the pairs.
+    """
+    level, policy = CompatibilityLevel(level), CompatibilityPolicy(policy)
+    if level is CompatibilityLevel.NONE:
+        return []
+    if type(new) is not type(old):
+        message = f"The schema type changed from {old.schema_type} to {new.schema_type}"
+        return [Incompatibility("TYPE_MISMATCH", "/", message)]
+    incompatibilities: list[Incompatibility] = []
+    if level.is_backward:
+        incompatibilities += new.check_reads(old, policy)
+    if level.is_forward:
+        incompatibilities += old.check_reads(new, policy)
+    return list(dict.fromkeys(incompatibilities))

@@ -1,0 +1,83 @@
+"""A new schema beside the old versions that the level of its subject names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from klamm.registry.store.content import JsonObject
+from klamm.registry.store.parsing import AnyParsedSchema, SchemaParser
+from klamm.registry.store.refusals import RegistryRefusal
+from klamm.registry.store.state import SchemaVersion
+from klamm.registry.store.steps import Steps
+
+_RESERVED_PROPERTY: Final = "confluent:reserved"
+_RESERVED_PREFIX: Final = "$$"
+
+
+def find_incompatibilities_steps(
+    parser: SchemaParser,
+    parsed: AnyParsedSchema,
+    metadata: JsonObject | None,
+    versions: Sequence[SchemaVersion],
+    config: Mapping[str, Any],
+) -> Steps[list[str]]:
+    """Return why a schema must not follow these live versions, given in ascending order; empty if it may.
+
+    The newest version is compared, or all with a transitive level, the newest first; the first that forbids the change
+    is reported.
+    """
+    level: str = config["compatibilityLevel"]
+    if level == "NONE":
+        return []
+    compared = [version for version in reversed(versions) if _same_group(version, metadata, config)]
+    if not level.endswith("_TRANSITIVE"):
+        compared = compared[:1]
+    for version in compared:
+        if messages := (yield from compare_steps(parser, parsed, version, config)):
+            return messages
+    return []
+
+
+def compare_steps(
+    parser: SchemaParser, parsed: AnyParsedSchema, version: SchemaVersion, config: Mapping[str, Any]
+) -> Steps[list[str]]:
+    """Return why a schema must not follow one version."""
+    level: str = config["compatibilityLevel"]
+    policy = config.get("compatibilityPolicy", "STRICT")
+    try:
+        old = yield from parser.parse_steps(version.content, version.subject.context)
+    except RegistryRefusal as refusal:
+        # A stored schema may refer to a missing one, when its topic was written by hand or restored in part.
+        messages = [f"{{description:'version {version.version} cannot be parsed: {refusal.message}'}}"]
+    else:
+        differences = yield from parser.compare_steps(parsed, old, level, policy)
+        messages = [difference.describe() for difference in differences]
+    if not messages:
+        return []
+    validates = str(bool(config.get("validateFields"))).lower()
+    return [
+        *messages,
+        f"{{oldSchemaVersion: {version.version}}}",
+        f"{{oldSchema: '{version.content.text}'}}",
+        f"{{validateFields: '{validates}', compatibility: '{level}'}}",
+    ]
+
+
+def find_reserved_fields(parsed: AnyParsedSchema, metadata: JsonObject | None, config: Mapping[str, Any]) -> list[str]:
+    """Return fields whose names must not be used, if the config asks for the check."""
+    if not config.get("validateFields"):
+        return []
+    properties = (metadata or {}).get("properties") or {}
+    reserved = {name.strip() for name in properties.get(_RESERVED_PROPERTY, "").split(",")}
+    names = parsed.field_names()
+    return [name for name in names if name.startswith(_RESERVED_PREFIX) or name in reserved]
+
+
+def _same_group(version: SchemaVersion, metadata: JsonObject | None, config: Mapping[str, Any]) -> bool:
+    """Whether both have the same value of the property that compatibilityGroup names."""
+    name = config.get("compatibilityGroup")
+    if not name:
+        return True
+    values = [((either or {}).get("properties") or {}).get(name) for either in (version.content.metadata, metadata)]
+    return values[0] == values[1]

@@ -1,0 +1,46 @@
+"""All metrics of a snapshot; runs in a thread, and reads nothing of the node but the snapshot."""
+
+from klamm.server.metrics.node_families import (
+    cluster_families,
+    connection_families,
+    loop_families,
+    otlp_families,
+    process_families,
+    request_families,
+    storage_families,
+    transaction_families,
+)
+from klamm.server.metrics.partition_families import (
+    PartitionTable,
+    group_families,
+    led_partitions,
+    partition_families,
+    replica_families,
+    topic_families,
+)
+from klamm.server.metrics.snapshot import NodeSnapshot
+from klamm.telemetry.exposition import Family
+
+
+def build_families(snapshot: NodeSnapshot) -> list[Family]:
+    """Return the metrics; a node without the broker role has none of replicas and groups."""
+    families = [
+        *process_families(snapshot),
+        *otlp_families(snapshot),
+        *cluster_families(snapshot),
+        *request_families(snapshot),
+        *loop_families(snapshot),
+        *connection_families(snapshot),
+        *storage_families(snapshot),
+    ]
+    if snapshot.is_broker:
+        table = PartitionTable(snapshot.partitions)
+        led = led_partitions(table, snapshot.partitions)
+        families += [
+            *replica_families(snapshot, table, led),
+            *topic_families(snapshot, table),
+            *transaction_families(snapshot),
+            *group_families(snapshot),
+            *partition_families(table, led),
+        ]
+    return families
