@@ -25,7 +25,9 @@ def run(node: NodeThread, *args: str, exits: int = 0) -> str:
 
 
 def rows(node: NodeThread, *args: str) -> list[dict[str, str]]:
-    return json.loads(run(node, *args, "-o", "json"))
+    result = CliRunner().invoke(cli, ["acl", *args, "-b", f"127.0.0.1:{node.port}", "-o", "json"], prog_name="klamm")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
 
 
 def test_add_grants_and_rm_takes_away(node: NodeThread) -> None:
@@ -81,6 +83,37 @@ def test_mistyped_words_are_refused(node: NodeThread) -> None:
     assert "is no operation" in run(node, "add", "alice", "reed", "topic:t", exits=2)
     assert "TYPE:NAME" in run(node, "add", "alice", "read", "topics:t", exits=2)
     assert "TYPE:NAME" in run(node, "add", "alice", "read", "topic:", exits=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("user:alice", "read", "topic:t"), "write User:alice"),
+        (("alice", "read", "topic:t", "--host", "10.0.0.0/8"), "write one IP address"),
+        (("alice", "read", "topic:t", "--host", "10.0.0.300"), "write one IP address"),
+        (("alice", "create", "group:x"), "group has no operation create; write read, "),
+        (("alice", "read", "topic:ord*"), "topic:ord --prefixed"),
+        (("alice", "read", "topic:a/b"), "topic:a/b matches no topic"),
+    ],
+)
+def test_acls_that_never_match_are_refused(node: NodeThread, words: tuple[str, ...], text: str) -> None:
+    assert text in " ".join(run(node, "add", *words, exits=2).split())
+
+
+def test_unusual_acls_are_added_with_a_warning(node: NodeThread) -> None:
+    added = run(node, "add", "Group:ops", "read", "group:app-*", "--dry-run")
+    assert "Warning: Group:ops matches only if" in added
+    assert "Warning: 'app-*' is taken letter by letter" in added
+    assert "+ allow Group:ops read group:app-*" in added
+    assert "Warning" not in run(node, "add", "alice", "all", "topic:*", "--host", "::1", "--dry-run")
+
+
+def test_super_users_are_said_to_be_left_out(node: NodeThread) -> None:
+    # User:ANONYMOUS is a super user of this node.
+    denied = run(node, "why", "ANONYMOUS", "write", f"topic:{unique()}", "-o", "table")
+    assert denied.endswith("(super.users is not considered)\n")
+    for output in ("table", "jsonl"):
+        assert "super.users is not considered" in run(node, "can", "ANONYMOUS", "-o", output)
 
 
 def test_kafka_acls_adds_lists_and_removes(node: NodeThread) -> None:

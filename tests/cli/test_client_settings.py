@@ -194,6 +194,7 @@ def test_a_stranger_is_not_believed(tls_port):
         BlockingCluster(f"127.0.0.1:{tls_port}", settings={"security.protocol": "SSL"})
     done = run("topic", "ls", "-b", f"127.0.0.1:{tls_port}", "-X", "security.protocol=SSL", exits=5)
     assert "do not agree on TLS" in done.stderr
+    assert "is a node running there" not in done.stderr
 
 
 def test_a_plain_listener_speaks_no_tls(klamm):

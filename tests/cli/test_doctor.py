@@ -158,6 +158,14 @@ def test_a_port_with_tls_that_hangs_up(answering):
     assert "speaks TLS" in run(bootstrap, "doctor", exits=exit_codes.REFUSED).stdout
 
 
+def test_a_login_without_tls_at_a_port_with_tls(answering):
+    bootstrap = answering(bytes.fromhex("15030300020246"))
+    login = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", "sasl.username=a", "sasl.password=b")
+    pairs = [word for pair in login for word in ("-X", pair)]
+    said = run(bootstrap, "topic", "ls", *pairs, exits=exit_codes.NO_ANSWER).stderr
+    assert "speaks TLS; try -X security.protocol=SASL_SSL" in said
+
+
 def test_tls_at_a_port_without(klamm):
     said = run(klamm.bootstrap, "topic", "ls", "-X", "security.protocol=SSL", exits=exit_codes.NO_ANSWER).stderr
     assert "does not speak TLS; leave security.protocol=SSL out" in said

@@ -4,10 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from klamm.cli.kafka.dump_log import main as dump_log
 from klamm.cli.kafka.dump_records import _metadata_record
+from klamm.cli.kafka.script import ToolFailed
 from klamm.cli.storage_dump import _decode_metadata
 from klamm.metadata.records import encode_record
 from klamm.protocol.messages.metadata_records import ConfigRecord, UserScramCredentialRecord
+from klamm.raft.config import METADATA_FOLDER
 
 TOPIC, BROKER = 2, 4
 
@@ -49,3 +52,17 @@ def test_keys_of_scram_credentials_are_hidden():
     assert "4096" in text
     for secret in ("c2FsdA", "c3RvcmVk", "c2VydmVy", "stored'", "73616c74"):
         assert secret not in text
+
+
+@pytest.mark.parametrize("flag", ["--print-data-log", "--offsets-decoder"])
+def test_the_metadata_log_is_printed_with_its_decoder_only(tmp_path, flag):
+    segment = tmp_path / METADATA_FOLDER / "00000000000000000000.log"
+    segment.parent.mkdir()
+    segment.touch()
+    with pytest.raises(ToolFailed, match="--cluster-metadata-decoder hides"):
+        dump_log(["--files", str(segment), flag])
+    assert dump_log(["--files", str(segment), "--print-data-log", "--cluster-metadata-decoder"]) == 0
+    other = tmp_path / "orders-0" / segment.name
+    other.parent.mkdir()
+    other.touch()
+    assert dump_log(["--files", str(other), flag]) == 0

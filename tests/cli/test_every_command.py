@@ -9,7 +9,12 @@ from klamm.cli.output import FORMATS
 NEITHER = {
     "up",
     "server",
+    "registry",
+    "rest",
+    "services",
+    "console",
     "completion",
+    "mkpasswd",
     "storage random-uuid",
     "pipeline run",
     "pipeline serve",

@@ -18,7 +18,7 @@ from klamm.cli.kafka import SCRIPTS, script_name
 from klamm.cli.kafka.console_producer import read_drafts
 from klamm.cli.kafka.options import Flag, Flags, Usage
 from klamm.cli.main import cli
-from klamm.server.boot.free_ports import free_ports
+from klamm.net.free_ports import free_ports
 
 # The notes end with these lines, to be typed in Kafka's bin folder; here `klamm` stands in front of each.
 LIST = """\

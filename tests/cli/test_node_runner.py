@@ -1,6 +1,8 @@
 """`klamm up` and `klamm server` up to the door of the node; behind it the node's own tests begin."""
 
 import os
+import re
+import socket
 import subprocess
 import sys
 import types
@@ -11,6 +13,7 @@ from click.testing import CliRunner
 
 from harness import KLAMM
 from klamm.cli.main import cli
+from klamm.net.free_ports import free_ports
 from klamm.telemetry import configure
 
 NODE = """
@@ -32,7 +35,7 @@ class FakeNode:
         self.error = None
         self.folder_was_there = None
 
-    def run_node(self, config, *, on_ready):
+    def run_node(self, config, *, on_ready, before_stop=None):
         self.config = config
         self.folder_was_there = os.path.isdir(config.log_dirs[0])
         if self.error is not None:
@@ -64,8 +67,25 @@ def properties(tmp_path):
 
 
 def test_up_prints_one_line_and_ends_with_0(node, tmp_path):
-    result = run("up", "--data", str(tmp_path / "data"))
+    result = run("up", "--data", str(tmp_path / "data"), "--override", "metrics.listeners=")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "Klamm is ready on 127.0.0.1:9092\n", "")
+
+
+def test_up_serves_metrics_on_the_usual_port_or_on_a_free_one(node, tmp_path, monkeypatch):
+    port = free_ports("127.0.0.1", 1)[0]
+    monkeypatch.setattr("klamm.cli.up.METRICS_PORT", port)
+    with socket.create_server(("127.0.0.1", port)):
+        taken = run("up", "--data", str(tmp_path / "data"))
+    assert re.fullmatch(
+        r"  metrics  http://127\.0\.0\.1:\d+/metrics  \(port \d+ is taken\)", taken.stdout.splitlines()[1]
+    )
+    free = run("up", "--data", str(tmp_path / "data"))
+    assert re.fullmatch(r"  metrics  http://127\.0\.0\.1:\d+/metrics", free.stdout.splitlines()[1])
+
+
+def test_up_serves_no_metrics_if_an_override_says_so(node, tmp_path):
+    run("up", "--data", str(tmp_path / "data"), "--override", "metrics.listeners=")
+    assert node.config.metrics_listeners == ()
     assert node.config.log_dirs == (str(tmp_path / "data"),)
     assert node.config.node_id == 1
 
@@ -233,7 +253,7 @@ def test_nodes_of_an_open_cluster_have_permission_in_their_files(tmp_path, monke
     from klamm.cli import up_cluster
 
     class Supervisor:
-        def __init__(self, *_args):
+        def __init__(self, *_args, **_options):
             pass
 
         async def run(self):

@@ -357,4 +357,4 @@ def test_kafkas_names_are_completed_once_they_are_meant(run):
         "kafka-configs", "kafka-console-consumer", "kafka-console-producer", "kafka-consumer-groups",
         "kafka-consumer-perf-test",
     ]  # fmt: skip
-    assert [item.value for item in complete([], "to")] == ["topic"]
+    assert [item.value for item in complete([], "to")] == ["top", "topic"]

@@ -4,15 +4,17 @@ A mistake is answered with one sentence and exit code 1, and nothing is touched.
 """
 
 import os
+import re
 import signal
 import socket
 import subprocess
+import sys
 
 import pytest
 
 from harness import KLAMM, KlammProcess, Wire, batch
 from klamm.cli.port_owner import find_holder, name_holder
-from klamm.server.boot.free_ports import free_ports
+from klamm.net.free_ports import free_port_row, free_ports
 
 PATIENCE_S = 30
 
@@ -99,7 +101,9 @@ def test_one_line_and_a_quiet_end(tmp_path, number):
         process.kill()
         process.communicate()
     assert line.startswith("Klamm is ready on 127.0.0.1:")
-    assert (process.returncode, out, err) == (0, "", "")
+    # Where the metrics are, in a line of its own behind the one that scripts wait for.
+    assert re.fullmatch(r"(  metrics  http://127.0.0.1:\d+/metrics.*\n)?", out), out
+    assert (process.returncode, err) == (0, "")
     assert (tmp_path / ".klamm" / "meta.properties").exists()
 
 
@@ -134,6 +138,51 @@ def test_a_port_of_a_cluster_that_is_taken(tmp_path):
         result = klamm("up", "--nodes", 3, "--data", tmp_path / "new", "--port", port)
         refused(result, f"port {port}", "node 1", f"pid {os.getpid()} (", "--port")
         assert not (tmp_path / "new").exists()
+
+
+TAKE_METRICS_PORT = """
+import sys
+from klamm.cli.main import cli
+from klamm.net import free_ports
+port = int(sys.argv.pop(1))
+free_ports.claim_or_free = lambda host, wanted: port
+cli()
+"""
+
+
+def test_a_metrics_port_taken_while_a_cluster_starts(tmp_path):
+    """The port was free when the cluster was planned; another process took it before the node did."""
+    first = free_port_row("127.0.0.1", 6)[0]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = [
+            sys.executable,
+            "-c",
+            TAKE_METRICS_PORT,
+            port,
+            "up",
+            "--nodes",
+            3,
+            "--port",
+            first,
+            "--data",
+            tmp_path,
+        ]
+        process = subprocess.Popen(
+            list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+        )
+        try:
+            lines = [process.stdout.readline() for _ in range(8)]
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+            process.communicate()
+    assert (lines[-1], process.returncode, err) == ("Ctrl-C stops all of them.\n", 0, "")
+    pattern = re.compile(rf"  metrics of node \d  http://127\.0\.0\.1:(\d+)/metrics  \(port {port} is taken\)\n")
+    addresses = [pattern.fullmatch(line) for line in lines[4:7]]
+    assert all(addresses), lines
+    assert len({address[1] for address in addresses}) == 3
 
 
 def test_a_port_that_no_process_shows():

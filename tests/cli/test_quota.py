@@ -82,6 +82,8 @@ def test_a_default_is_set_and_removed(klamm, quota):
         (("set", "producer_byte_rate=1"), 2, "name whose quota it is"),
         (("set", "producer_byte_rate", "--user", "x"), 2, "KEY=VALUE"),
         (("set", "request_percentage=much", "--user", "x"), 2, "no number"),
+        (("set", "producer_byterate=20kB", "--user", "x"), 2, "did you mean producer_byte_rate?"),
+        (("set", "producer_byte_rate=20kB", "--user", "User:bob"), 2, "write --user bob"),
         (("set", "producer_byte_rate=fast", "--user", "x"), 2, "no size"),
         (("set", "no_such_rate=1", "--user", "x"), 1, "no_such_rate"),
         (("set", "connection_creation_rate=1", "--user", "x"), 1, "connection_creation_rate"),

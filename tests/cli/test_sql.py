@@ -16,6 +16,10 @@ from harness import unique
 from klamm.cli import exit_codes
 from klamm.cli.main import cli
 from klamm.client import Admin, Producer
+from klamm.registry.client import parse_settings, shared_registry
+from klamm.registry.codecs.compilation import compile_schema
+from klamm.registry.framing import prefix
+from pipeline.small_registry import small_registry
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +59,24 @@ def payments(klamm):
             )
         producer.flush()
     return topic
+
+
+def test_values_of_a_registry(run, klamm):
+    topic = unique("drinks").replace("-", "_")
+    schema = {"type": "record", "name": "Drink", "fields": [{"name": "cents", "type": "long"}]}
+    with small_registry() as registry:
+        client = shared_registry(parse_settings(registry.url))
+        value = client.register(f"{topic}-value", json.dumps(schema), "AVRO")
+        codec = compile_schema(client, value)
+        with Admin(bootstrap_servers=klamm.bootstrap) as admin:
+            admin.create_topic(topic, 1)
+        with Producer(bootstrap_servers=klamm.bootstrap) as producer:
+            for cents in (120, 250):
+                producer.send(topic, prefix(value.id) + codec.encode({"cents": cents}))
+            producer.send(topic, b"not framed").result(30)
+        done = run(f"SELECT sum(cents) AS cents FROM {topic}", "--registry", registry.url)
+    assert rows(done) == [{"cents": 370}]
+    assert "1 of 3 values" in done.stderr
 
 
 def test_sums_over_a_topic(run, payments):

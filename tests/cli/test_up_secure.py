@@ -2,17 +2,22 @@
 
 import json
 import os
+import socket
 import subprocess
 
 import pytest
 
 from harness.process import KLAMM, KlammProcess
 from harness.wire import unique
+from klamm.cli.command_errors import CommandRefusal
+from klamm.cli.context_file import Context, Contexts, load, save
+from klamm.cli.up_secure import override_listeners, save_context
 
 
 class SecureProcess(KlammProcess):
     def command(self) -> list[str]:
-        return [*KLAMM, "up", "--secure", "--data", str(self.data), "--port", str(self.port), "--log-level", "info"]
+        command = [*KLAMM, "up", "--secure", "--data", str(self.data), "--port", str(self.port), "--log-level", "info"]
+        return [*command, "--override", "metrics.listeners="]
 
 
 @pytest.fixture
@@ -49,9 +54,12 @@ def test_commands_log_in_by_the_context_and_users_need_rights(tmp_path, contexts
     assert contexts.stat().st_mode & 0o777 == 0o600
     for name in ("server.properties", "admin.properties", "certs/ca.key", "certs/node.pem"):
         assert os.stat(node.data / name).st_mode & 0o777 == 0o600, name
-    # The second start uses what is there.
+    assert os.stat(node.data / "data" / "__cluster_metadata-0").st_mode & 0o777 == 0o700
+    # The second start uses what is there, on the port that it is given.
     with SecureProcess(tmp_path / "node") as again:
-        assert again.data == node.data
+        assert again.port != node.port
+        assert topic in klamm("topic", "ls")
+    assert json.loads(contexts.read_text())["contexts"]["secure"]["bootstrap"] == again.bootstrap
 
 
 @pytest.mark.parametrize("words", [["--ephemeral"], ["--nodes", "3"]])
@@ -62,3 +70,45 @@ def test_one_node_that_keeps_its_data(words, contexts):
 def test_other_files_are_left_alone(tmp_path, contexts):
     (tmp_path / "mine.txt").write_text("")
     assert "holds other files" in klamm("up", "--secure", "--data", str(tmp_path / "."), exits=1)
+
+
+def make_folder(folder, port: int) -> str:
+    """What the first start leaves, without its certificates and data."""
+    (folder / "server.properties").write_text(f"listeners=CLIENTS://127.0.0.1:{port},CONTROLLER://127.0.0.1:0\n")
+    (folder / "admin.properties").write_text(f"ssl.ca.location={folder}/certs/ca.pem\nsasl.username=admin\n")
+    return str(folder / "server.properties")
+
+
+def test_a_given_port_takes_effect_and_another_host_is_refused(tmp_path):
+    path = make_folder(tmp_path, 9192)
+    assert override_listeners(path, host=None, port=None) == ()
+    assert override_listeners(path, host="127.0.0.1", port=9192) == ()
+    assert override_listeners(path, host=None, port=9193) == (
+        "listeners=CLIENTS://127.0.0.1:9193,CONTROLLER://127.0.0.1:0",
+    )
+    with pytest.raises(CommandRefusal, match=r"certificate for 127\.0\.0\.1, not for 10\.0\.0\.7"):
+        override_listeners(path, host="10.0.0.7", port=None)
+
+
+def test_a_context_of_another_cluster_stays(tmp_path, contexts, capsys):
+    make_folder(tmp_path, 9192)
+    other = Context("prod:9092", protected=True)
+    save(Contexts("prod", {"secure": other}))
+    save_context(str(tmp_path), host="127.0.0.1", port=9192)
+    assert "'secure-2' is in use ('secure' belongs to another cluster)" in capsys.readouterr().err
+    kept = load()
+    assert kept.contexts["secure"] == other
+    assert (kept.current, kept.contexts["secure-2"].bootstrap) == ("secure-2", "127.0.0.1:9192")
+    # The folder has a context now, which a later start changes.
+    save_context(str(tmp_path), host="127.0.0.1", port=9193)
+    assert load().contexts["secure-2"].bootstrap == "127.0.0.1:9193"
+    assert len(load().contexts) == 2
+
+
+def test_a_node_that_cannot_start_leaves_the_context_in_use(tmp_path, contexts):
+    save(Contexts("dev", {"dev": Context("dev:9092")}))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        complaint = klamm("up", "--secure", "--data", str(tmp_path / "node"), "--port", port, exits=1)
+    assert "choose another with --port" in complaint
+    assert load() == Contexts("dev", {"dev": Context("dev:9092")})

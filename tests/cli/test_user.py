@@ -35,18 +35,20 @@ def credentials(klamm, name: str) -> list:
 
 def test_users_come_and_go(klamm, user):
     name, call = user
-    call("add", name, "--password-file", "-", stdin="secret\n")
+    assert call("add", name, "--password-file", "-", stdin="secret\n").stdout == f"Added: {name} SCRAM-SHA-512.\n"
     assert credentials(klamm, name) == [(ScramMechanism.SCRAM_SHA_512, 4096)]
     assert "there" not in call("ls").stderr
     assert f"{name}" in call("ls").stdout
     call("add", name, "--mechanism", "scram-sha-256", "--iterations", "8192", "--password-file", "-", stdin="secret\n")
     assert len(credentials(klamm, name)) == 2
     assert "already" in call("add", name, "--password-file", "-", stdin="x\n", exits=1).stderr
-    call("passwd", name, "--iterations", "5000", "--password-file", "-", stdin="another\n")
+    changed = call("passwd", name, "--iterations", "5000", "--password-file", "-", stdin="another\n").stdout
+    assert changed == f"Changed: {name} SCRAM-SHA-256.\nChanged: {name} SCRAM-SHA-512.\n"
     assert [iterations for _, iterations in credentials(klamm, name)] == [5000, 5000]
     call("rm", name, "--mechanism", "SCRAM-SHA-256", "--yes")
     assert len(credentials(klamm, name)) == 1
-    call("rm", name, "--yes")
+    # The verbs of other nouns do the same.
+    assert call("delete", name, "--yes").stdout.endswith(f"Removed: {name} SCRAM-SHA-512.\n")
     assert credentials(klamm, name) == []
     assert "there is no user" in call("rm", name, "--yes", exits=1).stderr
     assert "there is no user" in call("passwd", name, "--password-file", "-", stdin="x\n", exits=1).stderr

@@ -140,8 +140,8 @@ class Authority:
             common, "certificate", "CERTIFICATE", self._certificate(self._name, self._key, extensions)
         )
 
-    def issue(self, common: str, *hosts: str) -> Files:
-        """A certificate for a subject, which may be a server at these hosts (names or addresses)."""
+    def issue(self, common: str, *hosts: str, days: tuple[int, int] = (-1, 30)) -> Files:
+        """A certificate for a subject, which may be a server at these hosts (names or addresses), for these days."""
         key = Key()
         extensions = [
             extension(CONSTRAINTS, sequence(), critical=True),
@@ -151,15 +151,17 @@ class Authority:
         ]
         if hosts:
             extensions.append(extension(ALTERNATIVE_NAME, sequence(*map(alternative, hosts))))
-        certificate = self._certificate(name(common), key, extensions)
+        certificate = self._certificate(name(common), key, extensions, days)
         return Files(
             self._store(common, "certificate", "CERTIFICATE", certificate),
             self._store(common, "key", "PRIVATE KEY", key.private()),
         )
 
-    def _certificate(self, subject: bytes, key: Key, extensions: list[bytes]) -> bytes:
+    def _certificate(
+        self, subject: bytes, key: Key, extensions: list[bytes], days: tuple[int, int] = (-1, 30)
+    ) -> bytes:
         now = dt.datetime.now(dt.UTC)
-        span = [f"{now + dt.timedelta(days=days):%y%m%d%H%M%SZ}".encode() for days in (-1, 30)]
+        span = [f"{now + dt.timedelta(days=day):%y%m%d%H%M%SZ}".encode() for day in days]
         algorithm = sequence(oid(ECDSA_SHA256))
         told = sequence(
             der(0xA0, integer(2)),

@@ -28,6 +28,7 @@ RIGHT = {
     "coordinator_epoch": 0,
     "counts": {},
     "directory_id": bytes(16),
+    "hmac": b"",
     "filters": [],
     "group": "g",
     "group_id": "g",

@@ -22,6 +22,7 @@ FILLING = {
     "group_id": "g",
     "voter_id": 1,
     "directory_id": b"",
+    "hmac": b"",
     "partition": ("t", 0),
 }
 

@@ -9,8 +9,8 @@ from harness import KlammCluster, Wire, unique
 from harness.access import TOPIC_DENIED
 from harness.wire import batch
 from klamm.model.acls import AclOperation, AclPermission, AclResourceType, PatternType
+from klamm.net.free_ports import free_ports
 from klamm.server.boot.config_checks import STANDARD_AUTHORIZER
-from klamm.server.boot.free_ports import free_ports
 
 pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.timeout(400)]
 

@@ -97,6 +97,7 @@ def test_pause_the_controller_past_its_session(cluster, load):
     assert load.judge() == []
 
 
+@pytest.mark.long
 def test_kill_every_node_one_after_the_other(cluster, load):
     for node in cluster.nodes:
         node.kill9()
@@ -106,6 +107,7 @@ def test_kill_every_node_one_after_the_other(cluster, load):
     assert load.judge() == []
 
 
+@pytest.mark.long
 def test_kill_all_nodes_at_once(cluster, load):
     for node in cluster.nodes:
         node.kill9()
@@ -114,6 +116,7 @@ def test_kill_all_nodes_at_once(cluster, load):
     assert load.judge() == []
 
 
+@pytest.mark.long
 def test_restart_all_nodes_one_after_the_other(cluster, load):
     """A rolling restart: clients go on."""
     for node in cluster.nodes:

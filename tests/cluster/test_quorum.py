@@ -16,7 +16,7 @@ from harness.process import KLAMM, KlammProcess
 from klamm.cli.main import cli
 from klamm.model.errors import ErrorCode
 from klamm.model.properties import format_properties
-from klamm.server.boot.free_ports import free_ports
+from klamm.net.free_ports import free_ports
 
 pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.timeout(400)]
 

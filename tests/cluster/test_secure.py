@@ -1,5 +1,6 @@
 """Three nodes that speak to each other, and to clients, over TLS and with passwords only."""
 
+import ssl
 import time
 from pathlib import Path
 
@@ -10,9 +11,11 @@ from confluent_kafka.admin import AdminClient
 
 from client.certificates import Authority
 from harness.cluster import KlammCluster
+from harness.identity_provider import IdentityProvider
 from harness.wire import unique
 from klamm.cli.main import cli
 from klamm.server.boot.first_records import parse_scram_credential, write_first_records
+from klamm.server.login.bearer_settings import ALLOWED_URLS
 from klamm.storage.disk import Disk
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -104,6 +107,48 @@ def test_passwords_over_tls_between_nodes(tmp_path, authority, overrides):
         produce_and_consume(settings)
         cluster.nodes[0].start()
         produce_and_consume(settings)
+
+
+@pytest.mark.long
+def test_tokens_over_https_between_nodes(tmp_path, authority, overrides, monkeypatch):
+    """Nodes and clients fetch tokens and keys over HTTPS; tokens expire while the cluster runs."""
+    monkeypatch.setenv("SSL_CERT_FILE", authority.path)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(overrides["ssl.keystore.location"])
+    with IdentityProvider(tls) as provider:
+        provider.lifetime_s = 8.0
+        overrides |= {
+            "listener.security.protocol.map": "PLAINTEXT:SASL_SSL,CONTROLLER:SASL_SSL",
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+            "sasl.mechanism.controller.protocol": "OAUTHBEARER",
+            "sasl.oauthbearer.jwks.endpoint.url": provider.keys_url,
+            "sasl.oauthbearer.token.endpoint.url": provider.token_url,
+            "sasl.oauthbearer.client.credentials.client.id": "node",
+            "sasl.oauthbearer.client.credentials.client.secret": "node-secret",
+            ALLOWED_URLS: f"{provider.keys_url},{provider.token_url}",
+        }
+        cluster = SecureCluster(tmp_path / "nodes", overrides=overrides)
+        cluster.settings = settings = {
+            "bootstrap.servers": ",".join(node.address for node in cluster.planned),
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.token.endpoint.url": provider.token_url,
+            "sasl.oauthbearer.client.id": "alice",
+            "sasl.oauthbearer.client.secret": "alice-secret",
+            "https.ca.location": authority.path,
+            "ssl.ca.location": authority.path,
+        }
+        with cluster:
+            produce_and_consume(settings)
+            issued = provider.tokens_issued
+            deadline = time.monotonic() + 60
+            while provider.tokens_issued < issued + 3:  # the nodes' tokens have expired, and been replaced
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            cluster.nodes[0].kill9()
+            produce_and_consume(settings)
 
 
 def test_certificates_between_nodes(tmp_path, authority, overrides):

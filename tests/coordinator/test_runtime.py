@@ -11,9 +11,10 @@ from klamm.coordinator.core.deadlines import Deadlines
 from klamm.coordinator.runtime import coordinator_runtime
 from klamm.coordinator.runtime.coordinator_runtime import keys_by_partition
 from klamm.metadata.delta import MetadataDelta
-from klamm.metadata.image import EMPTY_IMAGE
+from klamm.metadata.image import EMPTY_IMAGE, MetadataImage
 from klamm.model.clock import ManualClock
 from klamm.model.errors import ErrorCode, KlammError
+from klamm.protocol.messages import metadata_records
 from klamm.records.batch import BatchView, build_batch
 from klamm.telemetry.log import configure
 
@@ -273,6 +274,44 @@ async def test_a_bug_in_a_decision_or_a_replay_does_not_stop_the_shard():
     harness.logs[0].commit()
     await harness.load(epoch=2)
     assert harness.get("a") == [None]
+    harness.runtime.stop()
+
+
+def image_with_leader_epoch(epoch: int) -> MetadataImage:
+    topic_id = bytes(15) + b"\x01"
+    delta = MetadataDelta(EMPTY_IMAGE)
+    delta.replay(metadata_records.TopicRecord(name="__things", topic_id=topic_id))
+    delta.replay(
+        metadata_records.PartitionRecord(
+            partition_id=0, topic_id=topic_id, replicas=[1, 2], isr=[1, 2], leader=2, leader_epoch=epoch
+        )
+    )
+    return delta.apply(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("image", "level"),
+    [
+        (image_with_leader_epoch(1), "ERROR"),
+        (image_with_leader_epoch(2), "INFO"),
+        (EMPTY_IMAGE, "INFO"),
+    ],
+    ids=["still led here", "led elsewhere", "topic deleted"],
+)
+async def test_a_log_that_is_not_found_is_an_error_only_while_this_node_leads(capsys, image, level):
+    configure()  # tests that ran before may have left another level
+    harness = RuntimeHarness()
+    await harness.load()
+    lost = harness.put("a", "1")
+    partition_log = harness.logs.pop(0)
+    # As when leadership moves: the image comes first, then the replica fails what waits for its commit.
+    harness.runtime.on_metadata(MetadataDelta(image), image)
+    partition_log.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert code(lost) is ErrorCode.NOT_COORDINATOR
+    await harness.loaded()
+    lines = [line for line in capsys.readouterr().err.splitlines() if "coordinator not loaded" in line]
+    assert len(lines) == 1
+    assert level in lines[0]
     harness.runtime.stop()
 
 

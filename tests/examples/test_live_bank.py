@@ -8,6 +8,7 @@ from copy import deepcopy
 from datetime import UTC, datetime
 from decimal import Decimal
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,15 +18,23 @@ from live_bank.check import Results, compare
 from live_bank.generator import ACCOUNTS, Customers
 from live_bank.lake import Lake
 from live_bank.processes import Interrupts
-from live_bank.rules import Account, BadRecord, Books, read_transaction, recompute
+from live_bank.rules import SCHEMA, Account, BadRecord, Books, read_transaction, recompute
 from live_bank.steps import Steps
 from live_bank.watch import Flow, Letter, Seen
 from rich.console import Console
 
 
+def encode(row):
+    out = io.BytesIO(bytes(4) + b"\1")
+    out.seek(5)
+    fastavro.schemaless_writer(out, fastavro.parse_schema(json.loads(SCHEMA)), row)
+    return out.getvalue()
+
+
 def transaction(id, account, amount, at="2026-01-05T08:00:30.000Z", kind="card"):
-    text = json.dumps({"id": id, "account": account, "kind": kind, "at": at})
-    return f'{text[:-1]}, "amount": {amount}}}'.encode()
+    moment = datetime.fromisoformat(at)
+    amount = None if amount is None else Decimal(amount)
+    return encode({"id": id, "account": account, "kind": kind, "at": moment, "amount": amount})
 
 
 def small_books():
@@ -78,10 +87,11 @@ def test_the_books_of_a_few_records():
     ("value", "words"),
     [
         (None, "the value is null"),
-        (b'{"id": 1, "amou', "the value is no JSON"),
-        (b"[1]", "the value is no object"),
-        (b'{"id": 1, "account": "ada"}', "the amount is missing"),
-        (b'{"id": 1, "account": "ada", "amount": "a lot"}', "the amount is no number"),
+        (b'{"id": 1, "account": "ada"}', "the value names no schema"),
+        (b"\0\0", "the value names no schema"),
+        (transaction(1, "ada", "1.00")[:-2], "the value is cut off or damaged"),
+        (transaction(1, "ada", "1.00") + b"x", "there are bytes after the value"),
+        (transaction(1, "ada", None), "the amount is missing"),
     ],
 )
 def test_nonsense_is_called_by_its_name(value, words):
@@ -91,7 +101,7 @@ def test_nonsense_is_called_by_its_name(value, words):
 
 def test_customers_know_what_they_send():
     """Their own idea of good and bad, and of the amount, is that of the rules."""
-    customers, seen, bad = Customers(seed=7), set(), 0
+    customers, seen, bad = Customers(7, encode), set(), 0
     for place in range(5000):
         key, value, cents = customers.record(place / 100)
         if cents is None:
@@ -110,7 +120,7 @@ def test_customers_know_what_they_send():
 
 
 def test_the_same_seed_is_the_same_story():
-    one, other = Customers(seed=3), Customers(seed=3)
+    one, other = Customers(3, encode), Customers(3, encode)
     assert [one.record(0.5) for _ in range(500)] == [other.record(0.5) for _ in range(500)]
 
 

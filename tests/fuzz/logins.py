@@ -18,10 +18,10 @@ from fuzz.texts import changed_text
 from harness import KlammProcess, Wire
 from harness.wire import request_bytes
 from klamm.cli.certs import issue, make_authority
+from klamm.net.free_ports import free_ports
 from klamm.security.core.refusal import InvalidCredentials
 from klamm.security.core.scram import SCRAM_MECHANISMS, ScramClient
 from klamm.security.core.secret import Secret
-from klamm.server.boot.free_ports import free_ports
 
 USER, PASSWORD = "alice", "alice-secret"
 LISTENERS = {"SASL": "SASL_PLAINTEXT", "RENEWED": "SASL_PLAINTEXT", "TLS": "SSL", "BOTH": "SASL_SSL"}

@@ -14,6 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from fuzz.requests import changed
+from harness.decoys import decoy_maker
 from harness.made_messages import MessageMaker
 from klamm.metadata.records import RECORD_TYPES, decode_record
 from klamm.model.errors import ConfigError, CorruptBatch, KlammError, ProtocolError
@@ -226,20 +227,20 @@ def _find_keys(user: str, is_token: bool) -> object:
 def _make_tokens(source: random.Random) -> bytes:
     """The two tokens of a login, separated by a newline, which neither can contain."""
     client = ScramClient(SCRAM_SHA_256, source.choice(("alice", "bob,=")), Secret("secret"), nonce="client-nonce")
-    server = ScramServer(SCRAM_SHA_256, _find_keys, nonce=_NONCE, decoy_secret=b"x")  # type: ignore[arg-type]
+    server = ScramServer(SCRAM_SHA_256, _find_keys, nonce=_NONCE, make_decoy=decoy_maker(SCRAM_SHA_256))  # type: ignore[arg-type]
     first = client.first()
     return first + b"\n" + client.step(server.step(first))
 
 
 def _read_tokens(data: bytes) -> None:
-    server = ScramServer(SCRAM_SHA_256, _find_keys, nonce=_NONCE, decoy_secret=b"x")  # type: ignore[arg-type]
+    server = ScramServer(SCRAM_SHA_256, _find_keys, nonce=_NONCE, make_decoy=decoy_maker(SCRAM_SHA_256))  # type: ignore[arg-type]
     for token in data.split(b"\n"):
         server.step(token)
     assert not server.complete or server.user == "alice", "a login without the password"
 
 
 def _make_answers(source: random.Random) -> bytes:
-    server = ScramServer(SCRAM_SHA_256, _find_keys, nonce=_NONCE, decoy_secret=b"x")  # type: ignore[arg-type]
+    server = ScramServer(SCRAM_SHA_256, _find_keys, nonce=_NONCE, make_decoy=decoy_maker(SCRAM_SHA_256))  # type: ignore[arg-type]
     client = ScramClient(SCRAM_SHA_256, "alice", Secret("secret"), nonce="client-nonce")
     first = server.step(client.first())
     return first + b"\n" + (server.step(client.step(first)) if source.random() < 0.5 else b"e=other-error")

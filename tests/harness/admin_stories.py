@@ -363,12 +363,28 @@ def passwords_are_set_and_taken_away(bootstrap: str) -> None:
         _refused(ErrorCode.RESOURCE_NOT_FOUND, lambda: admin.alter_user_scram_credentials(delete=[(anna, large)]))
 
 
+def tokens_need_a_login(bootstrap: str) -> None:
+    """On a listener without authentication, or a broker without a secret key; logins are in tests of the server."""
+    refusals = {ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED}
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        for call in (
+            lambda: admin.create_delegation_token(renewers=[_USER]),
+            lambda: admin.renew_delegation_token(b"hmac"),
+            lambda: admin.expire_delegation_token(b"hmac"),
+            lambda: admin.describe_delegation_tokens([_USER]),
+        ):
+            with pytest.raises(KafkaError) as refusal:
+                call()
+            assert refusal.value.code in refusals, refusal.value
+
+
 ACCESS: dict[str, Story] = {
     story.__name__: story
     for story in (
         access_rules_are_kept_found_and_deleted,
         quotas_are_set_found_and_taken_away,
         passwords_are_set_and_taken_away,
+        tokens_need_a_login,
     )
 }
 

@@ -12,8 +12,8 @@ from harness.links import Links
 from harness.process import KLAMM, KlammFailed, KlammProcess
 from harness.secured import ADMIN, LISTENER, ClusterSecurity
 from harness.wire import Wire
+from klamm.net.free_ports import free_ports
 from klamm.server.boot.first_records import write_first_records
-from klamm.server.boot.free_ports import free_ports
 from klamm.server.boot.local_cluster import DATA, LocalNode, plan_cluster, prepare_cluster
 from klamm.storage.disk import Disk
 

@@ -29,6 +29,17 @@ def _element(kind: Any) -> Any:
     return kind()
 
 
+_SAMPLE = 200
+
+
+def _varint(number: int) -> bytes:
+    groups = []
+    while number > 0x7F:
+        groups.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*groups, number])
+
+
 class Flood(NamedTuple):
     """An array of an API in its newest version, that can be filled."""
 
@@ -43,6 +54,21 @@ class Flood(NamedTuple):
 
     def request(self, count: int, make: Callable[[Any], Any] = _element) -> bytes:
         """A request whose array has so many elements, all of the smallest form unless `make` makes others."""
+        if count <= 2 * _SAMPLE or make is not _element:
+            return self._encode(count, make)
+        # All elements are equal: a million of them are copied, not encoded. The sample's counts have one length in
+        # either form, and differ in their last or first byte.
+        sample, longer = self._encode(_SAMPLE, make), self._encode(_SAMPLE + 1, make)
+        element_bytes = len(longer) - len(sample)
+        at = next(index for index, byte in enumerate(sample) if byte != longer[index])
+        flexible = self.api.flexible_since is not None and self.version >= self.api.flexible_since
+        start, end, written = (
+            (at, at + 2, _varint(count + 1)) if flexible else (at - 3, at + 1, count.to_bytes(4, "big"))
+        )
+        rest = end + _SAMPLE * element_bytes
+        return sample[:start] + written + sample[end : end + element_bytes] * count + sample[rest:]
+
+    def _encode(self, count: int, make: Callable[[Any], Any]) -> bytes:
         request = self.api.request(acks=1) if self.api.name == "Produce" else self.api.request()  # 0 has no answer
         items = [make(self.path[-1].type.element)] * count
         if len(self.path) == 2:

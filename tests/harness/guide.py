@@ -9,8 +9,8 @@ What a fence means:
     ```text title="Output" what the block before printed
     ```text                a picture or log lines: not typed
 
-A command that serves or follows (`klamm up`, `klamm server`, `klamm tail` ...) goes on in a terminal of its own until
-"^C" or the end of the guide. Ports are moved: a reader's 9092 may be taken here. Numbers and ids in an
+A command that serves or follows (`klamm up`, `klamm server`, `klamm tail`, `spark-class` ...) goes on in a terminal of
+its own until "^C" or the end of the guide. Ports are moved: a reader's 9092 may be taken here. Numbers and ids in an
 output may differ; `...` stands for anything.
 """
 
@@ -27,17 +27,19 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from klamm.server.boot.free_ports import free_port_row
+from klamm.net.free_ports import free_port_row
 
 READY = re.compile(r"is ready on|Klamm is ready|are ready|query started|is running|starting Spark")
+VARIABLES = r"(?:[A-Z_]+=\S+\s+)*"
 SERVICE = re.compile(
-    r"^klamm\s+(?:up|server)\b|^klamm\s+tail\b|^klamm\s+.*--(?:follow|watch)\b|^klamm\s+pipeline\s+run\b(?!.*--once)"
-    r"|^klamm\s+pipeline\s+serve\b"
+    rf"{VARIABLES}(?:klamm\s+(?:up|server|registry|rest|console|tail)\b|klamm\s+.*--(?:follow|watch)\b"
+    r"|klamm\s+pipeline\s+(?:run\b(?!.*--once)|serve\b)|spark-class\s)"
 )
-FILES = {"properties", "sql", "json", "yaml", "ini"}
+SPARK_MASTER = "spark-class org.apache.spark.deploy.master.Master"
+FILES = {"properties", "sql", "json", "yaml", "ini", "toml"}
 TYPED = re.compile(r"^\s*(?:\$ |klamm |kafka-[a-z-]+(?:\.sh)? |make |pip |python )", re.MULTILINE)
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[a-z]*)(?P<options>[^\n`]*)$")
-PORTS = (*range(9092, 9102), 8083)
+PORTS = (*range(9092, 9102), 8080, 8081, 8082, 8083, 9404, 7077)
 SPARK_DEFAULTS = {
     # Queries of a few rows: time goes into starting and compiling, not into running what was compiled.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -109,7 +111,10 @@ class Service:
 
     def wait_until_ready(self) -> None:
         deadline = time.monotonic() + PATIENCE_S
-        ready = READY if re.match(r"klamm\s+(up|server|pipeline\s+(run|serve))", self.command) else re.compile(r"\S")
+        announces = re.match(
+            rf"{VARIABLES}klamm\s+(up|server|registry|rest|console|pipeline\s+(run|serve))", self.command
+        )
+        ready = READY if announces else re.compile(r"\S")
         while not ready.search(self.output.read_text()):
             assert self.process.poll() is None, f"{self.command} ended:\n{self.output.read_text()}"
             assert time.monotonic() < deadline, f"{self.command} is not ready:\n{self.output.read_text()}"
@@ -213,6 +218,9 @@ class Reader:
             "HOME": str(self.folder),
             "PATH": f"{venv}{os.pathsep}{os.environ['PATH']}",
             "KLAMM_BOOTSTRAP": f"127.0.0.1:{self.ports['9092']}",
+            "KLAMM_REGISTRY": f"http://127.0.0.1:{self.ports['8081']}",
+            # A process more for each node of a guide; the guide of the console starts its own.
+            "KLAMM_CONSOLE": "0",
             "PYTHONWARNINGS": "default",
             "SPARK_CONF_DIR": str(spark),
             "COLUMNS": "200",
@@ -271,6 +279,14 @@ class Reader:
         typed = self.move_ports(command)
         if re.match(r"klamm\s+up\b(?!.*--port)", typed):
             typed = typed.replace("klamm up", f"klamm up --port {self.ports['9092']}", 1)
+        if re.match(r"klamm\s+rest\b(?!.*--port)", typed):
+            typed = typed.replace("klamm rest", f"klamm rest --port {self.ports['8082']}", 1)
+        if re.match(r"klamm\s+console\b(?!.*--port)", typed):
+            typed = typed.replace("klamm console", f"klamm console --port {self.ports['8080']}", 1)
+        if re.match(r"klamm\s+registry\b(?!.*--port)", typed):
+            typed = typed.replace("klamm registry", f"klamm registry --port {self.ports['8081']}", 1)
+        # Its port is no option of the guide's command, so it cannot be moved there.
+        typed = typed.replace(SPARK_MASTER, f"{SPARK_MASTER} --port {self.ports['7077']}")
         if SERVICE.match(command):
             self.start(typed)
             if shown:
@@ -296,7 +312,8 @@ class Reader:
         output = self.folder / f".terminal-{len(list(self.folder.glob('.terminal-*')))}"
         with output.open("wb") as file:
             process = subprocess.Popen(
-                ["bash", "-c", f"exec {command}"],
+                # env, because a command may begin with variables.
+                ["bash", "-c", f"exec env {command}"],
                 cwd=self.folder,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
@@ -336,6 +353,10 @@ class Reader:
                 "no:randomly",
                 "-p",
                 "no:cacheprovider",
+                # Otherwise pytest imports schemathesis, and rewrites the asserts of all of klamm: seconds.
+                "-p",
+                "no:schemathesis",
+                "--assert=plain",
                 "--rootdir=.",
                 path.name,
             ],
@@ -350,7 +371,8 @@ class Reader:
         assert done.returncode == 0, f"line {line}:\n{done.stdout}{done.stderr}"
 
     def move_ports(self, text: str) -> str:
-        return re.sub(r"(?<=:)(?:90\d\d|808\d|5432)\b", lambda match: str(self.ports.get(match[0], match[0])), text)
+        ports = r"(?<=:)(?:90\d\d|808\d|5432|9404|7077)\b"
+        return re.sub(ports, lambda match: str(self.ports.get(match[0], match[0])), text)
 
     def shown_ports(self, text: str) -> str:
         for shown, port in self.ports.items():

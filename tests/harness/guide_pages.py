@@ -12,7 +12,7 @@ from pipeline.small_registry import small_registry
 
 ROOT = Path(__file__).parents[2]
 GUIDES = {path.stem: path for path in [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]}
-LONG = ("lake", "pipeline-bad-data", "pipeline-changes", "pipeline-operations", "pipelines", "postgres")
+LONG = ("lake", "pipeline-bad-data", "pipeline-changes", "pipeline-operations", "pipelines", "postgres", "spark")
 """Guides that start Spark several times: `make long` types them, because they take minutes."""
 REGISTRY = {"spark", "pipeline-sources"}
 

@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import json
+import ssl
 import threading
 import time
 import urllib.parse
@@ -62,7 +63,7 @@ def claims_of(subject: str, lifetime_s: float = 3600, **claims: Any) -> dict[str
 class IdentityProvider:
     """Serves /keys and /token on a free port; clients are users whose secret is their name and "-secret"."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.key = SigningKey("first")
         self.keys = [self.key]
         self.lifetime_s = 3600.0
@@ -72,7 +73,9 @@ class IdentityProvider:
         self.forms: list[dict[str, str]] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
-        self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self.address = f"http{'s' if tls else ''}://127.0.0.1:{self._server.server_address[1]}"
         self.keys_url = f"{self.address}/keys"
         self.token_url = f"{self.address}/token"
 

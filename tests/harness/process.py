@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-from klamm.server.boot.free_ports import free_ports
+from klamm.net.free_ports import free_ports
 
 KLAMM = (sys.executable, "-c", "from klamm.cli.main import main; main()")
 """The `klamm` command of the interpreter that runs the tests."""
@@ -73,6 +73,8 @@ class KlammProcess:
     def command(self) -> list[str]:
         """What is run."""
         command = [*KLAMM, "up", "--data", str(self.data), "--port", str(self.port), "--log-level", self.log_level]
+        # First, so that a test may override it: most look at what the node prints, and none needs the usual port.
+        command += ["--override", "metrics.listeners=", "--no-console"]
         for key, value in self.overrides.items():
             command += ["--override", f"{key}={value}"]
         return command

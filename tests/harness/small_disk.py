@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from harness.process import KLAMM, KlammProcess
-from klamm.server.boot.free_ports import free_ports
+from klamm.net.free_ports import free_ports
 
 MB = 1 << 20
 _SMALL_SHM = 256 * MB

@@ -22,11 +22,15 @@ from kio.index import load_payload_module, load_request_schema, load_response_sc
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import OutOfBoundValue
+from kio.static import _phantom
 from kio.static.constants import EntityType
 
 from klamm.protocol.apis import APIS
 from klamm.protocol.codec import decode
 from klamm.records.batch import DecodedRecord, build_batch, iter_batches
+
+# kio's types register strategies as they are imported: seconds in which hypothesis looks at every character there is.
+_phantom.hypothesis = None
 
 API_KEYS = {name: key for key, name in api_key_map.items()}
 NOW_MS = 1_700_000_000_000

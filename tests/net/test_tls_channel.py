@@ -12,9 +12,10 @@ from functools import partial
 import pytest
 
 from client.certificates import Authority
-from klamm.net import NetConfig, NetServer
+from klamm.net import NetConfig, NetServer, tls_transport
 from klamm.net import tls_channel as tls_channel_module
-from klamm.net.tls_channel import PIECE_BYTES, TlsChannel
+from klamm.net.tls_channel import TlsChannel
+from klamm.net.tls_transport import PIECE_BYTES, BufferedTls, SocketTls
 
 from .conftest import Recorder, frame_of
 
@@ -78,8 +79,14 @@ class Net:
                 writer.transport.abort()
 
 
+@pytest.fixture(params=[BufferedTls, SocketTls])
+def transport(request, monkeypatch):
+    monkeypatch.setattr(tls_channel_module, "open_transport", request.param)
+    return request.param
+
+
 @pytest.fixture
-def serve(tmp_path):
+def serve(tmp_path, transport):
     made: list[Net] = []
 
     def make(**config) -> Net:
@@ -162,10 +169,10 @@ async def test_a_file_that_ends_early_closes_the_connection(serve, tmp_path):
 
 
 @pytest.mark.asyncio
-async def test_a_kernel_that_encrypts_gets_files_by_sendfile(serve, tmp_path, monkeypatch):
+async def test_a_kernel_that_encrypts_gets_files_by_sendfile(serve, transport, tmp_path, monkeypatch):
     """Where it does not, as here, the fake sends the bytes through OpenSSL itself."""
     net = serve()
-    monkeypatch.setattr(tls_channel_module, "kernel_encrypts", lambda sock: True)
+    monkeypatch.setattr(transport, "kernel_encrypts", True)
     calls = []
 
     def sendfile(out: int, file: int, position: int, count: int) -> int:
@@ -186,9 +193,59 @@ async def test_a_kernel_that_encrypts_gets_files_by_sendfile(serve, tmp_path, mo
     assert calls == [(0, 2500), (1000, 1500), (2000, 500)]
 
 
-def test_this_kernel_is_asked_whether_it_encrypts():
-    with socket.socket() as sock:
-        assert tls_channel_module.kernel_encrypts(sock) is False
+@pytest.mark.parametrize(
+    ("listed", "expected"), [("tls mptcp\n", SocketTls), ("mptcp\n", BufferedTls), (None, BufferedTls)]
+)
+def test_a_kernel_with_tls_is_left_the_socket(tmp_path, monkeypatch, listed, expected):
+    path = tmp_path / "tcp_available_ulp"
+    if listed is not None:
+        path.write_text(listed)
+    monkeypatch.setattr(tls_transport, "_PROTOCOLS_OF_TCP", path)
+    tls_transport.kernel_has_tls.cache_clear()
+    near, far = socket.socketpair()
+    with near, far:
+        transport = tls_transport.open_transport(near, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+        assert type(transport) is expected
+        assert not transport.kernel_encrypts  # before the handshake
+        transport.sock.close()
+    tls_transport.kernel_has_tls.cache_clear()
+
+
+@pytest.mark.asyncio
+async def test_records_of_a_few_bytes_come_whole(serve):
+    """librdkafka makes a record of each message and of each message's head."""
+    net = serve()
+    client = net.client_context.wrap_bio(incoming := ssl.MemoryBIO(), outgoing := ssl.MemoryBIO())
+    reader, writer = await asyncio.open_connection("127.0.0.1", net.port)
+    while True:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            client.do_handshake()
+            break
+        writer.write(outgoing.read())
+        incoming.write(await reader.read(65536))
+    body = random.Random(9).randbytes(1_500_000)
+    stream = memoryview(frame_of(body))
+    position = 0
+    while position < len(stream):
+        for size in (1000, 10):
+            client.write(stream[position : position + size])
+            position += min(size, len(stream) - position)
+            if position == len(stream):
+                break
+    writer.write(outgoing.read())
+    await net.until(lambda: net.handler.frames)
+    assert net.handler.frames == [body]
+    writer.transport.abort()
+
+
+@pytest.mark.asyncio
+async def test_the_end_behind_the_last_frame_is_seen(serve):
+    net = serve()
+    _reader, writer = await net.connect()
+    writer.write(frame_of(b"the last one"))
+    writer.close()  # TLS's own end in the same segment
+    await net.until(lambda: net.handler.closed_channels)
+    assert net.handler.frames == [b"the last one"]
 
 
 @pytest.mark.asyncio

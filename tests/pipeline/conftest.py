@@ -53,8 +53,10 @@ def spark(tmp_path_factory):
             "spark.driver.memory": "1g",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
             "spark.log.level": "OFF",
-            # Queries of a few rows: time goes into compiling, not into running what was compiled.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            # Queries of a few rows: time goes into compiling, not into running what was compiled. Plans are garbage
+            # soon: with a large young generation few collections copy them.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms1g -Xmn400m"
+            " -XX:MetaspaceSize=256m",
             "spark.sql.codegen.wholeStage": False,
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.sql.adaptive.enabled": False,

@@ -34,6 +34,17 @@ def test_a_position_of_the_connector_can_be_read():
     assert Position.from_json({"a": {"0": 5}}) == Position({A0: 5})
 
 
+def test_the_end_of_a_first_batch_has_its_start():
+    start = Position({A0: 5}, start={A0: 5})
+    end = Position({A0: 9}, start={A0: 5})
+    assert (start.is_initial(), end.is_initial(), Position({A0: 5}).is_initial()) == (True, False, False)
+    assert end.to_json() == {"a": {"0": 9}, "#ids": {}, "#start": {"a": {"0": 5}}}
+    assert Position.from_json(end.to_json()) == end
+    # A pattern that no topic had matched.
+    empty = Position({A0: 1}, start={})
+    assert Position.from_json(empty.to_json()) == empty
+
+
 def test_what_brokers_must_be_asked():
     assert split_lookups(ReadBound(everywhere=EARLIEST), [A0, A1], "startingOffsets") == (
         {},

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.core.registry_framing import BadRecord, SchemaFrame, header, prefix, read_path, unframe, write_path
-from klamm.pipeline.registry.client import Registry, RegistryError, UnknownSchema, parse_settings
-from klamm.pipeline.registry.codecs import Decoder, compile_schema
 from klamm.pipeline.registry.columns import _column
+from klamm.registry.client import Registry, RegistryError, UnknownSchema, parse_settings
+from klamm.registry.codecs.compilation import Decoder, compile_schema
+from klamm.registry.framing import BadRecord, SchemaFrame, header, prefix, read_path, unframe, write_path
 from pipeline.small_registry import small_registry
 
 ORDER = {

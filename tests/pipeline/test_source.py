@@ -271,6 +271,71 @@ def test_a_first_batch_that_is_run_again_after_the_topic_has_grown(klamm_broker,
     assert texts(rows(restarted, restarted.partitions(end, after))) == ["new partition"]
 
 
+@pytest.mark.parametrize("unread", [["first", "second"], []])
+def test_a_first_batch_from_latest_that_is_run_again(klamm_broker, stream, unread):
+    """The start was looked up again: a restart lost the records between, and failed if there were none before."""
+    topic = klamm_broker.topic("latest")
+    fill(klamm_broker, topic, ["before"])
+    reader = stream(subscribe=topic, startingOffsets="latest")
+    start = reader.initialOffset()
+    fill(klamm_broker, topic, unread)
+    end = reader.latestOffset(start, ReadAllAvailable())
+    # The process dies before the batch is committed. Spark has stored its end, and asks for its start again.
+    fill(klamm_broker, topic, ["later"])
+    restarted = stream(subscribe=topic, startingOffsets="latest")
+    again = restarted.initialOffset()
+    assert again[topic] == {"0": 2 + len(unread)}
+    assert texts(rows(restarted, restarted.partitions(again, end))) == unread
+    after = restarted.latestOffset(end, ReadAllAvailable())
+    assert texts(rows(restarted, restarted.partitions(end, after))) == ["later"]
+    # Spark compares positions as text: without new records they are the same.
+    assert restarted.latestOffset(end, ReadMaxRows(0)) == end
+    assert restarted.latestOffset(after, ReadAllAvailable()) == after
+    assert ("#start" in restarted.latestOffset(after, ReadAllAvailable())) is (not unread)
+
+
+@pytest.mark.parametrize("starting", ["latest", "time"])
+def test_a_start_that_is_stored_is_where_a_query_without_batches_begins(
+    klamm_broker, klamm_admin, stream, tmp_path, starting
+):
+    """Spark asks for the start at every start until a batch is planned: `latest` skipped what came between two."""
+    topic = klamm_broker.topic("latest")
+    fill(klamm_broker, topic, ["before"])
+    options = {"startingOffsets": "latest"}
+    if starting == "time":
+        options = {"startingTimestamp": "4000000000000", "startingOffsetsByTimestampStrategy": "latest"}
+    options |= {"subscribe": topic, "checkpointLocation": str(tmp_path)}
+    start = stream(**options).initialOffset()
+    fill(klamm_broker, topic, ["first"])
+    klamm_admin.create_partitions({topic: 2})
+    restarted = stream(**options)
+    assert restarted.initialOffset() == start
+    end = restarted.latestOffset(start, ReadAllAvailable())
+    assert texts(rows(restarted, restarted.partitions(start, end))) == ["first"]
+    stored = json.dumps(start)
+    assert stream(subscribe=topic, startingPosition=stored).initialOffset() == start
+    assert stream(subscribe=topic).initialOffset()[topic] == {"0": 2, "1": 0}
+    (tmp_path / "klamm" / "starts").write_text("{")
+    with pytest.raises(ConfigError, match="klamm/starts is damaged"):
+        stream(**options).initialOffset()
+
+
+def test_a_first_batch_whose_records_are_removed_before_it_is_run_again(klamm_broker, klamm_admin, stream):
+    """The start was looked up again: the removed records were not noticed."""
+    topic = klamm_broker.topic("trimmed")
+    fill(klamm_broker, topic, map(str, range(6)))
+    reader = stream(subscribe=topic, startingOffsets="earliest")
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    klamm_admin.delete_records({TopicPartition(topic, 0): 4})
+    strict = stream(subscribe=topic, startingOffsets="earliest")
+    with pytest.raises(DataLoss, match="was read up to 0, but its log start offset is 4"):
+        strict.partitions(strict.initialOffset(), end)
+    lenient = stream(subscribe=topic, startingOffsets="earliest", failOnDataLoss="false")
+    assert texts(rows(lenient, lenient.partitions(lenient.initialOffset(), end))) == ["4", "5"]
+    fill(klamm_broker, topic, ["6"])
+    assert lenient.latestOffset(end, ReadAllAvailable())["#lost"] == {"records": "4"}
+
+
 def test_a_range_of_a_topic_that_has_grown_since(klamm_broker, klamm_admin):
     """As the join of tables reads a batch again, and the watch of late rows."""
     topic = klamm_broker.topic("grown")
@@ -363,7 +428,7 @@ def test_a_topic_that_is_gone(klamm_broker, klamm_admin, klamm_name, stream):
         strict.partitions(start, end)
     lenient = stream(subscribe=",".join(topics), failOnDataLoss="false")
     assert texts(rows(lenient, lenient.partitions(start, end))) == [topics[1]]
-    assert list(lenient.latestOffset(start, ReadAllAvailable())) == [topics[1], "#ids"]
+    assert list(lenient.latestOffset(start, ReadAllAvailable())) == [topics[1], "#ids", "#start"]
 
 
 def test_progress_is_shown_to_a_group_and_never_read_back(klamm_broker, klamm_admin, klamm_name, stream):

@@ -1,6 +1,9 @@
 """Where clients get their tokens: functions, an identity provider, files; when they get another one."""
 
 import asyncio
+import contextlib
+import socket
+import threading
 import time
 
 import pytest
@@ -225,6 +228,28 @@ def test_unsecured_tokens_of_a_jaas_line():
 def test_settings_without_a_source_of_tokens(settings, jaas, text):
     with pytest.raises(ConfigError, match=text):
         read(settings, jaas)
+
+
+@pytest.mark.parametrize("start", [b"HTTP/1.1 200 OK\r\nX-Header: ", b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 "])
+def test_a_response_that_never_ends_is_given_up(start):
+    """Each byte comes in time, the whole never."""
+    ended = threading.Event()
+
+    def trickle() -> None:
+        sock, _ = listening.accept()
+        with sock, contextlib.suppress(OSError):
+            sock.sendall(start)
+            while not ended.wait(0.01):
+                sock.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = threading.Thread(target=trickle)
+        server.start()
+        with pytest.raises(HttpError, match="takes too long"):
+            fetch(f"http://127.0.0.1:{listening.getsockname()[1]}/keys", HttpSettings(0.2))
+        ended.set()
+        server.join(30)
+    assert not server.is_alive()
 
 
 def test_requests_are_bounded_and_follow_no_redirect(provider):

@@ -21,6 +21,7 @@ from harness.access import (
     secured_node,
     set_entries,
 )
+from harness.decoys import decoy_maker
 from harness.floods import floods
 from harness.inprocess import NodeThread
 from harness.wire import Wire, batch, produce_fields
@@ -69,7 +70,10 @@ def config_of(*overrides: str):
 def scram_server(nonce: str = "server") -> ScramServer:
     keys = make_keys(SCRAM_SHA_256, PASSWORD, b"salt", 4096)
     return ScramServer(
-        SCRAM_SHA_256, lambda user, _token: keys if user == "alice" else None, nonce=nonce, decoy_secret=b"d"
+        SCRAM_SHA_256,
+        lambda user, _token: keys if user == "alice" else None,
+        nonce=nonce,
+        make_decoy=decoy_maker(SCRAM_SHA_256),
     )
 
 

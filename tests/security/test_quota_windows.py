@@ -32,6 +32,15 @@ def test_samples_leave_the_window_after_eleven():
     assert window.rate(11_000) == 0
 
 
+def test_a_sample_leaves_the_window_after_its_last_event():
+    """As in Kafka: what was recorded at the end of a sample counts for a whole window, too."""
+    window = RateWindow(CONFIG)
+    window.record(1, 0)
+    window.record(10 * LIMIT, 900)
+    assert window.rate(11_899) > 0
+    assert window.rate(11_900) == 0
+
+
 def test_what_was_not_sent_is_taken_back():
     window = RateWindow(CONFIG)
     window.record(50, 0)
@@ -68,7 +77,7 @@ def test_the_number_of_samples_is_bounded():
     for _ in range(5_000):
         now_ms += chance.randrange(700)
         window.record(1, now_ms)
-        assert len(window._samples) <= CONFIG.samples
+        assert len(window._samples) <= CONFIG.samples + 1
 
 
 def test_a_new_bucket_is_full_and_never_fuller():

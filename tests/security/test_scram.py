@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.decoys import decoy_maker
 from klamm.security.core.refusal import InvalidCredentials, LoginRefused
 from klamm.security.core.scram import (
     ANSWER_ITERATIONS_MAX,
@@ -26,7 +27,7 @@ SHA_1 = ScramHash("SCRAM-SHA-1", 0, "sha1")
 
 
 def server(mechanism, users, nonce="server"):
-    return ScramServer(mechanism, lambda user, _token: users.get(user), nonce=nonce, decoy_secret=b"decoy")
+    return ScramServer(mechanism, lambda user, _token: users.get(user), nonce=nonce, make_decoy=decoy_maker(mechanism))
 
 
 @pytest.mark.parametrize(
@@ -150,7 +151,7 @@ def test_tokens_log_in_by_an_extension():
     def look_up(user, token):
         asked.append((user, token))
 
-    broker = ScramServer(SCRAM_SHA_256, look_up, nonce="s", decoy_secret=b"")
+    broker = ScramServer(SCRAM_SHA_256, look_up, nonce="s", make_decoy=decoy_maker(SCRAM_SHA_256))
     client = ScramClient(SCRAM_SHA_256, "token-id", Secret("hmac"), nonce="c", token_authentication=True)
     assert client.first() == b"n,,n=token-id,r=c,tokenauth=true"
     broker.step(client.first())

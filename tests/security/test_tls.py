@@ -157,6 +157,30 @@ def test_key_stores_that_cannot_be_used(store, tmp_path, text, words):
         server_context(settings(keystore_type="PEM", keystore_location=str(path)))
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "it is empty"),
+        (b"\xfe\xed\xfe\xed\0\0\0\2", "it looks like JKS, not PEM; convert it with `keytool .*openssl pkcs12"),
+        (b"\x30\x82\x0a\0\2\1\3", "it looks like PKCS12 .*convert it with `openssl pkcs12 -in .*store"),
+    ],
+)
+def test_stores_of_other_formats_are_named(tmp_path, content, words):
+    path = tmp_path / "store"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=words):
+        server_context(settings(keystore_type="PEM", keystore_location=str(path)))
+    with pytest.raises(ConfigError, match=words):
+        client_context(settings(truststore_type="PEM", truststore_location=str(path)))
+
+
+def test_pem_without_its_type_line(store):
+    with pytest.raises(ConfigError, match=r"location has PEM.*write ssl\.keystore\.type=PEM$"):
+        settings(keystore_location=store["keystore"])
+    with pytest.raises(ConfigError, match=r"certificates has PEM.*write ssl\.truststore\.type=PEM$"):
+        settings(truststore_certificates=Path(store["trust"]).read_text())
+
+
 def test_trust_stores_that_cannot_be_used(store, tmp_path):
     with pytest.raises(ConfigError, match=r"ssl\.truststore\.location=.* cannot be used"):
         client_context(settings(truststore_type="PEM", truststore_location=str(tmp_path / "none.pem")))

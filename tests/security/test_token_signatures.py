@@ -85,6 +85,29 @@ def test_critical_headers_are_refused():
         check(EC.sign(claims_of("alice"), crit=["x"], x=1), EC)
 
 
+@pytest.mark.parametrize(
+    "key_id", ["../../etc/passwd", "file:///dev/zero", "http://127.0.0.1/keys", "' OR 1=1", "ec\0"]
+)
+def test_a_key_id_is_only_compared(key_id):
+    with pytest.raises(UnknownKey):
+        check(EC.sign(claims_of("alice"), kid=key_id), EC)
+
+
+def test_a_token_brings_no_key_of_its_own():
+    """RFC 7515 has headers with a key, or its address: a token that is verified with them proves nothing."""
+    forger = SigningKey("ec")
+    for header in (
+        {"jwk": forger.public},
+        {"jku": "http://127.0.0.1:1/keys"},
+        {"x5u": "http://127.0.0.1:1/certificate"},
+        {"x5c": ["MIIB"]},
+    ):
+        with pytest.raises(InvalidToken, match="signature"):
+            check(forger.sign(claims_of("admin"), kid="ec", **header), EC)
+        with pytest.raises(UnknownKey):
+            check(forger.sign(claims_of("admin"), kid="forged", **header), EC)
+
+
 def test_an_algorithm_of_the_key_excludes_others():
     keys = json.dumps({"keys": [{**RSA.public, "alg": "PS256"}]}).encode()
     token = RSA.sign(claims_of("alice"), "RS256")

@@ -173,3 +173,13 @@ def test_acls_may_be_changed_by_those_that_may_alter_the_cluster_only(node: Node
         assert [result.error_code for result in created.results] == [CLUSTER_DENIED] * 2
         deleted = alice.call("delete_acls", 3, filters=[any_filter()])
         assert [result.error_code for result in deleted.filter_results] == [CLUSTER_DENIED]
+
+
+@pytest.mark.parametrize(("users", "count"), [([{"name": "a"}, {"name": "b"}], 2), ([], 0), (None, 1)])
+def test_denied_descriptions_of_credentials_have_results_without_names(
+    node: NodeThread, users: list[dict[str, str]] | None, count: int
+) -> None:
+    with connect_as(node, "User:eve") as eve:
+        reply = eve.call("describe_user_scram_credentials", 0, users=users)
+    assert (reply.error_code, reply.error_message) == (CLUSTER_DENIED, None)
+    assert [(r.user, r.error_code, r.error_message) for r in reply.results] == [("", CLUSTER_DENIED, None)] * count

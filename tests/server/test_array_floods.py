@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness import KlammProcess, Wire
-from harness.floods import floods
+from harness.floods import _element, floods
 from klamm.protocol import encode, encode_request_header
 from klamm.protocol.apis import BY_NAME
 from klamm.protocol.budget import elements_max
@@ -86,6 +86,11 @@ def throw(port, frame):
             return wire.receive_frame()
         except ConnectionError:
             return None
+
+
+def test_floods_are_what_the_codec_encodes():
+    for flood in floods():
+        assert flood.request(1_000) == flood.request(1_000, lambda kind: _element(kind)), flood.name  # noqa: PLW0108
 
 
 @pytest.mark.timeout(600)

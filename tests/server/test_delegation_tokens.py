@@ -1,5 +1,6 @@
 """Delegation tokens on a node: requests, rights, logins with a token, and the command."""
 
+import base64
 import time
 
 import pytest
@@ -8,7 +9,7 @@ from click.testing import CliRunner
 from harness.inprocess import NodeThread
 from harness.wire import unique
 from klamm.cli.main import cli
-from klamm.client import AuthenticationError
+from klamm.client import Admin, AuthenticationError, KafkaError
 from klamm.client.blocking_cluster import BlockingCluster
 from klamm.model.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from klamm.model.errors import ErrorCode
@@ -207,6 +208,37 @@ def test_without_a_key_tokens_are_disabled(tmp_path):
             assert create(alice).error_code == disabled
             assert alice.ask(DescribeDelegationTokenRequest(owners=None)).error_code == disabled
             assert alice.ask(RenewDelegationTokenRequest(hmac=b"x", renew_period_ms=1)).error_code == disabled
+
+
+def test_the_admin_client(node):
+    with Admin(settings_of(node, "alice", "alice-secret")) as admin:
+        token = admin.create_delegation_token(renewers=["User:bob"], max_lifetime_ms=3_600_000)
+        assert (token.owner, token.requester, token.renewers) == ("User:alice", "User:alice", ("User:bob",))
+        assert token.max_ms - token.issued_ms == 3_600_000
+        assert token.hmac.hex() not in repr(token)
+        assert str(token.hmac) not in repr(token)
+        assert token in wait_for(admin.describe_delegation_tokens, token)
+        assert admin.describe_delegation_tokens(["User:dora"]) == []
+        password = base64.b64encode(token.hmac).decode()
+        login = settings_of(node, token.token_id, password, "SCRAM-SHA-512", token=True)
+        with Admin(login) as as_owner:
+            assert as_owner.describe_cluster().brokers
+        with Admin(settings_of(node, "bob", "bob-secret")) as renewer:
+            assert renewer.renew_delegation_token(token.hmac, period_ms=60_000) < token.expires_ms
+        with Admin(settings_of(node, "carol", "carol-secret")) as other, pytest.raises(KafkaError) as caught:
+            other.expire_delegation_token(token.hmac)
+        assert caught.value.code == ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+        admin.expire_delegation_token(token.hmac)
+    with Admin(settings_of(node, "alice", "alice-secret")) as admin, pytest.raises(ValueError, match="User:"):
+        admin.create_delegation_token(owner="alice")
+
+
+def wait_for(describe, token):
+    """The broker answers from its own copy of the metadata, which follows the controller's."""
+    deadline = time.monotonic() + 30
+    while token not in (tokens := describe()):
+        assert time.monotonic() < deadline
+    return tokens
 
 
 def test_the_command(node, tmp_path):

@@ -10,7 +10,7 @@ from harness.inprocess import NodeThread
 from harness.wire import Wire, request_bytes
 from klamm.model.errors import ErrorCode
 from klamm.server.boot.config import embedded_properties, parse_config
-from klamm.server.login.budget import BYTES_MAX
+from klamm.server.login.budget import BYTES_MAX, SILENT_BYTES
 from klamm.server.login.settings import FRAME_BYTES_MAX
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -188,13 +188,28 @@ def test_a_client_may_leave_at_any_time(node, stage):
         assert log_in(wire).error_code == 0
 
 
+def test_a_refused_connection_that_is_closed_early_is_counted_no_more(node, connection):
+    """Its deadline, or a limit, may close it while the refusal is held back."""
+
+    def refuse_and_close(running):
+        budget = running._security._budget
+        (channel,) = [channel for channel in budget._waiting if channel.peer_address == address]
+        channel.handler._refuse(channel, b"", "test")
+        channel.close("login not completed in time")
+        return channel in budget._waiting
+
+    address = connection.sock.getsockname()
+    connection.call("sasl_handshake", 1, mechanism="PLAIN")
+    assert not node.run(refuse_and_close)
+
+
 def test_connections_that_do_not_log_in_are_bounded(node):
     port = node.node.addresses["CLIENTS"][1]
 
     def budget(running):
         return running._security._budget
 
-    node.run(lambda running: setattr(budget(running), "_bytes_max", 5 * (2 * FRAME_BYTES_MAX + 65_536)))
+    node.run(lambda running: setattr(budget(running), "_bytes_max", 5 * SILENT_BYTES))
     with contextlib.ExitStack() as stack:
         logged_in = stack.enter_context(Wire(port))
         log_in(logged_in)

@@ -74,7 +74,6 @@ def watched():
         poller = node.node.services.loop._selector
         poller._epoll = WatchedEpoll(poller._epoll)
         yield node.port, poller._epoll, node.node.services
-    gc.unfreeze()
 
 
 def throw(port, frame):

@@ -92,7 +92,7 @@ class LeaderNode:
         header = encode_request_header(RequestHeader(PRODUCE, PRODUCE_VERSION, 7, "c"))
         frame = memoryview(bytearray(header + encode(request, PRODUCE_VERSION)))
         if not self.channel.state.known_prefixes:
-            context = SimpleNamespace(channel=self.channel, version=PRODUCE_VERSION, frame=frame)
+            context = SimpleNamespace(channel=self.channel, version=PRODUCE_VERSION, frame=frame, times=None)
             produce_quick.add_prefix(self.services, context, request, self.replica, batch)
         assert produce_quick.handle(self.manager, self.channel, frame, 0, len(frame)), "not on the quick path"
 

@@ -20,7 +20,7 @@ class Channel:
 
 def quick(acks, version=9):
     channel = Channel()
-    context = SimpleNamespace(channel=channel, version=version)
+    context = SimpleNamespace(channel=channel, version=version, times=None)
     request = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=[])])
     return KnownPrefix(None, context, request, SimpleNamespace(index=3)), channel
 

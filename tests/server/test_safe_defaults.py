@@ -5,8 +5,8 @@ import pytest
 from harness.inprocess import NodeThread
 from harness.wire import Wire
 from klamm.model.errors import ConfigError
-from klamm.server.boot.config import NodeConfig, embedded_properties, parse_config
-from klamm.server.boot.config_checks import refuse_open_listeners
+from klamm.server.boot.config import NodeConfig, embedded_properties, load_config, parse_config
+from klamm.server.boot.config_checks import STANDARD_AUTHORIZER, refuse_open_listeners
 
 OPEN = "listeners=PLAINTEXT://0.0.0.0:9092,CONTROLLER://127.0.0.1:0"
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="top-secret";'
@@ -87,6 +87,51 @@ def test_mistyped_security_settings_stop_the_start(override, text):
 )
 def test_security_settings_without_effect_are_warned_of(override, text):
     assert any(text in warning for warning in config_of(override).warnings)
+
+
+AUTHORIZER = f"authorizer.class.name={STANDARD_AUTHORIZER}"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "is_warned_of"),
+    [
+        ([AUTHORIZER], True),
+        ([AUTHORIZER, "super.users=User:ANONYMOUS"], False),
+        ([AUTHORIZER, "allow.everyone.if.no.acl.found=true"], False),
+        ([], False),
+    ],
+)
+def test_an_authorizer_without_super_users_is_warned_of(overrides, is_warned_of):
+    warnings = config_of(*overrides).warnings
+    assert any("super.users is empty" in warning for warning in warnings) == is_warned_of
+
+
+def test_client_certificates_that_no_listener_demands_are_warned_of():
+    overrides = (
+        "listeners=PLAINTEXT://127.0.0.1:0,CLIENTS://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CLIENTS:{},CONTROLLER:PLAINTEXT",
+        "sasl.enabled.mechanisms=SCRAM-SHA-512",
+        "ssl.keystore.type=PEM",
+        "ssl.keystore.location=node.pem",
+        "ssl.client.auth=required",
+    )
+    [warning] = [
+        text for text in config_of(*(text.format("SASL_SSL") for text in overrides)).warnings if "auth" in text
+    ]
+    assert "ssl.client.auth=required has no effect on SASL_SSL listeners" in warning
+    assert "write listener.name.clients.ssl.client.auth=required" in warning
+    assert not any("ssl.client" in text for text in config_of(*(text.format("SSL") for text in overrides)).warnings)
+
+
+@pytest.mark.parametrize(
+    ("mode", "line", "is_warned_of"),
+    [(0o600, "ssl.key.password=x", False), (0o640, "ssl.key.password=x", True), (0o644, "num.partitions=1", False)],
+)
+def test_a_properties_file_with_passwords_that_others_can_read_is_warned_of(tmp_path, mode, line, is_warned_of):
+    path = tmp_path / "server.properties"
+    path.write_text(f"{embedded_properties(str(tmp_path), 0)}\n{line}\n")
+    path.chmod(mode)
+    assert any("has passwords and mode" in warning for warning in load_config(str(path)).warnings) == is_warned_of
 
 
 def test_secrets_are_in_no_answer_error_or_text(tmp_path):

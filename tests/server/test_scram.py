@@ -1,5 +1,6 @@
 """SCRAM on a listener: credentials in the metadata log, their APIs, and those that a cluster begins with."""
 
+import dataclasses
 import subprocess
 
 import pytest
@@ -7,10 +8,13 @@ import pytest
 from harness.inprocess import NodeThread
 from harness.process import KLAMM
 from harness.wire import Wire, unique
+from klamm.metadata.image import MetadataImage
 from klamm.model.errors import ConfigError, ErrorCode
+from klamm.protocol.messages.metadata_records import UserScramCredentialRecord
 from klamm.security.core.scram import SCRAM_BY_NUMBER, SCRAM_SHA_256, SCRAM_SHA_512, ScramClient
 from klamm.security.core.secret import Secret
 from klamm.server.boot.first_records import parse_scram_credential
+from klamm.server.login.mechanisms import ScramDecoys
 
 OVERRIDES = (
     "listeners=PLAINTEXT://127.0.0.1:0,CLIENTS://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
@@ -109,6 +113,34 @@ def test_a_wrong_password_and_an_unknown_user_are_refused_alike(node, admin):
                 " SCRAM-SHA-256"
             )
             assert wire.is_closed_by_peer()
+
+
+def test_challenges_of_unknown_users_look_like_those_of_users():
+    def image(*users: tuple[str, int, int]) -> MetadataImage:
+        scram = {
+            (1, name): UserScramCredentialRecord(
+                name=name, mechanism=1, salt=bytes(length), stored_key=name.encode(), iterations=iterations
+            )
+            for name, length, iterations in users
+        }
+        return dataclasses.replace(MetadataImage(), scram=scram)
+
+    def challenge(decoys, users, name):
+        keys = decoys.make(users, SCRAM_SHA_256, name, False)
+        return keys.salt, keys.iterations
+
+    users = image(("alice", 24, 4096), ("bob", 26, 8192), ("carol", 40, 4096), ("zoe", 24, 4096))
+    names = [unique() for _ in range(200)]
+    one_node, another = ScramDecoys(), ScramDecoys()
+    shapes = {(len(salt), count) for salt, count in (challenge(one_node, users, name) for name in names)}
+    assert shapes == {(24, 4096), (26, 8192), (40, 4096)}
+    # The same on every node and after a restart, and when other users come and go.
+    fewer = image(("alice", 24, 4096), ("bob", 26, 8192), ("carol", 40, 4096))
+    assert [challenge(one_node, users, name) for name in names] == [challenge(another, users, name) for name in names]
+    salts = [challenge(another, fewer, name)[0][:24] for name in names]
+    assert salts == [challenge(one_node, users, name)[0][:24] for name in names]
+    # Without users there is nothing to hide.
+    assert challenge(one_node, image(), "x")[1] == 4096
 
 
 def test_a_deleted_credential_is_of_no_use(node, admin, connection):

@@ -120,7 +120,7 @@ def test_stores_that_cannot_be_used_are_refused_and_the_last_good_one_stays(node
     (folder / "mismatch.pem").write_text(key + chain)
     refused = {
         str(folder / "missing.pem"): "no such file",
-        str(folder / "empty.pem"): "no PEM file",
+        str(folder / "empty.pem"): "it is empty",
         str(folder / "mismatch.pem"): "not that of the certificate",
         str(files.keystore("renamed", subject="someone")): "subject would change",
         str(files.keystore("fewer", "127.0.0.1")): "alternative name would be lost",

@@ -23,12 +23,29 @@ from simulation.plan import SITUATIONS, RunPlan, draw_plan, draw_situation
 from simulation.run import run_seed
 from simulation.shrink import format_story, shrink
 
-SEEDS = int(os.environ.get("KLAMM_SIM_CLUSTER_SEEDS", "60"))
-CHUNK = 10
+SEEDS = int(os.environ.get("KLAMM_SIM_CLUSTER_SEEDS", "30"))
+CHUNK = 5
 ROOT = Path(__file__).parents[2]
 
 NEARBY = 40
 """In its situation a planted bug does harm in one seed of a few; so many are looked at before it counts as missed."""
+CAUGHT_BY = {
+    "an EndTxn overtakes its AddPartitionsToTxn": 1,
+    "compact away the markers of transactions": 1,
+    "do not fence the producer before": 2,
+    "do not sync the quorum's log": 1,
+    "elect a leader that is not in sync": 1,
+    "elect a quorum leader whose log is short": 2,
+    "forget a vote": 4,
+    "forget tombstones at once": 1,
+    "keep a broker in sync that has lost its log": 1,
+    "leave ACLs out of snapshots": 1,
+    "never compare histories": 2,
+    "skip the epoch check of a quorum leader": 2,
+    "take the marker of the last transaction for the end of this one": 2,
+    "take the quorum's files for what was written": 1,
+}
+"""The seed that caught a bug when it was planted last, looked at first; 0 for others. Any other seed does as well."""
 
 
 @pytest.mark.timeout(600)
@@ -192,7 +209,8 @@ class TestRights:
 @pytest.mark.parametrize("name", sorted(BUGS))
 def test_a_planted_bug_is_caught(name):
     """In the situation where it does harm, whatever else has moved what a seed does."""
-    assert hunt(name, range(NEARBY), anywhere=False) is not None
+    first = CAUGHT_BY.get(name, 0)
+    assert hunt(name, [*range(first, NEARBY), *range(first)], anywhere=False) is not None
 
 
 def test_twenty_bugs_can_be_planted_and_taken_out():
@@ -208,6 +226,10 @@ def test_a_seed_draws_the_same_plan_again_and_all_seeds_together_draw_everything
     assert {fault.kind for seed in range(3000) for fault in draw_plan(seed).faults} == set(KINDS)
     assert {draw_plan(seed).situation for seed in range(3000)} == {"", *SITUATIONS}
     assert all(draw_situation(1, name).situation == name for name in SITUATIONS)
+
+
+def test_bugs_that_were_caught_exist():
+    assert set(CAUGHT_BY) <= set(BUGS)
 
 
 @pytest.mark.timeout(300)

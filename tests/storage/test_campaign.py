@@ -1,6 +1,6 @@
 """Crashes at every boundary of random workloads, and planted bugs that must not survive them.
 
-KLAMM_SIM_CUTS sets how many crashes (240; `make sim` asks for thousands), KLAMM_SIM_SEED the first seed.
+KLAMM_SIM_CUTS sets how many crashes (120; `make sim` asks for thousands), KLAMM_SIM_SEED the first seed.
 """
 
 import itertools
@@ -17,7 +17,7 @@ from klamm.telemetry.log import _SINK, Level
 from .campaign.run import campaign, quorum_campaign
 from .campaign.trace import TracingDisk
 
-CUTS = int(os.environ.get("KLAMM_SIM_CUTS", "240"))
+CUTS = int(os.environ.get("KLAMM_SIM_CUTS", "120"))
 SEED = int(os.environ.get("KLAMM_SIM_SEED", "0"))
 CUTS_PER_SEED = 60
 SEEDS_PER_TEST = 2

@@ -8,27 +8,27 @@ from klamm.model.errors import StorageFailure
 from klamm.storage.disk import Disk, FileSlice, OpenFiles, SegmentFile
 
 
-def is_open(fd: int) -> bool:
+def is_open(fd: int, inode: int) -> bool:
+    """Whether the descriptor is that file's; other threads may have been given its number since."""
     try:
-        os.fstat(fd)
+        return os.fstat(fd).st_ino == inode
     except OSError:
         return False
-    return True
 
 
 def test_a_file_closes_when_nobody_needs_it_any_more(tmp_path: Path):
     (tmp_path / "x.log").write_bytes(b"hello")
     file = SegmentFile(Disk(), str(tmp_path / "x.log"))
-    fd = file.fd
+    fd, inode = file.fd, os.fstat(file.fd).st_ino
     piece = FileSlice(file, 1, 3, 0)
     del file
     os.unlink(tmp_path / "x.log")
     gc.collect()
-    assert is_open(fd)
+    assert is_open(fd, inode)
     assert piece.read() == b"ell"
     del piece
     gc.collect()
-    assert not is_open(fd)
+    assert not is_open(fd, inode)
 
 
 def test_a_missing_file_is_a_storage_failure(tmp_path: Path):

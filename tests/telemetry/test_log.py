@@ -79,6 +79,31 @@ def test_an_unexpected_failure_brings_its_traceback(lines):
     assert rest[-1] == "KeyError: 'x'"
 
 
+def test_a_failure_does_not_log_the_text_that_could_not_be_encoded(lines):
+    page = "password " * 10_000 + "\udc00"
+    try:
+        page.encode()
+    except UnicodeEncodeError as error:
+        get_logger("console").failure("request failed", error)
+    first, *rest = lines()
+    assert "UnicodeEncodeError" in first
+    assert "utf-8" in first
+    assert "position 90000" in first
+    assert "surrogates not allowed" in first
+    assert "password password" not in "".join([first, *rest])
+
+
+def test_the_text_of_a_failure_is_bounded(lines):
+    try:
+        raise ValueError("x" * 100_000)
+    except ValueError as error:
+        get_logger("console").failure("request failed", error)
+    first, *rest = lines()
+    assert "ValueError" in first
+    assert rest[0].startswith("Traceback")
+    assert len("".join([first, *rest])) < 5000
+
+
 def test_lines_go_to_standard_error(capsys):
     get_logger("server").info("hello")
     captured = capsys.readouterr()

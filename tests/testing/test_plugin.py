@@ -39,7 +39,9 @@ def test_breaking_one_leaves_the_other(klamm_own_broker, klamm_broker):
 def run(tmp_path: Path, *options: str) -> str:
     (tmp_path / "test_user.py").write_text(textwrap.dedent(USER_TESTS))
     (tmp_path / "pytest.ini").write_text("[pytest]\nklamm_config =\n    num.partitions=2\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", *options]
+    # Otherwise pytest imports schemathesis, and rewrites the asserts of all of klamm: seconds.
+    quick = ["--assert=plain", "-p", "no:schemathesis"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", *quick, *options]
     # The entry point does the same where Klamm was installed after it had one.
     command += [] if "klamm" in entry_points(group="pytest11").names else ["-p", "klamm.testing.plugin"]
     done = subprocess.run(

@@ -15,7 +15,7 @@ from harness.wire import produce_fields
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 SEED = int(os.environ.get("KLAMM_SEED", random.SystemRandom().randrange(2**32)))
-RESTARTS = 3
+RESTARTS = 2
 FLUSHES = 10
 RECORDS_PER_FLUSH = 20
 RECORDS_DURING_RESTART = 30

@@ -8,7 +8,7 @@ from pyspark.sql import functions as f
 import klamm
 from klamm.model.errors import ConfigError
 from klamm.pipeline import dead_letters, from_registry, good_rows, registry_header, to_registry
-from klamm.pipeline.core.registry_framing import prefix
+from klamm.registry.framing import prefix
 from pipeline.small_registry import small_registry
 
 pytestmark = pytest.mark.timeout(600)

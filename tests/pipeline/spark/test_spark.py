@@ -110,6 +110,32 @@ def test_a_numbered_batch_write_is_done_once(spark, klamm_broker, servers):
     assert values(klamm_broker, topic) == [0, 1, 2, 3]
 
 
+def test_a_first_batch_from_latest_that_died_begins_where_it_began(spark, patiently, klamm_broker, servers, tmp_path):
+    """Spark asks for the start again, which is behind the records that came in between."""
+    source = klamm_broker.topic("in", partitions=2)
+    fill(klamm_broker, source, 4)
+    seen = []
+
+    def die(_rows, number):
+        assert number == 0
+        raise RuntimeError("the driver dies here")
+
+    def collect(rows, _number):
+        seen.extend(int(row.value) for row in rows.collect())
+
+    def start(save):
+        frame = spark.readStream.format("klamm").options(**servers, subscribe=source, startingOffsets="latest").load()
+        writing = frame.writeStream.foreachBatch(save).option("checkpointLocation", str(tmp_path / "c"))
+        writing.trigger(availableNow=True).start().awaitTermination()
+
+    with pytest.raises(Exception, match="the driver dies here"):
+        patiently(start, die)
+    assert os.listdir(tmp_path / "c" / "commits") == []
+    fill(klamm_broker, source, 3, first=4)
+    patiently(start, collect)
+    assert sorted(seen) == [4, 5, 6]
+
+
 def test_a_query_goes_on_where_it_stopped(spark, patiently, klamm_broker, klamm_admin, klamm_name, tmp_path):
     """In between the topic grows and the log of commits is lost: the last batch runs again, and is not written."""
     source, sink = klamm_broker.topic("in", partitions=2), klamm_broker.topic("out", partitions=2)

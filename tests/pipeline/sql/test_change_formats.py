@@ -37,13 +37,13 @@ def tombstone(number, *, wrapped=False):
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_a_table_has_the_rows_of_the_database(wrapped):
-    """Random inserts, updates and deletes, with and without the schema beside the payload, against a dict."""
+def test_a_table_has_the_rows_of_the_database():
+    """Random inserts, updates and deletes, of half of the rows with the schema beside the payload, against a dict."""
     random_numbers = random.Random(7)
     database, log = {}, []
     for step in range(80):
         number = random_numbers.randrange(12)
+        wrapped = number % 2 == 1
         row = customer(number, f"name-{step}", f"{step}.12345678901234567890"[:6])
         if number not in database:
             log.append(change(random_numbers.choice("cr"), number, after=row, wrapped=wrapped))

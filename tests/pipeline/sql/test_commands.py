@@ -10,8 +10,8 @@ from klamm.cli.main import cli
 from klamm.client.types import Record
 from klamm.pipeline.sql import compile_text
 from klamm.pipeline.sql.dead_letters import parse_dead_letter
+from klamm.pipeline.sql.known_homes import data_root
 from klamm.pipeline.sql.runner import renew_identity, write_starting
-from klamm.pipeline.sql.state_folders import data_root
 from klamm.pipeline.sql.status import Home
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "pipeline" / "sql"
@@ -26,6 +26,9 @@ TEXT = (
 def typed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "p.sql").write_text(TEXT)
+
+    # Not the broker that a person may run on the usual port.
+    monkeypatch.setenv("KLAMM_BOOTSTRAP", "127.0.0.1:1")
 
     def call(*words):
         # As a whole command: click keeps a verb's help flags as its first caller had them.
@@ -140,3 +143,15 @@ def test_pause_resume_and_restart_need_a_pipeline_that_runs(typed, tmp_path):
     home.write_status({"state": "stopped", "pid": 7, "queries": {"t": {}}, "error": None})
     for verb in ("pause", "resume", "restart"):
         assert "p does not run" in typed(verb, "p", "t").output
+
+
+@pytest.mark.parametrize(("option", "verb"), [("--continue", "continue"), ("--rebuild", "rebuild")])
+def test_options_of_run_name_queries(typed, klamm_broker, klamm_name, tmp_path, option, verb):
+    topic = klamm_broker.topic("in")
+    (tmp_path / "p.sql").write_text(
+        f"SET name = '{klamm_name('p')}'; CREATE STREAM s (n INT) WITH (topic = '{topic}');"
+        "CREATE SINK kept WITH (format = 'noop') AS SELECT n FROM s;"
+    )
+    done = typed("run", "p.sql", "-b", klamm_broker.bootstrap, option, "ketp")
+    assert done.exit_code == 1
+    assert f"there is no query ketp to {verb}" in done.output

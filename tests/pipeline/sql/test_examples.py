@@ -22,6 +22,7 @@ def readings(*rows):
     return [{"sensor": sensor, "celsius": celsius, "at": at(seconds)} for sensor, celsius, seconds in rows]
 
 
+@pytest.mark.long
 def test_a_windowed_table_changes_and_a_windowed_stream_waits(spark):
     """The third step is too late for the first minute by half a minute of patience; in the second it is not."""
     steps = [
@@ -70,6 +71,7 @@ def test_visits(spark):
     )
 
 
+@pytest.mark.long
 def test_orders_with_customers(spark):
     steps = [
         {
@@ -121,6 +123,7 @@ def subscribed(bootstrap, topics, wanted):
     return records
 
 
+@pytest.mark.long
 def test_another_client_subscribes_to_a_result(spark, patiently, klamm_own_broker, tmp_path):
     """A group of librdkafka sees each change of a table once, over two runs of the pipeline."""
     settings = {"bootstrap": klamm_own_broker.bootstrap, "checkpoint": str(tmp_path / "home")}

@@ -212,7 +212,9 @@ class KilledError(Exception):
     pass
 
 
-@pytest.mark.parametrize("point", ["before the write", "after the write", "after the store"])
+@pytest.mark.parametrize(
+    "point", ["before the write", pytest.param("after the write", marks=pytest.mark.long), "after the store"]
+)
 def test_a_batch_that_dies_is_run_again(spark, tmp_path, monkeypatch, point):
     tables = Tables(spark, tmp_path, ["by_key"])
     for number in range(3):
@@ -249,7 +251,7 @@ def test_a_batch_that_dies_is_run_again(spark, tmp_path, monkeypatch, point):
 @pytest.mark.parametrize(
     "lost", ["removed", *(pytest.param(how, marks=pytest.mark.long) for how in ("damaged", "of an earlier batch"))]
 )
-def test_a_store_that_cannot_be_used_is_made_anew(spark, tmp_path, lost):
+def test_a_store_that_cannot_be_used_is_made_anew(spark, tmp_path, monkeypatch, lost):
     tables = Tables(spark, tmp_path, ["through_another"])
     tables.change("a", "k0", {"x": 1, "y": "k1"})
     tables.change("b", "k1", {"x": 1, "z": "z1"})
@@ -264,8 +266,18 @@ def test_a_store_that_cannot_be_used_is_made_anew(spark, tmp_path, lost):
         path.write_bytes(b"x" * 5000 if lost == "damaged" else before)
     tables.restart()
     tables.change("c", 1, {"z": "z0"})
+    reads = []
+    between = tables.topics.between
+
+    def read(session, start, end):
+        reads.extend(end)
+        return between(session, start, end)
+
+    monkeypatch.setattr(tables.topics, "between", read)
     tables.batch()
     tables.check()
+    # The store and the join are made of one read.
+    assert sorted(reads) == ["a", "b", "c"]
 
 
 @pytest.mark.long

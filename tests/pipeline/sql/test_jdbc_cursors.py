@@ -197,6 +197,22 @@ def test_only_what_is_newer_than_the_start_where_that_is_said(tmp_path):
     assert table.topic == [4, 5]
 
 
+def test_the_start_of_an_empty_table_is_stored_too(tmp_path):
+    for steps in range(6):
+        table = Table(node(more=", starting = 'latest'"), [])
+        folder = Dying(str(tmp_path / str(steps)))
+        table.left = steps
+        died = False
+        try:
+            run_once(table, folder)
+        except Crash:
+            died = True
+        table.left, table.stored = None, [4, 5]
+        run_once(table, folder)
+        # Before the mark is there, the source has not begun: the next start is its first.
+        assert table.topic == ([] if died and steps < 2 else [4, 5]), steps
+
+
 def test_a_source_that_goes_on_is_watched_and_stopped_like_sparks_queries(tmp_path):
     table = Table(node(), [1, 2])
     folder = Dying(str(tmp_path))

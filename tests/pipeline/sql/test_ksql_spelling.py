@@ -200,6 +200,7 @@ FEW_QUERIES = {"bad_records": "drop"}
                FROM payments WHERE info.city <> 'Wels' GROUP BY window(at, '1 minute'), account;""",
             "",
             id="tumbling",
+            marks=pytest.mark.long,
         ),
         pytest.param(
             """CREATE TABLE result AS SELECT account, COUNT(*) AS n FROM payments
@@ -242,6 +243,7 @@ FEW_QUERIES = {"bad_records": "drop"}
                  date_format(at, 'HH:mm') AS t, unix_millis(at) AS ROWTIME FROM payments WHERE amount > 2;""",
             "",
             id="partition by",
+            marks=pytest.mark.long,
         ),
         pytest.param(
             """CREATE STREAM large WITH (TIMESTAMP='at') AS SELECT * FROM payments WHERE amount > 4 EMIT CHANGES;

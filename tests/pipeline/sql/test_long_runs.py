@@ -8,8 +8,9 @@ import pytest
 
 import klamm
 from klamm.pipeline.sql import compile_text
+from klamm.pipeline.sql.known_homes import data_root
 from klamm.pipeline.sql.runner import run_pipeline
-from klamm.pipeline.sql.state_folders import data_root, home_of
+from klamm.pipeline.sql.state_folders import home_of
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -75,6 +75,7 @@ def test_the_bank(spark):
     assert "is null" in out.dead_letters["payments"][2].error
 
 
+@pytest.mark.long
 def test_words_joins_sessions_and_doubles(spark):
     out = run(EXAMPLES / "words.sql", {"lines": ["To be, or not", "to be"]}, spark=spark)
     out.expect("counts", [{"word": word, "n": n} for word, n in {"to": 2, "be": 2, "or": 1, "not": 1}.items()])

@@ -12,14 +12,14 @@ import pytest
 import klamm
 from klamm.model.errors import ConfigError
 from klamm.pipeline.core.derived_schemas import derive_schema
-from klamm.pipeline.core.registry_framing import HEADERS, SchemaFrame, prefix, unframe
-from klamm.pipeline.registry.client import Schema
-from klamm.pipeline.registry.codecs import compile_schema
 from klamm.pipeline.sql import SqlError, compile_text
 from klamm.pipeline.sql.core.identity import describe
 from klamm.pipeline.sql.registry_schemas import registry_of, resolve, subject_of
 from klamm.pipeline.sql.runner import run_pipeline
 from klamm.pipeline.testing import run
+from klamm.registry.client import Schema
+from klamm.registry.codecs.compilation import compile_schema
+from klamm.registry.framing import HEADERS, SchemaFrame, prefix, unframe
 from pipeline.small_registry import small_registry
 
 pytestmark = pytest.mark.timeout(600)

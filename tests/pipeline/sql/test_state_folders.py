@@ -11,8 +11,9 @@ from klamm.cli.main import cli
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import compile_text
 from klamm.pipeline.sql.core.identity import QueryIdentity
+from klamm.pipeline.sql.known_homes import data_root
 from klamm.pipeline.sql.runner import run_pipeline
-from klamm.pipeline.sql.state_folders import data_root, describe_place, find_home, home_of, known_homes, stored_home
+from klamm.pipeline.sql.state_folders import describe_place, find_home, home_of, known_homes, stored_home
 from klamm.pipeline.sql.status import Home
 
 TEXT = (
@@ -119,7 +120,7 @@ def test_a_state_option_wins_over_the_file(tmp_path, monkeypatch):
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("state", [None, "file://{}"])
+@pytest.mark.parametrize("state", [None, pytest.param("file://{}", marks=pytest.mark.long)])
 def test_a_run_from_another_folder_continues(spark, patiently, klamm_broker, tmp_path, monkeypatch, state):
     names = {name: klamm_broker.topic(name) for name in ("numbers", "copies")}
     settings = {"bootstrap": klamm_broker.bootstrap, "partitions": "1"}

@@ -124,8 +124,13 @@ def test_health(client, tables):
     answer = client.get("/health")
     assert answer.status_code == 200
     assert answer.json() == {"state": "ready", "error": None}
-    tables._follower.error = RuntimeError("no broker")
-    assert client.get("/health").status_code == 503
+
+    def is_unhealthy() -> bool:
+        tables._follower.error = RuntimeError("no broker")
+        return client.get("/health").status_code == 503
+
+    # The follower takes the error back when it next hears from the broker.
+    assert any(is_unhealthy() for _ in range(100))
 
 
 def test_changes_are_pushed(client, put):

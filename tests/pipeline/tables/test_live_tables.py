@@ -9,11 +9,11 @@ import pytest
 from klamm.client.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
 from klamm.model.errors import ConfigError
 from klamm.pipeline import open_tables
-from klamm.pipeline.core.registry_framing import prefix
-from klamm.pipeline.registry.client import parse_settings, shared_registry
-from klamm.pipeline.registry.codecs import compile_schema
 from klamm.pipeline.sql import SqlError
 from klamm.pipeline.tables.queries import QueryError, QueryLimits
+from klamm.registry.client import parse_settings, shared_registry
+from klamm.registry.codecs.compilation import compile_schema
+from klamm.registry.framing import prefix
 from pipeline.small_registry import small_registry
 
 PATIENCE_S = 60

@@ -6,10 +6,10 @@ import json
 import pyarrow as pa
 import pytest
 
-from klamm.pipeline.registry.client import parse_settings, shared_registry
 from klamm.pipeline.tables.queries import LimitExceeded, QueryError, QueryLimits
 from klamm.pipeline.tables.topic_tables import TopicDatabase
 from klamm.records.arrow import schema
+from klamm.registry.client import parse_settings, shared_registry
 from pipeline.small_registry import small_registry
 
 AT = dt.datetime(2026, 5, 1, 10, tzinfo=dt.UTC)
@@ -143,8 +143,8 @@ def test_values_of_a_registry(database):
     with small_registry() as registry:
         client = shared_registry(parse_settings(registry.url))
         written = client.register("drinks-value", json.dumps(record), "AVRO")
-        from klamm.pipeline.core.registry_framing import prefix
-        from klamm.pipeline.registry.codecs import compile_schema
+        from klamm.registry.codecs.compilation import compile_schema
+        from klamm.registry.framing import prefix
 
         codec = compile_schema(client, written)
         good = prefix(written.id) + codec.encode({"name": "espresso", "cents": 250})

@@ -97,13 +97,13 @@ class TracingDisk(Disk):
                 self.rmdir(os.path.join(top, name))
         self.rmdir(path)
 
-    def makedirs(self, path, exist_ok=False):
+    def makedirs(self, path, mode=0o777, exist_ok=False):
         missing = []
         at = path
         while at != self.root and not os.path.isdir(at):
             missing.append(at)
             at = os.path.dirname(at)
-        os.makedirs(path, exist_ok=exist_ok)
+        os.makedirs(path, mode=mode, exist_ok=exist_ok)
         self.ops += [Op("mkdir", path=self._name(folder)) for folder in reversed(missing)]
 
 

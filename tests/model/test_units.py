@@ -4,7 +4,7 @@ import click
 import pytest
 
 from klamm.cli.setting_syntax import parse_setting, setting_name, to_person
-from klamm.cli.units import (
+from klamm.model.units import (
     format_duration,
     format_size,
     format_time,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.cli.reassign_plan import Placement, TooFewBrokers, plan_moves
+from klamm.client.core.reassign_plan import Placement, TooFewBrokers, plan_moves
 
 RACKS = {1: "a", 2: "b", 3: "c", 4: "a"}
 PLAIN = dict.fromkeys(range(1, 5))

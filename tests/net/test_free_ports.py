@@ -14,15 +14,15 @@ import pytest
 from harness.cluster import KlammCluster
 from harness.links import Links
 from klamm.model.errors import ConfigError
-from klamm.server.boot import free_ports as module
-from klamm.server.boot.free_ports import CLAIMS_MAX, PORTS_FREE, PortClaims, free_port_row, free_ports
+from klamm.net import free_ports as module
+from klamm.net.free_ports import CLAIMS_MAX, PORTS_FREE, PortClaims, free_port_row, free_ports
 
 HOST = "127.0.0.1"
 ELSEWHERE = range(11_000, 17_900)
 """Where no other test looks for ports."""
 SEARCH = """
 import json, sys
-from klamm.server.boot.free_ports import free_ports
+from klamm.net.free_ports import free_ports
 first, count = map(int, sys.argv[1:])
 print(json.dumps(free_ports("127.0.0.1", count, range(first, first + count))), flush=True)
 sys.stdin.read()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.cli.filter import NODES_MAX, TEXT_MAX, FilterError, compile_filter
+from klamm.client.filter.expression import NODES_MAX, TEXT_MAX, FilterError, compile_filter
 
 RECORD = SimpleNamespace(
     topic="orders",

@@ -1,0 +1,135 @@
+"""`klamm registry` as a process: start, errors, graceful stop, and kill -9 of the leader during writes."""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+import urllib.request
+
+import pytest
+
+from harness import KLAMM
+from klamm.testing import unique
+
+from .small_store import record
+
+READY = re.compile(r"Klamm registry is ready on (http://\S+),")
+
+
+class RegistryProcess:
+    def __init__(self, bootstrap, topic, group, *more):
+        self.process = subprocess.Popen(
+            [*KLAMM, "registry", "-b", bootstrap, "--port", "0", "--topic", topic, "--group", group, *more],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        line = self.process.stdout.readline()
+        assert READY.match(line), line + self.process.stderr.read()
+        self.url = READY.match(line)[1]
+
+    def request(self, method, path, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.url}{path}", data, method=method)
+        request.add_header("Content-Type", "application/json")
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return json.loads(response.read())
+
+    def end(self, number):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process.pid, number)
+        self.process.communicate(timeout=60)
+        return self.process.returncode
+
+
+def wait_until(condition, timeout_s=60):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_it_stops_in_order_on_sigterm(klamm_broker):
+    registry = RegistryProcess(klamm_broker.bootstrap, unique("_schemas"), unique("sr"), "--access-log")
+    try:
+        assert registry.request("POST", "/subjects/s/versions", {"schema": '"int"'})["id"] == 1
+    finally:
+        os.kill(registry.process.pid, signal.SIGTERM)
+    _, log = registry.process.communicate(timeout=60)
+    assert registry.process.returncode == 0, log
+    assert "request method=POST path=/subjects/s/versions status=200" in log
+    assert "registry stopping" in log
+    assert "Traceback" not in log
+
+
+def refused(*args):
+    return subprocess.run([*KLAMM, "registry", *args], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_errors_of_the_start_are_one_sentence(klamm_broker):
+    port = klamm_broker.bootstrap.rpartition(":")[2]
+    taken = refused("-b", klamm_broker.bootstrap, "--port", port)
+    assert taken.returncode == 1
+    assert f"port {port} on 127.0.0.1 is taken by" in taken.stderr
+    gone = refused("-b", "127.0.0.1:1", "--port", "0", "--timeout", "1s")
+    assert gone.returncode == 5
+    assert "cannot connect to 127.0.0.1:1" in gone.stderr
+    assert "Traceback" not in gone.stderr
+    exposed = refused("-b", klamm_broker.bootstrap, "--port", "0", "--host", "0.0.0.0")
+    assert exposed.returncode == 1
+    assert "--allow-insecure-bind" in exposed.stderr
+
+
+def test_kill_9_of_the_leader_loses_nothing_that_was_acknowledged(klamm_broker):
+    topic, group = unique("_schemas"), unique("sr")
+    # The shortest session that brokers allow, so that the dead leader is noticed soon.
+    quick = ("-X", "session.timeout.ms=6000")
+    registries = [RegistryProcess(klamm_broker.bootstrap, topic, group, *quick) for _ in range(2)]
+    acknowledged, stop = {}, threading.Event()
+
+    def write(worker):
+        number = 0
+        while not stop.is_set():
+            number += 1
+            subject = f"s{worker}-{number}"
+            body = {"schema": record("R", **{f"f{worker}_{number}": False})}
+            for registry in registries:
+                with contextlib.suppress(OSError, http.client.HTTPException):
+                    acknowledged[subject] = registry.request("POST", f"/subjects/{subject}/versions", body)["id"]
+                    break
+
+    try:
+        wait_until(
+            lambda: all(registry.request("GET", "/master_available")["master_available"] for registry in registries)
+        )
+        writers = [threading.Thread(target=write, args=(worker,)) for worker in range(2)]
+        for writer in writers:
+            writer.start()
+        wait_until(lambda: len(acknowledged) >= 20)
+        leader = next(registry for registry in registries if registry.request("GET", "/health/ready")["leading"])
+        survivor = next(registry for registry in registries if registry is not leader)
+        leader.end(signal.SIGKILL)
+        before = len(acknowledged)
+        wait_until(lambda: len(acknowledged) >= before + 20)
+        stop.set()
+        for writer in writers:
+            writer.join(60)
+        assert len(set(acknowledged.values())) == len(acknowledged)
+        for subject, schema_id in acknowledged.items():
+            assert survivor.request("GET", f"/subjects/{subject}/versions/1")["id"] == schema_id
+        assert survivor.end(signal.SIGTERM) == 0
+    finally:
+        stop.set()
+        for registry in registries:
+            registry.end(signal.SIGKILL)
+
+
+@pytest.mark.parametrize("command", ["registry", "schema"])
+def test_help_shows_a_first_step(command):
+    shown = subprocess.run([*KLAMM, command, "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert ("curl -X POST" if command == "registry" else "put ") in shown
