@@ -17,10 +17,14 @@ def main() -> int:
     parser.add_argument("--in-turns", action="store_true", help="both brokers up, each load on one after the other")
     parser.add_argument("--growth", action="store_true", help="instead: cost per request at 1 MB and at 10 GB of log")
     parser.add_argument("--gigabytes", type=float, default=10.0, help="how far the log grows for --growth")
+    parser.add_argument("--beside-registry", metavar="COMMAND", help="a registry beside Klamm's; see registry.py")
+    parser.add_argument(
+        "--beside-rest", metavar="COMMAND", help="a REST proxy beside Klamm's, over {bootstrap} on {port}"
+    )
     parser.add_argument("--list", action="store_true", help="name the loads and end")
     options = parser.parse_args()
 
-    from benchmarks import compare, loaders, report
+    from benchmarks import compare, loaders, report, service_loads
     from benchmarks.growth import growth
 
     loads = compare.chosen(options.only)
@@ -28,6 +32,8 @@ def main() -> int:
         for load in loads:
             print(f"{load.name:24} {load.title}")
         return 0
+    commands = {"registry": options.beside_registry, "rest": options.beside_rest}
+    service_loads.COMMANDS.update({service: command for service, command in commands.items() if command})
     scale, repeats = (0.1, options.repeats or 1) if options.quick else (1.0, options.repeats)
     # An exception unwinds the stack, so that broker, topics and page cache are cleaned up as well.
     signal.signal(signal.SIGTERM, loaders.exit_on_signal)

@@ -19,7 +19,9 @@ from benchmarks.loaders import LoadFailed
 from benchmarks.loads import LOADS, Bench, Load, Reach, Sample
 from benchmarks.machine import PageCache
 from benchmarks.maintenance_loads import MAINTENANCE
+from benchmarks.metrics_loads import METRICS
 from benchmarks.security_loads import SECURITY
+from benchmarks.service_loads import SERVICES
 from compat.brokers import KINDS, BrokerFailed
 from compat.clusters import BrokerCluster
 from compat.toolchain import cache_dir
@@ -49,7 +51,7 @@ class Row:
 
 def chosen(pattern: str | None) -> list[Load]:
     """Loads whose name matches any of the comma-separated patterns; all without one."""
-    loads = [*LOADS, *COMPRESSION, *MAINTENANCE, *COORDINATORS, *SECURITY, *CLIENT, *CLUSTER]
+    loads = [*LOADS, *COMPRESSION, *MAINTENANCE, *COORDINATORS, *SECURITY, *SERVICES, *METRICS, *CLIENT, *CLUSTER]
     if not pattern:
         return loads
     parts = pattern.split(",")

@@ -192,6 +192,7 @@ def cpu_seconds(pid: int) -> float:
 def measure_node(count: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "klamm", "up", "--data", folder, "--port", "0", "--log-level", "warning"]
+        command.append("--no-console")
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as node:
             try:
                 port = int(node.stdout.readline().rsplit(":", 1)[1])

@@ -1,13 +1,15 @@
 """Measure joins with tables: how long a batch of 20 rows takes against tables of 1,000 and of 1,000,000 keys.
 
-    python -m benchmarks.joins [--keys 1000 1000000] [--batches 9]
+    python -m benchmarks.joins [--keys 1000 1000000] [--batches 9] [--limit 900]
 
 `lookup` joins a stream with a table, `table` joins two tables. Writes results/joins.json, and exits with 1 when a batch
-against the largest table takes more than 1.5 times as long as one against the smallest.
+against the largest table takes more than 1.5 times as long as one against the smallest, or when the measurement takes
+longer than its limit, in seconds.
 """
 
 import argparse
 import json
+import math
 import os
 import random
 import statistics
@@ -32,8 +34,8 @@ from klamm.testing import broker
 REACH = 1.5
 ROWS = 20
 CHUNK = 100_000
-FIRST_BATCH_S = 900
-BATCH_S = 300
+LIMIT_S = 900
+BATCH_S = 120
 RESULTS = Path(__file__).parent / "results" / "joins.json"
 DECLARATIONS = """
 CREATE TABLE customers (id STRING, owner STRING, city STRING) WITH (topic = '{customers}', key = 'id');
@@ -75,20 +77,23 @@ def fill(running: Any, topics: dict[str, str], keys: int) -> None:
 class Batches:
     """A running query, and the times of its batches."""
 
-    def __init__(self, query: Any) -> None:
+    def __init__(self, query: Any, deadline: float) -> None:
         self._running = query.start(once=False)
+        self._deadline = deadline
         self._seen = -1
 
-    def wait(self, end: int, limit_s: float) -> list[float]:
+    def wait(self, end: int, limit_s: float = math.inf) -> list[float]:
         """Return the durations of the batches up to an end, the sum of its offsets, in milliseconds."""
-        deadline = time.monotonic() + limit_s
+        begin = time.monotonic()
+        deadline = min(self._deadline, begin + limit_s)
         durations: list[float] = []
         reached = 0
         while reached < end:
             if not self._running.isActive:
                 raise SystemExit(f"the query ended: {self._running.exception()}")
             if time.monotonic() > deadline:
-                raise SystemExit(f"offset {reached} of {end} after {limit_s} s")
+                waited_s = time.monotonic() - begin
+                raise SystemExit(f"offset {reached:,} of {end:,} after {waited_s:.0f} s: not measured")
             for progress in self._running.recentProgress:
                 if progress.batchId > self._seen and "addBatch" in progress.durationMs:
                     self._seen = progress.batchId
@@ -104,7 +109,7 @@ class Batches:
 
 
 def measure(
-    spark: Any, running: Any, keys: int, batches: int, folder: Path, chosen: str | None
+    spark: Any, running: Any, keys: int, batches: int, folder: Path, chosen: str | None, deadline: float
 ) -> dict[str, dict[str, float]]:
     names = ("customers", "accounts", "payments", "lookup", "joined")
     topics = {name: running.topic(f"{name}_{keys}", partitions=2) for name in names}
@@ -143,8 +148,8 @@ def measure(
             return sum(sum(offsets.values()) for offsets in ends)
 
         produce()
-        work = Batches(queries[query])
-        first_ms = sum(work.wait(end(), FIRST_BATCH_S))
+        work = Batches(queries[query], deadline)
+        first_ms = sum(work.wait(end()))
         times = []
         for _ in range(batches):
             produce()
@@ -165,14 +170,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--keys", type=int, nargs="+", default=[1000, 1_000_000])
     parser.add_argument("--batches", type=int, default=9)
+    parser.add_argument("--limit", type=int, default=LIMIT_S, help="the most seconds that it may take")
     parser.add_argument("--only", choices=("lookup", "table"))
     parser.add_argument("--no-write", action="store_true", help="print only")
     arguments = parser.parse_args()
     results: dict[str, Any] = {"rows": ROWS, "machine": facts(), "load_before": os.getloadavg()[0], "keys": {}}
+    deadline = time.monotonic() + arguments.limit
     with tempfile.TemporaryDirectory(prefix="klamm-joins-") as folder, broker(child=True) as running:
         spark = session("benchmark", master="local[2]", config=SPARK_SETTINGS, progress=False)
         for keys in sorted(arguments.keys):
-            results["keys"][keys] = measure(spark, running, keys, arguments.batches, Path(folder), arguments.only)
+            results["keys"][keys] = measure(
+                spark, running, keys, arguments.batches, Path(folder), arguments.only, deadline
+            )
         spark.stop()
     results["load_after"] = os.getloadavg()[0]
     smallest, largest = (results["keys"][keys] for keys in (min(arguments.keys), max(arguments.keys)))

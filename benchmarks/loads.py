@@ -57,6 +57,8 @@ class Bench:
     prepared: set[str] = field(default_factory=set)
     side_nodes: dict[str, Broker] = field(default_factory=dict)
     """Other nodes that loads have started, which stay until all loads are done."""
+    services: dict[str, Any] = field(default_factory=dict)
+    """Services over this broker that loads have started, which are side nodes too."""
     admin: AdminClient = field(init=False)
 
     def __post_init__(self) -> None:

@@ -15,13 +15,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
     AclPermissionType,
     AdminClient,
     NewTopic,
+    OffsetSpec,
     ResourcePatternType,
     ResourceType,
     ScramCredentialInfo,
@@ -33,10 +34,13 @@ from benchmarks import acls, loaders
 from benchmarks.loads import LIMIT_S, PARTITIONS, Bench, Load, Reach, Sample, with_rates
 from benchmarks.machine import cpu_seconds
 from compat.brokers import Broker, free_port
+from klamm import Admin
 from klamm.cli.certs import issue, make_authority
 from klamm.server.boot.config_checks import STANDARD_AUTHORIZER
 
 USER, PASSWORD = "alice", "alice-secret"
+SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+"""Kafka does not start a SASL listener without a login module; it names no user, since the node never logs in."""
 ACLS = 10_000
 ACL_CHUNK = 1_000
 """Entries per CreateAcls request."""
@@ -49,6 +53,12 @@ ROUNDS = 3
 CLIENT_PROCESSES = 2
 BESIDE = "p99 alone : beside"
 DECISION = "1 us : decision"
+ACCURACY = "accuracy of the rate"
+QUOTA_BYTES = 5_000_000
+"""Produced per second by a client with a quota."""
+QUOTA_WINDOW_S = 11
+"""quota.window.num samples of a second."""
+QUOTA_WINDOWS = 6
 
 
 class SecuredNode:
@@ -74,6 +84,7 @@ class SecuredNode:
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": self.authority,
             "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": SCRAM_LOGIN,
             "authorizer.class.name": STANDARD_AUTHORIZER,
             # Topics without an entry are free: all loads but that of the ACLs.
             "allow.everyone.if.no.acl.found": "true",
@@ -110,6 +121,19 @@ class SecuredNode:
                 # The one of this name is still being deleted.
                 if time.monotonic() > deadline:
                     raise loaders.LoadFailed(f"{name} cannot be created: {error}") from error
+                time.sleep(0.05)
+                continue
+            break
+        # The controller has created it; its leaders may not have heard of it yet.
+        partitions_of = [TopicPartition(name, partition) for partition in range(partitions)]
+        while True:
+            offsets = self.admin.list_offsets({partition: OffsetSpec.latest() for partition in partitions_of})
+            try:
+                for future in offsets.values():
+                    future.result(30)
+            except KafkaException as error:
+                if time.monotonic() > deadline:
+                    raise loaders.LoadFailed(f"{name} has partitions without a leader: {error}") from error
                 time.sleep(0.05)
                 continue
             return
@@ -225,6 +249,38 @@ def decision(_: Bench) -> Sample:
     return {DECISION: 1 / acls.measure()["remembered"]}
 
 
+def quota(bench: Bench) -> Sample:
+    """What a producer reaches in a minute under a quota of its client id, beside the quota.
+
+    Kafka lets a client use the quota of a whole window at once and then holds it until that leaves the window. So the
+    first window, which begins with such a burst, is not counted, and the minute is one of whole windows.
+    """
+    node = node_of(bench)
+    topic = node.fresh_topic("quota")
+    with Admin(bootstrap_servers=node.broker.bootstrap) as admin:
+        admin.alter_client_quotas({(("client-id", "bounded"),): {"producer_byte_rate": float(QUOTA_BYTES)}})
+    producer = Producer({"bootstrap.servers": node.broker.bootstrap, "client.id": "bounded", "linger.ms": 5})
+    value = bytes(1000)
+    windows = bench.count(QUOTA_WINDOWS)
+    before = _written_in(producer, value, node, topic, QUOTA_WINDOW_S)
+    after = _written_in(producer, value, node, topic, windows * QUOTA_WINDOW_S)
+    producer.purge()
+    rate = (after - before) * len(value) / (windows * QUOTA_WINDOW_S)
+    return {ACCURACY: 1 - abs(rate / QUOTA_BYTES - 1), "MB/s": rate / 1e6}
+
+
+def _written_in(producer: Producer, value: bytes, node: SecuredNode, topic: str, seconds: float) -> int:
+    """Produce for a time; returns the records that the log has then, of which a muted producer may not know."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            producer.produce(topic, value)
+        except BufferError:
+            producer.poll(0.05)
+    ends = node.admin.list_offsets({TopicPartition(topic, n): OffsetSpec.latest() for n in range(PARTITIONS)})
+    return sum(end.result(30).offset for end in ends.values())
+
+
 # --- peers that do nothing -------------------------------------------------------------------------------------------
 
 
@@ -337,6 +393,13 @@ SECURITY: tuple[Load, ...] = (
         (Reach(DECISION, 1.0, own=True),),
         warm_ups=0,
         only="klamm",
+    ),
+    Load(
+        "quota",
+        "a producer with a quota of 5 MB/s, over a minute",
+        quota,
+        (Reach(ACCURACY, 0.95, own=True), Reach("MB/s")),
+        warm_ups=0,
     ),
     Load(
         "idle-handshakes",

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from compat import toolchain
-from klamm.server.boot.free_ports import free_ports
+from klamm.net.free_ports import free_ports
 
 CLUSTER_ID = "a0xbFTQNQ6y3oXwBz9Rwdw"
 READY_TIMEOUT_S = 180.0

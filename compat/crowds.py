@@ -12,6 +12,7 @@ from typing import Any
 
 from compat.brokers import Broker
 from compat.clients import JavaClient, ProcessClient, Record
+from klamm.client import Admin
 
 STABLE_TIMEOUT_S = 45.0
 QUIET_S = 0.4
@@ -99,9 +100,22 @@ class Crowd:
         """kill -9 of a program with all its members."""
         self.refresh()
         home.close()
+        committed = self._committed()
         for member in self.members.values():
             if member.home is home:
                 member.state = "killed"
+                # What it read and committed after its last report;
+                # its session has not expired, so no other member read it.
+                member.seen |= {
+                    (partition, offset)
+                    for partition, offset in self.written
+                    if partition in member.owned and offset < committed.get(partition, 0)
+                }
+
+    def _committed(self) -> dict[int, int]:
+        with Admin(bootstrap_servers=self.broker.bootstrap) as admin:
+            offsets = admin.list_group_offsets(self.group)
+        return {place.partition: offset.offset for place, offset in offsets.items()}
 
     def refresh(self) -> None:
         homes = {id(member.home): member.home for member in self.members.values() if member.state != "killed"}

@@ -7,10 +7,10 @@ import pytest
 
 from compat.clients import JavaClient
 from compat.scripts import MAINS, run_klamm
-from compat.test_login import PLAIN, SCRAM, use_tools
+from compat.test_login import PLAIN, SCRAM, log_in, use_tools
 from harness.process import KlammProcess
 from harness.wire import unique
-from klamm.server.boot.free_ports import free_ports
+from klamm.net.free_ports import free_ports
 
 TOOL = "kafka-delegation-tokens"
 
@@ -67,6 +67,14 @@ def test_java_logs_in_with_a_token(
     assert owner == "User:alice"
     jaas = f'{SCRAM} username="{token_id}" password="{password}" tokenauth="true";'
     use_tools(java, listener.bootstrap, listener.settings(mechanism, jaas))
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_franz_go_logs_in_with_a_token(listener: Listener, where: tuple[str, ...], mechanism: str) -> None:
+    done = run_klamm(TOOL, *where, "--create", "--max-life-time-period", "-1")
+    token_id, password = done.out.splitlines()[-1].split()[:2]
+    order = {"bootstrap": listener.bootstrap, "mechanism": mechanism, "user": token_id, "password": password}
+    assert log_in("franz-go", **order, delegation_token=True) == {"read": 20}
 
 
 def test_both_tools_print_the_same(java: JavaClient, where: tuple[str, ...]) -> None:

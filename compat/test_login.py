@@ -16,7 +16,7 @@ from harness.process import KlammProcess
 from harness.wire import unique
 from klamm.client import Admin
 from klamm.client.admin.acl_types import ScramMechanism
-from klamm.server.boot.free_ports import free_ports
+from klamm.net.free_ports import free_ports
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"

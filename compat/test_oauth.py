@@ -7,11 +7,11 @@ import pytest
 
 from compat.clients import JavaClient
 from compat.scripts import MAINS
-from compat.test_login import use_tools
+from compat.test_login import CLIENTS, log_in, use_tools
 from harness.identity_provider import IdentityProvider
 from harness.process import KlammProcess
 from harness.wire import unique
-from klamm.server.boot.free_ports import free_ports
+from klamm.net.free_ports import free_ports
 from klamm.server.login.bearer_settings import ALLOWED_URLS
 
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
@@ -122,3 +122,12 @@ def test_java_requests_tokens(
     before = provider.tokens_issued
     use_tools(token_java, listeners.signed, settings)
     assert provider.tokens_issued > before
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_other_clients_log_in_with_a_token(listeners: Listeners, provider: IdentityProvider, client: str) -> None:
+    order = {"bootstrap": listeners.signed, "mechanism": "OAUTHBEARER"}
+    assert log_in(client, **order, token=provider.issue("alice", 3600)) == {"read": 20}
+    answer = log_in(client, **order, token=provider.issue("alice", -60))
+    assert answer.get("error")
+    assert not answer.get("read")

@@ -2,14 +2,17 @@
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 from compat import toolchain
 from compat.brokers import Broker
+from harness.logins import SecuredListeners, running_listeners
 from klamm.client import Admin
 from klamm.pipeline import session
+from klamm.server.login.bearer_settings import ALLOWED_URLS
 
 ROWS = 2000
 SCHEMA = "key string, value string, partition int, headers array<struct<key: string, value: binary>>"
@@ -123,3 +126,52 @@ def test_a_stream_from_topic_to_topic(spark, broker: Broker, topics, tmp_path):
     assert part.count() == 10 + 20 + 30
     later = spark.read.format("kafka").options(**options, subscribe=source, startingTimestamp=str(between_ms)).load()
     assert later.count() == second
+
+
+OAUTH = "org.apache.kafka.common.security.oauthbearer"
+
+
+@pytest.fixture(scope="module")
+def listeners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredListeners]:
+    with running_listeners(tmp_path_factory.mktemp("secured")) as running:
+        yield running
+
+
+def connector_options(spark: Any, listeners: SecuredListeners, login: str) -> dict[str, str]:
+    """The settings of a login as Spark's connector takes them: Java's names, and PEM stores."""
+    given_settings = listeners.settings(login)
+    authority = given_settings.pop("ssl.ca.location")
+    settings = {**given_settings, "ssl.truststore.type": "PEM", "ssl.truststore.location": authority}
+    if login == "OAUTHBEARER":
+        # Java's client connects to no other identity provider; workers of a cluster need extraJavaOptions.
+        spark._jvm.java.lang.System.setProperty(ALLOWED_URLS, listeners.provider.token_url)
+        name, secret = (settings.pop(f"sasl.oauthbearer.client.credentials.client.{part}") for part in ("id", "secret"))
+        settings["sasl.jaas.config"] = (
+            f'{OAUTH}.OAuthBearerLoginModule required clientId="{name}" clientSecret="{secret}";'
+        )
+        settings["sasl.login.callback.handler.class"] = f"{OAUTH}.OAuthBearerLoginCallbackHandler"
+    return {f"kafka.{name}": value for name, value in settings.items()}
+
+
+@pytest.mark.parametrize("login", ["OAUTHBEARER", "delegation token"])
+def test_both_log_in_with_tokens(spark, listeners: SecuredListeners, topic: str, login: str, tmp_path):
+    """What the connector writes with a token is read by `format("klamm")` with the same options, and streamed on."""
+    options = connector_options(spark, listeners, login)
+    source, sink = f"{topic}-in", f"{topic}-out"
+    with Admin(listeners.settings(login)) as admin:
+        for name in (source, sink):
+            admin.create_topic(name, 1)
+    spark.createDataFrame([("one",)], "value string").write.format("kafka").options(**options, topic=source).save()
+    values: list[bytes] = []
+
+    def read(name: str, reader: str) -> None:
+        values[:] = [row.value for row in spark.read.format(reader).options(**options, subscribe=name).load().collect()]
+
+    for reader in ("kafka", "klamm"):
+        eventually(partial(read, source, reader))
+        assert values == [b"one"]
+    reading = spark.readStream.format("kafka").options(**options, subscribe=source, startingOffsets="earliest")
+    writing = reading.load().select("value").writeStream.format("kafka").options(**options, topic=sink)
+    writing.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
+    read(sink, "kafka")
+    assert values == [b"one"]

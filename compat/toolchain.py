@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -126,6 +127,61 @@ def js_program() -> list[str]:
         run_build(["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"], folder)
 
     return ["node", str(cached("js", sources, build) / "client.js")]
+
+
+def go_registry() -> list[str]:
+    """franz-go's client of a schema registry."""
+    here = HERE / "go-registry"
+    sources = [here / "go.mod", here / "go.sum", *sorted(here.glob("*.go"))]
+
+    def build(folder: Path) -> None:
+        for source in sources:
+            shutil.copy(source, folder)
+        run_build(["go", "build", "-mod=readonly", "-o", str(folder / "client"), "."], folder)
+
+    return [str(cached("go-registry", sources, build) / "client")]
+
+
+def java_registry() -> list[str]:
+    """Confluent's client of a schema registry for Java."""
+    here = HERE / "java-registry"
+    sources = [here / "pom.xml", here / "Registry.java"]
+
+    def build(folder: Path) -> None:
+        for source in sources:
+            shutil.copy(source, folder)
+        run_build(["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder / 'libs'}"], folder)
+        run_build(["javac", "-cp", "libs/*", "-d", ".", "Registry.java"], folder)
+
+    folder = cached("java-registry", sources, build)
+    return ["java", "-Xmx256m", "-cp", f"{folder}:{folder / 'libs'}/*", "Registry"]
+
+
+def python_registry() -> list[str]:
+    """python-schema-registry-client, which does not share the packages of this environment."""
+    here = HERE / "python-registry"
+    sources = [here / "requirements.txt", here / "client.py"]
+
+    def build(folder: Path) -> None:
+        for source in sources:
+            shutil.copy(source, folder)
+        # Beside the script, which finds them there before those of this environment.
+        run_build([sys.executable, "-m", "pip", "install", "-q", "--target", ".", "-r", "requirements.txt"], folder)
+
+    return [sys.executable, str(cached("python-registry", sources, build) / "client.py")]
+
+
+def js_registry() -> list[str]:
+    """Confluent's client of a schema registry for JavaScript."""
+    here = HERE / "js-registry"
+    sources = [here / "package.json", here / "client.js"]
+
+    def build(folder: Path) -> None:
+        for source in sources:
+            shutil.copy(source, folder)
+        run_build(["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"], folder)
+
+    return ["node", str(cached("js-registry", sources, build) / "client.js")]
 
 
 def cached(name: str, sources: list[Path], build: Callable[[Path], None]) -> Path:

@@ -6,9 +6,14 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
+
+func scramAuth(o *order) scram.Auth {
+	return scram.Auth{User: o.User, Pass: o.Password, IsToken: o.IsDelegationToken}
+}
 
 func useFranz(o *order) (int, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -30,9 +35,11 @@ func useFranz(o *order) (int, error) {
 	case "PLAIN":
 		options = append(options, kgo.SASL(plain.Auth{User: o.User, Pass: o.Password}.AsMechanism()))
 	case "SCRAM-SHA-256":
-		options = append(options, kgo.SASL(scram.Auth{User: o.User, Pass: o.Password}.AsSha256Mechanism()))
+		options = append(options, kgo.SASL(scramAuth(o).AsSha256Mechanism()))
 	case "SCRAM-SHA-512":
-		options = append(options, kgo.SASL(scram.Auth{User: o.User, Pass: o.Password}.AsSha512Mechanism()))
+		options = append(options, kgo.SASL(scramAuth(o).AsSha512Mechanism()))
+	case "OAUTHBEARER":
+		options = append(options, kgo.SASL(oauth.Auth{Token: o.Token}.AsMechanism()))
 	}
 	client, err := kgo.NewClient(options...)
 	if err != nil {

@@ -23,9 +23,12 @@ type order struct {
 	Mechanism string `json:"mechanism"`
 	User      string `json:"user"`
 	Password  string `json:"password"`
+	Token     string `json:"token"`
 	Authority string `json:"authority"`
 	Key       string `json:"key"`
 	Chain     string `json:"chain"`
+	// User and password are the id and the HMAC of a delegation token.
+	IsDelegationToken bool `json:"delegation_token"`
 }
 
 func main() {

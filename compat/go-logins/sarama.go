@@ -25,6 +25,13 @@ func (c *conversation) Begin(user, password, authzID string) error {
 	return nil
 }
 
+// fixedToken is a provider of one bearer token.
+type fixedToken struct{ token string }
+
+func (f *fixedToken) Token() (*sarama.AccessToken, error) {
+	return &sarama.AccessToken{Token: f.token}, nil
+}
+
 func useSarama(o *order) (int, error) {
 	config := sarama.NewConfig()
 	config.Version = sarama.MaxVersion
@@ -40,6 +47,7 @@ func useSarama(o *order) (int, error) {
 		config.Net.SASL.Enable = true
 		config.Net.SASL.Mechanism = sarama.SASLMechanism(o.Mechanism)
 		config.Net.SASL.User, config.Net.SASL.Password = o.User, o.Password
+		config.Net.SASL.TokenProvider = &fixedToken{o.Token}
 		hash := scram.HashGeneratorFcn(sha256.New)
 		if o.Mechanism == sarama.SASLTypeSCRAMSHA512 {
 			hash = sha512.New

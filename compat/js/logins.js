@@ -24,6 +24,7 @@ const settings = order => ({
     mechanism: order.mechanism.toLowerCase(),
     username: order.user,
     password: order.password,
+    oauthBearerProvider: async () => ({ value: order.token }),
   },
 })
 
