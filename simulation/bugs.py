@@ -321,10 +321,20 @@ def _older_marker_ends() -> Patches:
 
 @_bug("let batches of a transaction overtake each other", in_situation="transactions without a pause")
 def _overtake() -> Patches:
-    async def at_once(_self: Any, _producer_id: int, work: Callable[[], Awaitable[None]]) -> None:
-        await work()
+    def at_once(self: Any, _producer_id: int, work: Callable[[], Awaitable[None]]) -> None:
+        self._services.loop.create_task(work())
 
-    return [(transaction_gate.TransactionGate, "run_in_order", at_once)]
+    return [(transaction_gate.TransactionGate, "spawn", at_once)]
+
+
+@_bug("a batch overtakes a request whose wait has not begun", in_situation="transactions without a pause")
+def _overtake_before_start() -> Patches:
+    spawn = transaction_gate.TransactionGate.spawn
+
+    def start_later(self: Any, producer_id: int, work: Callable[[], Awaitable[None]]) -> None:
+        self._services.loop.call_soon(spawn, self, producer_id, work)
+
+    return [(transaction_gate.TransactionGate, "spawn", start_later)]
 
 
 @_bug("an EndTxn overtakes its AddPartitionsToTxn", in_situation="transactions without a pause")

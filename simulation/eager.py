@@ -31,6 +31,8 @@ class EagerTransactionalProducer(TransactionalProducer):
             return
         if not self.new_protocol:
             await self.add_partitions(partitions)
+        elif self.random.random() < 0.3:
+            await self._widen(transaction, partitions)
         results = await asyncio.gather(
             *(self._fill(transaction, index) for index in partitions), return_exceptions=True
         )
@@ -56,6 +58,49 @@ class EagerTransactionalProducer(TransactionalProducer):
         if added != {ErrorCode.NONE} or code:
             raise NewEpochRequired(code.name)
         self.transaction = None
+
+    async def _widen(self, transaction: Transaction, partitions: list[int]) -> None:
+        """Send two requests at once: one with a partition that is new to the transaction, and the next of another.
+
+        A producer whose last full batch goes together with the first of another partition does this.
+        """
+        leaders = [await self.leader_of(self.topic, index) for index in partitions]
+        pairs = [(old, new) for old in partitions for new in partitions if old != new and leaders[old] == leaders[new]]
+        if not pairs:
+            return
+        old, new = self.random.choice(pairs)
+        await self.produce(transaction, old, [f"{transaction.name}.{old}.open".encode()])
+        writer = BatchIdentity(self.producer_id, self.epoch, self.name, self.produce_version)
+        windows = []
+        for index, batches in ((old, 2), (new, 1)):
+            values = [[f"{transaction.name}.{index}.wide.{number}".encode()] for number in range(batches)]
+            for value in values:
+                self.ledger.send((self.topic, index), value[0], self.name, len(self.ledger.sent), transaction)
+            windows.append(make_window(self, (self.topic, index), writer, self.sequences.get(index, 0), values))
+        (first, second), (added,) = windows
+        first.request.topic_data[0].partition_data += added.request.topic_data[0].partition_data
+        answers = await asyncio.gather(
+            *(self.ask(leaders[old], batch.request, writer.version) for batch in (first, second)),
+            return_exceptions=True,
+        )
+        results = []
+        for answer in answers:
+            if isinstance(answer, GONE):
+                raise NewEpochRequired("the leader is gone")
+            if isinstance(answer, BaseException):
+                raise answer
+            results += answer.responses[0].partition_responses
+        written = [code == ErrorCode.NONE for code in (ErrorCode(result.error_code) for result in results)]
+        for index, batch, result in zip((old, new, old), (first, added, second), results, strict=True):
+            if result.error_code == ErrorCode.NONE:
+                self.ledger.ack((self.topic, index), result.base_offset, batch.values)
+                self.sequences[index] = batch.sequence + 1
+        if written[0] and results[2].error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            self.ledger.violate(
+                f"7: {self.topic}-{old} refused {second.values[0]!r}, which was sent after {first.values}"
+            )
+        if not all(written):
+            raise NewEpochRequired("a batch of two requests was refused")
 
     async def _fill(self, transaction: Transaction, index: int) -> None:
         place = (self.topic, index)

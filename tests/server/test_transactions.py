@@ -5,7 +5,7 @@ import re
 import pytest
 
 from harness import KlammProcess, Wire
-from harness.wire import batch, produce_fields, rows, unique
+from harness.wire import batch, produce_fields, request_bytes, rows, unique
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.records.batch import iter_batches
 from klamm.testing import broker
@@ -258,6 +258,31 @@ def test_many_batches_in_flight_keep_their_order(wire):
     assert codes == [0] * 5
     assert producer.end(commit=True) == 0
     assert until(lambda: committed(wire, topic), [b"0", b"1", b"2", b"3", b"4"])
+
+
+def test_a_partition_that_is_new_to_the_transaction_holds_back_later_requests(wire):
+    """Two requests in one packet: the first waits for the coordinator, since it has a new partition as well."""
+    old, new = wire.create_topic(), wire.create_topic()
+    producer = Producer(wire).init()
+    assert producer.send(old, b"0") == 0
+
+    def part(sequence: int) -> dict:
+        records = batch(
+            b"x", producer_id=producer.id, producer_epoch=producer.epoch, base_sequence=sequence, transactional=True
+        )
+        return {"index": 0, "records": records}
+
+    topics = [[{"name": old, "partition_data": [part(1)]}, {"name": new, "partition_data": [part(0)]}]]
+    topics.append([{"name": old, "partition_data": [part(2)]}])
+    packet = b""
+    for topic_data in topics:
+        fields = {"acks": -1, "timeout": 10_000, "transactional_id": producer.name, "topic_data": topic_data}
+        body = request_bytes("produce", 12, 1, "wire", **fields)
+        packet += len(body).to_bytes(4, "big") + body
+    wire.sock.sendall(packet)
+    replies = [wire.receive("produce", 12) for _ in topics]
+    codes = [[int(topic.partition_responses[0].error_code) for topic in reply.responses] for reply in replies]
+    assert codes == [[0, 0], [0]]
 
 
 def test_an_abort_never_overtakes_the_partitions_it_aborts(wire):

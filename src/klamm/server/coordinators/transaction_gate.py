@@ -105,16 +105,23 @@ class TransactionGate:
         return self.verifies or abilities.adds
 
     def spawn(self, producer_id: int, work: Callable[[], Awaitable[None]]) -> None:
-        """Start `run_in_order` as a task."""
-        task = self._services.loop.create_task(self.run_in_order(producer_id, work))
+        """Run `work` as a task, after all earlier work of the same producer."""
+        # A chain of futures: each piece of work waits for the one before it, and the last one is the tail. The tail is
+        # set here, not when the task starts: requests that are handled before that have to see it.
+        previous = self._tails.get(producer_id)
+        done = self._tails[producer_id] = self._services.loop.create_future()
+        task = self._services.loop.create_task(self.run_in_order(producer_id, previous, done, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def run_in_order(self, producer_id: int, work: Callable[[], Awaitable[None]]) -> None:
-        """Run `work` after all earlier work of the same producer."""
-        # A chain of futures: each piece of work waits for the one before it, and the last one is the tail.
-        previous = self._tails.get(producer_id)
-        done = self._tails[producer_id] = self._services.loop.create_future()
+    async def run_in_order(
+        self,
+        producer_id: int,
+        previous: asyncio.Future[None] | None,
+        done: asyncio.Future[None],
+        work: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Run `work` once `previous` is done; `done` lets the next work of the producer begin."""
         try:
             if previous is not None:
                 await previous
