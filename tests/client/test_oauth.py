@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from harness.identity_provider import IdentityProvider
+from harness.identity_provider import IdentityProvider, SigningKey
 from harness.inprocess import NodeThread
 from harness.wire import unique
 from klamm.client import Admin, AsyncProducer, AuthenticationError, Consumer, Producer
@@ -86,6 +86,25 @@ def test_client_credentials(node, provider):
     assert provider.tokens_issued == before + 3
 
 
+def assertion_settings(provider: IdentityProvider, folder, subject: str) -> dict[str, str]:
+    """Settings of a client that has a private key in place of a secret."""
+    key = SigningKey(subject, "RS256")
+    provider.client_keys[subject] = key.public_pem
+    (folder / "key.pem").write_bytes(key.private_pem())
+    return {
+        "sasl.oauthbearer.token.endpoint.url": provider.token_url,
+        "sasl.oauthbearer.jwt.retriever.class": "org.apache.kafka.common.security.oauthbearer.JwtBearerJwtRetriever",
+        "sasl.oauthbearer.assertion.private.key.file": str(folder / "key.pem"),
+        "sasl.oauthbearer.assertion.claim.iss": subject,
+        "sasl.oauthbearer.assertion.claim.sub": subject,
+        "sasl.oauthbearer.assertion.claim.aud": provider.token_url,
+    }
+
+
+def test_assertions(node, provider, tmp_path):
+    round_trip({**at(node), **assertion_settings(provider, tmp_path, "alice")})
+
+
 def test_a_refused_token_and_a_refused_client(node, provider):
     settings = at(node, sasl_oauth_token_provider=lambda: provider.issue("alice", -60))
     with pytest.raises(AuthenticationError, match=r'refuses the login as .*: \{"status":"invalid_token"\}'):
@@ -125,7 +144,15 @@ def test_tokens_are_replaced_on_the_open_connection(node, provider):
     asyncio.run(main())
 
 
-def test_a_node_logs_in_at_another_with_client_credentials(node, provider):
+@pytest.mark.parametrize("grant", ["client credentials", "assertion"])
+def test_a_node_logs_in_at_another(node, provider, tmp_path, grant):
+    names = {
+        "sasl.oauthbearer.token.endpoint.url": provider.token_url,
+        "sasl.oauthbearer.client.credentials.client.id": "node",
+        "sasl.oauthbearer.client.credentials.client.secret": "node-secret",
+    }
+    if grant == "assertion":
+        names = assertion_settings(provider, tmp_path, "node")
     overrides = (
         "listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
         "listener.security.protocol.map=PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
@@ -134,9 +161,7 @@ def test_a_node_logs_in_at_another_with_client_credentials(node, provider):
         "sasl.mechanism.controller.protocol=OAUTHBEARER",
         f"{ALLOWED_URLS}={provider.keys_url},{provider.token_url}",
         f"sasl.oauthbearer.jwks.endpoint.url={provider.keys_url}",
-        f"sasl.oauthbearer.token.endpoint.url={provider.token_url}",
-        "sasl.oauthbearer.client.credentials.client.id=node",
-        "sasl.oauthbearer.client.credentials.client.secret=node-secret",
+        *(f"{name}={value}" for name, value in names.items()),
     )
     config = parse_config(embedded_properties("data", 0), overrides)
     credentials = read_own_credentials(config, "CONTROLLER", "sasl.mechanism.controller.protocol")

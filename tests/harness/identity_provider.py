@@ -12,10 +12,17 @@ from typing import Any, Self
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
 
 from klamm.security.http import RESPONSE_BYTES_MAX
 
+JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _CURVES: dict[str, Any] = {"ES256": ec.SECP256R1, "ES384": ec.SECP384R1, "ES512": ec.SECP521R1}
 
 
@@ -46,6 +53,11 @@ class SigningKey:
         algorithm = jwt.get_algorithm_by_name(self.algorithm)
         return {**json.loads(algorithm.to_jwk(self._private.public_key())), "kid": self.key_id, "use": "sig"}
 
+    def private_pem(self, password: bytes | None = None) -> bytes:
+        cipher = BestAvailableEncryption(password) if password else NoEncryption()
+        pem: bytes = self._private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, cipher)
+        return pem
+
     @property
     def public_pem(self) -> bytes:
         return self._private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
@@ -71,6 +83,8 @@ class IdentityProvider:
         self.keys_served = 0
         self.failures_left = 0
         self.forms: list[dict[str, str]] = []
+        self.client_keys: dict[str, bytes] = {}
+        """By issuer: the public key (PEM) with which its assertions are verified."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         if tls is not None:
@@ -98,6 +112,8 @@ class IdentityProvider:
 
     def _answer_token(self, authorization: str, form: dict[str, str]) -> tuple[int, dict[str, Any]]:
         self.forms.append(form)
+        if form.get("grant_type") == JWT_BEARER:
+            return self._answer_assertion(form)
         user, _, secret = base64.b64decode(authorization.removeprefix("Basic ")).decode().partition(":")
         if form.get("grant_type") != "client_credentials" or secret != f"{user}-secret":
             return 401, {"error": "invalid_client"}
@@ -105,6 +121,19 @@ class IdentityProvider:
         # Java's clients refuse an empty scope.
         token = self.issue(user, **({"scope": form["scope"]} if form.get("scope") else {}))
         return 200, {"access_token": token, "token_type": "Bearer", "expires_in": int(self.lifetime_s)}
+
+    def _answer_assertion(self, form: dict[str, str]) -> tuple[int, dict[str, Any]]:
+        """Answer with a token for the subject of an assertion that a client has signed (RFC 7523)."""
+        issuer = jwt.decode(form["assertion"], options={"verify_signature": False}).get("iss")
+        try:
+            claims = jwt.decode(
+                form["assertion"], self.client_keys[issuer], ["RS256", "ES256"], audience=self.token_url,
+                options={"require": ["exp", "iat", "nbf", "sub"]},
+            )  # fmt: skip
+        except (KeyError, jwt.InvalidTokenError) as error:
+            return 400, {"error": "invalid_grant", "error_description": str(error)}
+        self.tokens_issued += 1
+        return 200, {"access_token": self.issue(claims["sub"]), "expires_in": int(self.lifetime_s)}
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         provider = self
@@ -131,7 +160,7 @@ class IdentityProvider:
                     provider.failures_left -= 1
                     self._send(503, b"{}")
                     return
-                status, answer = provider._answer_token(self.headers["Authorization"], form)
+                status, answer = provider._answer_token(self.headers.get("Authorization", ""), form)
                 self._send(status, json.dumps(answer).encode())
 
             def _send(self, status: int, body: bytes) -> None:

@@ -222,7 +222,7 @@ def test_unsecured_tokens_of_a_jaas_line():
         ({}, f"{MODULE} unsecuredLoginNumberClaim_a=1;", "is not supported"),
         ({}, f"{MODULE} extension_auth=1;", "no name of an extension"),
         ({"sasl.login.callback.handler.class": "org.example.Mine"}, "", "Java code"),
-        ({"sasl.oauthbearer.jwt.retriever.class": "org.apache.kafka.JwtBearerJwtRetriever"}, "", "Java code"),
+        ({"sasl.oauthbearer.jwt.retriever.class": "org.example.MyRetriever"}, "", "Java code"),
     ],
 )
 def test_settings_without_a_source_of_tokens(settings, jaas, text):

@@ -6,6 +6,7 @@ from typing import Final
 
 from klamm.model.config import ConfigKey, ConfigType
 from klamm.model.config_rules import at_least, between, one_of
+from klamm.security.token_assertions import GRANT_TYPE
 
 S, PASSWORD, INT, L = ConfigType.STRING, ConfigType.PASSWORD, ConfigType.INT, ConfigType.LONG
 
@@ -43,6 +44,55 @@ OAUTH: Final = (
     ),
     ConfigKey("sasl.oauthbearer.extensions", S, None, "Extensions that are sent with the token: name=value,..."),
     ConfigKey("https.ca.location", S, None, "A PEM file with the authorities trusted for the identity provider."),
+    ConfigKey(
+        "sasl.oauthbearer.grant.type",
+        S,
+        "client_credentials",
+        "How tokens are requested: with a client's secret, or with an assertion, as Java's JwtBearerJwtRetriever does.",
+        rule=one_of("client_credentials", GRANT_TYPE),
+    ),
+    # Assertions (KIP-1139): a client with a private key in place of a secret.
+    ConfigKey("sasl.oauthbearer.assertion.file", S, None, "A file with a signed assertion."),
+    ConfigKey("sasl.oauthbearer.assertion.private.key.file", S, None, "A PEM file with the key that signs assertions."),
+    ConfigKey(
+        "sasl.oauthbearer.assertion.private.key.passphrase", PASSWORD, None, "The password of an encrypted key file."
+    ),
+    ConfigKey(
+        "sasl.oauthbearer.assertion.algorithm",
+        S,
+        "RS256",
+        "The signature algorithm of assertions.",
+        rule=one_of("RS256", "ES256", any_case=True),
+    ),
+    ConfigKey("sasl.oauthbearer.assertion.claim.iss", S, None, "The issuer (iss) of assertions."),
+    ConfigKey("sasl.oauthbearer.assertion.claim.sub", S, None, "The subject (sub) of assertions."),
+    ConfigKey("sasl.oauthbearer.assertion.claim.aud", S, None, "The audience (aud) of assertions."),
+    ConfigKey(
+        "sasl.oauthbearer.assertion.claim.exp.seconds",
+        INT,
+        300,
+        "The lifetime (exp) of assertions.",
+        rule=between(0, 86_400),
+    ),
+    ConfigKey(
+        "sasl.oauthbearer.assertion.claim.nbf.seconds",
+        INT,
+        60,
+        "How long before now assertions become valid (nbf).",
+        rule=between(0, 3600),
+    ),
+    ConfigKey(
+        "sasl.oauthbearer.assertion.claim.jti.include",
+        ConfigType.BOOLEAN,
+        False,
+        "Whether assertions have a unique id (jti).",
+    ),
+    ConfigKey(
+        "sasl.oauthbearer.assertion.template.file",
+        S,
+        None,
+        "A JSON file with the objects header and payload: further fields and claims of assertions.",
+    ),
     # Java's classes: those of Kafka itself are accepted, others are refused.
     ConfigKey(
         "sasl.oauthbearer.jwt.retriever.class", S, None, "Accepted for Java's default classes; refused otherwise."

@@ -93,6 +93,30 @@ class CommonSettings(TypedDict, total=False):
     """Extensions that are sent with the token: name=value,..."""
     https_ca_location: str | None
     """A PEM file with the authorities trusted for the identity provider."""
+    sasl_oauthbearer_grant_type: str | None
+    """How tokens are requested: with a client's secret, or with an assertion, as Java's JwtBearerJwtRetriever does."""
+    sasl_oauthbearer_assertion_file: str | None
+    """A file with a signed assertion."""
+    sasl_oauthbearer_assertion_private_key_file: str | None
+    """A PEM file with the key that signs assertions."""
+    sasl_oauthbearer_assertion_private_key_passphrase: str | None
+    """The password of an encrypted key file."""
+    sasl_oauthbearer_assertion_algorithm: str | None
+    """The signature algorithm of assertions."""
+    sasl_oauthbearer_assertion_claim_iss: str | None
+    """The issuer (iss) of assertions."""
+    sasl_oauthbearer_assertion_claim_sub: str | None
+    """The subject (sub) of assertions."""
+    sasl_oauthbearer_assertion_claim_aud: str | None
+    """The audience (aud) of assertions."""
+    sasl_oauthbearer_assertion_claim_exp_seconds: int | str | None
+    """The lifetime (exp) of assertions."""
+    sasl_oauthbearer_assertion_claim_nbf_seconds: int | str | None
+    """How long before now assertions become valid (nbf)."""
+    sasl_oauthbearer_assertion_claim_jti_include: bool | str | None
+    """Whether assertions have a unique id (jti)."""
+    sasl_oauthbearer_assertion_template_file: str | None
+    """A JSON file with the objects header and payload: further fields and claims of assertions."""
     sasl_oauthbearer_jwt_retriever_class: str | None
     """Accepted for Java's default classes; refused otherwise."""
     sasl_login_callback_handler_class: str | None

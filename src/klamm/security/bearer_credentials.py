@@ -4,14 +4,26 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from klamm.model.errors import ConfigError
-from klamm.security.bearer_tokens import BearerCredentials, FileProvider, OidcProvider, UnsecuredProvider
+from klamm.security.bearer_tokens import (
+    BearerCredentials,
+    FileProvider,
+    JwtBearerProvider,
+    OidcProvider,
+    TokenEndpoint,
+    UnsecuredProvider,
+)
 from klamm.security.core.jaas import LoginModule
 from klamm.security.core.oauthbearer import OAUTHBEARER, check_extension
 from klamm.security.core.secret import Secret
 from klamm.security.core.token_refresh import RefreshRules
+from klamm.security.token_assertions import ALGORITHMS, GRANT_TYPE, AssertionFile, AssertionSigner
 
 URL: Final = "sasl.oauthbearer.token.endpoint.url"
-_RETRIEVERS: Final = ("", "DefaultJwtRetriever", "ClientCredentialsJwtRetriever", "FileJwtRetriever")
+_JWT_BEARER: Final = "JwtBearerJwtRetriever"
+_RETRIEVER: Final = "sasl.oauthbearer.jwt.retriever.class"
+_RETRIEVERS: Final = ("", "DefaultJwtRetriever", "ClientCredentialsJwtRetriever", "FileJwtRetriever", _JWT_BEARER)
+_GRANT_TYPE: Final = "sasl.oauthbearer.grant.type"
+_ASSERTION: Final = "sasl.oauthbearer.assertion."
 _HANDLERS: Final = ("", "OAuthBearerLoginCallbackHandler", "OAuthBearerUnsecuredLoginCallbackHandler")
 _UNSECURED: Final = "unsecuredLogin"
 _LIFETIME: Final = f"{_UNSECURED}LifetimeSeconds"
@@ -58,27 +70,61 @@ def _read_endpoint(
         return BearerCredentials(FileProvider(path), extensions=extensions, rules=rules)
     if not url.startswith(("https://", "http://")):
         raise ConfigError(f"{URL}={url} is no URL; write https://HOST/PATH or file:///PATH")
+    timeout_ms = max(read(name) or 10_000 for name in ("sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms"))
+    endpoint = TokenEndpoint(
+        url,
+        HttpSettings(timeout_ms / 1000, _text(read, "https.ca.location") or None),
+        read("sasl.login.retry.backoff.ms") or 100,
+        read("sasl.login.retry.backoff.max.ms") or 10_000,
+    )
+    scope = _first(read, ("sasl.oauthbearer.scope",), options.get("scope"))
+    if _text(read, _RETRIEVER).endswith(_JWT_BEARER) or _text(read, _GRANT_TYPE) == GRANT_TYPE:
+        assertion = _read_assertion(read)
+        user = assertion.claims.get("sub", "") if isinstance(assertion, AssertionSigner) else ""
+        provider = JwtBearerProvider(endpoint, assertion, scope)
+        return BearerCredentials(provider, user or "the subject of the assertion", extensions, rules)
     client_id = _first(read, _CLIENT_ID, options.get("clientId"))
     client_secret = _first(read, _CLIENT_SECRET, options.get("clientSecret"))
     if not client_id or not client_secret:
         raise ConfigError(f"{URL} needs a client id and a client secret; {_HOW}")
-    timeout_ms = max(read(name) or 10_000 for name in ("sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms"))
-    provider = OidcProvider(
-        url,
-        client_id,
-        Secret(client_secret),
-        _first(read, ("sasl.oauthbearer.scope",), options.get("scope")),
-        HttpSettings(timeout_ms / 1000, _text(read, "https.ca.location") or None),
-        bool(read("sasl.oauthbearer.header.urlencode")),
-        read("sasl.login.retry.backoff.ms") or 100,
-        read("sasl.login.retry.backoff.max.ms") or 10_000,
+    urlencode = bool(read("sasl.oauthbearer.header.urlencode"))
+    client = OidcProvider(endpoint, client_id, Secret(client_secret), scope, urlencode)
+    return BearerCredentials(client, client_id, extensions, rules)
+
+
+def _read_assertion(read: Read) -> AssertionFile | AssertionSigner:
+    """Return the source of assertions; ConfigError if the settings name none."""
+    path = _text(read, f"{_ASSERTION}file")
+    if path:
+        return AssertionFile(path)
+    key_path = _text(read, f"{_ASSERTION}private.key.file")
+    if not key_path:
+        raise ConfigError(
+            f"{GRANT_TYPE} needs an assertion; write {_ASSERTION}private.key.file with the key that signs it, "
+            f"or {_ASSERTION}file with a signed one"
+        )
+    algorithm = (_text(read, f"{_ASSERTION}algorithm") or ALGORITHMS[0]).upper()
+    if algorithm not in ALGORITHMS:
+        raise ConfigError(f"{_ASSERTION}algorithm={algorithm} is not supported; write one of {', '.join(ALGORITHMS)}")
+    passphrase = read(f"{_ASSERTION}private.key.passphrase")
+    claims = {name: _text(read, f"{_ASSERTION}claim.{name}") for name in ("iss", "sub", "aud")}
+    default = AssertionSigner("")
+    lifetime_s, valid_before_s = (read(f"{_ASSERTION}claim.{name}.seconds") for name in ("exp", "nbf"))
+    return AssertionSigner(
+        key_path,
+        Secret(str(passphrase)) if passphrase else None,
+        algorithm,
+        {name: value for name, value in claims.items() if value},
+        default.lifetime_s if lifetime_s is None else lifetime_s,
+        default.valid_before_s if valid_before_s is None else valid_before_s,
+        bool(read(f"{_ASSERTION}claim.jti.include")),
+        _text(read, f"{_ASSERTION}template.file") or None,
     )
-    return BearerCredentials(provider, client_id, extensions, rules)
 
 
 def _check_classes(read: Read) -> None:
     for setting, known in (
-        ("sasl.oauthbearer.jwt.retriever.class", _RETRIEVERS),
+        (_RETRIEVER, _RETRIEVERS),
         ("sasl.login.callback.handler.class", _HANDLERS),
         ("sasl.login.class", ("", "OAuthBearerRefreshingLogin")),
     ):

@@ -16,6 +16,7 @@ from klamm.security.core.oauthbearer import OAUTHBEARER, BearerClient
 from klamm.security.core.refusal import LoginRefused
 from klamm.security.core.secret import Secret
 from klamm.security.core.token_refresh import RefreshRules
+from klamm.security.token_assertions import GRANT_TYPE
 from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:
@@ -37,51 +38,75 @@ class TokenUnavailable(LoginRefused):
 
 
 @dataclass(frozen=True, slots=True)
-class OidcProvider:
-    """Tokens by the client credentials grant (RFC 6749, 4.4)."""
+class TokenEndpoint:
+    """The URL of an identity provider that answers with tokens."""
 
     url: str
-    client_id: str
-    client_secret: Secret
-    scope: str
     http: "HttpSettings"
-    urlencode: bool = False
-    """sasl.oauthbearer.header.urlencode"""
     retry_ms: int = 100
     retry_max_ms: int = 10_000
     """Both the longest wait and all waits together, as in Kafka."""
 
-    def __call__(self) -> tuple[str, float]:
+    def request(self, fields: Mapping[str, str], headers: Mapping[str, str] | None = None) -> tuple[str, float]:
         """Request a token, more than once if the provider cannot answer. It blocks."""
         from klamm.security.http import HttpError  # noqa: PLC0415 - slow to import, and most logins have passwords
 
         waited_ms, wait_ms = 0, self.retry_ms
         while True:
             try:
-                return self._request()
+                return self._request_once(fields, headers or {})
             except HttpError as error:
                 if not error.is_retriable or waited_ms + wait_ms > self.retry_max_ms:
                     raise
             time.sleep(wait_ms / 1000)
             waited_ms, wait_ms = waited_ms + wait_ms, wait_ms * 2
 
-    def _request(self) -> tuple[str, float]:
-        from klamm.security.http import HttpError, basic_authorization, fetch, form  # noqa: PLC0415
+    def _request_once(self, fields: Mapping[str, str], headers: Mapping[str, str]) -> tuple[str, float]:
+        from klamm.security.http import HttpError, fetch, form  # noqa: PLC0415
 
-        headers = {
-            "Authorization": basic_authorization(self.client_id, self.client_secret.reveal(), urlencode=self.urlencode),
-            "Accept": "application/json",
-            "Content-Type": "application/x-www-form-urlencoded",
-        }
-        fields = {"grant_type": "client_credentials", **({"scope": self.scope} if self.scope else {})}
+        accepted = {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded"}
         requested_at = time.time()
-        data = fetch(self.url, self.http, body=form(fields), headers=headers)
+        data = fetch(self.url, self.http, body=form(fields), headers={**accepted, **headers})
         try:
             answer = json.loads(data)
             token, lifetime = answer["access_token"], float(answer.get("expires_in", _UNKNOWN_LIFETIME_S))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise HttpError("the identity provider answers without an access_token", 400) from None
         return str(token), requested_at + lifetime
+
+
+@dataclass(frozen=True, slots=True)
+class OidcProvider:
+    """Tokens by the client credentials grant (RFC 6749, 4.4)."""
+
+    endpoint: TokenEndpoint
+    client_id: str
+    client_secret: Secret
+    scope: str
+    urlencode: bool = False
+    """sasl.oauthbearer.header.urlencode"""
+
+    def __call__(self) -> tuple[str, float]:
+        """Request a token. It blocks."""
+        from klamm.security.http import basic_authorization  # noqa: PLC0415 - as above
+
+        authorization = basic_authorization(self.client_id, self.client_secret.reveal(), urlencode=self.urlencode)
+        fields = {"grant_type": "client_credentials", **({"scope": self.scope} if self.scope else {})}
+        return self.endpoint.request(fields, {"Authorization": authorization})
+
+
+@dataclass(frozen=True, slots=True)
+class JwtBearerProvider:
+    """Tokens in exchange for an assertion (RFC 7523, 2.1): the client has a private key and no secret."""
+
+    endpoint: TokenEndpoint
+    make_assertion: Callable[[], str]
+    scope: str
+
+    def __call__(self) -> tuple[str, float]:
+        """Request a token. It blocks."""
+        fields = {"grant_type": GRANT_TYPE, "assertion": self.make_assertion()}
+        return self.endpoint.request({**fields, **({"scope": self.scope} if self.scope else {})})
 
 
 @dataclass(frozen=True, slots=True)

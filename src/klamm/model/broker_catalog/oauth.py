@@ -42,8 +42,11 @@ OAUTH: Final = (
         "RS256",
         "Signature algorithm of assertions.",
         rule=one_of("ES256", "RS256", any_case=True),
+        served=True,
     ),
-    ConfigKey("sasl.oauthbearer.assertion.claim.aud", ConfigType.STRING, None, "Audience (aud) of assertions."),
+    ConfigKey(
+        "sasl.oauthbearer.assertion.claim.aud", ConfigType.STRING, None, "Audience (aud) of assertions.", served=True
+    ),
     ConfigKey(
         "sasl.oauthbearer.assertion.claim.exp.seconds",
         ConfigType.INT,
@@ -51,13 +54,17 @@ OAUTH: Final = (
         "Lifetime (exp) of assertions.",
         rule=between(0, 86_400),
         importance=Importance.LOW,
+        served=True,
     ),
-    ConfigKey("sasl.oauthbearer.assertion.claim.iss", ConfigType.STRING, None, "Issuer (iss) of assertions."),
+    ConfigKey(
+        "sasl.oauthbearer.assertion.claim.iss", ConfigType.STRING, None, "Issuer (iss) of assertions.", served=True
+    ),
     ConfigKey(
         "sasl.oauthbearer.assertion.claim.jti.include",
         ConfigType.BOOLEAN,
         False,
         "Whether assertions have a unique id (jti).",
+        served=True,
     ),
     # Before now: the identity provider's clock may be behind this node's.
     ConfigKey(
@@ -67,23 +74,32 @@ OAUTH: Final = (
         "How long before now assertions become valid (nbf).",
         rule=between(0, 3600),
         importance=Importance.LOW,
+        served=True,
     ),
-    ConfigKey("sasl.oauthbearer.assertion.claim.sub", ConfigType.STRING, None, "Subject (sub) of assertions."),
-    ConfigKey("sasl.oauthbearer.assertion.file", ConfigType.STRING, None, "File with a signed assertion."),
+    ConfigKey(
+        "sasl.oauthbearer.assertion.claim.sub", ConfigType.STRING, None, "Subject (sub) of assertions.", served=True
+    ),
+    ConfigKey("sasl.oauthbearer.assertion.file", ConfigType.STRING, None, "File with a signed assertion.", served=True),
     ConfigKey(
         "sasl.oauthbearer.assertion.private.key.file",
         ConfigType.STRING,
         None,
         "File with the key that signs assertions.",
+        served=True,
     ),
     ConfigKey(
-        "sasl.oauthbearer.assertion.private.key.passphrase", ConfigType.PASSWORD, None, "Password of the key file."
+        "sasl.oauthbearer.assertion.private.key.passphrase",
+        ConfigType.PASSWORD,
+        None,
+        "Password of the key file.",
+        served=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.assertion.template.file",
         ConfigType.STRING,
         None,
         "File with further claims of assertions.",
+        served=True,
     ),
     ConfigKey(
         "sasl.oauthbearer.scope.claim.name",
