@@ -89,6 +89,19 @@ def test_a_context_hides_its_secrets():
     assert all(value in output for value in shown.values())
 
 
+def test_a_context_with_secrets_that_others_can_read_is_warned_of(tmp_path):
+    run("ctx", "add", "plain", "-b", "127.0.0.1:1")
+    path = tmp_path / "contexts.json"
+    path.chmod(0o644)
+    assert "chmod" not in run("ctx", "ls"), "without secrets there is nothing to warn of"
+    run("ctx", "add", "hidden", "-b", "127.0.0.1:1", "-X", "sasl.password=hide me")
+    assert path.stat().st_mode & 0o077 == 0, "it is written for its owner alone"
+    path.chmod(0o640)
+    output = run("ctx", "ls")
+    assert output.count(f"run: chmod 600 {path}") == 1
+    assert "hide me" not in output
+
+
 def test_commands_of_kafka_with_a_properties_file(settings, tmp_path):
     topic = unique()
     file = tmp_path / "client.properties"

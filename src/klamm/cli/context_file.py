@@ -11,6 +11,7 @@ The id of the cluster is stored at the first connection, so that the protection 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klamm.cli import exit_codes
 from klamm.cli.command_errors import CommandRefusal, explain
+from klamm.cli.output import note
 
 if TYPE_CHECKING:
     from klamm.client.blocking_cluster import BlockingCluster
@@ -140,6 +142,7 @@ def load() -> Contexts:
     try:
         with open(path(), encoding="utf-8") as file:
             text = file.read()
+            mode = os.fstat(file.fileno()).st_mode
         # An empty file is what an interrupted editor or `touch` leaves; it means no contexts.
         kept: dict[str, Any] = json.loads(text) if text.strip() else {}
         made = {
@@ -151,6 +154,7 @@ def load() -> Contexts:
             )
             for name, fields in dict(kept.get("contexts", {})).items()
         }
+        _check_mode(mode, made)
         return Contexts(kept.get("current"), made)
     except FileNotFoundError:
         return Contexts()
@@ -161,6 +165,18 @@ def load() -> Contexts:
         raise CommandRefusal(
             f"{path()} cannot be read as contexts; correct it, or remove it and add them again"
         ) from None
+
+
+@functools.cache
+def _warn_of_mode(file: str) -> None:
+    # Once in a command, however often it reads the file.
+    note(f"{file} has passwords and other users can read it; run: chmod 600 {file}")
+
+
+def _check_mode(mode: int, contexts: dict[str, Context]) -> None:
+    """Warn of a file with secrets that other users of the machine can read."""
+    if mode & 0o077 and any(_is_secret(name) for context in contexts.values() for name in context.settings):
+        _warn_of_mode(path())
 
 
 def save(contexts: Contexts) -> None:

@@ -15,6 +15,7 @@ import click
 
 import klamm
 from klamm.cli import exit_codes
+from klamm.cli.core_dumps import disable_core_dumps
 from klamm.cli.signals import Terminated, end_on_sigterm
 
 if TYPE_CHECKING:
@@ -152,6 +153,7 @@ def main() -> None:
     """Run the command line of this process."""
     # Before the command line is parsed: a signal during imports must end with 143 too.
     end_on_sigterm()
+    disable_core_dumps()
     try:
         # Standalone, click would exit 1 on Ctrl-C; scripts expect 130.
         cli(prog_name="klamm", standalone_mode=False)
