@@ -9,7 +9,7 @@ def disable_core_dumps() -> None:
     """Set the soft limit of core dumps to 0, for this process and those it starts; KLAMM_CORE_DUMPS=1 leaves it."""
     if os.environ.get(VARIABLE) == "1":
         return
-    import resource  # noqa: PLC0415 - only where it is used: every command imports this module
+    import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
