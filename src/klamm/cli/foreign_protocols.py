@@ -7,10 +7,7 @@ from typing import Final
 
 import click
 
-_FIRST_BYTES: Final = (
-    re.compile(r"(\S+) answers with (-?\d+) bytes"),
-    re.compile(r"the connection to (\S+) broke: a frame of (-?\d+) bytes"),
-)
+_FIRST_BYTES: Final = re.compile(r"the connection to (\S+) broke: a frame of (-?\d+) bytes")
 """The first four bytes were taken for the length of a response, which no broker sends."""
 _HUNG_UP: Final = re.compile(
     r"(\S+?) (?:does not answer: Connection reset|closed the connection|broke: .*reset by peer)"
@@ -33,16 +30,15 @@ def _uses_sasl() -> bool:
     return context is not None and str(context.meta.get(_SECURITY_PROTOCOL, "")).startswith("SASL_")
 
 
-def not_kafka(said: str) -> str | None:
+def not_kafka(message: str) -> str | None:
     """A sentence for an error of a connection that failed because something else listens; None where it did not."""
-    for pattern in _FIRST_BYTES:
-        if match := pattern.search(said):
-            # The length was read as a signed number; the four bytes on the wire are what identifies the protocol.
-            return _by_first_bytes(match[1], (int(match[2]) & 0xFFFFFFFF).to_bytes(4, "big"))
+    if match := _FIRST_BYTES.search(message):
+        # The length was read as a signed number; the four bytes on the wire are what identifies the protocol.
+        return _by_first_bytes(match[1], (int(match[2]) & 0xFFFFFFFF).to_bytes(4, "big"))
     # The probe costs a round trip, so it is the last resort: a port may close for many reasons.
-    if (match := _HUNG_UP.search(said)) and _speaks_tls(match[1]):
+    if (match := _HUNG_UP.search(message)) and _speaks_tls(match[1]):
         return _tls(match[1])
-    if match := _NO_TLS.search(said):
+    if match := _NO_TLS.search(message):
         change = "write security.protocol=SASL_PLAINTEXT" if _uses_sasl() else "leave security.protocol=SSL out"
         return f"{match[1]} does not speak TLS; {change}, or write the address of the TLS listener"
     return None

@@ -10,7 +10,6 @@ of its work. `ask` sends a single message of `klamm.protocol`, in the newest ver
 
 import functools
 import socket
-import struct
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -21,6 +20,7 @@ from klamm.client.errors import CoordinatorError, KafkaError, error_for
 from klamm.model.errors import ErrorCode, KlammError, RemoteProtocolError
 from klamm.protocol.apis import BY_NAME, Api
 from klamm.protocol.codec import decode, encode
+from klamm.protocol.framing import OwnedFrames, encode_frame
 from klamm.protocol.header import RequestHeader, decode_response_header, encode_request_header
 from klamm.protocol.messages.api_versions import ApiVersionsRequest
 from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 RESPONSE_BYTES_MAX = 100 << 20
-_LENGTH = struct.Struct(">i")
+_RESPONSE_BYTES_MIN = 4
+"""The correlation id, which every response begins with."""
 _RETRY_S = 0.05
 _PASSING = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_CONTROLLER})
 
@@ -70,6 +71,7 @@ class BlockingConnection:
             raise ClusterUnreachable(f"no broker answers at {self.address}: {error.strerror or error}") from error
         if tls is not None:
             self._secure(tls, host)
+        self._frames = OwnedFrames(_RESPONSE_BYTES_MIN, RESPONSE_BYTES_MAX)
         self._correlation_id = 0
         self._versions: dict[int, tuple[int, int]] = {}
         if credentials is not None:
@@ -125,33 +127,35 @@ class BlockingConnection:
     def _exchange(self, api: Api, version: int, request: Any) -> Any:
         self._correlation_id += 1
         header = RequestHeader(api.key, version, self._correlation_id, self._client_id)
-        body = encode_request_header(header) + encode(request, version)
+        frame = encode_frame((encode_request_header(header), encode(request, version)))
         if self.broken:
             raise ClusterUnreachable(f"{self.address} closed the connection")
         self.broken = True  # until the response has arrived
         try:
-            self._socket.sendall(_LENGTH.pack(len(body)) + body)
-            size = _LENGTH.unpack(self._exactly(4))[0]
-            if not 4 <= size <= RESPONSE_BYTES_MAX:
-                raise RemoteProtocolError(f"{self.address} answers with {size} bytes")
-            frame = self._exactly(size)
+            self._socket.sendall(frame)
+            response = self._receive_frame()
         except OSError as error:
             raise ClusterUnreachable(f"{self.address} does not answer: {error.strerror or error}") from error
-        correlation_id, start = decode_response_header(frame, api.key, version)
+        correlation_id, start = decode_response_header(response, api.key, version)
         if correlation_id != self._correlation_id:
             raise RemoteProtocolError(f"{self.address} answers another request")
         self.broken = False
-        return decode(api.response, version, frame, start)[0]
+        return decode(api.response, version, response, start)[0]
 
-    def _exactly(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            # In pieces: a length that a peer declares must not allocate memory before bytes arrive.
-            more = self._socket.recv(min(size - len(data), 1 << 20))
-            if not more:
+    def _receive_frame(self) -> memoryview:
+        """The next response; with one request at a time, bytes behind it belong to none and end the connection."""
+        while True:
+            count = self._socket.recv_into(self._frames.free_space())
+            if not count:
                 raise ClusterUnreachable(f"{self.address} closed the connection")
-            data += more
-        return bytes(data)
+            try:
+                frames = self._frames.receive(count)
+            except RemoteProtocolError as error:
+                raise RemoteProtocolError(f"the connection to {self.address} broke: {error}") from None
+            if len(frames) > 1:
+                raise RemoteProtocolError(f"{self.address} sends a response without a request")
+            if frames:
+                return frames[0]
 
     def close(self) -> None:
         """Close the socket."""

@@ -22,7 +22,7 @@ from klamm.client.metrics import Traffic
 from klamm.model.errors import ErrorCode, ProtocolError, RemoteProtocolError
 from klamm.protocol.apis import BY_NAME, Api
 from klamm.protocol.codec import decode, encode_into
-from klamm.protocol.framing import OwnedFrames
+from klamm.protocol.framing import OwnedFrames, encode_prefix
 from klamm.protocol.header import RequestHeader, decode_response_header, encode_request_header
 from klamm.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
@@ -288,7 +288,7 @@ class Connection:
         else:
             future.set_result(None)
         self._traffic.sent(size + 4)
-        self._write([size.to_bytes(4, "big") + head, *pieces])
+        self._write([encode_prefix(size) + head, *pieces])
 
     async def drained(self) -> None:
         """Wait while more than _PAUSE_WRITING_BYTES wait to be written."""

@@ -9,7 +9,7 @@ cut; and that memory grows with the bytes that really came, never with a size th
 
 import struct
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from klamm.model.errors import RemoteProtocolError
 
@@ -33,6 +33,13 @@ _SMALL_BYTES = 64 * 1024
 """Owned frames up to this size are received together and copied out; a larger one gets memory of its own."""
 # Memory follows the bytes: a peer must have sent an eighth of what is allocated for its frame.
 _GROWTH = 8
+
+
+encode_prefix: Final = _SIZE.pack
+"""The prefix of a frame of that size, for an owner that sends the parts of a frame without joining them."""
+
+encode_response_start: Final = struct.Struct(">ii").pack
+"""The prefix and the correlation id of a response; the size counts the correlation id, but not itself."""
 
 
 def encode_frame(parts: Sequence[bytes | bytearray | memoryview]) -> bytes:

@@ -5,7 +5,6 @@ frames, after v1 they are in SaslAuthenticate requests. Anything else first clos
 """
 
 import asyncio
-import struct
 from typing import Any, Final
 
 from klamm.model.errors import ErrorCode, ProtocolError, RemoteProtocolError
@@ -13,6 +12,7 @@ from klamm.net import Channel, FrameHandler
 from klamm.net.channel import REQUEST_BYTES_MIN
 from klamm.protocol.apis import API_VERSIONS, BY_NAME, Api
 from klamm.protocol.codec import decode
+from klamm.protocol.framing import encode_frame
 from klamm.protocol.header import decode_request_header
 from klamm.protocol.schema import declaration
 from klamm.server.login.budget import SILENT_BYTES, TLS_BYTES
@@ -31,7 +31,6 @@ SASL_HANDSHAKE: Final = BY_NAME["SaslHandshake"]
 SASL_AUTHENTICATE: Final = BY_NAME["SaslAuthenticate"]
 FIRST_FRAME_BYTES_MAX: Final = 24 * 1024
 """Of ApiVersions or SaslHandshake, whose only text of any length is the client id."""
-_SIZE: Final = struct.Struct(">i")
 
 
 class LoginHandler:
@@ -139,7 +138,7 @@ class LoginHandler:
             # Without SaslAuthenticate there is no place for a reason.
             self._refuse(channel, None, self._exchange.reason)
             return
-        channel.reply(_SIZE.pack(len(response.auth_bytes)) + response.auth_bytes)
+        channel.reply(encode_frame((response.auth_bytes,)))
         if self._exchange.stage is Stage.COMPLETE:
             self._complete(channel)
 

@@ -1,19 +1,17 @@
 """Encodes a response into the parts a connection sends: length, header, body, and regions of files in between."""
 
 import asyncio
-import struct
 from collections.abc import Sequence
 from typing import Any
 
 from klamm.net.file_region import Part
 from klamm.protocol.codec import encode_in_slices, encode_into
+from klamm.protocol.framing import encode_response_start
 from klamm.protocol.header import response_header_version
 from klamm.protocol.response_errors import find_errors
 from klamm.server.requests.context import RequestContext
 from klamm.storage import FileSlice
 from klamm.telemetry.request_times import ApiTimes
-
-_HEAD = struct.Struct(">ii")
 
 
 class RecordRegion:
@@ -64,7 +62,7 @@ async def response_parts_in_slices(context: RequestContext, response: Any) -> Se
 
 def build_frame(correlation_id: int, body: bytes, *, flexible: bool) -> bytes:
     """Return a reply whose body is encoded already."""
-    return _HEAD.pack(4 + flexible + len(body), correlation_id) + (b"\0" if flexible else b"") + body
+    return encode_response_start(4 + flexible + len(body), correlation_id) + (b"\0" if flexible else b"") + body
 
 
 def frame_parts(context: RequestContext, body: list[Any]) -> Sequence[Part]:
@@ -76,7 +74,7 @@ def frame_parts(context: RequestContext, body: list[Any]) -> Sequence[Part]:
     except TypeError:
         pass  # a file region is among them, which is not bytes
     size = 4 + flexible + sum(map(len, body))
-    head = _HEAD.pack(size, context.correlation_id) + (b"\0" if flexible else b"")
+    head = encode_response_start(size, context.correlation_id) + (b"\0" if flexible else b"")
     parts: list[Part] = []
     run = [head]
     for piece in body:

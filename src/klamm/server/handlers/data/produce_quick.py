@@ -86,6 +86,8 @@ class KnownPrefix:
         self.times = context.times
         self.before, self.after = _template(self.version, self.topic, replica.index)
         self.size = 4 + len(self.before) + _RESULT.size + len(self.after)
+        # The prefix of the frame is packed here and not by `protocol/framing`: one call writes prefix, header and body
+        # of a reply; a second one, with the join it needs, costs more than the packing.
         self.pack = struct.Struct(f">ii{len(self.before)}shqqq{len(self.after)}s").pack
         """Encodes size, correlation id, `before`, error code, base offset, append time, log start offset, `after`."""
         self._error_at = 8 + len(self.before)

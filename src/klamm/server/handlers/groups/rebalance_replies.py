@@ -7,6 +7,7 @@ from functools import lru_cache
 from struct import Struct
 
 from klamm.protocol.codec import encode
+from klamm.protocol.framing import encode_response_start
 from klamm.protocol.messages.join_group import JoinGroupResponse
 from klamm.protocol.messages.sync_group import SyncGroupResponse
 from klamm.protocol.varint import encode_uvarint
@@ -14,7 +15,6 @@ from klamm.protocol.varint import encode_uvarint
 JOIN_FLEXIBLE_SINCE = 6
 SYNC_FLEXIBLE_SINCE = 4
 
-_HEAD = Struct(">ii")
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 # Shorter than 127 bytes: the length of the placeholder is one byte in flexible versions, and is cut off below.
@@ -36,7 +36,7 @@ def encode_join_reply(correlation_id: int, version: int, response: JoinGroupResp
     name = response.member_id.encode()
     length = encode_uvarint(len(name) + 1) if version >= JOIN_FLEXIBLE_SINCE else _INT16.pack(len(name))
     size = 4 + len(before) + len(length) + len(name) + len(after)
-    return b"".join((_HEAD.pack(size, correlation_id), before, length, name, after))
+    return b"".join((encode_response_start(size, correlation_id), before, length, name, after))
 
 
 # A group of a thousand members encodes one response per generation, not a thousand.
@@ -72,7 +72,7 @@ def encode_sync_reply(correlation_id: int, version: int, response: SyncGroupResp
     share = response.assignment
     length = encode_uvarint(len(share) + 1) if version >= SYNC_FLEXIBLE_SINCE else _INT32.pack(len(share))
     size = 4 + len(before) + len(length) + len(share) + len(after)
-    return b"".join((_HEAD.pack(size, correlation_id), before, length, share, after))
+    return b"".join((encode_response_start(size, correlation_id), before, length, share, after))
 
 
 @lru_cache(maxsize=_TEMPLATES_MAX)
