@@ -15,6 +15,8 @@ class WatchedFormats:
     SCHEMA_TYPES = small_formats.SCHEMA_TYPES
     InvalidSchemaError = small_formats.InvalidSchemaError
 
+    reduce_spelling = staticmethod(small_formats.reduce_spelling)
+
     def __init__(self):
         self.calls = []
 

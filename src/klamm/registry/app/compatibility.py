@@ -10,11 +10,16 @@ from klamm.http.router import PathRouter
 from klamm.registry.app.access import RequestAccess
 from klamm.registry.app.requests import RegistryRequest
 from klamm.registry.service import RegistryService
-from klamm.registry.store.compatibility import compare_steps, find_incompatibilities_steps
+from klamm.registry.store.compatibility import (
+    compare_steps,
+    find_incompatibilities_steps,
+    find_reserved_fields,
+    require_valid_names,
+)
 from klamm.registry.store.lookup import find_version
 from klamm.registry.store.refusals import RegistryRefusal, version_not_found
 from klamm.registry.store.requests import LATEST, parse_schema_request, parse_version
-from klamm.registry.store.scopes import effective_config
+from klamm.registry.store.scopes import effective_config, validates_new
 from klamm.registry.store.steps import Steps
 from klamm.registry.store.subjects import Subject
 
@@ -56,15 +61,19 @@ class CompatibilityRoutes:
         # Metadata decides only which versions are compared; it is not inherited here.
         normalize = request.flag("normalize") or bool(config.get("normalize"))
         candidate = yield from service.registration.parse_steps(
-            subject, replace(schema, version=None), normalize=normalize, is_new=True
+            subject, replace(schema, version=None), normalize=normalize, is_new=validates_new(config)
         )
-        live = self._state.versions(subject)
+        parsed, live = candidate.parsed, self._state.versions(subject)
+        require_valid_names(parsed, config)
+        previous = live[-1] if live else None
+        metadata = previous.content.metadata if schema.metadata is None and previous else schema.metadata
+        messages = find_reserved_fields(parsed, metadata, previous, config)
         if number is None:
-            steps = find_incompatibilities_steps(service.parser, candidate.parsed, schema.metadata, live, config)
-            return (yield from steps)
+            steps = find_incompatibilities_steps(service.parser, parsed, schema.metadata, live, config)
+            return messages + (yield from steps)
         if not live:
             if number == LATEST:
-                return []
+                return messages
             raise version_not_found(number)
         version = find_version(self._state, subject, number)
-        return (yield from compare_steps(service.parser, candidate.parsed, version, config))
+        return messages + (yield from compare_steps(service.parser, parsed, version, config))

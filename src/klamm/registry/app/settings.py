@@ -49,7 +49,7 @@ class SettingsRoutes:
         """GET /config[/{subject}]."""
         scope = self._access.require_scope(request, SubjectOperation.READ)
         own = self._state.configs.get(scope)
-        if scope is None or (own is None and request.flag("defaultToGlobal")):
+        if scope is None or request.flag("defaultToGlobal"):
             return json_response(effective_config(self._state, scope, self._default_level))
         if own is None:
             raise RegistryRefusal(40408, f"Subject '{scope}' does not have subject-level compatibility configured")

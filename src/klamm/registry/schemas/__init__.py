@@ -11,7 +11,7 @@ Each format has its compatibility rules as a table in the docstring of its `rule
 """
 
 from klamm.registry.schemas.comparison import CompatibilityLevel, CompatibilityPolicy, Incompatibility
-from klamm.registry.schemas.formats import SCHEMA_TYPES, check_compatibility, parse_schema
+from klamm.registry.schemas.formats import SCHEMA_TYPES, check_compatibility, parse_schema, reduce_spelling
 from klamm.registry.schemas.parsed import InvalidSchemaError, ParsedSchema, SchemaEntity
 
 __all__ = [
@@ -24,4 +24,5 @@ __all__ = [
     "SchemaEntity",
     "check_compatibility",
     "parse_schema",
+    "reduce_spelling",
 ]

@@ -9,6 +9,7 @@ from klamm.registry.schemas.comparison import CompatibilityLevel, CompatibilityP
 from klamm.registry.schemas.json_schema import JsonSchema
 from klamm.registry.schemas.parsed import InvalidSchemaError, ParsedSchema
 from klamm.registry.schemas.protobuf import ProtobufSchema
+from klamm.registry.schemas.protobuf.symbols import reduce_names
 
 _PARSERS = {"JSON": JsonSchema.parse, "PROTOBUF": ProtobufSchema.parse, "AVRO": AvroSchema.parse}
 
@@ -28,6 +29,11 @@ def parse_schema(schema_type: str, text: str, references: Mapping[str, ParsedSch
         return parser(text, references, is_new=is_new)
     except RecursionError:
         raise InvalidSchemaError("nested too deeply") from None
+
+
+def reduce_spelling(schema_type: str, text: str) -> str | None:
+    """Return a text that is equal for all spellings of a schema, and rarely for others; None if there is only one."""
+    return reduce_names(text) if schema_type == ProtobufSchema.schema_type else None
 
 
 def check_compatibility(

@@ -74,6 +74,11 @@ class ParsedSchema(ABC):
     def meaning(self) -> str:
         """A text that is equal for schemas that differ only in spelling, or in whether references are written out."""
 
+    @property
+    def linked_text(self) -> str:
+        """The text with every name resolved; equal for texts that differ only in how they name types."""
+        return self.canonical
+
     def field_names(self) -> Iterable[str]:
         """Return the names of the top-level fields, which `validateFields` and `confluent:reserved` refer to."""
         return ()

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from klamm.registry.store.content import JsonObject
 from klamm.registry.store.parsing import AnyParsedSchema, SchemaParser
-from klamm.registry.store.refusals import RegistryRefusal
+from klamm.registry.store.refusals import RegistryRefusal, invalid_schema
 from klamm.registry.store.state import SchemaVersion
 from klamm.registry.store.steps import Steps
 
 _RESERVED_PROPERTY: Final = "confluent:reserved"
-_RESERVED_PREFIX: Final = "$$"
+_OWN_PREFIX: Final = "$$"
 
 
 def find_incompatibilities_steps(
@@ -64,14 +64,42 @@ def compare_steps(
     ]
 
 
-def find_reserved_fields(parsed: AnyParsedSchema, metadata: JsonObject | None, config: Mapping[str, Any]) -> list[str]:
-    """Return fields whose names must not be used, if the config asks for the check."""
+def require_valid_names(parsed: AnyParsedSchema, config: Mapping[str, Any]) -> None:
+    """Refuse fields with names of the registry's own, if the config asks for the check."""
+    if not config.get("validateFields"):
+        return
+    names = [name for name in parsed.field_names() if name.startswith(_OWN_PREFIX)]
+    if names:
+        raise invalid_schema(f"field names must not start with {_OWN_PREFIX}: {', '.join(names)}")
+
+
+def find_reserved_fields(
+    parsed: AnyParsedSchema, metadata: JsonObject | None, previous: SchemaVersion | None, config: Mapping[str, Any]
+) -> list[str]:
+    """Return what breaks the list of reserved names, if the config asks for the check.
+
+    Only fields at the top count, as in Confluent's registry; a name stays reserved in all later versions.
+    """
     if not config.get("validateFields"):
         return []
-    properties = (metadata or {}).get("properties") or {}
-    reserved = {name.strip() for name in properties.get(_RESERVED_PROPERTY, "").split(",")}
-    names = parsed.field_names()
-    return [name for name in names if name.startswith(_RESERVED_PREFIX) or name in reserved]
+    reserved = _reserved_names(metadata)
+    before = set() if previous is None else _reserved_names(previous.content.metadata)
+    removed = [
+        f"{{errorType:'RESERVED_FIELD_REMOVED', description:'The metadata has the reserved field {name} removed'}}"
+        for name in sorted(before - reserved)
+    ]
+    used = [
+        f"{{errorType:'RESERVED_FIELD_USED', description:'The schema has a field of the name of the reserved field"
+        f" {name}'}}"
+        for name in parsed.field_names()
+        if name in reserved
+    ]
+    return [*removed, *used]
+
+
+def _reserved_names(metadata: JsonObject | None) -> set[str]:
+    names = ((metadata or {}).get("properties") or {}).get(_RESERVED_PROPERTY, "").split(",")
+    return {name.strip() for name in names} - {""}
 
 
 def _same_group(version: SchemaVersion, metadata: JsonObject | None, config: Mapping[str, Any]) -> bool:

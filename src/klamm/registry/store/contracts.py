@@ -176,7 +176,8 @@ def with_version_property(metadata: JsonObject | None, version: int | None) -> J
     changed = {**(metadata or {}), "properties": properties}
     if not properties:
         del changed["properties"]
-    return changed
+    # An empty object would be content of its own, with another id.
+    return changed or None
 
 
 def has_rule_type(rule_set: JsonObject | None, rule_type: str) -> bool:

@@ -54,6 +54,10 @@ class AnyParsedSchema(Protocol):
     def meaning(self) -> str:
         """Equal for schemas that differ only in spelling, or in whether references are written out."""
 
+    @property
+    def linked_text(self) -> str:
+        """The text with every name resolved."""
+
     def field_names(self) -> Iterable[str]:
         """Return the names of the fields at the top."""
 
@@ -74,6 +78,9 @@ class SchemaFormats(Protocol):
 
     def parse_schema(self, schema_type: str, text: str, references: Mapping[str, Any], *, is_new: bool) -> Any:
         """Parse a schema; `references` are by name, the innermost first."""
+
+    def reduce_spelling(self, schema_type: str, text: str) -> str | None:
+        """Return a text that is equal for all spellings of a schema; None if there is only one."""
 
     def check_compatibility(self, new: Any, old: Any, level: str, policy: str) -> Sequence[Any]:
         """Return the changes from `old` to `new` that the level forbids."""
@@ -129,6 +136,11 @@ class SchemaParser:
             raise invalid_schema(str(error)) from None
         return parsed
 
+    def link_steps(self, parsed: AnyParsedSchema) -> Steps[str]:
+        """Return the text of a schema with every name resolved."""
+        text: str = yield PureCall(partial(_read_linked_text, parsed), len(parsed.canonical))
+        return text
+
     def parse_version(self, version: SchemaVersion) -> AnyParsedSchema:
         """Parse a stored version."""
         return self.parse(version.content, version.subject.context)
@@ -183,3 +195,7 @@ class SchemaParser:
             inner = version.subject.context
             yield from self._collect(version.content.references, inner, resolved, (*path, reference))
             resolved[reference.name] = yield from self.parse_steps(version.content, inner)
+
+
+def _read_linked_text(parsed: AnyParsedSchema) -> str:
+    return parsed.linked_text

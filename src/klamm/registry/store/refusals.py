@@ -88,6 +88,15 @@ def incompatible(subject: object, messages: Sequence[str]) -> RegistryRefusal:
     )
 
 
+def reserved_fields(subject: object, messages: Sequence[str]) -> RegistryRefusal:
+    """The schema has a field that metadata reserves, or reserves one no more."""
+    return RegistryRefusal(
+        40901,
+        f'Schema being registered does not keep the reserved fields of subject "{subject}",'
+        f" details: [{', '.join(messages)}]",
+    )
+
+
 # Associations
 
 

@@ -13,13 +13,21 @@ from functools import partial
 from typing import Any, Final
 
 from klamm.registry.store import log_records as log
-from klamm.registry.store.compatibility import find_incompatibilities_steps, find_reserved_fields
+from klamm.registry.store.compatibility import find_incompatibilities_steps, find_reserved_fields, require_valid_names
 from klamm.registry.store.content import JsonObject, SchemaContent, SchemaReference
 from klamm.registry.store.contracts import apply_config, merge_rule_sets, remove_rules, with_version_property
 from klamm.registry.store.log_records import LogEntry, LogKey, RegistryDecision, schema_entry
 from klamm.registry.store.parsing import AnyParsedSchema, SchemaParser
-from klamm.registry.store.refusals import VERSION_MAX, RegistryRefusal, incompatible, invalid_schema, not_permitted
-from klamm.registry.store.scopes import effective_config, effective_mode, require_writable
+from klamm.registry.store.refusals import (
+    VERSION_MAX,
+    RegistryRefusal,
+    incompatible,
+    invalid_schema,
+    not_permitted,
+    reserved_fields,
+)
+from klamm.registry.store.scopes import effective_config, effective_mode, require_writable, validates_new
+from klamm.registry.store.spellings import SpellingIndex
 from klamm.registry.store.state import RegistryState, SchemaVersion
 from klamm.registry.store.steps import PureCall, Steps, run_steps
 from klamm.registry.store.subjects import DEFAULT_CONTEXT, Subject, check_subject
@@ -68,6 +76,7 @@ class Registration:
         self._state = state
         self._parser = parser
         self._default_level = default_level
+        self._spellings = SpellingIndex(state, parser)
         self._recent: OrderedDict[Any, AnyParsedSchema] = OrderedDict()
         """Schemas of the last requests."""
         self._recent_chars = 0
@@ -95,13 +104,18 @@ class Registration:
             for version in reversed(versions):
                 if _matches(version.content, content):
                     return version
-        same = yield from self._find_printed(versions, (candidate.content, inherited))
+        same = yield from self._find_printed(versions, candidate.parsed, (candidate.content, inherited))
         return same or (yield from self._find_resolved(candidate, versions))
 
     def _find_printed(
-        self, versions: list[SchemaVersion], wanted: tuple[SchemaContent, ...]
+        self, versions: list[SchemaVersion], candidate: AnyParsedSchema, sent: tuple[SchemaContent, ...]
     ) -> Steps[SchemaVersion | None]:
-        """Return a version that is the same schema, printed otherwise: Karapace sorts the properties of Avro."""
+        """Return a version that is the same schema, printed otherwise.
+
+        Karapace sorts the properties of Avro; Protobuf may be sent as text or as descriptor.
+        """
+        linked = yield from self._parser.link_steps(candidate)
+        wanted = tuple(_with_text(content, linked) for content in sent)
         for version in reversed(versions):
             content = version.content
             if content.schema_type != wanted[0].schema_type:
@@ -110,11 +124,10 @@ class Registration:
                 parsed = yield from self._parser.parse_steps(content, version.subject.context)
             except RegistryRefusal:
                 continue
-            if parsed.canonical == content.text:
+            text = yield from self._parser.link_steps(parsed)
+            if text == content.text and linked == sent[0].text:
                 continue
-            printed = SchemaContent(
-                content.schema_type, parsed.canonical, content.references, content.metadata, content.rule_set
-            )
+            printed = _with_text(content, text)
             if any(_matches(printed, other) for other in wanted):
                 return version
         return None
@@ -156,9 +169,12 @@ class Registration:
         config = effective_config(state, subject, self._default_level)
         normalize = normalize or bool(config.get("normalize"))
         request = self._repeat_previous(subject, request)
-        candidate = self.parse(subject, request, normalize=normalize, is_new=mode != "IMPORT")
+        is_new = mode != "IMPORT" and validates_new(config)
+        candidate = self.parse(subject, request, normalize=normalize, is_new=is_new)
         if mode == "IMPORT":
             return self._import(subject, request, candidate.content)
+        if not normalize:
+            candidate = run_steps(self._respell_steps(candidate, subject))
         content = self._inherit(candidate.content, subject, config, request.version)
         live = state.versions(subject)
         for version in live:
@@ -185,9 +201,12 @@ class Registration:
         config = effective_config(self._state, subject, self._default_level)
         normalize = normalize or bool(config.get("normalize"))
         request = self._repeat_previous(subject, request)
-        is_new = effective_mode(self._state, subject) != "IMPORT"
+        imports = effective_mode(self._state, subject) == "IMPORT"
+        is_new = not imports and validates_new(config)
         candidate = yield from self.parse_steps(subject, request, normalize=normalize, is_new=is_new)
-        if is_new and not force:
+        if not (imports or normalize):
+            yield from self._respell_steps(candidate, subject)
+        if not (imports or force):
             content = self._inherit(candidate.content, subject, config, request.version)
             live = self._state.versions(subject)
             yield from find_incompatibilities_steps(self._parser, candidate.parsed, content.metadata, live, config)
@@ -294,14 +313,25 @@ class Registration:
         *,
         force: bool,
     ) -> None:
-        metadata = candidate.content.metadata
-        if names := find_reserved_fields(candidate.parsed, metadata, config):
-            raise incompatible(subject, [f"field {name} is reserved" for name in names])
-        if not force:
-            steps = find_incompatibilities_steps(self._parser, candidate.parsed, metadata, live, config)
-            messages = run_steps(steps)
-            if messages:
-                raise incompatible(subject, messages)
+        parsed, metadata = candidate.parsed, candidate.content.metadata
+        require_valid_names(parsed, config)
+        if force:
+            return
+        if messages := find_reserved_fields(parsed, metadata, live[-1] if live else None, config):
+            raise reserved_fields(subject, messages)
+        steps = find_incompatibilities_steps(self._parser, parsed, metadata, live, config)
+        if messages := run_steps(steps):
+            raise incompatible(subject, messages)
+
+    def _respell_steps(self, candidate: CandidateSchema, subject: Subject) -> Steps[CandidateSchema]:
+        """Return the schema with the text by which the context has it, if that is spelled otherwise."""
+        content = candidate.content
+        if content.identity in self._state.context(subject.context).ids:
+            return candidate
+        text = yield from self._spellings.find_text_steps(content, subject.context, candidate.parsed)
+        if text is None:
+            return candidate
+        return CandidateSchema(_with_text(content, text), candidate.parsed)
 
     def _next_version(self, subject: Subject) -> int:
         versions = self._state.subjects.get(subject)
@@ -344,6 +374,10 @@ def _rewrite(parsed: AnyParsedSchema, request: SchemaRequest, *, normalize: bool
 
 def _mean_the_same(one: AnyParsedSchema, other: AnyParsedSchema) -> bool:
     return one.meaning == other.meaning
+
+
+def _with_text(content: SchemaContent, text: str) -> SchemaContent:
+    return SchemaContent(content.schema_type, text, content.references, content.metadata, content.rule_set)
 
 
 def _matches(stored: SchemaContent, wanted: SchemaContent) -> bool:

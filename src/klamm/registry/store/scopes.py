@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from klamm.registry.store.refusals import not_permitted
@@ -36,6 +37,11 @@ def effective_config(state: RegistryState, subject: Subject | None, level: str =
     if ALIAS in own:
         config[ALIAS] = own[ALIAS]
     return config
+
+
+def validates_new(config: Mapping[str, Any]) -> bool:
+    """Whether new schemas are checked more strictly than stored ones; the config can turn it off."""
+    return bool(config.get("validateNewSchemas", True))
 
 
 def effective_mode(state: RegistryState, subject: Subject | None) -> str:

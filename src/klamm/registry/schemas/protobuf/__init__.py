@@ -37,6 +37,7 @@ class ProtobufSchema(ParsedSchema):
         super().__init__(canonical, references)
         self.linked = linked
         self._types: ProtoTypes | None = None
+        self._linked_text: str | None = None
 
     @classmethod
     def parse(cls, text: str, references: Mapping[str, ParsedSchema], *, is_new: bool) -> ProtobufSchema:
@@ -112,6 +113,13 @@ class ProtobufSchema(ParsedSchema):
         """The normalized text, and that of the files that it imports."""
         files = self.linked.all_files()
         return "\n".join(print_proto(file, self.linked.pool, normalized=True) for file in files)
+
+    @property
+    def linked_text(self) -> str:
+        """The text of the descriptor: clients of Python send descriptors, others the text that they are made of."""
+        if self._linked_text is None:
+            self._linked_text = print_proto(self.linked.proto, self.linked.pool)
+        return self._linked_text
 
     def field_names(self) -> Iterable[str]:
         """Return the fields of all top-level messages."""

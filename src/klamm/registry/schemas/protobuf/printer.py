@@ -85,6 +85,10 @@ class _ProtoPrinter:
             if field.name in ("uninterpreted_option", "map_entry") and not field.is_extension:
                 continue
             name = f"({field.full_name})" if field.is_extension else field.name
+            if name == "features" and not any(feature.is_extension for feature, _ in value.ListFields()):
+                # As .proto files have them, one by one.
+                pairs += [(f"features.{item.name}", self._value(item, part)) for item, part in value.ListFields()]
+                continue
             pairs += [(name, self._value(field, item)) for item in (value if field.is_repeated else [value])]
         if not self._with_extensions:
             pairs = [(name, value) for name, value in pairs if "(" not in name]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 MESSAGE, ENUM, EXTENSION, PACKAGE, OTHER = "message", "enum", "extension", "package", "other"
 _CONTAINERS = (MESSAGE, ENUM, PACKAGE)
+_WORD = string.ascii_letters + string.digits + "_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,12 @@ class Symbol:
     kind: str
     full_name: str
     descriptor: Any = None
+
+
+def reduce_names(text: str) -> str:
+    """Return the text of a file with the last part of every name: types may be named from any scope around them."""
+    *before, last = text.split(".")
+    return "".join(part.rstrip(_WORD) for part in before) + last
 
 
 class SymbolTable:
