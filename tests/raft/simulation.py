@@ -12,16 +12,25 @@ from dataclasses import replace
 from random import Random
 
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.raft.core.events import Append, Persisted, QuorumTimeouts, Ready, Received, Resign, SnapshotTaken, Truncate
+from klamm.raft.core.events import (
+    AppendEntry,
+    Persisted,
+    QuorumTimeouts,
+    Ready,
+    Received,
+    Resign,
+    SnapshotTaken,
+    Truncate,
+)
 from klamm.raft.core.log_positions import LogPositions
 from klamm.raft.core.messages import (
     Entry,
-    FetchResponse,
-    FetchSnapshotResponse,
-    Message,
     OffsetAndEpoch,
-    VoteRequest,
-    VoteResponse,
+    RaftFetchResponse,
+    RaftFetchSnapshotResponse,
+    RaftMessage,
+    RaftVoteRequest,
+    RaftVoteResponse,
 )
 from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
 from klamm.raft.core.raft import RaftCore
@@ -161,7 +170,7 @@ class SimNode:
     def act(self, ready: Ready) -> None:
         for operation in ready.log:
             match operation:
-                case Append(entry):
+                case AppendEntry(entry):
                     self.disk.entries.append(entry)
                 case Truncate(end_offset):
                     self.truncations += 1
@@ -213,12 +222,12 @@ class SimNode:
                 if isinstance(entry.payload, tuple):
                     self.state += [value.decode() for value in entry.payload]
 
-    def filled(self, message: Message) -> Message:
+    def filled(self, message: RaftMessage) -> RaftMessage:
         body = message.body
-        if isinstance(body, FetchResponse) and body.read_from is not None:
+        if isinstance(body, RaftFetchResponse) and body.read_from is not None:
             entries = [entry for entry in self.disk.entries if entry.base_offset >= body.read_from]
             body = replace(body, entries=tuple(entries[: self.cluster.random.randint(1, 5)]))
-        elif isinstance(body, FetchSnapshotResponse) and body.snapshot_id is not None:
+        elif isinstance(body, RaftFetchSnapshotResponse) and body.snapshot_id is not None:
             values = self.disk.snapshots.get(body.snapshot_id)
             if values is None:
                 body = replace(body, error=ErrorCode.SNAPSHOT_NOT_FOUND)
@@ -267,7 +276,7 @@ class Cluster:
         self.leaders: dict[int, int] = {}
         self.log: dict[int, tuple[int, object]] = {}
         self.votes: dict[tuple[int, int], int] = {}
-        self.vote_requests: dict[tuple[int, int, int], VoteRequest] = {}
+        self.vote_requests: dict[tuple[int, int, int], RaftVoteRequest] = {}
         for node in self.nodes.values():
             node.start()
 
@@ -332,25 +341,25 @@ class Cluster:
     def disk_delay(self) -> int:
         return self.random.choice((0, 1, 1, 2, 5, 30))
 
-    def note_vote(self, message: Message) -> None:
+    def note_vote(self, message: RaftMessage) -> None:
         """No replica grants two votes in one epoch, whatever it loses in between."""
         body = message.body
-        if isinstance(body, VoteResponse) and body.granted:
+        if isinstance(body, RaftVoteResponse) and body.granted:
             request = self.vote_requests.get((message.destination, message.source, message.correlation_id))
             if request is not None and not request.pre_vote:
                 voted = self.votes.setdefault((message.source, body.epoch), message.destination)
                 assert voted == message.destination, f"node {message.source} voted twice in epoch {body.epoch}"
 
-    def send(self, message: Message) -> None:
+    def send(self, message: RaftMessage) -> None:
         self.note_vote(message)
         copies = 2 if self.random.random() < self.loss / 4 else 1
         for _ in range(copies):
             if self.random.random() >= self.loss:
                 self.at(self.random.choice((1, 1, 2, 3, 10, 40)), lambda: self.deliver(message))
 
-    def deliver(self, message: Message) -> None:
+    def deliver(self, message: RaftMessage) -> None:
         node = self.nodes[message.destination]
-        if isinstance(message.body, VoteRequest):
+        if isinstance(message.body, RaftVoteRequest):
             self.vote_requests[message.source, message.destination, message.correlation_id] = message.body
         if node.core is not None and (message.source, message.destination) not in self.cut:
             node.step(Received(message))

@@ -5,19 +5,19 @@ from random import Random
 import pytest
 
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.raft.core.events import Append, Persisted, Received, Resign, Truncate
+from klamm.raft.core.events import AppendEntry, Persisted, Received, Resign, Truncate
 from klamm.raft.core.log_positions import LogPositions
 from klamm.raft.core.messages import (
-    BeginQuorumEpochRequest,
-    EndQuorumEpochRequest,
     Entry,
-    FetchRequest,
-    FetchResponse,
     LeaderChange,
-    Message,
     OffsetAndEpoch,
-    VoteRequest,
-    VoteResponse,
+    RaftBeginQuorumEpochRequest,
+    RaftEndQuorumEpochRequest,
+    RaftFetchRequest,
+    RaftFetchResponse,
+    RaftMessage,
+    RaftVoteRequest,
+    RaftVoteResponse,
 )
 from klamm.raft.core.quorum import ReplicaKey, VoterSet
 from klamm.raft.core.raft import RaftCore
@@ -57,9 +57,9 @@ class Member:
         return self.said
 
     def hears(self, source, body):
-        response = isinstance(body, VoteResponse | FetchResponse)
+        response = isinstance(body, RaftVoteResponse | RaftFetchResponse)
         correlation = self.correlation.get(source, 0) if response else 7
-        self.core.step(Received(Message(source, self.core.local.id, correlation, body)), self.now)
+        self.core.step(Received(RaftMessage(source, self.core.local.id, correlation, body)), self.now)
         return self.collect()
 
     def waits(self, ms):
@@ -74,8 +74,8 @@ class Member:
     def wins(self):
         """Through pre-vote and vote with the help of member 2."""
         self.waits(2001)
-        self.hears(2, VoteResponse(self.core.epoch, None, granted=True))
-        self.hears(2, VoteResponse(self.core.epoch, None, granted=True))
+        self.hears(2, RaftVoteResponse(self.core.epoch, None, granted=True))
+        self.hears(2, RaftVoteResponse(self.core.epoch, None, granted=True))
         assert self.core.is_leader
         return self
 
@@ -135,62 +135,62 @@ def test_a_silent_quorum_is_asked_before_it_is_disturbed():
     assert member.role is Role.UNATTACHED
     votes = member.waits(2001)
     assert member.role is Role.PROSPECTIVE
-    assert votes == [(peer, VoteRequest(ONE, 0, OffsetAndEpoch(0, 0), pre_vote=True)) for peer in (2, 3)]
+    assert votes == [(peer, RaftVoteRequest(ONE, 0, OffsetAndEpoch(0, 0), pre_vote=True)) for peer in (2, 3)]
     assert member.written == ElectionState(), "a pre-vote promises nothing"
-    votes = member.hears(2, VoteResponse(0, None, granted=True))
+    votes = member.hears(2, RaftVoteResponse(0, None, granted=True))
     assert (member.role, member.core.epoch) == (Role.CANDIDATE, 1)
     assert member.written == ElectionState(1, None, ONE), "its own vote is on disk before it requests others"
-    assert votes == [(peer, VoteRequest(ONE, 1, OffsetAndEpoch(0, 0), pre_vote=False)) for peer in (2, 3)]
-    said = member.hears(3, VoteResponse(1, None, granted=True))
+    assert votes == [(peer, RaftVoteRequest(ONE, 1, OffsetAndEpoch(0, 0), pre_vote=False)) for peer in (2, 3)]
+    said = member.hears(3, RaftVoteResponse(1, None, granted=True))
     assert member.role is Role.LEADER
-    assert said == [(peer, BeginQuorumEpochRequest(1, 1)) for peer in (2, 3)]
+    assert said == [(peer, RaftBeginQuorumEpochRequest(1, 1)) for peer in (2, 3)]
 
 
 def test_a_refused_pre_vote_changes_nothing():
     member = Member()
     member.waits(2001)
-    member.hears(2, VoteResponse(0, None, granted=False))
-    member.hears(3, VoteResponse(0, None, granted=False))
+    member.hears(2, RaftVoteResponse(0, None, granted=False))
+    member.hears(3, RaftVoteResponse(0, None, granted=False))
     assert (member.role, member.core.epoch) == (Role.UNATTACHED, 0)
 
 
 def test_one_vote_per_epoch_even_after_a_restart():
     member = Member()
-    ask_two, ask_three = (VoteRequest(key, 3, OffsetAndEpoch(0, 0), pre_vote=False) for key in (TWO, THREE))
-    assert (2, VoteResponse(3, None, granted=True)) in member.hears(2, ask_two)
+    ask_two, ask_three = (RaftVoteRequest(key, 3, OffsetAndEpoch(0, 0), pre_vote=False) for key in (TWO, THREE))
+    assert (2, RaftVoteResponse(3, None, granted=True)) in member.hears(2, ask_two)
     assert member.written == ElectionState(3, None, TWO)
-    assert (3, VoteResponse(3, None, granted=False)) in member.hears(3, ask_three)
+    assert (3, RaftVoteResponse(3, None, granted=False)) in member.hears(3, ask_three)
     restarted = Member(election=member.written)
-    assert (3, VoteResponse(3, None, granted=False)) in restarted.hears(3, ask_three)
-    assert (2, VoteResponse(3, None, granted=True)) in restarted.hears(2, ask_two), "the same vote may be repeated"
+    assert (3, RaftVoteResponse(3, None, granted=False)) in restarted.hears(3, ask_three)
+    assert (2, RaftVoteResponse(3, None, granted=True)) in restarted.hears(2, ask_two), "the same vote may be repeated"
 
 
 def test_no_vote_for_a_log_that_misses_something():
     member = Member(log=log_of(1, 2, 2))
     for last, granted in [((9, 1), False), ((2, 2), False), ((3, 2), True), ((1, 3), True)]:
-        request = VoteRequest(TWO, 3, OffsetAndEpoch(*last), pre_vote=True)
-        assert (2, VoteResponse(3, None, granted=granted)) in member.hears(2, request)
+        request = RaftVoteRequest(TWO, 3, OffsetAndEpoch(*last), pre_vote=True)
+        assert (2, RaftVoteResponse(3, None, granted=granted)) in member.hears(2, request)
 
 
 def test_a_follower_of_a_live_leader_refuses_even_a_pre_vote():
     member = follower_with(log_of(1))
-    ask = VoteRequest(THREE, 1, OffsetAndEpoch(1, 1), pre_vote=True)
-    assert (3, VoteResponse(1, 2, granted=True)) in member.hears(3, ask), "it has not heard its leader yet"
-    member.hears(2, FetchResponse(1, 2, high_watermark=1))
-    assert (3, VoteResponse(1, 2, granted=False)) in member.hears(3, ask)
+    ask = RaftVoteRequest(THREE, 1, OffsetAndEpoch(1, 1), pre_vote=True)
+    assert (3, RaftVoteResponse(1, 2, granted=True)) in member.hears(3, ask), "it has not heard its leader yet"
+    member.hears(2, RaftFetchResponse(1, 2, high_watermark=1))
+    assert (3, RaftVoteResponse(1, 2, granted=False)) in member.hears(3, ask)
 
 
 def test_an_old_epoch_is_fenced():
     member = follower_with(log_of(5), epoch=5)
-    said = member.hears(3, VoteRequest(THREE, 4, OffsetAndEpoch(9, 4), pre_vote=False))
-    assert said == [(3, VoteResponse(5, 2, granted=False, error=ErrorCode.FENCED_LEADER_EPOCH))]
+    said = member.hears(3, RaftVoteRequest(THREE, 4, OffsetAndEpoch(9, 4), pre_vote=False))
+    assert said == [(3, RaftVoteResponse(5, 2, granted=False, error=ErrorCode.FENCED_LEADER_EPOCH))]
 
 
 def test_a_leader_that_hears_no_majority_resigns():
     leader = Member().wins()
     said = leader.waits(3001)
     assert leader.role is Role.RESIGNED
-    assert said == [(peer, EndQuorumEpochRequest(1, 1, (2, 3))) for peer in (2, 3)]
+    assert said == [(peer, RaftEndQuorumEpochRequest(1, 1, (2, 3))) for peer in (2, 3)]
     with pytest.raises(KlammError, match="leader of epoch 1") as refused:
         leader.core.propose((b"x",), leader.now)
     assert refused.value.code is ErrorCode.NOT_CONTROLLER
@@ -202,23 +202,23 @@ def test_a_leader_that_is_fetched_from_stays():
     leader = Member().wins()
     for _ in range(8):
         leader.waits(1000)
-        leader.hears(3, FetchRequest(THREE, 1, 0, 0))
+        leader.hears(3, RaftFetchRequest(THREE, 1, 0, 0))
     assert leader.role is Role.LEADER
 
 
 def test_a_preferred_successor_stands_at_once_when_its_leader_stops():
     member = follower_with(log_of(1))
-    member.hears(2, FetchResponse(1, 2, high_watermark=1))
-    member.hears(2, EndQuorumEpochRequest(2, 1, (1, 3)))
+    member.hears(2, RaftFetchResponse(1, 2, high_watermark=1))
+    member.hears(2, RaftEndQuorumEpochRequest(2, 1, (1, 3)))
     assert member.role is Role.PROSPECTIVE
 
 
 def test_a_stopping_leader_names_its_best_follower_first():
     leader = Member().wins()
     leader.syncs()
-    leader.hears(3, FetchRequest(THREE, 1, 1, 1))
+    leader.hears(3, RaftFetchRequest(THREE, 1, 1, 1))
     leader.core.step(Resign(), leader.now)
-    assert (2, EndQuorumEpochRequest(1, 1, (3, 2))) in leader.collect()
+    assert (2, RaftEndQuorumEpochRequest(1, 1, (3, 2))) in leader.collect()
     leader.waits(60_000)
     assert leader.role is Role.RESIGNED, "it stops; it does not stand again"
 
@@ -237,7 +237,7 @@ def test_the_high_watermark_needs_a_majority_s_disks():
     leader = Member().wins()
     leader.core.propose((b"a",), leader.now)
     leader.collect()
-    leader.hears(2, FetchRequest(TWO, 1, 2, 1))
+    leader.hears(2, RaftFetchRequest(TWO, 1, 2, 1))
     assert leader.core.high_watermark == 0, "the leader has not synced"
     leader.syncs()
     assert leader.core.high_watermark == 2
@@ -248,30 +248,30 @@ def test_records_of_an_older_epoch_are_committed_only_with_one_of_the_leader_s_o
     leader.wins()
     leader.syncs()
     assert leader.core.epoch == 2
-    leader.hears(2, FetchRequest(TWO, 2, 2, 1))
+    leader.hears(2, RaftFetchRequest(TWO, 2, 2, 1))
     assert leader.core.high_watermark == 0
-    leader.hears(2, FetchRequest(TWO, 2, 3, 2))
+    leader.hears(2, RaftFetchRequest(TWO, 2, 3, 2))
     assert leader.core.high_watermark == 3
 
 
 def test_a_fetch_at_the_end_waits_for_news():
     leader = Member().wins()
     leader.syncs()
-    assert (3, FetchResponse(1, 1, high_watermark=1)) in leader.hears(3, FetchRequest(THREE, 1, 1, 1, 0, 500))
-    assert leader.hears(3, FetchRequest(THREE, 1, 1, 1, 1, 500)) == []
+    assert (3, RaftFetchResponse(1, 1, high_watermark=1)) in leader.hears(3, RaftFetchRequest(THREE, 1, 1, 1, 0, 500))
+    assert leader.hears(3, RaftFetchRequest(THREE, 1, 1, 1, 1, 500)) == []
     leader.core.propose((b"a",), leader.now)
-    assert leader.collect() == [(3, FetchResponse(1, 1, high_watermark=1, read_from=1))]
-    assert leader.hears(3, FetchRequest(THREE, 1, 2, 1, 1, 500)) == []
-    assert leader.syncs() == [(3, FetchResponse(1, 1, high_watermark=2))]
-    assert leader.hears(3, FetchRequest(THREE, 1, 2, 1, 2, 500)) == []
-    assert (3, FetchResponse(1, 1, high_watermark=2)) in leader.waits(500)
+    assert leader.collect() == [(3, RaftFetchResponse(1, 1, high_watermark=1, read_from=1))]
+    assert leader.hears(3, RaftFetchRequest(THREE, 1, 2, 1, 1, 500)) == []
+    assert leader.syncs() == [(3, RaftFetchResponse(1, 1, high_watermark=2))]
+    assert leader.hears(3, RaftFetchRequest(THREE, 1, 2, 1, 2, 500)) == []
+    assert (3, RaftFetchResponse(1, 1, high_watermark=2)) in leader.waits(500)
 
 
 def test_a_follower_fetches_on_only_after_its_sync():
     member = follower_with(log_of(1))
     entry = Entry(1, 2, 1, b"raw")
-    said = member.hears(2, FetchResponse(1, 2, high_watermark=2, entries=(entry,)))
-    assert member.log == [Append(entry)]
+    said = member.hears(2, RaftFetchResponse(1, 2, high_watermark=2, entries=(entry,)))
+    assert member.log == [AppendEntry(entry)]
     assert said == []
     assert member.core.high_watermark == 2
     [(destination, fetch)] = member.syncs()
@@ -280,7 +280,7 @@ def test_a_follower_fetches_on_only_after_its_sync():
 
 def test_a_diverging_follower_cuts_its_log_and_asks_again():
     member = follower_with(log_of(1, 2, 2), epoch=3)
-    said = member.hears(2, FetchResponse(3, 2, diverging=OffsetAndEpoch(1, 1)))
+    said = member.hears(2, RaftFetchResponse(3, 2, diverging=OffsetAndEpoch(1, 1)))
     assert member.log == [Truncate(1)]
     assert [(body.fetch_offset, body.last_fetched_epoch) for _, body in said] == [(1, 1)]
 
@@ -288,7 +288,7 @@ def test_a_diverging_follower_cuts_its_log_and_asks_again():
 def test_a_leader_of_a_higher_epoch_is_followed_and_a_zombie_answers_nothing():
     leader = Member().wins()
     leader.core.propose((b"lost",), leader.now)
-    leader.hears(2, BeginQuorumEpochRequest(2, 5))
+    leader.hears(2, RaftBeginQuorumEpochRequest(2, 5))
     assert (leader.role, leader.core.leadership.leader_id, leader.core.epoch) == (Role.FOLLOWER, 2, 5)
     with pytest.raises(KlammError):
         leader.core.propose((b"x",), leader.now)
@@ -297,7 +297,7 @@ def test_a_leader_of_a_higher_epoch_is_followed_and_a_zombie_answers_nothing():
 def test_an_observer_is_served_but_not_counted():
     leader = Member().wins()
     leader.syncs()
-    leader.hears(9, FetchRequest(ReplicaKey(9), 1, 1, 1))
+    leader.hears(9, RaftFetchRequest(ReplicaKey(9), 1, 1, 1))
     assert leader.core.high_watermark == 0
     assert isinstance(leader.core.state, Leader)
     assert [key.id for key in leader.core.state.observers] == [9]
@@ -307,9 +307,9 @@ def test_an_observer_finds_the_leader_by_asking_any_voter():
     observer = Member(1, 2, 3, key=ReplicaKey(9))
     [(voter, fetch)] = observer.said
     assert voter in {1, 2, 3}
-    assert isinstance(fetch, FetchRequest)
+    assert isinstance(fetch, RaftFetchRequest)
     error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    [(destination, _)] = observer.hears(voter, FetchResponse(4, 2, error=error))
+    [(destination, _)] = observer.hears(voter, RaftFetchResponse(4, 2, error=error))
     assert (observer.role, destination) == (Role.FOLLOWER, 2)
     observer.waits(60_000)
     assert observer.role is Role.FOLLOWER, "an observer never stands"

@@ -5,17 +5,17 @@ from random import Random
 import pytest
 
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.raft.core.events import Append, PeerUnreachable, Persisted, Received
+from klamm.raft.core.events import AppendEntry, PeerUnreachable, Persisted, Received
 from klamm.raft.core.log_positions import LogPositions
 from klamm.raft.core.messages import (
     Entry,
-    FetchRequest,
-    FetchResponse,
     LeaderChange,
-    Message,
     OffsetAndEpoch,
-    VoteRequest,
-    VoteResponse,
+    RaftFetchRequest,
+    RaftFetchResponse,
+    RaftMessage,
+    RaftVoteRequest,
+    RaftVoteResponse,
 )
 from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
 from klamm.raft.core.raft import RaftCore
@@ -60,13 +60,13 @@ class Member:
     def collect(self):
         self.said = []
         while (ready := self.core.ready()) is not None:
-            self.appended += [operation.entry.payload for operation in ready.log if isinstance(operation, Append)]
+            self.appended += [operation.entry.payload for operation in ready.log if isinstance(operation, AppendEntry)]
             self.said += ready.messages
         self.core.check()
         return self.said
 
     def hears(self, source, body, correlation_id=7):
-        self.core.step(Received(Message(source, self.core.local.id, correlation_id, body)), self.now)
+        self.core.step(Received(RaftMessage(source, self.core.local.id, correlation_id, body)), self.now)
         return self.collect()
 
     def answered(self, body, by=None):
@@ -86,7 +86,7 @@ class Member:
         core = self.core
         end = core.log.end_offset if offset is None else offset
         epoch = core.log.epoch_at(end - 1) if end else 0
-        return self.hears(key.id, FetchRequest(key, core.epoch, end, epoch, core.high_watermark, 0))
+        return self.hears(key.id, RaftFetchRequest(key, core.epoch, end, epoch, core.high_watermark, 0))
 
 
 def leader_alone():
@@ -187,10 +187,10 @@ def test_a_change_that_is_cut_off_never_was():
         Entry(0, 0, 1, b"", voter_change=None),
         Entry(1, 1, 1, b"", voter_change=VoterChange(voter_set(ONE, TWO, THREE))),
     )
-    follower.answered(FetchResponse(1, 1, high_watermark=0, entries=batches))
+    follower.answered(RaftFetchResponse(1, 1, high_watermark=0, entries=batches))
     assert follower.core.voters.ids == (1, 2, 3)
     follower.syncs()
-    follower.answered(FetchResponse(1, 1, high_watermark=0, diverging=OffsetAndEpoch(1, 1)))
+    follower.answered(RaftFetchResponse(1, 1, high_watermark=0, diverging=OffsetAndEpoch(1, 1)))
     assert follower.core.voters.ids == (1, 2)
 
 
@@ -225,7 +225,7 @@ def fixed_leader():
     leader.waits(2_000)
     for pre_vote in (True, False):
         assert leader.said[0].body.pre_vote is pre_vote
-        leader.answered(VoteResponse(leader.core.epoch, None, granted=True))
+        leader.answered(RaftVoteResponse(leader.core.epoch, None, granted=True))
     assert leader.core.is_leader
     leader.syncs()
     leader.fetched_by(TWO)
@@ -299,7 +299,7 @@ def test_a_leader_that_has_committed_nothing_yet_does_not_raise():
     leader = fixed_quorum()
     leader.waits(2_000)
     for _ in range(2):
-        leader.answered(VoteResponse(leader.core.epoch, None, granted=True))
+        leader.answered(RaftVoteResponse(leader.core.epoch, None, granted=True))
     introduce(leader, *FIXED[1:])
     assert refusal(lambda: leader.core.raise_kraft_version(1, FIXED[0], leader.now)) is ErrorCode.REQUEST_TIMED_OUT
 
@@ -310,18 +310,18 @@ def test_a_raise_that_is_cut_off_never_was():
         Entry(0, 0, 1, b"", voter_change=None),
         Entry(1, 2, 1, b"", voter_change=VoterChange(VoterSet(FIXED), 1)),
     )
-    follower.answered(FetchResponse(1, 1, high_watermark=0, entries=batches))
+    follower.answered(RaftFetchResponse(1, 1, high_watermark=0, entries=batches))
     assert follower.core.voter_history.latest == VoterConfiguration(VoterSet(FIXED), 1)
     assert follower.core.is_voter
     follower.syncs()
-    follower.answered(FetchResponse(1, 1, high_watermark=0, diverging=OffsetAndEpoch(1, 1)))
+    follower.answered(RaftFetchResponse(1, 1, high_watermark=0, diverging=OffsetAndEpoch(1, 1)))
     assert follower.core.voter_history.latest == VoterConfiguration(VoterSet.of_ids(1, 2, 3))
 
 
 def test_who_slept_through_the_raise_follows_a_leader_its_file_does_not_name():
     """Voters 1, 2 and 3 of the file may all have been replaced meanwhile."""
     sleeper = fixed_quorum(key=THREE, election=ElectionState(1, 1))
-    sleeper.answered(FetchResponse(9, 7, error=ErrorCode.FENCED_LEADER_EPOCH))
+    sleeper.answered(RaftFetchResponse(9, 7, error=ErrorCode.FENCED_LEADER_EPOCH))
     assert sleeper.core.leadership.leader_id == 7
     assert [message.destination for message in sleeper.said] == [7]
 
@@ -333,7 +333,7 @@ def test_who_knows_nobody_finds_the_leader_through_a_bootstrap_server():
     stranger = Member(key=THREE, bootstrap=(-2,))
     [requested] = stranger.said
     assert requested.destination == -2
-    stranger.answered(FetchResponse(4, 1, error=ErrorCode.FENCED_LEADER_EPOCH))
+    stranger.answered(RaftFetchResponse(4, 1, error=ErrorCode.FENCED_LEADER_EPOCH))
     assert stranger.core.leadership.leader_id == 1
     [fetch] = stranger.said
     assert fetch.destination == 1, "from the leader itself, although no voter is known yet"
@@ -366,15 +366,15 @@ def dead_leader(key, *voters):
 
 def test_the_first_in_line_stands_at_once_for_a_leader_whose_process_is_gone():
     follower = dead_leader(TWO, ONE, TWO, THREE)
-    assert [body.pre_vote for body in (m.body for m in follower.said) if isinstance(body, VoteRequest)]
+    assert [body.pre_vote for body in (m.body for m in follower.said) if isinstance(body, RaftVoteRequest)]
     assert follower.core.epoch == 1, "a pre-vote changes nothing"
 
 
 def test_the_next_in_line_waits_its_turn_but_grants_meanwhile():
     follower = dead_leader(THREE, ONE, TWO, THREE)
     assert follower.core.state.role is Role.FOLLOWER
-    [reply] = follower.hears(2, VoteRequest(TWO, 1, OffsetAndEpoch(0, 0), pre_vote=True))
-    assert reply.body == VoteResponse(1, 1, granted=True)
+    [reply] = follower.hears(2, RaftVoteRequest(TWO, 1, OffsetAndEpoch(0, 0), pre_vote=True))
+    assert reply.body == RaftVoteResponse(1, 1, granted=True)
     follower.waits(100)
     assert follower.core.state.role is Role.PROSPECTIVE
 
@@ -391,7 +391,7 @@ def test_a_connection_that_merely_broke_elects_nobody():
 
 def test_a_peer_that_only_refuses_is_not_asked_in_a_loop():
     stranger = Member(key=THREE, bootstrap=(-2,))
-    stranger.answered(FetchResponse(0, None, error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    stranger.answered(RaftFetchResponse(0, None, error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
     assert stranger.said == []
     stranger.waits(20)
     assert [message.destination for message in stranger.said] == [-2]

@@ -30,12 +30,12 @@ def travels(message, version):
 @pytest.mark.parametrize(
     ("body", "version"),
     [
-        (m.VoteRequest(HERE, 7, AT, pre_vote=True), 2),
-        (m.BeginQuorumEpochRequest(1, 7), 1),
-        (m.EndQuorumEpochRequest(1, 7, (2, 3)), 0),
-        (m.EndQuorumEpochRequest(1, 7, (2, 3)), 1),
-        (m.FetchRequest(HERE, 7, 42, 3, 40, 500), 18),
-        (m.FetchSnapshotRequest(HERE, 7, AT, 1024, 4096), 1),
+        (m.RaftVoteRequest(HERE, 7, AT, pre_vote=True), 2),
+        (m.RaftBeginQuorumEpochRequest(1, 7), 1),
+        (m.RaftEndQuorumEpochRequest(1, 7, (2, 3)), 0),
+        (m.RaftEndQuorumEpochRequest(1, 7, (2, 3)), 1),
+        (m.RaftFetchRequest(HERE, 7, 42, 3, 40, 500), 18),
+        (m.RaftFetchSnapshotRequest(HERE, 7, AT, 1024, 4096), 1),
     ],
 )
 def test_requests(body, version):
@@ -49,14 +49,14 @@ def test_requests(body, version):
 @pytest.mark.parametrize(
     ("body", "version"),
     [
-        (m.VoteResponse(7, None, granted=True), 2),
-        (m.VoteResponse(7, 2, error=ErrorCode.FENCED_LEADER_EPOCH), 2),
-        (m.BeginQuorumEpochResponse(7, 2), 1),
-        (m.EndQuorumEpochResponse(7, 2, ErrorCode.INVALID_REQUEST), 1),
-        (m.FetchResponse(7, 2, 40, 5), 17),
-        (m.FetchResponse(7, 2, 40, 5, diverging=AT), 17),
-        (m.FetchResponse(7, 2, 40, 5, snapshot_id=AT), 17),
-        (m.FetchSnapshotResponse(7, 2, AT, 10, size=99, chunk=b"abc"), 1),
+        (m.RaftVoteResponse(7, None, granted=True), 2),
+        (m.RaftVoteResponse(7, 2, error=ErrorCode.FENCED_LEADER_EPOCH), 2),
+        (m.RaftBeginQuorumEpochResponse(7, 2), 1),
+        (m.RaftEndQuorumEpochResponse(7, 2, ErrorCode.INVALID_REQUEST), 1),
+        (m.RaftFetchResponse(7, 2, 40, 5), 17),
+        (m.RaftFetchResponse(7, 2, 40, 5, diverging=AT), 17),
+        (m.RaftFetchResponse(7, 2, 40, 5, snapshot_id=AT), 17),
+        (m.RaftFetchSnapshotResponse(7, 2, AT, 10, size=99, chunk=b"abc"), 1),
     ],
 )
 def test_responses(body, version):
@@ -71,7 +71,7 @@ def test_batches_travel_as_they_are_and_say_what_they_change():
     change = VoterChange(voters, 1)
     batches = bytes(data_batch((b"a", b"b"), 5, 42, 3)) + bytes(encode_entry(m.Entry(44, 45, 3, change), 5))
     entries = read_entries(batches)
-    sent = encode_response(m.FetchResponse(7, 2, 46, entries=entries), {})
+    sent = encode_response(m.RaftFetchResponse(7, 2, 46, entries=entries), {})
     decoded, _ = decode_response(travels(sent, 17))
     assert decoded.entries == entries
     assert [entry.voter_change for entry in decoded.entries] == [None, change]

@@ -16,7 +16,7 @@ from klamm.model.errors import ErrorCode, KlammError, StorageFailure
 from klamm.raft.codec.batches import encode_entry, read_batches, read_entries
 from klamm.raft.config import RaftConfig
 from klamm.raft.core.events import (
-    Append,
+    AppendEntry,
     Event,
     Leadership,
     LogOperation,
@@ -29,7 +29,7 @@ from klamm.raft.core.events import (
     StoreSnapshotChunk,
     Truncate,
 )
-from klamm.raft.core.messages import Entry, FetchResponse, FetchSnapshotResponse, Message, OffsetAndEpoch
+from klamm.raft.core.messages import Entry, OffsetAndEpoch, RaftFetchResponse, RaftFetchSnapshotResponse, RaftMessage
 from klamm.raft.core.quorum import ReplicaKey, Voter
 from klamm.raft.core.raft import RaftCore
 from klamm.raft.core.report import QuorumReport, report_quorum
@@ -255,12 +255,12 @@ class RaftDriver:
         entry = self.core.raise_kraft_version(level, own, now_ms, validate_only=validate_only)
         return None if entry is None else self._track(entry, None)
 
-    def receive(self, message: Message) -> None:
+    def receive(self, message: RaftMessage) -> None:
         """Handle a message of another member."""
         if self._running:
             self._step(Received(message))
 
-    def report_lost(self, message: Message, *, refused: bool = False) -> None:
+    def report_lost(self, message: RaftMessage, *, refused: bool = False) -> None:
         """Report that a request, or its response, was lost; `refused` when the peer's process does not run."""
         if self._running:
             self._step(PeerUnreachable(message.destination, message.correlation_id, refused))
@@ -366,7 +366,7 @@ class RaftDriver:
     def _change_log(self, operation: LogOperation) -> None:
         storage = self._storage
         match operation:
-            case Append(entry):
+            case AppendEntry(entry):
                 storage.log.append(encode_entry(entry, self._clock.now_ms()))
                 if entry.voter_change is not None:
                     self._log_voter_change(entry)
@@ -487,15 +487,15 @@ class RaftDriver:
 
     # peers and timers
 
-    def _send(self, message: Message) -> None:
+    def _send(self, message: RaftMessage) -> None:
         if self._transport is None:
             return
         body = message.body
         match body:
-            case FetchResponse(read_from=int(offset)):
+            case RaftFetchResponse(read_from=int(offset)):
                 data = self._storage.log.read(offset, self.config.fetch_max_bytes)
                 body = replace(body, read_from=None, entries=read_entries(data))
-            case FetchSnapshotResponse(error=ErrorCode.NONE, snapshot_id=OffsetAndEpoch() as snapshot_id):
+            case RaftFetchSnapshotResponse(error=ErrorCode.NONE, snapshot_id=OffsetAndEpoch() as snapshot_id):
                 try:
                     size, chunk = self._storage.snapshots.read_chunk(snapshot_id, body.position, body.max_bytes)
                     body = replace(body, size=size, chunk=chunk)

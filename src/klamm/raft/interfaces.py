@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from klamm.raft.core.messages import Message
+from klamm.raft.core.messages import RaftMessage
 
 
 class RaftListener(Protocol):
@@ -24,5 +24,5 @@ class RaftListener(Protocol):
 class Transport(Protocol):
     """Carries messages to the `receive` of other members' drivers; it may lose any of them."""
 
-    def send(self, message: Message) -> None:
+    def send(self, message: RaftMessage) -> None:
         """Send `message` without waiting for its response."""

@@ -16,19 +16,19 @@ from klamm.protocol.messages import end_quorum_epoch as end
 from klamm.protocol.messages import fetch, fetch_snapshot, vote
 from klamm.raft.codec.batches import read_entries
 from klamm.raft.core.messages import (
-    BeginQuorumEpochRequest,
-    BeginQuorumEpochResponse,
-    EndQuorumEpochRequest,
-    EndQuorumEpochResponse,
-    FetchRequest,
-    FetchResponse,
-    FetchSnapshotRequest,
-    FetchSnapshotResponse,
     OffsetAndEpoch,
-    Request,
-    Response,
-    VoteRequest,
-    VoteResponse,
+    RaftBeginQuorumEpochRequest,
+    RaftBeginQuorumEpochResponse,
+    RaftEndQuorumEpochRequest,
+    RaftEndQuorumEpochResponse,
+    RaftFetchRequest,
+    RaftFetchResponse,
+    RaftFetchSnapshotRequest,
+    RaftFetchSnapshotResponse,
+    RaftRequest,
+    RaftResponse,
+    RaftVoteRequest,
+    RaftVoteResponse,
 )
 from klamm.raft.core.quorum import ReplicaKey
 
@@ -54,7 +54,7 @@ class IncomingRequest:
 
     source: int
     """The node id of the sender."""
-    body: Request
+    body: RaftRequest
     cluster_id: str | None
     voter: ReplicaKey | None
     """The voter it is meant for; None when the request does not name one."""
@@ -66,11 +66,11 @@ class IncomingRequest:
 
 
 def encode_request(
-    body: Request, cluster_id: str, voter: ReplicaKey, listener: str, endpoint: tuple[str, int] | None
+    body: RaftRequest, cluster_id: str, voter: ReplicaKey, listener: str, endpoint: tuple[str, int] | None
 ) -> Any:
     """Encode a request for `voter`; `listener` and `endpoint` are those of the sender."""
     match body:
-        case VoteRequest():
+        case RaftVoteRequest():
             partition = vote.PartitionData(
                 partition_index=0,
                 replica_epoch=body.epoch,
@@ -83,7 +83,7 @@ def encode_request(
             )
             topic = vote.TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=[partition])
             return vote.VoteRequest(cluster_id=cluster_id, voter_id=voter.id, topics=[topic])
-        case BeginQuorumEpochRequest():
+        case RaftBeginQuorumEpochRequest():
             started = begin.PartitionData(
                 partition_index=0,
                 voter_directory_id=voter.directory_id,
@@ -98,7 +98,7 @@ def encode_request(
                     begin.LeaderEndpoint(name=listener, host=host, port=port) for host, port in _optional(endpoint)
                 ],
             )
-        case EndQuorumEpochRequest():
+        case RaftEndQuorumEpochRequest():
             ended = end.PartitionData(
                 partition_index=0,
                 leader_id=body.leader_id,
@@ -117,7 +117,7 @@ def encode_request(
                     end.LeaderEndpoint(name=listener, host=host, port=port) for host, port in _optional(endpoint)
                 ],
             )
-        case FetchRequest():
+        case RaftFetchRequest():
             wanted = fetch.FetchPartition(
                 partition=0,
                 current_leader_epoch=body.epoch,
@@ -139,7 +139,7 @@ def encode_request(
                     fetch.FetchTopic(topic=CLUSTER_METADATA_TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[wanted])
                 ],
             )
-        case FetchSnapshotRequest():
+        case RaftFetchSnapshotRequest():
             piece = fetch_snapshot.PartitionSnapshot(
                 partition=0,
                 current_leader_epoch=body.epoch,
@@ -169,7 +169,7 @@ def decode_request(request: Any) -> IncomingRequest:
             partition = _only_partition(request.topics)
             return IncomingRequest(
                 partition.replica_id,
-                VoteRequest(
+                RaftVoteRequest(
                     ReplicaKey(partition.replica_id, partition.replica_directory_id),
                     partition.replica_epoch,
                     OffsetAndEpoch(partition.last_offset, partition.last_offset_epoch),
@@ -182,7 +182,7 @@ def decode_request(request: Any) -> IncomingRequest:
             started = _only_partition(request.topics)
             return IncomingRequest(
                 started.leader_id,
-                BeginQuorumEpochRequest(started.leader_id, started.leader_epoch),
+                RaftBeginQuorumEpochRequest(started.leader_id, started.leader_epoch),
                 request.cluster_id,
                 _voter(request.voter_id, started.voter_directory_id),
                 _first_endpoint(request.leader_endpoints),
@@ -194,7 +194,7 @@ def decode_request(request: Any) -> IncomingRequest:
             successors = candidates or ended.preferred_successors
             return IncomingRequest(
                 ended.leader_id,
-                EndQuorumEpochRequest(ended.leader_id, ended.leader_epoch, tuple(successors)),
+                RaftEndQuorumEpochRequest(ended.leader_id, ended.leader_epoch, tuple(successors)),
                 request.cluster_id,
                 None,
                 _first_endpoint(request.leader_endpoints),
@@ -204,7 +204,7 @@ def decode_request(request: Any) -> IncomingRequest:
             replica_id = request.replica_state.replica_id if request.replica_state is not None else request.replica_id
             return IncomingRequest(
                 replica_id,
-                FetchRequest(
+                RaftFetchRequest(
                     ReplicaKey(replica_id, wanted.replica_directory_id),
                     wanted.current_leader_epoch,
                     wanted.fetch_offset,
@@ -219,7 +219,7 @@ def decode_request(request: Any) -> IncomingRequest:
             piece = _only_partition(request.topics, "name", "partition")
             return IncomingRequest(
                 request.replica_id,
-                FetchSnapshotRequest(
+                RaftFetchSnapshotRequest(
                     ReplicaKey(request.replica_id, piece.replica_directory_id),
                     piece.current_leader_epoch,
                     OffsetAndEpoch(piece.snapshot_id.end_offset, piece.snapshot_id.epoch),
@@ -263,13 +263,13 @@ def _voter(node_id: int, directory_id: bytes) -> ReplicaKey | None:
 # Responses, outbound
 
 
-def encode_response(body: Response, endpoints: Endpoints) -> Any:
+def encode_response(body: RaftResponse, endpoints: Endpoints) -> Any:
     """Encode a response, with the address of the leader it names."""
     leader_id = NO_NODE_ID if body.leader_id is None else body.leader_id
     node = [(leader_id, *endpoints[leader_id])] if leader_id in endpoints else []
     name = CLUSTER_METADATA_TOPIC
     match body:
-        case VoteResponse():
+        case RaftVoteResponse():
             voted = vote.PartitionDataResponse(
                 partition_index=0,
                 error_code=body.error,
@@ -281,7 +281,7 @@ def encode_response(body: Response, endpoints: Endpoints) -> Any:
                 topics=[vote.TopicDataResponse(topic_name=name, partitions=[voted])],
                 node_endpoints=[vote.NodeEndpoint(node_id=i, host=h, port=p) for i, h, p in node],
             )
-        case BeginQuorumEpochResponse():
+        case RaftBeginQuorumEpochResponse():
             started = begin.PartitionDataResponse(
                 partition_index=0, error_code=body.error, leader_id=leader_id, leader_epoch=body.epoch
             )
@@ -289,7 +289,7 @@ def encode_response(body: Response, endpoints: Endpoints) -> Any:
                 topics=[begin.TopicDataResponse(topic_name=name, partitions=[started])],
                 node_endpoints=[begin.NodeEndpoint(node_id=i, host=h, port=p) for i, h, p in node],
             )
-        case EndQuorumEpochResponse():
+        case RaftEndQuorumEpochResponse():
             ended = end.PartitionDataResponse(
                 partition_index=0, error_code=body.error, leader_id=leader_id, leader_epoch=body.epoch
             )
@@ -297,7 +297,7 @@ def encode_response(body: Response, endpoints: Endpoints) -> Any:
                 topics=[end.TopicDataResponse(topic_name=name, partitions=[ended])],
                 node_endpoints=[end.NodeEndpoint(node_id=i, host=h, port=p) for i, h, p in node],
             )
-        case FetchResponse():
+        case RaftFetchResponse():
             return fetch.FetchResponse(
                 responses=[
                     fetch.FetchableTopicResponse(
@@ -306,7 +306,7 @@ def encode_response(body: Response, endpoints: Endpoints) -> Any:
                 ],
                 node_endpoints=[fetch.NodeEndpoint(node_id=i, host=h, port=p) for i, h, p in node],
             )
-        case FetchSnapshotResponse():
+        case RaftFetchSnapshotResponse():
             return fetch_snapshot.FetchSnapshotResponse(
                 topics=[
                     fetch_snapshot.TopicSnapshotResponse(name=name, partitions=[_snapshot_partition(body, leader_id)])
@@ -315,7 +315,7 @@ def encode_response(body: Response, endpoints: Endpoints) -> Any:
             )
 
 
-def _fetch_partition(body: FetchResponse, leader_id: int) -> fetch.PartitionData:
+def _fetch_partition(body: RaftFetchResponse, leader_id: int) -> fetch.PartitionData:
     diverging, snapshot = body.diverging, body.snapshot_id
     return fetch.PartitionData(
         partition_index=0,
@@ -332,7 +332,7 @@ def _fetch_partition(body: FetchResponse, leader_id: int) -> fetch.PartitionData
     )
 
 
-def _snapshot_partition(body: FetchSnapshotResponse, leader_id: int) -> fetch_snapshot.PartitionSnapshotResponse:
+def _snapshot_partition(body: RaftFetchSnapshotResponse, leader_id: int) -> fetch_snapshot.PartitionSnapshotResponse:
     snapshot = body.snapshot_id or OffsetAndEpoch(0, 0)
     return fetch_snapshot.PartitionSnapshotResponse(
         index=0,
@@ -361,17 +361,17 @@ def encode_error_response(request: Any, code: ErrorCode) -> Any:
     raise TypeError(f"{type(request).__name__} is not a quorum request")
 
 
-def reject_wrong_voter(body: Request, epoch: int, leader_id: int | None) -> Response:
+def reject_wrong_voter(body: RaftRequest, epoch: int, leader_id: int | None) -> RaftResponse:
     """The response to a request meant for another replica of this node, for example before its disk was wiped."""
-    if isinstance(body, VoteRequest):
-        return VoteResponse(epoch, leader_id, error=ErrorCode.INVALID_VOTER_KEY)
-    return BeginQuorumEpochResponse(epoch, leader_id, ErrorCode.INVALID_VOTER_KEY)
+    if isinstance(body, RaftVoteRequest):
+        return RaftVoteResponse(epoch, leader_id, error=ErrorCode.INVALID_VOTER_KEY)
+    return RaftBeginQuorumEpochResponse(epoch, leader_id, ErrorCode.INVALID_VOTER_KEY)
 
 
 # Responses, inbound
 
 
-def decode_response(response: Any) -> tuple[Response, dict[int, tuple[str, int]]]:
+def decode_response(response: Any) -> tuple[RaftResponse, dict[int, tuple[str, int]]]:
     """Decode a response, with the addresses in it; TopLevelError when it is only an error code."""
     if response.error_code:
         raise TopLevelError(ErrorCode(response.error_code))
@@ -386,12 +386,16 @@ def decode_response(response: Any) -> tuple[Response, dict[int, tuple[str, int]]
     error = ErrorCode(partition.error_code)
     match response:
         case vote.VoteResponse():
-            voted = VoteResponse(partition.leader_epoch, _leader_id(partition.leader_id), partition.vote_granted, error)
+            voted = RaftVoteResponse(
+                partition.leader_epoch, _leader_id(partition.leader_id), partition.vote_granted, error
+            )
             return voted, endpoints
         case begin.BeginQuorumEpochResponse():
-            return BeginQuorumEpochResponse(partition.leader_epoch, _leader_id(partition.leader_id), error), endpoints
+            return RaftBeginQuorumEpochResponse(
+                partition.leader_epoch, _leader_id(partition.leader_id), error
+            ), endpoints
         case end.EndQuorumEpochResponse():
-            return EndQuorumEpochResponse(partition.leader_epoch, _leader_id(partition.leader_id), error), endpoints
+            return RaftEndQuorumEpochResponse(partition.leader_epoch, _leader_id(partition.leader_id), error), endpoints
         case fetch.FetchResponse():
             return _decode_fetch_partition(partition, error), endpoints
         case fetch_snapshot.FetchSnapshotResponse():
@@ -399,9 +403,9 @@ def decode_response(response: Any) -> tuple[Response, dict[int, tuple[str, int]]
     raise TypeError(f"{type(response).__name__} is not a quorum response")
 
 
-def _decode_fetch_partition(partition: fetch.PartitionData, error: ErrorCode) -> FetchResponse:
+def _decode_fetch_partition(partition: fetch.PartitionData, error: ErrorCode) -> RaftFetchResponse:
     leader, diverging, snapshot = partition.current_leader, partition.diverging_epoch, partition.snapshot_id
-    return FetchResponse(
+    return RaftFetchResponse(
         -1 if leader is None else leader.leader_epoch,
         None if leader is None else _leader_id(leader.leader_id),
         high_watermark=partition.high_watermark,
@@ -420,9 +424,9 @@ def _position(end: fetch.EpochEndOffset | fetch.SnapshotId | None) -> OffsetAndE
 
 def _decode_snapshot_partition(
     partition: fetch_snapshot.PartitionSnapshotResponse, error: ErrorCode
-) -> FetchSnapshotResponse:
+) -> RaftFetchSnapshotResponse:
     leader = partition.current_leader
-    return FetchSnapshotResponse(
+    return RaftFetchSnapshotResponse(
         -1 if leader is None else leader.leader_epoch,
         None if leader is None else _leader_id(leader.leader_id),
         OffsetAndEpoch(partition.snapshot_id.end_offset, partition.snapshot_id.epoch),

@@ -3,13 +3,13 @@
 from klamm.model.errors import ErrorCode
 from klamm.raft.core.leader_discovery import LeaderDiscovery
 from klamm.raft.core.messages import (
-    BeginQuorumEpochRequest,
-    BeginQuorumEpochResponse,
-    EndQuorumEpochRequest,
-    EndQuorumEpochResponse,
-    Message,
-    VoteRequest,
-    VoteResponse,
+    RaftBeginQuorumEpochRequest,
+    RaftBeginQuorumEpochResponse,
+    RaftEndQuorumEpochRequest,
+    RaftEndQuorumEpochResponse,
+    RaftMessage,
+    RaftVoteRequest,
+    RaftVoteResponse,
 )
 from klamm.raft.core.quorum import ReplicaKey
 from klamm.raft.core.replica import RaftReplica
@@ -76,7 +76,7 @@ class Elections:
                 self._roles.become_unattached(state.epoch + 1)
                 return
         for peer in sorted(state.unacknowledged):
-            request = EndQuorumEpochRequest(replica.local.id, state.epoch, state.preferred_successors)
+            request = RaftEndQuorumEpochRequest(replica.local.id, state.epoch, state.preferred_successors)
             replica.requests.send(peer, request, replica.now_ms)
 
     # candidates
@@ -84,10 +84,10 @@ class Elections:
     def _request_votes(self, ballot: Ballot, *, pre_vote: bool) -> None:
         replica = self._replica
         for voter_id in ballot.unrecorded:
-            request = VoteRequest(replica.local, replica.epoch, replica.log.end, pre_vote)
+            request = RaftVoteRequest(replica.local, replica.epoch, replica.log.end, pre_vote)
             replica.requests.send(voter_id, request, replica.now_ms)
 
-    def on_vote_response(self, message: Message, response: VoteResponse) -> None:
+    def on_vote_response(self, message: RaftMessage, response: RaftVoteResponse) -> None:
         """Count a vote or pre-vote of the present epoch."""
         if not self._discovery.accept(message, response):
             return
@@ -102,7 +102,7 @@ class Elections:
 
     # voters
 
-    def on_vote_request(self, message: Message, request: VoteRequest) -> None:
+    def on_vote_request(self, message: RaftMessage, request: RaftVoteRequest) -> None:
         """Grant or reject a vote; a vote reaches its candidate only after it is on disk (see `Ready`)."""
         replica = self._replica
         if request.epoch < replica.epoch:
@@ -116,9 +116,9 @@ class Elections:
             self.record_vote(request.candidate)
         replica.requests.reply(message, self._vote_response(granted=granted))
 
-    def _vote_response(self, *, granted: bool = False, error: ErrorCode = ErrorCode.NONE) -> VoteResponse:
+    def _vote_response(self, *, granted: bool = False, error: ErrorCode = ErrorCode.NONE) -> RaftVoteResponse:
         leader = self._replica.leadership
-        return VoteResponse(leader.epoch, leader.leader_id, granted, error)
+        return RaftVoteResponse(leader.epoch, leader.leader_id, granted, error)
 
     def can_grant(self, candidate: ReplicaKey, up_to_date: bool, pre_vote: bool) -> bool:
         """Whether `candidate` gets this vote.
@@ -165,18 +165,18 @@ class Elections:
         for peer in replica.peers:
             progress = state.progress[peer]
             if not progress.acknowledged_epoch or progress.last_fetch_ms < replica.now_ms - interval:
-                request = BeginQuorumEpochRequest(replica.local.id, state.epoch)
+                request = RaftBeginQuorumEpochRequest(replica.local.id, state.epoch)
                 replica.requests.send(peer, request, replica.now_ms)
 
-    def on_begin_quorum_epoch(self, message: Message, request: BeginQuorumEpochRequest) -> None:
+    def on_begin_quorum_epoch(self, message: RaftMessage, request: RaftBeginQuorumEpochRequest) -> None:
         """Follow a new leader."""
         error = self._discovery.validate_leader(request.leader_id, request.epoch)
         if error is ErrorCode.NONE:
             self._discovery.follow(request.leader_id, request.epoch)
         leader = self._replica.leadership
-        self._replica.requests.reply(message, BeginQuorumEpochResponse(leader.epoch, leader.leader_id, error))
+        self._replica.requests.reply(message, RaftBeginQuorumEpochResponse(leader.epoch, leader.leader_id, error))
 
-    def on_begin_quorum_epoch_response(self, message: Message, response: BeginQuorumEpochResponse) -> None:
+    def on_begin_quorum_epoch_response(self, message: RaftMessage, response: RaftBeginQuorumEpochResponse) -> None:
         """Stop announcing the epoch to a voter that has acknowledged it."""
         learned = self._discovery.learn(response)
         state = self._replica.state
@@ -185,7 +185,7 @@ class Elections:
             if progress is not None:
                 progress.acknowledged_epoch = True
 
-    def on_end_quorum_epoch(self, message: Message, request: EndQuorumEpochRequest) -> None:
+    def on_end_quorum_epoch(self, message: RaftMessage, request: RaftEndQuorumEpochRequest) -> None:
         """The leader has resigned: campaign without waiting for the fetch timeout."""
         replica = self._replica
         error = self._discovery.validate_leader(request.leader_id, request.epoch)
@@ -194,16 +194,16 @@ class Elections:
             if isinstance(replica.state, Follower) and replica.is_electable:
                 self._expedite_election(replica.state, self._succession_delay(request))
         leader = replica.leadership
-        replica.requests.reply(message, EndQuorumEpochResponse(leader.epoch, leader.leader_id, error))
+        replica.requests.reply(message, RaftEndQuorumEpochResponse(leader.epoch, leader.leader_id, error))
 
-    def on_end_quorum_epoch_response(self, message: Message, response: EndQuorumEpochResponse) -> None:
+    def on_end_quorum_epoch_response(self, message: RaftMessage, response: RaftEndQuorumEpochResponse) -> None:
         """Stop announcing the end of the epoch to a voter that has acknowledged it."""
         learned = self._discovery.learn(response)
         state = self._replica.state
         if learned and isinstance(state, Resigned):
             state.unacknowledged.discard(message.source)
 
-    def _succession_delay(self, request: EndQuorumEpochRequest) -> int:
+    def _succession_delay(self, request: RaftEndQuorumEpochRequest) -> int:
         """The first successor campaigns at once, the others later, so that they do not split the vote."""
         replica = self._replica
         successors = request.preferred_successors

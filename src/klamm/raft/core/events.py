@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from klamm.raft.core.messages import Entry, Message, OffsetAndEpoch
+from klamm.raft.core.messages import Entry, OffsetAndEpoch, RaftMessage
 from klamm.raft.core.roles import ElectionState
 
 
@@ -31,7 +31,7 @@ class QuorumTimeouts:
 class Received:
     """A message of another member arrived."""
 
-    message: Message
+    message: RaftMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ Event: TypeAlias = Received | PeerUnreachable | Persisted | SnapshotTaken | Resi
 
 
 @dataclass(frozen=True, slots=True)
-class Append:
+class AppendEntry:
     """Write this batch at the end of the log."""
 
     entry: Entry
@@ -93,7 +93,7 @@ class StoreSnapshotChunk:
     complete: bool
 
 
-LogOperation: TypeAlias = Append | Truncate | StoreSnapshotChunk
+LogOperation: TypeAlias = AppendEntry | Truncate | StoreSnapshotChunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,6 @@ class Ready:
     election: ElectionState | None
     """Must be durable before anything else is done: a vote that is sent and then forgotten could be granted twice."""
     log: tuple[LogOperation, ...]
-    messages: tuple[Message, ...]
+    messages: tuple[RaftMessage, ...]
     high_watermark: int
     leadership: Leadership | None

@@ -1,7 +1,7 @@
 """Learning the leader and the epoch from other members: every response names both, as its sender has them."""
 
 from klamm.model.errors import ErrorCode
-from klamm.raft.core.messages import Message, Response
+from klamm.raft.core.messages import RaftMessage, RaftResponse
 from klamm.raft.core.replica import RaftReplica
 from klamm.raft.core.role_transitions import RoleTransitions
 from klamm.raft.core.roles import Follower, Leader, Prospective, Role
@@ -33,7 +33,7 @@ class LeaderDiscovery:
             return
         self._roles.become_follower(epoch, leader_id)
 
-    def accept(self, message: Message, response: Response) -> bool:
+    def accept(self, message: RaftMessage, response: RaftResponse) -> bool:
         """Learn from a response, and return whether it is a success that concerns the present role."""
         before = self._replica.state
         if self.learn(response) and response.error is ErrorCode.NONE:
@@ -43,7 +43,7 @@ class LeaderDiscovery:
             self._replica.requests.back_off(message.source, self._replica.now_ms)
         return False
 
-    def learn(self, response: Response) -> bool:
+    def learn(self, response: RaftResponse) -> bool:
         """Learn epoch and leader from a response.
 
         Return False when the response is of an older epoch, or has changed this replica's role or epoch: the rest of

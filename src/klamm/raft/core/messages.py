@@ -50,7 +50,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class VoteRequest:
+class RaftVoteRequest:
     """Asks for a vote, or with `pre_vote` whether one would be granted; a pre-vote binds no voter."""
 
     candidate: ReplicaKey
@@ -60,7 +60,7 @@ class VoteRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class VoteResponse:
+class RaftVoteResponse:
     """Granted or not, with the leader and epoch of the voter."""
 
     epoch: int
@@ -70,7 +70,7 @@ class VoteResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class BeginQuorumEpochRequest:
+class RaftBeginQuorumEpochRequest:
     """Announces a new leader to a voter that has not fetched from it yet."""
 
     leader_id: int
@@ -78,7 +78,7 @@ class BeginQuorumEpochRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class BeginQuorumEpochResponse:
+class RaftBeginQuorumEpochResponse:
     """Acknowledges the request, or fences its sender with a newer epoch."""
 
     epoch: int
@@ -87,7 +87,7 @@ class BeginQuorumEpochResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class EndQuorumEpochRequest:
+class RaftEndQuorumEpochRequest:
     """Announces that a leader resigned, with its preferred successors, so that they need not wait for a timeout."""
 
     leader_id: int
@@ -96,7 +96,7 @@ class EndQuorumEpochRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class EndQuorumEpochResponse:
+class RaftEndQuorumEpochResponse:
     """Acknowledges the request, or fences its sender with a newer epoch."""
 
     epoch: int
@@ -105,7 +105,7 @@ class EndQuorumEpochResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class FetchRequest:
+class RaftFetchRequest:
     """Asks for records from `fetch_offset` on, and acknowledges that everything before is durable at the sender."""
 
     replica: ReplicaKey
@@ -117,7 +117,7 @@ class FetchRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class FetchResponse:
+class RaftFetchResponse:
     """Entries, or where the logs diverge, or which snapshot to fetch instead.
 
     The core sets `read_from`; the driver reads the entries from there on when it sends the response.
@@ -136,7 +136,7 @@ class FetchResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class FetchSnapshotRequest:
+class RaftFetchSnapshotRequest:
     """Asks for the bytes of a snapshot from `position` on."""
 
     replica: ReplicaKey
@@ -147,7 +147,7 @@ class FetchSnapshotRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class FetchSnapshotResponse:
+class RaftFetchSnapshotResponse:
     """A chunk of a snapshot; the driver fills in `size` and `chunk` when it sends the response."""
 
     epoch: int
@@ -160,17 +160,27 @@ class FetchSnapshotResponse:
     error: ErrorCode = ErrorCode.NONE
 
 
-Request: TypeAlias = VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest | FetchRequest | FetchSnapshotRequest
-Response: TypeAlias = (
-    VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse | FetchResponse | FetchSnapshotResponse
+RaftRequest: TypeAlias = (
+    RaftVoteRequest
+    | RaftBeginQuorumEpochRequest
+    | RaftEndQuorumEpochRequest
+    | RaftFetchRequest
+    | RaftFetchSnapshotRequest
+)
+RaftResponse: TypeAlias = (
+    RaftVoteResponse
+    | RaftBeginQuorumEpochResponse
+    | RaftEndQuorumEpochResponse
+    | RaftFetchResponse
+    | RaftFetchSnapshotResponse
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class RaftMessage:
     """A request or response with its addresses; a response carries the correlation id of its request."""
 
     source: int
     destination: int
     correlation_id: int
-    body: Request | Response
+    body: RaftRequest | RaftResponse

@@ -27,19 +27,19 @@ from klamm.raft.core.events import (
 from klamm.raft.core.leader_discovery import LeaderDiscovery
 from klamm.raft.core.log_positions import LogPositions
 from klamm.raft.core.messages import (
-    BeginQuorumEpochRequest,
-    BeginQuorumEpochResponse,
-    EndQuorumEpochRequest,
-    EndQuorumEpochResponse,
     Entry,
-    FetchRequest,
-    FetchResponse,
-    FetchSnapshotRequest,
-    FetchSnapshotResponse,
-    Message,
     OffsetAndEpoch,
-    VoteRequest,
-    VoteResponse,
+    RaftBeginQuorumEpochRequest,
+    RaftBeginQuorumEpochResponse,
+    RaftEndQuorumEpochRequest,
+    RaftEndQuorumEpochResponse,
+    RaftFetchRequest,
+    RaftFetchResponse,
+    RaftFetchSnapshotRequest,
+    RaftFetchSnapshotResponse,
+    RaftMessage,
+    RaftVoteRequest,
+    RaftVoteResponse,
 )
 from klamm.raft.core.quorum import ReplicaKey, Voter, VoterSet
 from klamm.raft.core.replica import RaftReplica
@@ -310,29 +310,29 @@ class RaftCore:
         self._elections.announce_epoch(state)
         self._leader.expire_parked()
 
-    def _receive(self, message: Message) -> None:
+    def _receive(self, message: RaftMessage) -> None:
         body = message.body
         match body:
-            case VoteRequest():
+            case RaftVoteRequest():
                 self._elections.on_vote_request(message, body)
-            case BeginQuorumEpochRequest():
+            case RaftBeginQuorumEpochRequest():
                 self._elections.on_begin_quorum_epoch(message, body)
-            case EndQuorumEpochRequest():
+            case RaftEndQuorumEpochRequest():
                 self._elections.on_end_quorum_epoch(message, body)
-            case FetchRequest():
+            case RaftFetchRequest():
                 self._leader.on_fetch(message, body)
-            case FetchSnapshotRequest():
+            case RaftFetchSnapshotRequest():
                 self._leader.on_fetch_snapshot(message, body)
             # Everything below is a response: a late or repeated one says nothing about the present.
             case _ if not self.replica.requests.complete(message):
                 return
-            case VoteResponse():
+            case RaftVoteResponse():
                 self._elections.on_vote_response(message, body)
-            case BeginQuorumEpochResponse():
+            case RaftBeginQuorumEpochResponse():
                 self._elections.on_begin_quorum_epoch_response(message, body)
-            case EndQuorumEpochResponse():
+            case RaftEndQuorumEpochResponse():
                 self._elections.on_end_quorum_epoch_response(message, body)
-            case FetchResponse():
+            case RaftFetchResponse():
                 self._follower.on_fetch_response(message, body)
-            case FetchSnapshotResponse():
+            case RaftFetchSnapshotResponse():
                 self._follower.on_fetch_snapshot_response(message, body)

@@ -6,9 +6,9 @@ It has no behaviour of the protocol: elections, replication and voter changes ar
 
 from dataclasses import dataclass
 
-from klamm.raft.core.events import Append, Leadership, LogOperation, QuorumTimeouts, Randomness
+from klamm.raft.core.events import AppendEntry, Leadership, LogOperation, QuorumTimeouts, Randomness
 from klamm.raft.core.log_positions import LogPositions
-from klamm.raft.core.messages import Entry, FetchRequest, Message, Payload
+from klamm.raft.core.messages import Entry, Payload, RaftFetchRequest, RaftMessage
 from klamm.raft.core.quorum import ReplicaKey, VoterSet
 from klamm.raft.core.requests import Requests
 from klamm.raft.core.roles import ElectionState, Follower, Leader, Resigned, Role, RoleState, Unattached
@@ -19,7 +19,7 @@ from klamm.raft.core.voter_history import VoterChange, VoterHistory
 class ParkedFetch:
     """A fetch at the end of the log, answered when records arrive or its deadline passes."""
 
-    message: Message
+    message: RaftMessage
     high_watermark: int
     deadline_ms: int
 
@@ -132,7 +132,7 @@ class RaftReplica:
     def append(self, entry: Entry) -> None:
         """Append a batch, and count new voters from now on if it names any."""
         self.log.append(entry.base_offset, entry.end_offset, entry.epoch)
-        self.operations.append(Append(entry))
+        self.operations.append(AppendEntry(entry))
         if entry.voter_change is not None:
             # Voters are in force as soon as they are appended, not when they are committed (Raft, section 6).
             self.voter_history.append(entry.base_offset, entry.voter_change)
@@ -142,7 +142,7 @@ class RaftReplica:
     def send_fetch(self, peer: int) -> None:
         """Fetch from the end of this log; the fetch offset also acknowledges what is durable here."""
         log, timeouts = self.log, self.timeouts
-        request = FetchRequest(
+        request = RaftFetchRequest(
             self.local, self.epoch, log.end_offset, log.last_epoch, self.high_watermark, timeouts.fetch_max_wait_ms
         )
         self.requests.send(peer, request, self.now_ms)

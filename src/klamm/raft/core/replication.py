@@ -10,12 +10,12 @@ from klamm.raft.core.leader_discovery import LeaderDiscovery
 from klamm.raft.core.log_positions import Diverging, NeedsSnapshot
 from klamm.raft.core.messages import (
     Entry,
-    FetchRequest,
-    FetchResponse,
-    FetchSnapshotRequest,
-    FetchSnapshotResponse,
-    Message,
     Payload,
+    RaftFetchRequest,
+    RaftFetchResponse,
+    RaftFetchSnapshotRequest,
+    RaftFetchSnapshotResponse,
+    RaftMessage,
 )
 from klamm.raft.core.replica import ParkedFetch, RaftReplica
 from klamm.raft.core.role_transitions import RoleTransitions
@@ -64,14 +64,14 @@ class LeaderReplication:
 
     # requests
 
-    def on_fetch(self, message: Message, request: FetchRequest) -> None:
+    def on_fetch(self, message: RaftMessage, request: RaftFetchRequest) -> None:
         """Note how far the sender is, and answer now or when there is something to send."""
         replica = self._replica
         error = self._validate_epoch(request.epoch)
         state = replica.state
         if error is not ErrorCode.NONE or not isinstance(state, Leader):
             leader = replica.leadership
-            replica.requests.reply(message, FetchResponse(leader.epoch, leader.leader_id, error=error))
+            replica.requests.reply(message, RaftFetchResponse(leader.epoch, leader.leader_id, error=error))
             return
         verdict = replica.log.validate(request.fetch_offset, request.last_fetched_epoch)
         if isinstance(verdict, Diverging | NeedsSnapshot):
@@ -87,7 +87,7 @@ class LeaderReplication:
         else:
             self._reply(message)
 
-    def _park(self, message: Message, request: FetchRequest) -> None:
+    def _park(self, message: RaftMessage, request: RaftFetchRequest) -> None:
         replica = self._replica
         deadline_ms = replica.now_ms + min(request.max_wait_ms, replica.timeouts.fetch_timeout_ms)
         # A replica has one fetch in flight: it has given up the older one.
@@ -96,20 +96,20 @@ class LeaderReplication:
             self._reply(superseded.message)
         replica.parked_fetches[request.replica] = ParkedFetch(message, request.high_watermark, deadline_ms)
 
-    def on_fetch_snapshot(self, message: Message, request: FetchSnapshotRequest) -> None:
+    def on_fetch_snapshot(self, message: RaftMessage, request: RaftFetchSnapshotRequest) -> None:
         """Answer with a place in a snapshot; the driver reads the bytes when it sends the response."""
         replica = self._replica
         error = self._validate_epoch(request.epoch)
         leader = replica.leadership
         if error is not ErrorCode.NONE:
-            replica.requests.reply(message, FetchSnapshotResponse(leader.epoch, leader.leader_id, error=error))
+            replica.requests.reply(message, RaftFetchSnapshotResponse(leader.epoch, leader.leader_id, error=error))
             return
         if isinstance(replica.state, Leader) and replica.voters.is_voter(request.replica):
             # A voter that loads a snapshot for long does not fetch meanwhile, but it is alive.
             replica.state.fetched_since_check.add(request.replica.id)
         replica.requests.reply(
             message,
-            FetchSnapshotResponse(
+            RaftFetchSnapshotResponse(
                 leader.epoch, leader.leader_id, request.snapshot_id, request.position, request.max_bytes
             ),
         )
@@ -124,9 +124,9 @@ class LeaderReplication:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.NONE if replica.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def _reply(self, message: Message) -> None:
+    def _reply(self, message: RaftMessage) -> None:
         replica, request = self._replica, message.body
-        assert isinstance(request, FetchRequest)
+        assert isinstance(request, RaftFetchRequest)
         # Validated again, since a parked fetch may be answered long after it came, when the log starts elsewhere.
         verdict = replica.log.validate(request.fetch_offset, request.last_fetched_epoch)
         has_more = request.fetch_offset < replica.log.end_offset
@@ -134,7 +134,7 @@ class LeaderReplication:
         snapshot_id = verdict.snapshot_id if isinstance(verdict, NeedsSnapshot) else None
         replica.requests.reply(
             message,
-            FetchResponse(
+            RaftFetchResponse(
                 replica.epoch,
                 replica.local.id,
                 high_watermark=replica.high_watermark,
@@ -190,7 +190,7 @@ class FollowerReplication:
         if state.fetching_snapshot is None:
             replica.send_fetch(self._fetch_target(state))
             return
-        request = FetchSnapshotRequest(
+        request = RaftFetchSnapshotRequest(
             replica.local,
             state.epoch,
             state.fetching_snapshot,
@@ -207,7 +207,7 @@ class FollowerReplication:
         peers = [state.leader_id, *replica.discovery_peers]
         return peers[replica.random.randrange(len(peers))]
 
-    def on_fetch_response(self, message: Message, response: FetchResponse) -> None:
+    def on_fetch_response(self, message: RaftMessage, response: RaftFetchResponse) -> None:
         """Append what the leader sent, cut back to where the logs agree, or begin to load a snapshot."""
         replica = self._replica
         if not self._discovery.accept(message, response):
@@ -236,7 +236,7 @@ class FollowerReplication:
         replica.voter_history.truncate_to(end_offset)
         replica.operations.append(Truncate(end_offset))
 
-    def on_fetch_snapshot_response(self, message: Message, response: FetchSnapshotResponse) -> None:
+    def on_fetch_snapshot_response(self, message: RaftMessage, response: RaftFetchSnapshotResponse) -> None:
         """Store the next chunk of the leader's snapshot; the last one replaces the log."""
         replica = self._replica
         before = replica.state

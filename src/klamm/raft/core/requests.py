@@ -1,7 +1,7 @@
 """Messages to other members: at most one request in flight per peer, and the outbox of the next Ready."""
 
 from klamm.raft.core.events import QuorumTimeouts
-from klamm.raft.core.messages import Message, Request, Response
+from klamm.raft.core.messages import RaftMessage, RaftRequest, RaftResponse
 
 NO_CORRELATION_ID = -1
 """The correlation id of a peer that is only backed off from: no response carries it."""
@@ -22,7 +22,7 @@ class Requests:
         self._last_correlation_id = first_correlation_id
         self._in_flight: dict[int, tuple[int, int]] = {}
         """Peer -> correlation id of its request, and the time at which it is given up."""
-        self._outbox: list[Message] = []
+        self._outbox: list[RaftMessage] = []
 
     def __bool__(self) -> bool:
         """Whether any request is in flight, or any peer is backed off from."""
@@ -38,17 +38,17 @@ class Requests:
         """Whether messages wait to be sent."""
         return bool(self._outbox)
 
-    def send(self, peer: int, body: Request, now_ms: int) -> None:
+    def send(self, peer: int, body: RaftRequest, now_ms: int) -> None:
         """Send a request to `peer` unless one is in flight to it."""
         if peer in self._in_flight:
             return  # not queued: the role may have changed by the time it could be sent
         self._last_correlation_id += 1
         self._in_flight[peer] = (self._last_correlation_id, now_ms + self._timeouts.request_timeout_ms)
-        self._outbox.append(Message(self._local_id, peer, self._last_correlation_id, body))
+        self._outbox.append(RaftMessage(self._local_id, peer, self._last_correlation_id, body))
 
-    def reply(self, request: Message, body: Response) -> None:
+    def reply(self, request: RaftMessage, body: RaftResponse) -> None:
         """Answer `request`."""
-        self._outbox.append(Message(self._local_id, request.source, request.correlation_id, body))
+        self._outbox.append(RaftMessage(self._local_id, request.source, request.correlation_id, body))
 
     def back_off(self, peer: int, now_ms: int) -> None:
         """Send nothing to `peer` for the retry backoff: it was unreachable or returned an error."""
@@ -59,7 +59,7 @@ class Requests:
         pending = self._in_flight.get(peer)
         return pending is not None and pending[0] == correlation_id
 
-    def complete(self, response: Message) -> bool:
+    def complete(self, response: RaftMessage) -> bool:
         """Match a response with its request; False when it is late or a duplicate and must be ignored."""
         if not self.is_in_flight(response.source, response.correlation_id):
             return False
@@ -75,7 +75,7 @@ class Requests:
         """Ignore all responses still to come: they answer requests of a former role."""
         self._in_flight.clear()
 
-    def take_outgoing(self) -> tuple[Message, ...]:
+    def take_outgoing(self) -> tuple[RaftMessage, ...]:
         """Return the messages to send, and empty the outbox."""
         messages = tuple(self._outbox)
         self._outbox.clear()

@@ -5,7 +5,7 @@ fetches that wait for records.
 """
 
 from klamm.model.errors import ErrorCode
-from klamm.raft.core.messages import FetchResponse, LeaderChange
+from klamm.raft.core.messages import LeaderChange, RaftFetchResponse
 from klamm.raft.core.quorum import ReplicaKey
 from klamm.raft.core.replica import RaftReplica
 from klamm.raft.core.roles import (
@@ -37,7 +37,7 @@ class RoleTransitions:
         # Only a leader parks fetches. Their senders must look for the new leader now, not after their timeout.
         leader = replica.leadership
         for fetch in replica.parked_fetches.values():
-            response = FetchResponse(leader.epoch, leader.leader_id, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            response = RaftFetchResponse(leader.epoch, leader.leader_id, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
             replica.requests.reply(fetch.message, response)
         replica.parked_fetches.clear()
 

@@ -25,13 +25,13 @@ from klamm.raft.codec.wire import (
 )
 from klamm.raft.codec.wire import encode_error_response as refuse
 from klamm.raft.core.messages import (
-    BeginQuorumEpochRequest,
-    EndQuorumEpochRequest,
-    FetchRequest,
-    FetchSnapshotRequest,
-    Message,
-    Response,
-    VoteRequest,
+    RaftBeginQuorumEpochRequest,
+    RaftEndQuorumEpochRequest,
+    RaftFetchRequest,
+    RaftFetchSnapshotRequest,
+    RaftMessage,
+    RaftResponse,
+    RaftVoteRequest,
 )
 from klamm.raft.core.quorum import ReplicaKey, Voter
 from klamm.telemetry.log import get_logger
@@ -49,7 +49,13 @@ ADDRESSES_MAX = 10_000
 PENDING_MAX = 10_000
 """Limit of the requests of other members that wait for the driver."""
 
-_REQUESTS = (VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest, FetchRequest, FetchSnapshotRequest)
+_REQUESTS = (
+    RaftVoteRequest,
+    RaftBeginQuorumEpochRequest,
+    RaftEndQuorumEpochRequest,
+    RaftFetchRequest,
+    RaftFetchSnapshotRequest,
+)
 _NOT_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER)
 """Errors of a node that is not, or no longer, the leader; the change may still have been committed."""
 
@@ -104,7 +110,7 @@ class RaftTransport:
             security=security,
         )
         self._requests: set[asyncio.Task[None]] = set()
-        self._pending: dict[int, asyncio.Future[Response]] = {}
+        self._pending: dict[int, asyncio.Future[RaftResponse]] = {}
         self._numbers = itertools.count(1)
         self._reported: set[tuple[int, ErrorCode]] = set()
         self._closed = False
@@ -155,7 +161,7 @@ class RaftTransport:
 
     # Outbound
 
-    def send(self, message: Message) -> None:
+    def send(self, message: RaftMessage) -> None:
         """Send without waiting: a request to its peer, a response to the handler that waits for it."""
         if isinstance(message.body, _REQUESTS):
             if not self._closed:
@@ -168,7 +174,7 @@ class RaftTransport:
         if waiting is not None and not waiting.done():
             waiting.set_result(message.body)
 
-    async def _ask(self, message: Message) -> None:
+    async def _ask(self, message: RaftMessage) -> None:
         node_id = message.destination
         peer = self.peer(node_id)
         if peer is None:
@@ -201,7 +207,7 @@ class RaftTransport:
         # Bounded: the addresses of responses are kept as long as the node runs.
         if len(self._learned) < ADDRESSES_MAX:
             self._learned.update({node_id: address for node_id, address in endpoints.items() if node_id >= 0})
-        self.driver.receive(Message(node_id, message.source, message.correlation_id, body))
+        self.driver.receive(RaftMessage(node_id, message.source, message.correlation_id, body))
 
     def _report_refusal(self, node_id: int, code: ErrorCode) -> None:
         """Log a refusal once per peer and reason: one of another cluster would fill the log."""
@@ -278,10 +284,10 @@ class RaftTransport:
             self._announced[incoming.source] = (incoming.endpoint, self.driver.core.voters.get(incoming.source))
         # Correlation ids of connections are not unique among members, so the driver gets one of our own.
         number = next(self._numbers)
-        waiting: asyncio.Future[Response] = self._loop.create_future()
+        waiting: asyncio.Future[RaftResponse] = self._loop.create_future()
         self._pending[number] = waiting
         try:
-            self.driver.receive(Message(incoming.source, self.driver.config.node_id, number, incoming.body))
+            self.driver.receive(RaftMessage(incoming.source, self.driver.config.node_id, number, incoming.body))
             body = await waiting
         finally:
             self._pending.pop(number, None)
