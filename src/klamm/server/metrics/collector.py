@@ -77,6 +77,8 @@ class NodeMetrics:
         self._lifecycle = lifecycle
         self._traffic = ReplicaTraffic(services.replicas)
         self._group_lag = GroupLags(services)
+        self._collecting = asyncio.Lock()
+        """One scrape after the other: each tells the lags what it wants of other nodes."""
         self._sync_seconds = sync_seconds
         self._syncs = Histogram()
         self._loop_lag = Histogram()
@@ -135,6 +137,10 @@ class NodeMetrics:
 
     async def collect(self) -> NodeSnapshot:
         """Return the state of the node; other work of the loop is done between slices."""
+        async with self._collecting:
+            return await self._collect()
+
+    async def _collect(self) -> NodeSnapshot:
         services, replicas = self._services, self._services.replicas
         self._drain_syncs()
         snapshot = NodeSnapshot(
