@@ -66,6 +66,9 @@ class Admin(BlockingClient):
     alter_group_offsets = _blocking(AsyncAdmin.alter_group_offsets)
     delete_group_offsets = _blocking(AsyncAdmin.delete_group_offsets)
     remove_members = _blocking(AsyncAdmin.remove_members)
+    describe_share_groups = _blocking(AsyncAdmin.describe_share_groups)
+    list_share_group_offsets = _blocking(AsyncAdmin.list_share_group_offsets)
+    describe_streams_groups = _blocking(AsyncAdmin.describe_streams_groups)
 
     describe_acls = _blocking(AsyncAdmin.describe_acls)
     create_acls = _blocking(AsyncAdmin.create_acls)

@@ -12,6 +12,8 @@ from klamm.client.admin.delegation_tokens import DelegationTokenAdmin
 from klamm.client.admin.groups import GroupsAdmin
 from klamm.client.admin.offsets import OffsetsAdmin
 from klamm.client.admin.replicas import ReplicasAdmin
+from klamm.client.admin.share_groups import ShareGroupsAdmin
+from klamm.client.admin.streams_groups import StreamsGroupsAdmin
 from klamm.client.admin.topic_changes import TopicChangesAdmin
 from klamm.client.admin.topics import TopicsAdmin
 from klamm.client.admin.transactions import TransactionsAdmin
@@ -33,6 +35,8 @@ class AsyncAdmin(
     OffsetsAdmin,
     ConfigsAdmin,
     GroupsAdmin,
+    ShareGroupsAdmin,
+    StreamsGroupsAdmin,
     AccessAdmin,
     DelegationTokenAdmin,
     ReplicasAdmin,

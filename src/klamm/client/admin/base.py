@@ -140,6 +140,22 @@ class AdminBase:
     ) -> Any:
         return await self._send_to_coordinator(GROUP_COORDINATOR, group_id, request, check, version)
 
+    async def _for_each(self, wanted: list[str], act: Callable[[str], Awaitable[Any]]) -> dict[str, Any]:
+        """The outcome of one request for each name, all at once."""
+        responses = await self.cluster.gather(map(act, wanted))
+        failures: dict[Any, KafkaError] = {}
+        results: dict[str, Any] = {}
+        for name, response in zip(wanted, responses, strict=True):
+            if isinstance(response, KafkaError):
+                response.item = name
+                failures[name] = response
+            elif isinstance(response, BaseException):
+                raise response
+            else:
+                results[name] = response
+        settle(failures, results)
+        return results
+
     async def _by_leader(self, places: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
         """Partitions by leader; an unknown partition is an error."""
         wanted = list(places)

@@ -1,4 +1,4 @@
-"""Values about consumer groups and their members."""
+"""Values about groups and their members."""
 
 from dataclasses import dataclass
 
@@ -20,6 +20,42 @@ class GroupListing:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamsTasks:
+    """Tasks of a member of a streams group, by their names: subtopology, underscore, partition."""
+
+    active: tuple[str, ...] = ()
+    standby: tuple[str, ...] = ()
+    warmup: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Subtopology:
+    """A part of a streams application that runs as tasks, with its topics."""
+
+    subtopology_id: str
+    source_topics: tuple[str, ...]
+    repartition_source_topics: tuple[str, ...]
+    repartition_sink_topics: tuple[str, ...]
+    changelog_topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsTopology:
+    """What a streams application computes."""
+
+    epoch: int
+    subtopologies: tuple[Subtopology, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupOffset:
+    """Where a share group begins in a partition; `lag` is None where the broker does not report it."""
+
+    start_offset: int
+    lag: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class MemberDescription:
     """One member, what it has and (new protocol) what it should have."""
 
@@ -34,6 +70,8 @@ class MemberDescription:
     subscription: tuple[str, ...] = ()
     upgraded: bool | None = None
     """Whether it uses the consumer protocol in a group that is being upgraded; None where unknown."""
+    tasks: StreamsTasks | None = None
+    """Of a member of a streams group; its assignment has the input partitions of the active ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +88,5 @@ class GroupDescription:
     group_epoch: int | None = None
     assignment_epoch: int | None = None
     authorized_operations: frozenset[AclOperation] | None = None
+    topology: StreamsTopology | None = None
+    """Of a streams group."""

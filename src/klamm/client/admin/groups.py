@@ -16,11 +16,9 @@ from klamm.client.core.routing import ADMIN, GROUP_COORDINATOR
 from klamm.client.errors import (
     GroupNotEmptyError,
     GroupNotFoundError,
-    KafkaError,
     UnsupportedVersionError,
     error_for,
     raise_for,
-    settle,
 )
 from klamm.client.types import OffsetAndMetadata, TopicPartition
 from klamm.model.errors import ErrorCode, RemoteProtocolError
@@ -72,24 +70,12 @@ class GroupsAdmin(AdminBase):
     async def describe_groups(
         self, group_ids: Iterable[str], *, authorized_operations: bool = False
     ) -> dict[str, GroupDescription]:
-        """Groups of either protocol; GroupNotFoundError for one that does not exist."""
+        """Groups of consumers with either protocol; GroupNotFoundError for one that does not exist.
+
+        Those of other types have methods of their own: `describe_share_groups`, `describe_streams_groups`.
+        """
         wanted = texts(group_ids, "describe_groups")
         return await self._for_each(wanted, functools.partial(self._describe, authorized=authorized_operations))
-
-    async def _for_each(self, wanted: list[str], act: Any) -> dict[str, Any]:
-        responses = await self.cluster.gather(map(act, wanted))
-        failures: dict[Any, KafkaError] = {}
-        results: dict[str, Any] = {}
-        for name, response in zip(wanted, responses, strict=True):
-            if isinstance(response, KafkaError):
-                response.item = name
-                failures[name] = response
-            elif isinstance(response, BaseException):
-                raise response
-            else:
-                results[name] = response
-        settle(failures, results)
-        return results
 
     async def _describe(self, name: str, authorized: bool) -> GroupDescription:
         async def once() -> GroupDescription:

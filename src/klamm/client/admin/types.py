@@ -22,6 +22,10 @@ from klamm.client.admin.group_types import (
     GroupDescription,
     GroupListing,
     MemberDescription,
+    ShareGroupOffset,
+    StreamsTasks,
+    StreamsTopology,
+    Subtopology,
 )
 from klamm.client.admin.offset_types import OffsetSpec
 from klamm.client.admin.replica_types import (
@@ -79,6 +83,10 @@ __all__ = [
     "ResourceType",
     "ScramCredential",
     "ScramMechanism",
+    "ShareGroupOffset",
+    "StreamsTasks",
+    "StreamsTopology",
+    "Subtopology",
     "TopicDescription",
     "TopicListing",
     "TransactionDescription",
