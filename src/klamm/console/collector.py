@@ -9,28 +9,23 @@ import asyncio
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from operator import attrgetter
 from typing import Any, Final
 
 from klamm.client.admin.async_admin import AsyncAdmin
-from klamm.client.admin.replica_types import LogDirDescription
-from klamm.client.admin.topic_types import TopicDescription
-from klamm.client.errors import KafkaError, UnsupportedVersionError
+from klamm.client.errors import KafkaError
 from klamm.console.clusters import ClusterLink
 from klamm.console.core.samples import (
     BrokerSample,
     ClusterSample,
     GroupSample,
-    LogDirSample,
-    PartitionSample,
     TopicSample,
     add_rates,
 )
+from klamm.console.partition_reader import EARLIEST, LATEST, LogDirReading, OffsetsByTopic, PartitionReader, guard
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import TopicPartition
-from klamm.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from klamm.telemetry import get_logger
 
 _log = get_logger("console")
@@ -38,8 +33,6 @@ _log = get_logger("console")
 INTERVAL_S: Final = 5.0
 _SHARE_MAX: Final = 0.1
 """A collection that takes long is repeated less often: the thread works at most this share of the time."""
-_EARLIEST: Final = -2
-_LATEST: Final = -1
 _STARTS_EVERY: Final = 10
 """Log starts move by retention only: of large clusters they are read in every tenth collection."""
 _LARGE_PARTITIONS: Final = 5000
@@ -64,42 +57,21 @@ class SampleCollector:
         partial: list[str] = []
         cluster = await admin.describe_cluster(include_fenced=True)
         time_ms = self._now_ms()
-        topics = await admin.describe_topics_by_metadata()
+        reader = PartitionReader(admin, partial)
+        await reader.read_topics()
         online = [broker.id for broker in cluster.brokers if not broker.fenced]
-        ends = await self._list_offsets(admin, topics.values(), _LATEST, partial)
-        starts = await self._read_starts(admin, topics, before, partial)
-        log_dirs = await self._describe_log_dirs(admin, online, partial)
+        ends = await reader.list_offsets(LATEST)
+        starts = await self._read_starts(reader, before)
+        log_dirs = await reader.read_log_dirs(online)
         groups = await self._list_groups(admin, before, partial)
         reassigning = await self._count_reassignments(admin, partial)
-        sizes, totals, sized_replicas = _sum_sizes(topics.values(), log_dirs)
-        samples = {
-            name: TopicSample(
-                name,
-                topic.internal,
-                tuple(
-                    PartitionSample(
-                        partition.partition,
-                        partition.leader,
-                        partition.replicas,
-                        partition.isr,
-                        starts.get(where),
-                        ends.get(where),
-                        sizes.get(where),
-                    )
-                    for partition in topic.partitions
-                    for where in (TopicPartition(name, partition.partition),)
-                ),
-                totals.get(name),
-                sized_replicas.get(name, 0),
-            )
-            for name, topic in sorted(topics.items())
-        }
+        samples = reader.make_samples(starts, ends, log_dirs)
         self._collections += 1
         sample = ClusterSample(
             time_ms,
             cluster.cluster_id,
             cluster.controller_id,
-            _describe_brokers(cluster.brokers, topics.values(), log_dirs),
+            _describe_brokers(cluster.brokers, samples.values(), log_dirs),
             samples,
             groups,
             reassigning=reassigning,
@@ -110,69 +82,22 @@ class SampleCollector:
         return dataclasses.replace(sample, rates=rates, byte_rates=byte_rates)
 
     async def _read_starts(
-        self,
-        admin: AsyncAdmin,
-        topics: Mapping[str, TopicDescription],
-        before: ClusterSample | None,
-        partial: list[str],
-    ) -> dict[TopicPartition, int]:
-        count = sum(len(topic.partitions) for topic in topics.values())
-        if before is None or count <= _LARGE_PARTITIONS or self._collections % _STARTS_EVERY == 0:
-            return await self._list_offsets(admin, topics.values(), _EARLIEST, partial)
-        return {
-            TopicPartition(topic.name, partition.index): partition.start
-            for topic in before.topics.values()
-            for partition in topic.partitions
-            if partition.start is not None
-        }
-
-    async def _list_offsets(
-        self, admin: AsyncAdmin, topics: Iterable[TopicDescription], timestamp: int, partial: list[str]
-    ) -> dict[TopicPartition, int]:
-        """Return offsets from the leaders that the metadata names, without another look at it."""
-        by_leader: dict[int, dict[str, list[int]]] = {}
-        for topic in topics:
-            for partition in topic.partitions:
-                if partition.leader >= 0:
-                    by_leader.setdefault(partition.leader, {}).setdefault(topic.name, []).append(partition.partition)
-        offsets: dict[TopicPartition, int] = {}
-        for leader, partitions in by_leader.items():
-            request = ListOffsetsRequest(
-                replica_id=-1,
-                isolation_level=0,
-                topics=[
-                    ListOffsetsTopic(
-                        name=name,
-                        partitions=[ListOffsetsPartition(partition_index=i, timestamp=timestamp) for i in indexes],
-                    )
-                    for name, indexes in partitions.items()
-                ],
-            )
-            response = await self._guard(f"offsets of broker {leader}", admin.request(request, broker=leader), partial)
-            for topic_offsets in response.topics if response is not None else ():
-                for partition_offset in topic_offsets.partitions:
-                    if not partition_offset.error_code:
-                        where = TopicPartition(topic_offsets.name, partition_offset.partition_index)
-                        offsets[where] = partition_offset.offset
-        return offsets
-
-    async def _describe_log_dirs(
-        self, admin: AsyncAdmin, brokers: list[int], partial: list[str]
-    ) -> dict[int, list[LogDirDescription]]:
-        described: dict[int, list[LogDirDescription]] = {}
-        for broker in brokers:
-            answer = await self._guard(f"log dirs of broker {broker}", admin.describe_log_dirs([broker]), partial)
-            described.update(answer or {})
-        return described
+        self, reader: PartitionReader, before: ClusterSample | None
+    ) -> OffsetsByTopic | ClusterSample:
+        """Return log starts; of large clusters mostly those of the sample before."""
+        is_large = reader.partition_count > _LARGE_PARTITIONS
+        if before is not None and is_large and self._collections % _STARTS_EVERY:
+            return before
+        return await reader.list_offsets(EARLIEST)
 
     async def _count_reassignments(self, admin: AsyncAdmin, partial: list[str]) -> int:
-        moves = await self._guard("reassignments", admin.list_partition_reassignments(), partial)
+        moves = await guard("reassignments", admin.list_partition_reassignments(), partial)
         return len(moves or ())
 
     async def _list_groups(
         self, admin: AsyncAdmin, before: ClusterSample | None, partial: list[str]
     ) -> dict[str, GroupSample]:
-        listings = await self._guard("groups", admin.list_groups(), partial)
+        listings = await guard("groups", admin.list_groups(), partial)
         if listings is None:
             return {} if before is None else dict(before.groups)
         groups = {}
@@ -204,44 +129,9 @@ class SampleCollector:
             groups[group.name] = group
         return groups
 
-    async def _guard(self, what: str, work: Any, partial: list[str]) -> Any:
-        """Return the answer; None, and a line for the overview, when it is refused."""
-        try:
-            return await work
-        except UnsupportedVersionError:
-            return None
-        except KafkaError as error:
-            partial.append(f"{what}: {error}")
-            return None
-
-
-def _sum_sizes(
-    topics: Iterable[TopicDescription], log_dirs: Mapping[int, list[LogDirDescription]]
-) -> tuple[dict[TopicPartition, int], dict[str, int], dict[str, int]]:
-    """Return the size of each leader's replica, of all replicas of each topic, and how many replicas these are."""
-    leaders = {
-        TopicPartition(topic.name, partition.partition): partition.leader
-        for topic in topics
-        for partition in topic.partitions
-    }
-    sizes: dict[TopicPartition, int] = {}
-    totals: dict[str, int] = {}
-    counts: dict[str, int] = {}
-    for broker, folders in log_dirs.items():
-        for folder in folders:
-            for where, replica in folder.replicas.items():
-                # A future replica is a copy on its way to another log dir of the broker.
-                if replica.is_future:
-                    continue
-                totals[where.topic] = totals.get(where.topic, 0) + replica.size
-                counts[where.topic] = counts.get(where.topic, 0) + 1
-                if leaders.get(where) == broker:
-                    sizes[where] = replica.size
-    return sizes, totals, counts
-
 
 def _describe_brokers(
-    nodes: Iterable[Any], topics: Iterable[TopicDescription], log_dirs: Mapping[int, list[LogDirDescription]]
+    nodes: Iterable[Any], topics: Iterable[TopicSample], log_dirs: LogDirReading
 ) -> tuple[BrokerSample, ...]:
     leaders: dict[int, int] = {}
     replicas: dict[int, int] = {}
@@ -259,11 +149,8 @@ def _describe_brokers(
             node.fenced,
             leaders.get(node.id, 0),
             replicas.get(node.id, 0),
-            sum(replica.size for folder in log_dirs.get(node.id, ()) for replica in folder.replicas.values()),
-            tuple(
-                LogDirSample(folder.path, folder.error_code, folder.total_bytes, folder.usable_bytes)
-                for folder in log_dirs.get(node.id, ())
-            ),
+            log_dirs.broker_bytes.get(node.id, 0),
+            log_dirs.folders.get(node.id, ()),
         )
         for node in nodes
     )
@@ -375,8 +262,6 @@ class CollectorThread:
 async def _connect(link: ClusterLink) -> AsyncAdmin:
     admin = AsyncAdmin(link.client_settings("admin"))
     await admin.start()
-    # Every request names brokers by all topics' metadata, so that deleted ones are not asked for for ever.
-    admin.cluster.all_topics = True
     return admin
 
 

@@ -58,6 +58,13 @@ class TopicSample:
         """The sum of end offsets, whose growth is the rate of the topic."""
         return _sum(partition.end for partition in self.partitions)
 
+    def partition(self, index: int) -> PartitionSample | None:
+        """The partition of an index; None when there is none."""
+        # In order of their indexes, from 0: all but a topic whose metadata was read in the middle of a change.
+        if 0 <= index < len(self.partitions) and self.partitions[index].index == index:
+            return self.partitions[index]
+        return next((partition for partition in self.partitions if partition.index == index), None)
+
     @property
     def replication_factor(self) -> int:
         """Replicas of the first partition."""
@@ -143,36 +150,30 @@ class ClusterSample:
     def lags_by_topic(self) -> dict[str, dict[str, int]]:
         """The groups with committed offsets in each topic, and how far each is behind there."""
         topics: dict[str, dict[str, int]] = {}
-        ends = self.ends
         for group in self.groups.values():
             for partition, offset in (group.committed or {}).items():
                 lags = topics.setdefault(partition.topic, {})
-                end = ends.get(partition, offset)
-                lags[group.name] = lags.get(group.name, 0) + max(end - offset, 0)
+                end = self.end(partition)
+                lags[group.name] = lags.get(group.name, 0) + (0 if end is None else max(end - offset, 0))
         return topics
 
-    @cached_property
-    def ends(self) -> dict[TopicPartition, int]:
-        """End offsets of all partitions that have one."""
-        return {
-            TopicPartition(topic.name, partition.index): partition.end
-            for topic in self.topics.values()
-            for partition in topic.partitions
-            if partition.end is not None
-        }
+    def end(self, where: TopicPartition) -> int | None:
+        """The end offset of a partition; None when it is gone or unknown."""
+        topic = self.topics.get(where.topic)
+        partition = None if topic is None else topic.partition(where.partition)
+        return None if partition is None else partition.end
 
     @cached_property
     def lags(self) -> dict[str, int | None]:
         """Records that each group is behind; None where its offsets are not read yet."""
         return {
-            group.name: None if group.committed is None else total_lag(group.committed, self.ends)
+            group.name: None if group.committed is None else self._total_lag(group.committed)
             for group in self.groups.values()
         }
 
-
-def total_lag(committed: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int:
-    """Records between committed and end offsets; partitions that are gone count nothing."""
-    return sum(max(ends[partition] - offset, 0) for partition, offset in committed.items() if partition in ends)
+    def _total_lag(self, committed: Mapping[TopicPartition, int]) -> int:
+        """Records between committed and end offsets; partitions that are gone count nothing."""
+        return sum(max(end - offset, 0) for where, offset in committed.items() if (end := self.end(where)) is not None)
 
 
 def add_rates(sample: ClusterSample, before: ClusterSample | None) -> tuple[dict[str, float], dict[str, float]]:

@@ -1,0 +1,234 @@
+"""Reads the partitions of a cluster in parts: 100,000 of them at once would need ten times the memory of the sample.
+
+Metadata comes in pages of 2,000 partitions, offsets and sizes of one broker at a time. What is kept between the parts
+is keyed by name and index: a key object for each partition would be larger than what it leads to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from klamm.client.admin.async_admin import AsyncAdmin
+from klamm.client.admin.replica_types import LogDirDescription
+from klamm.client.errors import KafkaError, UnsupportedVersionError, raise_for
+from klamm.console.core.samples import ClusterSample, LogDirSample, PartitionSample, TopicSample
+from klamm.model.errors import ErrorCode
+from klamm.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from klamm.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+
+T = TypeVar("T")
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+_ATTEMPTS: Final = 3
+"""Of a page of metadata; a broker that stops closes the connection in the middle of it."""
+
+OffsetsByTopic = dict[str, dict[int, int]]
+
+
+@dataclass(slots=True)
+class TopicLayout:
+    """A topic without offsets and sizes."""
+
+    internal: bool
+    partitions: list[PartitionLayout] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLayout:
+    """Where a partition is."""
+
+    index: int
+    leader: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class LogDirReading:
+    """What the log dirs of all brokers add up to."""
+
+    sizes: OffsetsByTopic = field(default_factory=dict)
+    """Of the leader's replica, by topic and partition."""
+    totals: dict[str, int] = field(default_factory=dict)
+    """Of all replicas, by topic."""
+    replicas: dict[str, int] = field(default_factory=dict)
+    """Replicas in `totals`."""
+    broker_bytes: dict[int, int] = field(default_factory=dict)
+    folders: dict[int, tuple[LogDirSample, ...]] = field(default_factory=dict)
+
+
+async def guard(what: str, work: Awaitable[T], partial: list[str]) -> T | None:
+    """Return the answer; None, and a line for the overview, when it is refused."""
+    try:
+        return await work
+    except UnsupportedVersionError:
+        return None
+    except KafkaError as error:
+        partial.append(f"{what}: {error}")
+        return None
+
+
+class PartitionReader:
+    """Reads one cluster once; `partial` gets what could not be read."""
+
+    def __init__(self, admin: AsyncAdmin, partial: list[str]) -> None:
+        self._admin = admin
+        self._partial = partial
+        self.topics: dict[str, TopicLayout] = {}
+        # Few lists of brokers are different: 100,000 partitions share some hundred tuples.
+        self._broker_lists: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+    async def read_topics(self) -> None:
+        """Read all topics, by pages where the brokers have them (KIP-966)."""
+        try:
+            await self._read_pages()
+        except UnsupportedVersionError:
+            for name, topic in (await self._admin.describe_topics_by_metadata()).items():
+                layout = self.topics[name] = TopicLayout(topic.internal)
+                for partition in topic.partitions:
+                    self._add(layout, partition.partition, partition.leader, partition.replicas, partition.isr)
+
+    async def _read_pages(self) -> None:
+        cursor = None
+        while True:
+            response = await self._request_page(DescribeTopicPartitionsRequest(topics=[], cursor=cursor))
+            for topic in response.topics:
+                # Without leaders yet: its partitions are described all the same.
+                if topic.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
+                    raise_for(topic.error_code, f"topic {topic.name}")
+                # A topic with more partitions than a page goes on in the next one.
+                layout = self.topics.setdefault(topic.name, TopicLayout(topic.is_internal))
+                for partition in topic.partitions:
+                    self._add(
+                        layout,
+                        partition.partition_index,
+                        partition.leader_id,
+                        partition.replica_nodes,
+                        partition.isr_nodes,
+                    )
+            cursor = response.next_cursor
+            if cursor is None:
+                return
+
+    async def _request_page(self, request: DescribeTopicPartitionsRequest) -> Any:
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return await self._admin.request(request)
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+        return await self._admin.request(request)
+
+    def _add(self, layout: TopicLayout, index: int, leader: int, replicas: Iterable[int], isr: Iterable[int]) -> None:
+        layout.partitions.append(PartitionLayout(index, leader, self._share(replicas), self._share(isr)))
+
+    def _share(self, brokers: Iterable[int]) -> tuple[int, ...]:
+        listed = tuple(brokers)
+        return self._broker_lists.setdefault(listed, listed)
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions were read."""
+        return sum(len(topic.partitions) for topic in self.topics.values())
+
+    async def list_offsets(self, timestamp: int) -> OffsetsByTopic:
+        """Return offsets from the leaders that the metadata names, without another look at it."""
+        by_leader: dict[int, dict[str, list[int]]] = {}
+        for name, topic in self.topics.items():
+            for partition in topic.partitions:
+                if partition.leader >= 0:
+                    by_leader.setdefault(partition.leader, {}).setdefault(name, []).append(partition.index)
+        offsets: OffsetsByTopic = {}
+        for leader, partitions in by_leader.items():
+            request = ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=0,
+                topics=[
+                    ListOffsetsTopic(
+                        name=name,
+                        partitions=[ListOffsetsPartition(partition_index=i, timestamp=timestamp) for i in indexes],
+                    )
+                    for name, indexes in partitions.items()
+                ],
+            )
+            what = f"offsets of broker {leader}"
+            response = await guard(what, self._admin.request(request, broker=leader), self._partial)
+            for topic_offsets in response.topics if response is not None else ():
+                by_index = offsets.setdefault(topic_offsets.name, {})
+                for partition_offset in topic_offsets.partitions:
+                    if not partition_offset.error_code:
+                        by_index[partition_offset.partition_index] = partition_offset.offset
+        return offsets
+
+    async def read_log_dirs(self, brokers: Iterable[int]) -> LogDirReading:
+        """Return the sizes of replicas, read from one broker after the other."""
+        leaders = {
+            name: {partition.index: partition.leader for partition in topic.partitions}
+            for name, topic in self.topics.items()
+        }
+        reading = LogDirReading()
+        for broker in brokers:
+            what = f"log dirs of broker {broker}"
+            described = await guard(what, self._admin.describe_log_dirs([broker]), self._partial)
+            if described is not None:
+                _add_log_dirs(reading, broker, described[broker], leaders)
+        return reading
+
+    def make_samples(
+        self,
+        starts: Mapping[str, Mapping[int, int]] | ClusterSample,
+        ends: Mapping[str, Mapping[int, int]],
+        log_dirs: LogDirReading,
+    ) -> dict[str, TopicSample]:
+        """Return the topics by name; starts may be those of an earlier sample."""
+        samples = {}
+        for name, topic in sorted(self.topics.items()):
+            known_starts = _starts_of(starts, name)
+            known_ends, known_sizes = ends.get(name, {}), log_dirs.sizes.get(name, {})
+            partitions = tuple(
+                PartitionSample(
+                    partition.index,
+                    partition.leader,
+                    partition.replicas,
+                    partition.isr,
+                    known_starts.get(partition.index),
+                    known_ends.get(partition.index),
+                    known_sizes.get(partition.index),
+                )
+                for partition in topic.partitions
+            )
+            samples[name] = TopicSample(
+                name, topic.internal, partitions, log_dirs.totals.get(name), log_dirs.replicas.get(name, 0)
+            )
+        return samples
+
+
+def _starts_of(starts: Mapping[str, Mapping[int, int]] | ClusterSample, name: str) -> Mapping[int, int]:
+    if not isinstance(starts, ClusterSample):
+        return starts.get(name, {})
+    topic = starts.topics.get(name)
+    partitions = () if topic is None else topic.partitions
+    return {partition.index: partition.start for partition in partitions if partition.start is not None}
+
+
+def _add_log_dirs(
+    reading: LogDirReading, broker: int, folders: list[LogDirDescription], leaders: Mapping[str, Mapping[int, int]]
+) -> None:
+    size = 0
+    for folder in folders:
+        for where, replica in folder.replicas.items():
+            size += replica.size
+            # A future replica is a copy on its way to another log dir of the broker.
+            if replica.is_future:
+                continue
+            reading.totals[where.topic] = reading.totals.get(where.topic, 0) + replica.size
+            reading.replicas[where.topic] = reading.replicas.get(where.topic, 0) + 1
+            if leaders.get(where.topic, {}).get(where.partition) == broker:
+                reading.sizes.setdefault(where.topic, {})[where.partition] = replica.size
+    reading.broker_bytes[broker] = size
+    reading.folders[broker] = tuple(
+        LogDirSample(folder.path, folder.error_code, folder.total_bytes, folder.usable_bytes) for folder in folders
+    )
