@@ -1,6 +1,5 @@
 """The metrics and the health of a node, as Prometheus and a kubelet read them."""
 
-import http.client
 import json
 import time
 
@@ -10,17 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from harness import Wire
 from harness.members import wait_until
+from harness.scrapes import get
 from klamm.testing import broker as make_broker
-
-
-def get(address, path, **headers):
-    client = http.client.HTTPConnection(*address, timeout=30)
-    try:
-        client.request("GET", path, headers=headers)
-        response = client.getresponse()
-        return response.status, response.getheader("Content-Type"), response.read().decode()
-    finally:
-        client.close()
 
 
 def scrape(address):

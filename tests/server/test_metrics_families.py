@@ -84,6 +84,7 @@ def snapshot(partitions: int = 3) -> NodeSnapshot:
         quotas=[QuotaFacts("alice", "", "", "producer_byte_rate", 1024.0)],
         throttled_requests={"produce": 3},
         throttle_ms={"produce": 1500},
+        group_states={"Stable": 1},
         groups=[GroupFacts("g", "classic", "Stable", 2, [GroupPartition("topic-0", 0, 40, 50, 12.5)])],
         log_dirs=[LogDirUse("/", True, -1, -1), LogDirUse("/gone", False, -1, -1)],
         omitted={"partitions": 4},

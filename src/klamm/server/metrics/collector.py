@@ -13,6 +13,7 @@ from klamm.metadata.image import MetadataImage
 from klamm.raft.core.roles import Leader, election_of
 from klamm.replication import Replica
 from klamm.server.cluster.lifecycle import BrokerLifecycle, BrokerState
+from klamm.server.metrics import limits
 from klamm.server.metrics.group_lag import GroupLags
 from klamm.server.metrics.snapshot import (
     ApiFacts,
@@ -39,11 +40,6 @@ SLICE_PARTITIONS: Final = 128
 """Replicas that are read before other work of the loop; one takes about three microseconds."""
 SLICE_LAGS: Final = 32
 """Group positions; one may read an index and a header from the page cache."""
-PARTITIONS_MAX: Final = 20_000
-"""Replicas of this node that have metrics of their own."""
-GROUP_PARTITIONS_MAX: Final = 20_000
-"""Positions of groups that have metrics of their own."""
-QUOTAS_MAX: Final = 1_000
 WINDOW_S: Final = 60.0
 """How often the windows of quantiles begin anew."""
 STUCK_MS: Final = 60_000
@@ -182,6 +178,8 @@ class NodeMetrics:
         audit = services.access.audit_topic if services.access is not None else None
         if audit is not None:
             snapshot.audit_dropped, snapshot.audit_queued = audit.queue.dropped_total, len(audit.queue)
+        if snapshot.is_active_controller and len(snapshot.image.topics) > limits.TOPICS_MAX:
+            snapshot.omit("topics", len(snapshot.image.topics) - limits.TOPICS_MAX)
         quick_produces = await self._add_partitions(snapshot)
         self._add_apis(snapshot, quick_produces)
         await self._add_groups(snapshot)
@@ -221,11 +219,11 @@ class NodeMetrics:
         return facts
 
     def _add_quotas(self, snapshot: NodeSnapshot) -> None:
-        for entity, limits in snapshot.image.client_quotas.items():
+        for entity, quotas in snapshot.image.client_quotas.items():
             parts = {kind: name if name is not None else "<default>" for kind, name in entity.parts}
-            for kind, limit in limits.items():
-                if len(snapshot.quotas) >= QUOTAS_MAX:
-                    snapshot.omitted["quotas"] = snapshot.omitted.get("quotas", 0) + 1
+            for kind, limit in quotas.items():
+                if len(snapshot.quotas) >= limits.QUOTAS_MAX:
+                    snapshot.omit("quotas")
                     continue
                 snapshot.quotas.append(
                     QuotaFacts(parts.get("user", ""), parts.get("client-id", ""), parts.get("ip", ""), kind, limit)
@@ -254,11 +252,12 @@ class NodeMetrics:
                     end = replica.log.log_end_offset
                     behind = max(end - max(progress.log_end_offset, 0) for progress in replica.state.followers.values())
                     snapshot.max_replica_lag = max(snapshot.max_replica_lag, behind)
-                if len(snapshot.partitions) < PARTITIONS_MAX:
-                    snapshot.partitions.append(self._partition_facts(replica))
+                facts = self._partition_facts(replica)
+                if len(snapshot.partitions) < limits.PARTITIONS_MAX:
+                    snapshot.partitions.append(facts)
+                else:
+                    snapshot.omit_partition(facts)
             await asyncio.sleep(0)
-        if len(replicas) > PARTITIONS_MAX:
-            snapshot.omitted["partitions"] = len(replicas) - PARTITIONS_MAX
         return quick_produces
 
     def _partition_facts(self, replica: Replica) -> PartitionFacts:
@@ -292,29 +291,35 @@ class NodeMetrics:
 
     async def _add_groups(self, snapshot: NodeSnapshot) -> None:
         runtime = self._services.coordinators.groups
-        positions = omitted = 0
+        positions = 0
         for index in runtime.active:
             if index not in runtime.active:
                 continue  # unloaded between two slices
             shard = runtime.shard(index)
             async for group in _in_slices(list(shard.groups.values()), SLICE_PARTITIONS):
+                state = group.state_name
+                snapshot.group_states[state] = snapshot.group_states.get(state, 0) + 1
+                if len(snapshot.groups) >= limits.GROUPS_MAX:
+                    snapshot.omit("groups")
+                    continue
+                offsets_by_topic = shard.offsets.of_group(group.group_id)
+                count = sum(map(len, offsets_by_topic.values()))
                 partitions: list[GroupPartition] = []
-                for topic, offsets in list(shard.offsets.of_group(group.group_id).items()):
-                    for partition, committed in list(offsets.items()):
-                        positions += 1
-                        if positions > GROUP_PARTITIONS_MAX:
-                            omitted += 1
-                            continue
-                        if positions % SLICE_LAGS == 0:
-                            await asyncio.sleep(0)
-                        lag = self._group_lag.find(topic, partition, committed.offset, snapshot.now_ms)
-                        partitions.append(GroupPartition(topic, partition, committed.offset, lag.records, lag.seconds))
+                if positions + count > limits.GROUP_PARTITIONS_MAX:
+                    # All of the group: sums over a part of its partitions would be wrong.
+                    snapshot.omit("group positions", count)
+                else:
+                    positions += count
+                    committed = [
+                        (topic, partition, position.offset)
+                        for topic, offsets in offsets_by_topic.items()
+                        for partition, position in offsets.items()
+                    ]
+                    async for topic, partition, offset in _in_slices(committed, SLICE_LAGS):
+                        lag = self._group_lag.find(topic, partition, offset, snapshot.now_ms)
+                        partitions.append(GroupPartition(topic, partition, offset, lag.records, lag.seconds))
                 members: Any = getattr(group, "members", ())
-                snapshot.groups.append(
-                    GroupFacts(group.group_id, group.kind, group.state_name, len(members), partitions)
-                )
-        if omitted:
-            snapshot.omitted["group positions"] = omitted
+                snapshot.groups.append(GroupFacts(group.group_id, group.kind, state, len(members), partitions))
 
     async def _add_transactions(self, snapshot: NodeSnapshot) -> None:
         runtime = self._services.coordinators.transactions.runtime

@@ -4,9 +4,11 @@ import os
 import resource
 import sys
 import time
+from itertools import islice
 from typing import Final
 
 from klamm.model.errors import ErrorCode
+from klamm.server.metrics import limits
 from klamm.server.metrics.snapshot import NodeSnapshot, RaftFacts
 from klamm.telemetry.exposition import Family, Sample, format_labels
 
@@ -214,7 +216,8 @@ def cluster_families(snapshot: NodeSnapshot) -> list[Family]:
     ]
     topics: list[Sample] = []
     if active:
-        topics = [(f'{{topic="{topic.name}"}}', len(topic.partitions)) for topic in image.topics.by_name.values()]
+        served = islice(image.topics.by_name.values(), limits.TOPICS_MAX)
+        topics = [(f'{{topic="{topic.name}"}}', len(topic.partitions)) for topic in served]
     return [
         _gauge(f"{CONTROLLER}_activecontrollercount", "1 on the active controller.", int(active)),
         _gauge(f"{CONTROLLER}_offlinepartitionscount", "Partitions without a leader.", offline),

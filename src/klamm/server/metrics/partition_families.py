@@ -91,11 +91,14 @@ def topic_families(snapshot: NodeSnapshot, table: PartitionTable) -> list[Family
     """Return the traffic of every topic, and without a label of all of them."""
     families = []
     ranges = table.topic_ranges()
+    omitted = snapshot.omitted_replicas
     for name, field, text in _TRAFFIC:
         sums = table.sum_by_topic(field, ranges)
-        totals: list[Sample] = [(f'{{topic="{topic}"}}', value) for topic, value in sums.items()]
         # As Kafka's exporter: the sum has no label, each topic one.
-        total = getattr(snapshot.removed, field) + sum(value for _, value in totals)
+        total = sum(sums.values()) + getattr(snapshot.removed, field) + getattr(omitted.traffic, field)
+        for topic, traffic in omitted.traffic_of_topics.items():
+            sums[topic] += getattr(traffic, field)
+        totals: list[Sample] = [(f'{{topic="{topic}"}}', value) for topic, value in sums.items()]
         families.append(Family(f"{BROKER_TOPIC}_{name}", "counter", text, [("", total), *totals], rate=True))
     families += [
         Family(
@@ -118,26 +121,27 @@ def topic_families(snapshot: NodeSnapshot, table: PartitionTable) -> list[Family
 
 def replica_families(snapshot: NodeSnapshot, table: PartitionTable, led: PartitionTable) -> list[Family]:
     """Return the counts of the replicas of this node, and of those of them that it leads."""
+    omitted = snapshot.omitted_replicas
     counts = (
-        ("leadercount", "Partitions led by this broker.", led.count),
-        ("partitioncount", "Replicas on this broker.", table.count),
+        ("leadercount", "Partitions led by this broker.", led.count + omitted.led),
+        ("partitioncount", "Replicas on this broker.", table.count + omitted.count),
         (
             "underreplicatedpartitions",
             "Partitions led here with fewer replicas in sync than assigned.",
-            sum(led["under_replicated"]),
+            sum(led["under_replicated"]) + omitted.under_replicated,
         ),
         (
             "underminisrpartitioncount",
             "Partitions led here with fewer replicas in sync than min.insync.replicas.",
-            sum(led["under_min_isr"]),
+            sum(led["under_min_isr"]) + omitted.under_min_isr,
         ),
         (
             "atminisrpartitioncount",
             "Partitions led here with exactly min.insync.replicas in sync.",
-            sum(led["at_min_isr"]),
+            sum(led["at_min_isr"]) + omitted.at_min_isr,
         ),
         ("offlinereplicacount", "Replicas in log directories that failed or are full.", snapshot.offline_replicas),
-        ("produceridcount", "Producers with state, over all replicas.", sum(table["producers"])),
+        ("produceridcount", "Producers with state, over all replicas.", sum(table["producers"]) + omitted.producers),
     )
     return [
         *(Family(f"{REPLICA_MANAGER}_{name}", "gauge", text, [("", value)]) for name, text, value in counts),
@@ -165,7 +169,7 @@ def replica_families(snapshot: NodeSnapshot, table: PartitionTable, led: Partiti
             "klamm_partition_transactions_open",
             "gauge",
             "Open transactions in partitions led here; one counts in each of its partitions.",
-            [("", sum(led["open_transactions"]))],
+            [("", sum(led["open_transactions"]) + omitted.open_transactions)],
         ),
     ]
 
@@ -266,15 +270,11 @@ _GROUP_STATES: Final = {
 
 def _group_counts(snapshot: NodeSnapshot) -> list[Family]:
     prefix = "kafka_coordinator_group_groupmetadatamanager_numgroups"
-    counts = dict.fromkeys(_GROUP_STATES.values(), 0)
-    for group in snapshot.groups:
-        state = _GROUP_STATES.get(group.state)
-        if state is not None:
-            counts[state] += 1
+    counts = snapshot.group_states
     return [
-        Family(prefix, "gauge", "Groups that this broker coordinates.", [("", len(snapshot.groups))]),
+        Family(prefix, "gauge", "Groups that this broker coordinates.", [("", sum(counts.values()))]),
         *(
-            Family(prefix + state, "gauge", f"Those of them in state {name}.", [("", counts[state])])
+            Family(prefix + state, "gauge", f"Those of them in state {name}.", [("", counts.get(name, 0))])
             for name, state in _GROUP_STATES.items()
         ),
     ]

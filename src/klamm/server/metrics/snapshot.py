@@ -86,7 +86,7 @@ class RaftFacts:
 
 @dataclass(slots=True)
 class Totals:
-    """Counts of replicas that this node does not have any more, so that its totals never decrease."""
+    """The traffic of replicas without metrics of their own."""
 
     records_in: int = 0
     bytes_in: int = 0
@@ -96,6 +96,49 @@ class Totals:
     fetches: int = 0
     failed_produces: int = 0
     failed_fetches: int = 0
+
+    def add(self, facts: PartitionFacts) -> None:
+        """Add a replica, whose quick requests are among its `produces`."""
+        self.records_in += facts.records_in
+        self.bytes_in += facts.bytes_in
+        self.bytes_out += facts.bytes_out
+        self.produces += facts.produces
+        self.fetches += facts.fetches
+        self.failed_produces += facts.failed_produces
+        self.failed_fetches += facts.failed_fetches
+
+
+@dataclass(slots=True)
+class OmittedReplicas:
+    """The replicas beyond the limit: they are counted in the totals of the node and of topics that have others."""
+
+    count: int = 0
+    led: int = 0
+    under_replicated: int = 0
+    under_min_isr: int = 0
+    at_min_isr: int = 0
+    producers: int = 0
+    open_transactions: int = 0
+    traffic: Totals = field(default_factory=Totals)
+    traffic_of_topics: dict[str, Totals] = field(default_factory=dict)
+    """Of topics with a replica that is not omitted."""
+
+    def add(self, facts: PartitionFacts) -> None:
+        """Count a replica."""
+        self.count += 1
+        self.producers += facts.producers
+        self.traffic.add(facts)
+        topic = self.traffic_of_topics.get(facts.topic)
+        if topic is not None:
+            topic.add(facts)
+        if facts.leads:
+            # min.insync.replicas may be more than a topic has replicas.
+            required = min(facts.min_isr, facts.replicas)
+            self.led += 1
+            self.under_replicated += facts.isr < facts.replicas
+            self.under_min_isr += facts.isr < required
+            self.at_min_isr += facts.isr == required
+            self.open_transactions += facts.open_transactions
 
 
 class QuotaFacts(NamedTuple):
@@ -142,7 +185,9 @@ class NodeSnapshot:
     """Kafka's number: 1 starting, 2 recovering, 3 running, 6 controlled shutdown."""
     image: MetadataImage = EMPTY_IMAGE
     partitions: list[PartitionFacts] = field(default_factory=list)
+    omitted_replicas: OmittedReplicas = field(default_factory=OmittedReplicas)
     removed: Totals = field(default_factory=Totals)
+    """Of replicas that this node does not have any more, so that its totals never decrease."""
     offline_replicas: int = 0
     replication_bytes_in: int = 0
     replication_bytes_out: int = 0
@@ -165,6 +210,8 @@ class NodeSnapshot:
     delayed_produces: int = 0
     fetch_sessions: int = 0
     groups: list[GroupFacts] = field(default_factory=list)
+    group_states: dict[str, int] = field(default_factory=dict)
+    """How many groups are in each state, also those that are omitted."""
     transactional_ids: int = 0
     transactions_open: int = 0
     transactions_stuck: int = 0
@@ -181,4 +228,16 @@ class NodeSnapshot:
     audit_queued: int = 0
     otlp: OtlpCounts | None = None
     omitted: dict[str, int] = field(default_factory=dict)
-    """Partitions and group positions that have no metrics of their own, because there are too many."""
+    """By kind: what has no metrics of its own, because there is too much of it (`limits`)."""
+
+    def omit(self, kind: str, count: int = 1) -> None:
+        """Count what is left out."""
+        self.omitted[kind] = self.omitted.get(kind, 0) + count
+
+    def omit_partition(self, facts: PartitionFacts) -> None:
+        """Count a replica in the totals only."""
+        omitted = self.omitted_replicas
+        if not omitted.count:
+            omitted.traffic_of_topics = {kept.topic: Totals() for kept in self.partitions}
+        omitted.add(facts)
+        self.omit("partitions")

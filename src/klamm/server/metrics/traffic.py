@@ -62,7 +62,7 @@ class ReplicaTraffic:
             removed.records_in += span.records
             removed.bytes_in += span.bytes
             removed.bytes_out += replica.bytes_out
-            removed.produces += replica.produces
+            removed.produces += replica.produces + replica.quick_produces
             removed.quick_produces += replica.quick_produces
             removed.fetches += replica.fetches
             removed.failed_produces += replica.failed_produces
