@@ -3,7 +3,8 @@
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import compile_text
 from klamm.pipeline.sql.adoption import adopt_queries, restore_queries
-from klamm.pipeline.sql.runner import _identify
+from klamm.pipeline.sql.core.pipeline_record import output_places
+from klamm.pipeline.sql.runner import _identify, _store_identity
 from klamm.pipeline.sql.snapshots import find_snapshot, list_snapshots, take_snapshot
 from klamm.pipeline.sql.state_folders import home_of
 from klamm.pipeline.sql.status import Home
@@ -32,13 +33,13 @@ def start(bootstrap, topics, home, adopted=(), label=None):
     registry.ensure()
     folder = home_of(pipeline)
     snapshot = None if label is None else find_snapshot(folder, label)
-    identity = _identify(pipeline, folder, registry, home, frozenset(), (), adopted)
+    records = registry.read_all(pipeline.settings["name"])
+    identity = _identify(pipeline, folder, registry, records, home, frozenset(), (), adopted)
     # Spark reads remote checkpoints only.
     identity = adopt_queries(None, pipeline, cluster, identity, home, adopted)
     if snapshot is not None:
         identity = restore_queries(None, pipeline, cluster, identity, home, snapshot, print)
-    folder.keep(identity)
-    registry.keep(identity, home)
+    _store_identity(folder, registry, identity, home, output_places(pipeline, registry.host, "/"), records)
     return identity
 
 

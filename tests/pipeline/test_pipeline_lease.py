@@ -6,8 +6,9 @@ import pytest
 
 from klamm.client import Producer
 from klamm.model.errors import ConfigError
-from klamm.pipeline.sql import pipeline_registry
+from klamm.pipeline.sql import compile_text, pipeline_registry
 from klamm.pipeline.sql.core.identity import QueryIdentity
+from klamm.pipeline.sql.core.pipeline_record import output_places
 from klamm.pipeline.sql.pipeline_registry import PipelineRegistry
 from klamm.pipeline.sql.status import Home
 from klamm.pipeline.sql.supervisor import Supervisor
@@ -89,3 +90,44 @@ def test_the_queries_of_a_fenced_run_stop(tmp_path):
     assert not thread.is_alive()
     assert not handle.isActive
     assert failures == ["bank was started elsewhere: this run was fenced"]
+
+
+def write(registry, names, outcomes, barrier):
+    """Start a pipeline for the first time, as a run does."""
+    name, topic = names
+    pipeline = compile_text(
+        f"CREATE STREAM orders (id INT); CREATE STREAM copies WITH (topic = '{topic}') AS SELECT id FROM orders;"
+    )
+    outputs = output_places(pipeline, registry.host, "/work")
+    seen = registry.read_all(name)
+    barrier.wait(60)
+    try:
+        registry.keep(QueryIdentity(unique("id"), name, {}, {}).renew(pipeline), f"/{unique()}", outputs, seen)
+        outcomes.append("kept")
+    except ConfigError as error:
+        outcomes.append(str(error))
+
+
+@pytest.mark.parametrize("shared", ["name", "output"])
+def test_of_two_first_starts_at_the_same_moment_one_is_refused(klamm_broker, registry, shared):
+    name, topic = unique("bank"), unique("copies")
+    names = [(name, topic), (name if shared == "name" else unique("store"), topic)]
+    outcomes, barrier = [], threading.Barrier(len(names))
+    threads = [threading.Thread(target=write, args=(registry, pair, outcomes, barrier)) for pair in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    refusals = [outcome for outcome in outcomes if outcome != "kept"]
+    assert len(outcomes) == 2
+    assert len(refusals) == 1
+    assert "was started at the same time, as " in refusals[0]
+
+
+def test_a_record_of_an_older_name_is_removed(registry):
+    identity = QueryIdentity(unique("id"), unique("old"), {}, {})
+    registry.keep(identity, "/home")
+    renamed = QueryIdentity(identity.id, unique("new"), {}, {})
+    registry.keep(renamed, "/home", {}, registry.read_all(renamed.name))
+    assert registry.read(identity.name) is None
+    assert registry.read(renamed.name).identity == renamed

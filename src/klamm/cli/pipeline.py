@@ -156,8 +156,9 @@ def plan(
     Starts no Spark, unless --spark is given.
     """
     from klamm.pipeline.sql.core.graph_rendering import render_graph
+    from klamm.pipeline.sql.renamed_pipelines import find_older_name
     from klamm.pipeline.sql.run_plan import plan_run
-    from klamm.pipeline.sql.state_folders import stored_home
+    from klamm.pipeline.sql.state_folders import name_of, stored_home
 
     compiled = load(file, pairs, state, target)
     columns = None
@@ -168,7 +169,11 @@ def plan(
         compiled = resolve(compiled, declared=True)
         columns = build_dry(compiled)
     client = target.client("admin")
-    changes, unknown = plan_run(compiled, stored_home(compiled, client), client, columns)
+    home = stored_home(compiled, client)
+    older = None if home is not None else find_older_name(compiled, client)
+    if older is not None:
+        note(f"{name_of(compiled)} has run as {older.name} in {older.place}: run continues it")
+    changes, unknown = plan_run(compiled, home, client, columns, older)
     if unknown is not None:
         note(unknown)
     if output == "table":

@@ -7,7 +7,14 @@ import pytest
 from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import compile_text
 from klamm.pipeline.sql.core.identity import QueryIdentity
-from klamm.pipeline.sql.core.pipeline_record import PipelineLease, PipelineRecord, choose_identity, shared_queries
+from klamm.pipeline.sql.core.pipeline_record import (
+    PipelineLease,
+    PipelineRecord,
+    choose_identity,
+    find_renamed,
+    output_places,
+    shared_queries,
+)
 
 TEXT = """
 CREATE STREAM orders (id INT) WITH (topic = 'orders');
@@ -19,8 +26,15 @@ STORED = QueryIdentity("one", "shop", {}, {}).renew(PIPELINE)
 RECORD = PipelineRecord(STORED, "host", "/home")
 
 
-def choose(stored, record=RECORD, pipeline=PIPELINE, repaired=()):
-    return choose_identity(pipeline, "shop", "here:/folder", stored, record, frozenset(repaired))
+def choose(stored, record=RECORD, pipeline=PIPELINE, repaired=(), name="shop"):
+    records = {} if record is None else {record.name: record}
+    outputs = output_places(pipeline, "host", "/work")
+    return choose_identity(pipeline, name, "here:/folder", stored, records, frozenset(repaired), outputs)
+
+
+def renamed(text, record=RECORD):
+    pipeline = compile_text(text, "store.sql")
+    return find_renamed({record.name: record}, "store", pipeline, output_places(pipeline, "host", "/work"))
 
 
 def test_a_record_comes_back_as_it_was():
@@ -77,3 +91,63 @@ def test_dead_letters_have_a_generation_of_their_own_once_they_are_rebuilt():
     name = "orders.dead_letters"
     assert STORED.generation("orders", name) == 0
     assert STORED.renew(PIPELINE, frozenset({name})).generation("orders", name) == 1
+
+
+def test_a_renamed_file_is_found_by_its_outputs():
+    assert renamed(TEXT) == RECORD
+    assert renamed(TEXT + "CREATE STREAM more AS SELECT id FROM orders;") == RECORD
+    # One of two queries is not enough: the other one still belongs to the pipeline of that name.
+    assert renamed(TEXT.replace("'others'", "'o2'")) is None
+    assert renamed(TEXT, replace(RECORD, identity=replace(STORED, name="store"))) is None
+    # A folder that the file names has run under the older name.
+    assert choose(STORED, name="store") == replace(STORED, name="store")
+    with pytest.raises(ConfigError, match=r"has run as shop in host:/home, and here:/folder is a new .*'shop'") as told:
+        choose(None, name="store")
+    assert "--adopt others" in str(told.value)
+    assert choose(None, name="store", repaired=["copies", "others"]) == replace(STORED, name="store")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TEXT.replace("'others'", "'o2'"),
+        TEXT.replace("'others'", "'o2'").replace("STREAM copies", "STREAM doubles"),
+        TEXT.replace("'others'", "'o2'").replace("SELECT id", "SELECT id + 1"),
+    ],
+)
+def test_rows_that_another_pipeline_writes_are_not_written_twice(text):
+    """The same query, the same statement under another name, and the same query with another statement."""
+    other = compile_text(text, "store.sql")
+    for stored in (None, QueryIdentity("two", "store", {}, {})):
+        with pytest.raises(
+            ConfigError, match=r"writes to topic copies, as the pipeline shop in host:/home does: .*twice"
+        ):
+            choose(stored, pipeline=other, name="store")
+    # A pipeline of an older version has written there before: it goes on.
+    both = QueryIdentity("two", "store", {}, {}).renew(other)
+    assert choose(both, pipeline=other, name="store") == both
+
+
+def test_another_statement_may_add_rows_to_a_topic():
+    merged = compile_text(TEXT.replace("copies WITH", "more WITH").replace("SELECT id", "SELECT id + 1"), "store.sql")
+    merged = compile_text(merged.source.text.replace("'others'", "'o2'"), "store.sql")
+    assert choose(None, pipeline=merged, name="store") is None
+
+
+LAKE = """
+CREATE STREAM orders (id INT) WITH (topic = 'orders');
+CREATE SINK lake WITH (format = 'parquet', path = '{path}') AS SELECT id FROM orders;
+"""
+
+
+def test_a_relative_path_is_a_folder_of_the_machine_and_of_the_run():
+    def places(path, host="host", folder="/work"):
+        return output_places(compile_text(LAKE.format(path=path), "lake.sql"), host, folder)["lake"]
+
+    assert places("out") == places("file:///work/out") == places("/work/x/../out") == "host:/work/out"
+    assert places("out", folder="/other") != places("out") != places("out", host="second")
+    assert places("s3a://bucket/out") == "s3a://bucket/out"
+    stored = QueryIdentity("one", "lake", {}, {}).renew(compile_text(LAKE.format(path="out"), "lake.sql"))
+    assert PipelineRecord(stored, "host", "/home").places == {}
+    absolute = QueryIdentity("one", "lake", {}, {}).renew(compile_text(LAKE.format(path="/a/out"), "lake.sql"))
+    assert PipelineRecord(absolute, "host", "/home").places == {"lake": "host:/a/out"}

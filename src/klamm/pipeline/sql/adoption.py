@@ -19,6 +19,7 @@ from klamm.model.errors import ConfigError
 from klamm.pipeline.checkpoint_folder import CheckpointFolder, LocalFolder, copy_folder
 from klamm.pipeline.core.batch_ledger import BatchPosition, LedgerFault, LedgerFinding, LedgerStep, SinkBatch
 from klamm.pipeline.sql.core.identity import INCOMPATIBLE, REBUILD, QueryIdentity, compare, describe
+from klamm.pipeline.sql.core.statements import SINK, TABLE
 from klamm.pipeline.sql.jdbc_positions import HadoopFolder
 from klamm.pipeline.sql.query_ledger import QueryLedger, describe_sink, ledger_of, node_of, query_names
 
@@ -143,8 +144,14 @@ def _prepare(
     if description.get("recomputed"):
         return  # its first batch writes the difference to what the topic has
     if description.get("stateful"):
-        if description["kind"] != "table":
-            raise _refuse(old.query, "it is a stream with state, which is lost with the checkpoint")
+        if description["kind"] == SINK:
+            raise _refuse(old.query, "its state is lost with the checkpoint", "replaces all of its rows")
+        if description["kind"] != TABLE:
+            repeats = (
+                f"writes all of its rows again to topic {node.topic}, beside those that are there; with another topic "
+                "in the file they are written once, to that one"
+            )
+            raise _refuse(old.query, "it is a stream with state, which is lost with the checkpoint", repeats)
         if fault is not LedgerFault.CHECKPOINT_SET_BACK:
             raise _refuse(old.query, "its state is lost with the checkpoint")
         if not new.is_local:
@@ -192,7 +199,5 @@ def _write_checkpoint(folder: CheckpointFolder, position: BatchPosition, query: 
     folder.write("commits", "0", _COMMITTED)
 
 
-def _refuse(query: str, reason: str) -> ConfigError:
-    return ConfigError(
-        f"{query} cannot be adopted: {reason}; --rebuild {query} reads from the beginning and writes its rows again"
-    )
+def _refuse(query: str, reason: str, effect: str = "writes its rows again") -> ConfigError:
+    return ConfigError(f"{query} cannot be adopted: {reason}; --rebuild {query} reads from the beginning and {effect}")

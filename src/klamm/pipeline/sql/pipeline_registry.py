@@ -1,7 +1,9 @@
 """The pipelines of a cluster: which folder has a pipeline's checkpoints, and which process runs it.
 
-Identities are records of the compacted topic `__klamm_pipelines`, by name. A lease is the metadata of an offset of the
-group `klamm-pipeline-<id>`, written in transactions of an id of the same name: a newer run fences an older one.
+Identities are records of the compacted topic `__klamm_pipelines`, by name, written in transactions of one id: of two
+starts at the same moment the later one fences the earlier one, which then reads what the other has written. A lease is
+the metadata of an offset of the group `klamm-pipeline-<id>`, written in transactions of an id of the same name: a newer
+run fences an older one.
 """
 
 from __future__ import annotations
@@ -24,12 +26,17 @@ from klamm.client.types import OffsetAndMetadata
 from klamm.model.errors import ConfigError
 from klamm.model.ids import TopicPartition
 from klamm.pipeline.sql.core.identity import QueryIdentity
-from klamm.pipeline.sql.core.pipeline_record import HEARTBEAT_S, PipelineLease, PipelineRecord
+from klamm.pipeline.sql.core.pipeline_record import HEARTBEAT_S, PipelineLease, PipelineRecord, related_records
 
 _log = logging.getLogger(__name__)
 TOPIC: Final = "__klamm_pipelines"
 _PARTITION: Final = TopicPartition(TOPIC, 0)
 _READ_TIMEOUT_S: Final = 30.0
+_WRITER: Final = "klamm-pipeline-records"
+"""The transactional id of every writer of records."""
+_WRITE_ATTEMPTS: Final = 10
+_WRITE_TIMEOUT_MS: Final = 10_000
+"""A writer that dies holds up readers of committed records for so long."""
 
 
 class PipelineRegistry:
@@ -49,33 +56,87 @@ class PipelineRegistry:
     def ensure(self) -> None:
         """Create the topic if it does not exist."""
         with self._admin() as admin:
-            if TOPIC not in {topic.name for topic in admin.list_topics(internal=True)}:
+            if not _has_topic(admin):
                 with suppress(TopicAlreadyExistsError):
                     admin.create_topic(TOPIC, 1, configs={"cleanup.policy": "compact"})
 
     def read(self, name: str) -> PipelineRecord | None:
         """Return the record of a pipeline."""
+        return self.read_all(name).get(name)
+
+    def read_all(self, name: str) -> dict[str, PipelineRecord]:
+        """Return the records of all pipelines; ConfigError when that of the pipeline `name` cannot be read."""
         with self._admin() as admin:
-            end = admin.list_offsets({_PARTITION: OffsetSpec.LATEST})[_PARTITION].offset
-        newest: bytes | None = None
-        settings = self._settings(CONSUMER_CONFIGS, auto_offset_reset="earliest", enable_auto_commit="false")
+            # Of a topic that does not exist the offsets would be awaited.
+            if not _has_topic(admin):
+                return {}
+            ends = admin.list_offsets({_PARTITION: OffsetSpec.LATEST}, isolation="read_committed")
+        settings = self._settings(
+            CONSUMER_CONFIGS, auto_offset_reset="earliest", enable_auto_commit="false", isolation_level="read_committed"
+        )
+        values: dict[str, bytes | None] = {}
         deadline = time.monotonic() + _READ_TIMEOUT_S
         with Consumer(settings) as consumer:
             consumer.assign([_PARTITION])
             # Records are few: one for each change of a pipeline's identity, until they are compacted.
-            while consumer.position(_PARTITION) < end:
+            while consumer.position(_PARTITION) < ends[_PARTITION].offset:
                 if time.monotonic() > deadline:
                     raise ConfigError(f"{TOPIC} could not be read within {_READ_TIMEOUT_S:.0f} s")
                 for record in consumer.poll(1.0):
-                    if record.key == name.encode():
-                        newest = record.value
-        return None if newest is None else PipelineRecord.decode(newest, TOPIC)
+                    values[(record.key or b"").decode(errors="replace")] = record.value
+        records = {}
+        for known, value in values.items():
+            try:
+                if value is not None:
+                    records[known] = PipelineRecord.decode(value, TOPIC)
+            except ConfigError as error:
+                if known == name:
+                    raise
+                # A newer version may have written it; it must not stop the pipelines of this one.
+                _log.warning("pipeline record skipped pipeline=%s: %s", known, error)
+        return records
 
-    def keep(self, identity: QueryIdentity, folder: str) -> None:
-        """Record a pipeline's identity and folder."""
-        record = PipelineRecord(identity, self.host, folder)
-        with Producer(self._settings(PRODUCER_CONFIGS)) as producer:
-            producer.send(TOPIC, record.encode(), key=identity.name.encode(), partition=0).result()
+    def keep(
+        self,
+        identity: QueryIdentity,
+        folder: str,
+        outputs: Mapping[str, str] | None = None,
+        seen: Mapping[str, PipelineRecord] | None = None,
+    ) -> None:
+        """Record a pipeline's identity, folder and outputs; records of older names are removed.
+
+        ConfigError when a record on which the start depends is no longer as it was `seen`: another start was faster.
+        """
+        record = PipelineRecord(identity, self.host, folder, outputs or {})
+        settings = self._settings(
+            PRODUCER_CONFIGS, transactional_id=_WRITER, transaction_timeout_ms=str(_WRITE_TIMEOUT_MS)
+        )
+        for attempt in range(1, _WRITE_ATTEMPTS + 1):
+            try:
+                with Producer(settings) as producer:
+                    # Ends the transaction of a start that was faster, so that its record can be read.
+                    producer.init_transactions()
+                    self._keep(producer, record, seen)
+            except ProducerFencedError:  # another start was between: decide again by what it has written
+                if attempt == _WRITE_ATTEMPTS:
+                    raise
+            else:
+                return
+
+    def _keep(self, producer: Producer, record: PipelineRecord, seen: Mapping[str, PipelineRecord] | None) -> None:
+        identity = record.identity
+        records = related_records(self.read_all(identity.name), identity, record.places.values())
+        for name, newest in records.items():
+            if seen is not None and seen.get(name) != newest:
+                raise ConfigError(
+                    f"{identity.name} was started at the same time, as {name} in {newest.place}: this start was refused"
+                )
+        producer.begin_transaction()
+        producer.send(TOPIC, record.encode(), key=identity.name.encode(), partition=0)
+        for name, newest in records.items():
+            if name != identity.name and newest.identity.id == identity.id:
+                producer.send(TOPIC, None, key=name.encode(), partition=0)
+        producer.commit_transaction()
 
     def lease(self, identity: QueryIdentity) -> PipelineLease | None:
         """Return the newest run of a pipeline."""
@@ -125,6 +186,10 @@ class PipelineRegistry:
 def lease_group(identity: QueryIdentity) -> str:
     """Return the group whose offset has the lease."""
     return f"klamm-pipeline-{identity.id}"
+
+
+def _has_topic(admin: Admin) -> bool:
+    return TOPIC in {topic.name for topic in admin.list_topics(internal=True)}
 
 
 def _write(producer: Producer, identity: QueryIdentity, lease: PipelineLease) -> None:

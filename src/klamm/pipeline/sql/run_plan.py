@@ -18,6 +18,7 @@ from klamm.pipeline.sql.core.identity import (
     QueryIdentity,
     compare,
 )
+from klamm.pipeline.sql.core.pipeline_record import PipelineRecord
 from klamm.pipeline.sql.core.read_cost import ReadCost, measured_rate
 from klamm.pipeline.sql.core.state_schemas import Columns, describe_schemas, schema_changes
 from klamm.pipeline.sql.status import Home
@@ -29,13 +30,20 @@ _CLUSTER_MS: Final = "2000"
 
 
 def plan_run(
-    pipeline: Pipeline, home: Home | None, client: Mapping[str, str] | None = None, columns: Columns | None = None
+    pipeline: Pipeline,
+    home: Home | None,
+    client: Mapping[str, str] | None = None,
+    columns: Columns | None = None,
+    older: PipelineRecord | None = None,
 ) -> tuple[list[QueryChange], str | None]:
     """Return what a run means for each query, and why costs are not known, if so; nothing for a new pipeline.
 
-    `columns` are the types that Spark has resolved: with them state of other types is found.
+    `columns` are the types that Spark has resolved: with them state of other types is found. `older` is the record of
+    the name under which the pipeline has run before its file was renamed.
     """
     stored = None if home is None else home.identity()
+    if stored is None and older is not None:
+        home, stored = Home(older.folder), older.identity
     if home is None or stored is None:
         return [], None
     changes = _with_types(compare(stored, pipeline), stored, pipeline, columns)

@@ -24,7 +24,7 @@ from klamm.pipeline.sql.adoption import adopt_queries, restore_queries
 from klamm.pipeline.sql.core.graph import Pipeline
 from klamm.pipeline.sql.core.graph_rendering import graph_rows
 from klamm.pipeline.sql.core.identity import FROM_NOW, INCOMPATIBLE, REBUILD, QueryIdentity, compare
-from klamm.pipeline.sql.core.pipeline_record import choose_identity
+from klamm.pipeline.sql.core.pipeline_record import PipelineRecord, choose_identity, output_places
 from klamm.pipeline.sql.core.problems import SqlError
 from klamm.pipeline.sql.core.query_failures import NO_PYTHON
 from klamm.pipeline.sql.core.state_schemas import describe_schemas, schema_changes
@@ -39,6 +39,7 @@ from klamm.pipeline.sql.query_ledger import check_ledgers, forget_old_places, no
 from klamm.pipeline.sql.query_starts import store_starts
 from klamm.pipeline.sql.rebuilds import clear_rebuilds, load_targets, prepare_rebuilds
 from klamm.pipeline.sql.registry_schemas import resolve
+from klamm.pipeline.sql.renamed_pipelines import take_renamed
 from klamm.pipeline.sql.snapshots import find_snapshot
 from klamm.pipeline.sql.state_folders import describe_place, home_of, name_of, placed_home
 from klamm.pipeline.sql.status import Home, error_line
@@ -137,6 +138,10 @@ def run_pipeline(
     pipeline = resolve(pipeline, declared=True)
     # After the check: without a broker the cluster's id would be awaited for a minute.
     home = home_of(pipeline, client)
+    topics = ClusterTopics(pipeline, client)
+    registry = topics.registry()
+    registry.ensure()
+    take_renamed(pipeline, home, registry, report)
     placement = describe_place(pipeline, home)
     if placement is not None:
         report(placement)
@@ -150,13 +155,12 @@ def run_pipeline(
         for query in adopt:
             node_of(pipeline, query)
         identity = renew_identity(pipeline, home, rebuild, continued)
-        topics = ClusterTopics(pipeline, client)
-        registry = topics.registry()
-        registry.ensure()
+        outputs = output_places(pipeline, registry.host, os.getcwd())
+        records = registry.read_all(name_of(pipeline))
         checkpoint = pipeline.settings.get("checkpoint") or ""
         folder = checkpoint if is_remote(checkpoint) else os.path.abspath(home.path)
         if not is_remote(checkpoint):
-            identity = _identify(pipeline, home, registry, folder, rebuild, continued, adopt)
+            identity = _identify(pipeline, home, registry, records, folder, rebuild, continued, adopt)
         write_starting(home, pipeline, "Spark")
         spark_settings = {name: value for name, value in pipeline.settings.items() if name.startswith("spark.")}
         if spark is None:
@@ -170,7 +174,7 @@ def run_pipeline(
             remote = _open_remote(spark_session, pipeline, home, report)
             if remote is not None:
                 # Again: the remote folder may have had an identity that this machine did not know.
-                identity = _identify(pipeline, home, registry, folder, rebuild, continued, adopt)
+                identity = _identify(pipeline, home, registry, records, folder, rebuild, continued, adopt)
             identity = adopt_queries(spark_session, pipeline, topics, identity, folder, adopt)
             if snapshot is not None:
                 identity = restore_queries(spark_session, pipeline, topics, identity, folder, snapshot, report)
@@ -187,8 +191,7 @@ def run_pipeline(
             replaced = frozenset(name for name in rebuild if identity.generations.get(name, 0) > 0)
             prepare_rebuilds(pipeline, queries, replaced, topics, report)
             # Only now, when all queries could be built: a file with an error must not change the stored identity.
-            home.keep(identity)
-            registry.keep(identity, folder)
+            _store_identity(home, registry, identity, folder, outputs, records)
             home.keep_columns(engine.output_columns)
             if remote is not None:
                 remote.keep(identity)
@@ -238,20 +241,41 @@ def _identify(
     pipeline: Pipeline,
     home: Home,
     registry: PipelineRegistry,
+    records: Mapping[str, PipelineRecord],
     folder: str,
     rebuild: frozenset[str],
     continued: Iterable[str],
     adopt: Iterable[str],
 ) -> QueryIdentity:
-    """Return the identity to run with, of the home or of the cluster's record; ConfigError when they disagree."""
+    """Return the identity to run with, of the home or of the cluster's records; ConfigError when they disagree."""
     name = name_of(pipeline)
-    record = registry.read(name)
     place = f"{registry.host}:{folder}"
-    stored = choose_identity(pipeline, name, place, home.identity(), record, rebuild | frozenset(adopt))
+    outputs = output_places(pipeline, registry.host, os.getcwd())
+    repaired = rebuild | frozenset(adopt)
+    stored = choose_identity(pipeline, name, place, home.identity(), records, repaired, outputs)
     if stored is not None:
         # Before anything is prepared: the other run may be writing to the checkpoints.
         registry.check_lease(stored, folder)
     return renew_identity(pipeline, home, rebuild, continued, stored)
+
+
+def _store_identity(
+    home: Home,
+    registry: PipelineRegistry,
+    identity: QueryIdentity,
+    folder: str,
+    outputs: Mapping[str, str],
+    seen: Mapping[str, PipelineRecord],
+) -> None:
+    """Store the identity in the folder and in the cluster; ConfigError when another start was faster."""
+    before = home.identity()
+    # The folder first: a record without its folder would be taken for a folder that was removed.
+    home.keep(identity)
+    try:
+        registry.keep(identity, folder, outputs, seen)
+    except ConfigError:
+        home.restore(before)
+        raise
 
 
 def write_starting(home: Home, pipeline: Pipeline, waits_for: str) -> None:

@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -80,6 +81,23 @@ class Home:
     def keep(self, identity: QueryIdentity) -> None:
         """Store the identity."""
         self._write(IDENTITY, identity.encode())
+
+    def restore(self, identity: QueryIdentity | None) -> None:
+        """Store the identity of before; None for a folder that had none."""
+        if identity is not None:
+            self.keep(identity)
+            return
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._file(IDENTITY))
+
+    def take(self, older: Home) -> None:
+        """Move the folder of a pipeline that was renamed here; ConfigError when that one runs, or this one exists."""
+        with older.locked(), self.locked():
+            if self.identity() is not None:
+                raise ConfigError(f"{self.path} is the folder of a pipeline already")
+            # A start that was refused leaves a lock and a status.
+            shutil.rmtree(self.path)
+            os.rename(older.path, self.path)
 
     def columns(self) -> dict[str, dict[str, str]]:
         """Return names and types of the columns of each query that the last run had; empty for a new folder."""

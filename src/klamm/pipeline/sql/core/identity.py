@@ -44,7 +44,7 @@ REMOVED: Final = "removed"
 VERSION: Final = 2
 _READABLE_VERSIONS: Final = (1, 2)
 _EVERY_COLUMN: Final = "*"
-_PLACE_OPTIONS: Final = ("path", "table", "option.catalog", "option.type", "option.uri", "option.warehouse")
+PLACE_OPTIONS: Final = ("path", "table", "option.catalog", "option.type", "option.uri", "option.warehouse")
 _TUNING_OPTIONS: Final = frozenset(
     {
         *("trigger", "max_records", "partitions", "replication", "bad_records", "dead_letter_topic", "late_topic"),
@@ -275,7 +275,7 @@ def _location(description: Mapping[str, Any]) -> str:
     if description["kind"] != SINK:
         return ""
     # A table is found by all of these: another catalog has another table of the same name.
-    places = [options[name] for name in _PLACE_OPTIONS if options.get(name)]
+    places = [options[name] for name in PLACE_OPTIONS if options.get(name)]
     return f"{description['format']} at {', '.join(places)}" if places else ""
 
 
