@@ -12,6 +12,8 @@ A client of clusters and nothing else: it keeps no state that a cluster has, exc
     pipelines        pipelines of this machine and of the cluster's records
     dead_letters     what a pipeline could not read; redrive
     group_details    members, offsets and lag in seconds of one group
+    group_positions  the requests of each type of group: consumers, share, streams
+    unread_times     the timestamps of unread records, for lag in seconds
     settings         the console's file: users, roles, masks, audit
     login/           users, sessions, tokens of forms
     audit            every change, in a topic and in the log

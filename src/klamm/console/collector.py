@@ -24,7 +24,9 @@ from klamm.console.core.samples import (
     TopicSample,
     add_rates,
 )
+from klamm.console.group_positions import read_positions
 from klamm.console.partition_reader import EARLIEST, LATEST, LogDirReading, OffsetsByTopic, PartitionReader, guard
+from klamm.console.unread_times import UnreadTimes
 from klamm.model.errors import ErrorCode
 from klamm.telemetry import get_logger
 
@@ -50,6 +52,7 @@ class SampleCollector:
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._collections = 0
+        self._unread_times = UnreadTimes()
 
     async def collect(self, admin: AsyncAdmin, before: ClusterSample | None) -> ClusterSample:
         """Return a sample; KafkaError when the cluster cannot be reached at all."""
@@ -66,6 +69,7 @@ class SampleCollector:
         groups = await self._list_groups(admin, before, partial)
         reassigning = await self._count_reassignments(admin, partial)
         samples = reader.make_samples(starts, ends, log_dirs)
+        groups = await self._unread_times.add_to_groups(admin, groups, samples, self._now_ms())
         self._collections += 1
         sample = ClusterSample(
             time_ms,
@@ -111,6 +115,11 @@ class SampleCollector:
                 listing.coordinator,
                 None if old is None else old.committed,
                 0 if old is None else old.committed_ms,
+                # Until it is read anew, the age stays what it was.
+                None
+                if old is None or old.oldest_unread_ms is None or before is None
+                else old.oldest_unread_ms + self._now_ms() - before.time_ms,
+                0 if old is None else old.timed_ms,
             )
         oldest = sorted(groups.values(), key=attrgetter("committed_ms"))[:_GROUPS_PER_COLLECTION]
         limit = asyncio.Semaphore(_GROUP_REQUESTS_MAX)
@@ -118,11 +127,10 @@ class SampleCollector:
         async def read(group: GroupSample) -> GroupSample:
             async with limit:
                 try:
-                    positions = await admin.list_group_offsets(group.name)
+                    offsets = await read_positions(admin, group.name, group.type)
                 except KafkaError:
-                    # Deleted meanwhile, or of a kind without offsets; it is tried again when its turn comes.
+                    # Deleted meanwhile, or of a type that this cluster does not describe; tried again in its turn.
                     return dataclasses.replace(group, committed_ms=self._now_ms())
-                offsets = {where: position.offset for where, position in positions.items()}
                 return dataclasses.replace(group, committed=offsets, committed_ms=self._now_ms())
 
         for group in await asyncio.gather(*map(read, oldest)):

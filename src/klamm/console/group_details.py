@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -12,13 +10,14 @@ from klamm.client.admin.async_admin import AsyncAdmin
 from klamm.client.admin.group_types import GroupDescription
 from klamm.client.admin.offset_types import OffsetSpec
 from klamm.console.clusters import ClusterLink
-from klamm.console.core.group_rows import TopicLag, list_lags
+from klamm.console.core.group_rows import GroupLimits, TopicLag, describe_limits, list_lags
 from klamm.console.core.offset_plans import OffsetMove, ResetTarget, plan_reset
+from klamm.console.group_positions import describe_any_group, read_positions
+from klamm.console.unread_times import read_unread_times
 from klamm.model.ids import TopicPartition
 
 _AGES_MAX: Final = 200
 """Partitions whose oldest unread record is read for its time."""
-_AGES_S: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +27,7 @@ class GroupDetails:
     group: GroupDescription
     topics: list[TopicLag]
     committed: dict[TopicPartition, int]
+    limits: GroupLimits
 
     @property
     def lag(self) -> int:
@@ -43,17 +43,33 @@ class GroupDetails:
 async def describe_group(link: ClusterLink, name: str, now_ms: int) -> GroupDetails:
     """Return the members and lags of a group; GroupNotFoundError when it does not exist."""
     admin = await link.admin()
-    described, positions = await asyncio.gather(admin.describe_groups([name]), admin.list_group_offsets(name))
-    group = described[name]
-    committed = {where: position.offset for where, position in positions.items()}
+    group = await describe_any_group(admin, name, _listed_type(link, name))
+    reported: dict[TopicPartition, int] = {}
+    if group.type == "share":
+        offsets = await admin.list_share_group_offsets(name)
+        committed = {where: entry.start_offset for where, entry in offsets.items()}
+        reported = {where: entry.lag for where, entry in offsets.items() if entry.lag is not None}
+    else:
+        committed = await read_positions(admin, name, group.type)
     assigned = {where for member in group.members for where in member.assignment}
     partitions = await _siblings(admin, {*committed, *assigned})
     starts, ends = await _limits(admin, partitions)
-    lagging = {
+    unread = {
         where: max(offset, starts.get(where, 0)) for where, offset in committed.items() if offset < ends.get(where, 0)
     }
-    ages = await _read_ages(link, lagging, now_ms)
-    return GroupDetails(group, list_lags(group, committed, starts, ends, ages), committed)
+    unread = dict(sorted(unread.items())[:_AGES_MAX])
+    times = await read_unread_times(admin, unread, admin.cluster.table.leader)
+    ages = {where: max(now_ms - timestamp, 0) for where, timestamp in times.items()}
+    if group.type == "share":
+        # Where it has not begun, it does not begin at the start of the log, unless share.auto.offset.reset says so.
+        starts = {where: offset for where, offset in starts.items() if where in committed}
+    lags = list_lags(group, committed, starts, ends, ages, reported)
+    return GroupDetails(group, lags, committed, describe_limits(group))
+
+
+def _listed_type(link: ClusterLink, name: str) -> str:
+    listed = None if link.sample is None else link.sample.groups.get(name)
+    return "" if listed is None else listed.type.lower()
 
 
 async def plan_group_reset(
@@ -93,27 +109,3 @@ async def _limits(
         {where: answer.offset for where, answer in starts.items()},
         {where: answer.offset for where, answer in ends.items()},
     )
-
-
-async def _read_ages(
-    link: ClusterLink, lagging: Mapping[TopicPartition, int], now_ms: int
-) -> dict[TopicPartition, int]:
-    """Return how old the first unread record of each partition is: its own timestamp, read from the log."""
-    wanted = dict(sorted(lagging.items())[:_AGES_MAX])
-    ages: dict[TopicPartition, int] = {}
-    if not wanted:
-        return ages
-    # One small batch per partition is enough: brokers send at least the first one whatever its size.
-    settings = {"max.partition.fetch.bytes": 1, "fetch.max.wait.ms": 50}
-    async with link.consumer(**settings) as consumer:
-        consumer.assign(wanted)
-        for where, offset in wanted.items():
-            consumer.seek(where, offset)
-        deadline_s = time.monotonic() + _AGES_S
-        while len(ages) < len(wanted) and (left_s := deadline_s - time.monotonic()) > 0:
-            for record in await consumer.poll(min(left_s, 0.2)):
-                where = record.topic_partition
-                if where not in ages:
-                    ages[where] = max(now_ms - record.timestamp, 0)
-                    consumer.pause(where)
-    return ages

@@ -30,6 +30,9 @@ CREATE TABLE IF NOT EXISTS resets (
 _SLICE: Final = 1000
 _EMPTY: Final = array.array("f", [math.nan] * 60)
 
+_UNKNOWN: Final = -1.0
+"""Kept where a value exists but could not be read: a minute without a value counts 0."""
+
 RATE: Final = "rate"
 BYTE_RATE: Final = "byte_rate"
 LAG: Final = "lag"
@@ -43,6 +46,11 @@ def topic_series(topic: str) -> str:
 def group_series(group: str) -> str:
     """The name of the series of a group's lag."""
     return f"group/{group}"
+
+
+def group_age_series(group: str) -> str:
+    """The name of the series of the age of a group's oldest unread record, in seconds."""
+    return f"group-age/{group}"
 
 
 class SampleHistory:
@@ -104,6 +112,11 @@ class SampleHistory:
             LAG: float(sum(lags.values())),
             **{topic_series(name): rate for name, rate in means.topic_rates()},
             **{group_series(name): float(lag) for name, lag in lags.items() if lag},
+            **{
+                group_age_series(name): _UNKNOWN if age_ms is None else age_ms / 1000
+                for name, age_ms in sample.lags_ms.items()
+                if age_ms or lags.get(name)
+            },
         }
         self.write(cluster, sample.time_ms, values)
 
@@ -159,6 +172,8 @@ class SampleHistory:
                 value = _at(hours, minute)
                 if value is None and _at(sampled, minute) is not None:
                     value = 0.0
+                if value == _UNKNOWN:
+                    value = None
                 points.append(ChartPoint(minute * MINUTE_MS, value))
             series[name] = points
         return series

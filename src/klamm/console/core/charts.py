@@ -19,6 +19,9 @@ CHART_SIZE: Final = (360, 150)
 """About the width of three in a row, so that the text of axes is not made smaller."""
 BROAD_SIZE: Final = (1080, 200)
 """Of a chart that has the width of the page for itself."""
+HALF_SIZE: Final = (530, 170)
+"""Of two in a row."""
+_TIME_UNITS: Final = (86400, 3600, 60)
 _LEFT: Final = 60
 _BOTTOM: Final = 22
 _TOP: Final = 8
@@ -57,12 +60,16 @@ def draw_chart(
     *,
     base: int = 1000,
     broad: bool = False,
+    half: bool = False,
 ) -> str:
-    """Return a line chart with axes from `begin_ms` to `end_ms`; gaps stay gaps. Sizes in bytes have `base` 1024."""
+    """Return a line chart with axes from `begin_ms` to `end_ms`; gaps stay gaps.
+
+    Sizes in bytes have `base` 1024, times in seconds 60.
+    """
     known = [point.value for point in points if point.value is not None]
     ticks = value_ticks(max(known, default=0), base)
     top = ticks[-1]
-    whole_width, whole_height = BROAD_SIZE if broad else CHART_SIZE
+    whole_width, whole_height = BROAD_SIZE if broad else HALF_SIZE if half else CHART_SIZE
     width, height = whole_width - _LEFT - _RIGHT, whole_height - _TOP - _BOTTOM
     span = max(end_ms - begin_ms, 1)
     places = [
@@ -111,6 +118,8 @@ def value_ticks(top: float, base: int = 1000) -> list[float]:
     unit = 1.0
     while base == 1024 and top / unit >= base:
         unit *= base
+    if base == 60:
+        unit = next((float(unit) for unit in _TIME_UNITS if top >= 2 * unit), 1.0)
     return [tick * unit for tick in _round_ticks(top / unit)]
 
 

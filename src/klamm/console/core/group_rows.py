@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
-from klamm.client.admin.group_types import GroupDescription
+from klamm.client.admin.group_types import GroupDescription, MemberDescription
 from klamm.console.core.samples import ClusterSample
 from klamm.console.core.tables import Key
 from klamm.model.ids import TopicPartition
@@ -25,6 +25,8 @@ class GroupRow:
     lag_change: float | None
     """Records per second by which the lag grows; negative while the group catches up."""
     coordinator: int
+    lag_ms: int | None = None
+    """Age of the oldest unread record; 0 when there is none."""
 
 
 GROUP_COLUMNS: Final[dict[str, Key]] = {
@@ -33,6 +35,7 @@ GROUP_COLUMNS: Final[dict[str, Key]] = {
     "state": attrgetter("state"),
     "topics": attrgetter("topics"),
     "lag": attrgetter("lag"),
+    "behind": attrgetter("lag_ms"),
     "change": attrgetter("lag_change"),
 }
 
@@ -52,6 +55,7 @@ def list_group_rows(sample: ClusterSample, before: ClusterSample | None = None) 
                 lag,
                 _lag_change(sample, before, group.name, lag),
                 group.coordinator,
+                sample.lags_ms[group.name],
             )
         )
     return rows
@@ -62,6 +66,46 @@ def _lag_change(sample: ClusterSample, before: ClusterSample | None, name: str, 
     if before is None or old is None or lag is None or sample.time_ms <= before.time_ms:
         return None
     return (lag - old) * 1000 / (sample.time_ms - before.time_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimits:
+    """What the console can do with a group of some type; `notes` say what it cannot."""
+
+    can_reset: bool
+    can_remove: bool
+    notes: tuple[str, ...] = ()
+
+
+def describe_limits(group: GroupDescription) -> GroupLimits:
+    """Return what can be done with a group.
+
+    Brokers take LeaveGroup from members of the classic protocol only; those of other protocols leave with a heartbeat
+    of their own, which only they can send.
+    """
+    if group.type == "share":
+        return GroupLimits(
+            False,
+            False,
+            (
+                "Offsets of a share group cannot be reset here: kafka-share-groups.sh --reset-offsets does it.",
+                "Which records members hold and have acknowledged, brokers do not report.",
+                "Members of a share group cannot be removed; they leave when their client stops.",
+            ),
+        )
+    if group.type == "streams":
+        return GroupLimits(
+            True,
+            False,
+            (
+                "A reset moves the input topics only; state stores and their changelogs stay.",
+                "Members of a streams group cannot be removed; they leave when their client stops.",
+            ),
+        )
+    if group.type == "consumer" and not any(member.upgraded is False for member in group.members):
+        note = "Members with the consumer protocol cannot be removed; they leave when their client stops."
+        return GroupLimits(True, False, (note,) if group.members else ())
+    return GroupLimits(True, True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,19 +139,27 @@ def list_lags(
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
     ages_ms: Mapping[TopicPartition, int],
+    reported: Mapping[TopicPartition, int] | None = None,
 ) -> list[TopicLag]:
     """Return the lag of a group, by topic and partition.
 
     A partition without a committed offset lags by all its records: a member that begins there reads them, unless its
-    auto.offset.reset is latest, which only the member has.
+    auto.offset.reset is latest, which only the member has. `reported` has lags as brokers count them.
     """
-    owners = {partition: member for member in group.members for partition in member.assignment}
+    owners: dict[TopicPartition, list[MemberDescription]] = {}
+    for member in group.members:
+        for partition in member.assignment:
+            # Tasks of streams name partitions that a topic with fewer of them does not have.
+            if partition in ends or group.type != "streams":
+                owners.setdefault(partition, []).append(member)
     topics: dict[str, list[PartitionLag]] = {}
     for partition in sorted({*committed, *owners, *starts}):
         position, end = committed.get(partition), ends.get(partition)
         begin = starts.get(partition) if position is None else position
         lag = None if end is None or begin is None else max(end - begin, 0)
-        member = owners.get(partition)
+        lag = (reported or {}).get(partition, lag)
+        # Several members of a share group read one partition.
+        members = owners.get(partition, [])
         topics.setdefault(partition.topic, []).append(
             PartitionLag(
                 partition.topic,
@@ -116,8 +168,8 @@ def list_lags(
                 end,
                 lag,
                 0 if lag == 0 else ages_ms.get(partition),
-                "" if member is None else member.member_id,
-                "" if member is None else member.client_id,
+                ", ".join(member.member_id for member in members),
+                ", ".join(member.client_id for member in members),
             )
         )
     return [

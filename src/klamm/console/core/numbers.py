@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 _UNITS: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_TIME_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"))
 UNKNOWN: Final = "\N{EN DASH}"
 
 
@@ -47,6 +48,14 @@ def format_age(ms: float | None) -> str:
     if seconds < 48 * 3600:
         return f"{seconds / 3600:.0f} h"
     return f"{seconds / 86400:.0f} d"
+
+
+def format_seconds(seconds: float) -> str:
+    """`0 s`, `0.5 s`, `90 s`, `2.5 min`, `12 h`: for axes, whose numbers are round in one of these units."""
+    for limit, unit in _TIME_UNITS:
+        if seconds >= 2 * limit:
+            return f"{_three_digits(seconds / limit)} {unit}"
+    return f"{_three_digits(seconds)} s"
 
 
 def _three_digits(value: float) -> str:

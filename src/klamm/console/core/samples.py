@@ -123,6 +123,10 @@ class GroupSample:
     committed: Mapping[TopicPartition, int] | None = None
     committed_ms: int = 0
     """When the offsets were read."""
+    oldest_unread_ms: int | None = None
+    """The timestamp of the oldest unread record; None when it is not known, or there is none."""
+    timed_ms: int = 0
+    """When that was read."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +174,18 @@ class ClusterSample:
             group.name: None if group.committed is None else self._total_lag(group.committed)
             for group in self.groups.values()
         }
+
+    @cached_property
+    def lags_ms(self) -> dict[str, int | None]:
+        """The age of each group's oldest unread record; 0 without any, None where it is not known."""
+        ages: dict[str, int | None] = {}
+        for name, lag in self.lags.items():
+            oldest_ms = self.groups[name].oldest_unread_ms
+            if lag:
+                ages[name] = None if oldest_ms is None else max(self.time_ms - oldest_ms, 0)
+            else:
+                ages[name] = lag
+        return ages
 
     def _total_lag(self, committed: Mapping[TopicPartition, int]) -> int:
         """Records between committed and end offsets; partitions that are gone count nothing."""

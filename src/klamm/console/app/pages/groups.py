@@ -9,15 +9,17 @@ from typing import Any
 
 from klamm.console.app.application import RouteRight, redirect
 from klamm.console.app.pages.base import PageGroup
+from klamm.console.app.pages.spans import SPANS, choose_span
 from klamm.console.app.requests import ConsoleRequest
 from klamm.console.core.charts import draw_chart
-from klamm.console.core.commands import make_command, seek_command
+from klamm.console.core.commands import group_command, seek_command
 from klamm.console.core.group_rows import GROUP_COLUMNS
+from klamm.console.core.numbers import format_seconds
 from klamm.console.core.offset_plans import OffsetMove, parse_reset
 from klamm.console.core.roles import Action
 from klamm.console.core.tables import parse_table_query, select_page
 from klamm.console.group_details import describe_group, plan_group_reset
-from klamm.console.history import HOUR_MS, group_series
+from klamm.console.history import group_age_series, group_series
 from klamm.console.offset_resets import OffsetResets, restore_offsets
 from klamm.http.messages import HttpResponse
 from klamm.http.refusals import HttpRefusal
@@ -71,11 +73,10 @@ class GroupPages(PageGroup):
     async def show_group(self, request: ConsoleRequest) -> HttpResponse:
         """GET .../groups/{group}: members, lag in records and seconds."""
         name = request.values["group"]
-        end_ms = self.parts.now_ms()
+        span, begin_ms, end_ms = choose_span(request, self.parts.now_ms())
         details = await describe_group(request.cluster, name, end_ms)
-        begin_ms = end_ms - 6 * HOUR_MS
-        series = group_series(name)
-        points = self.parts.history.read(request.cluster.name, [series], begin_ms, end_ms)[series]
+        lags, ages = group_series(name), group_age_series(name)
+        points = self.parts.history.read(request.cluster.name, [lags, ages], begin_ms, end_ms)
         return self.app.page(
             request,
             "group.html",
@@ -83,8 +84,24 @@ class GroupPages(PageGroup):
             section="groups",
             name=name,
             details=details,
-            chart=draw_chart(points, f"Unread records of {name}", begin_ms, end_ms, broad=True),
-            command=make_command(request.cluster.cluster.command_target, "group", "show", name),
+            charts=[
+                ("Unread records", draw_chart(points[lags], f"Unread records of {name}", begin_ms, end_ms, half=True)),
+                (
+                    "Behind by, the age of the oldest unread record",
+                    draw_chart(
+                        points[ages],
+                        f"Age of the oldest unread record of {name}",
+                        begin_ms,
+                        end_ms,
+                        format_seconds,
+                        base=60,
+                        half=True,
+                    ),
+                ),
+            ],
+            span=span,
+            spans=list(SPANS),
+            command=group_command(request.cluster.cluster.command_target, name, details.group.type),
             past_resets=self.resets.list_recent(request.cluster.name, name),
         )
 
@@ -99,6 +116,8 @@ class GroupPages(PageGroup):
             except ValueError as error:
                 failed = str(error)
         details = await describe_group(request.cluster, name, self.parts.now_ms())
+        if not details.limits.can_reset:
+            raise HttpRefusal(409, details.limits.notes[0])
         return self.app.page(
             request,
             "group_reset.html",

@@ -8,15 +8,15 @@ from typing import Final
 
 from klamm.console.app.application import RouteRight
 from klamm.console.app.pages.base import PageGroup
+from klamm.console.app.pages.spans import SPANS, choose_span
 from klamm.console.app.requests import ConsoleRequest
 from klamm.console.core.charts import draw_chart
 from klamm.console.core.numbers import format_short
 from klamm.console.core.roles import Action
-from klamm.console.history import BYTE_RATE, HOUR_MS, LAG, RATE
+from klamm.console.history import BYTE_RATE, LAG, RATE
 from klamm.http.messages import HttpResponse
 from klamm.model.units import format_size
 
-SPANS: Final = {"1h": 1, "6h": 6, "24h": 24}
 _TOP: Final = 5
 
 
@@ -31,9 +31,7 @@ class OverviewPages(PageGroup):
         """GET /c/{cluster}."""
         sample, name = request.sample, request.cluster.name
         visible = set(request.visitor.visible(name, sample.topics))
-        span = request.text("span") if request.text("span") in SPANS else "1h"
-        end_ms = self.parts.now_ms()
-        begin_ms = end_ms - SPANS[span] * HOUR_MS
+        span, begin_ms, end_ms = choose_span(request, self.parts.now_ms(), "1h")
         series = self.parts.history.read(name, (RATE, BYTE_RATE, LAG), begin_ms, end_ms)
         charts = [
             ("Records per second", draw_chart(series[RATE], "Records per second", begin_ms, end_ms, format_short)),

@@ -10,6 +10,7 @@ from typing import Any, Final
 from klamm.client.admin.config_types import ConfigEntry
 from klamm.console.app.application import RouteRight
 from klamm.console.app.pages.base import PageGroup
+from klamm.console.app.pages.spans import SPANS, choose_span
 from klamm.console.app.requests import ConsoleRequest
 from klamm.console.core.charts import draw_chart, draw_sparkline
 from klamm.console.core.commands import make_command
@@ -73,8 +74,7 @@ class TopicPages(PageGroup):
         """GET .../topics/{topic}: partitions, size, rate."""
         topic = await self.find_topic(request)
         sample, name = request.sample, request.cluster.name
-        end_ms = self.parts.now_ms()
-        begin_ms = end_ms - 6 * HOUR_MS
+        span, begin_ms, end_ms = choose_span(request, self.parts.now_ms())
         points = self.parts.history.read(name, [topic_series(topic.name)], begin_ms, end_ms)[topic_series(topic.name)]
         return self.app.page(
             request,
@@ -82,6 +82,8 @@ class TopicPages(PageGroup):
             title=topic.name,
             tab="partitions",
             chart=draw_chart(points, "Records per second", begin_ms, end_ms, broad=True),
+            span=span,
+            spans=list(SPANS),
             command=make_command(request.cluster.cluster.command_target, "topic", "show", topic.name),
             **self.describe(request, topic),
             largest=max((partition.size_bytes or 0 for partition in topic.partitions), default=0),
