@@ -150,7 +150,15 @@ SERVICES: tuple[Load, ...] = (
         )
     ),
     *(
-        Load(f"rest-{records}", f"REST proxy: produce requests of {title}", rest_load(records), REST_REACHES, 3, 0, OWN)
+        Load(
+            f"rest-proxy-{records}",
+            f"REST proxy: produce requests of {title}",
+            rest_load(records),
+            REST_REACHES,
+            3,
+            0,
+            OWN,
+        )
         for title, records in rest.LOADS.items()
     ),
 )

@@ -1,13 +1,16 @@
 """What the benchmark of registries writes and sends means to a registry what it is meant to."""
 
 import asyncio
+import contextlib
+import http.server
 import itertools
 import json
+import threading
 
 import pytest
 
-from benchmarks.http_load import HttpLoad, request_bytes
-from benchmarks.registry import HUNDRED, VERSIONS, record_schema, topic_records
+from benchmarks.http_load import HttpLoad, RunningService, request_bytes
+from benchmarks.registry import HUNDRED, VERSIONS, RegistryUnderTest, record_schema, topic_records
 from benchmarks.service_loads import RATE, RSS, compare_rows
 from klamm.registry import schemas
 from klamm.registry.store.refusals import RegistryRefusal
@@ -94,3 +97,58 @@ def test_answers_are_counted():
 def test_other_answers_fail_the_load(answer):
     with pytest.raises(RuntimeError, match="answer"):
         asyncio.run(Answering(answer).run(lookups))
+
+
+@contextlib.contextmanager
+def registry_with_answers(next_status):
+    """A registry that gives empty answers with these statuses."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.answer()
+
+        def do_PUT(self):
+            self.answer()
+
+        def answer(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(next_status())
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *args):
+            """Nothing is logged."""
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            service = RunningService(f"http://127.0.0.1:{server.server_port}", None)
+            yield RegistryUnderTest(service, 1, itertools.count(1))
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(("status", "path"), [(200, "versions"), (404, "versions/latest")])
+def test_a_registry_without_a_check_of_all_versions_is_asked_for_the_latest(status, path):
+    with registry_with_answers(lambda: status) as registry:
+        request = next(registry.check().requests)
+    assert request.startswith(f"POST /compatibility/subjects/{HUNDRED}/{path} HTTP/1.1".encode())
+
+
+def test_a_registry_is_prepared_when_it_has_a_leader():
+    statuses = iter([500, 503, 200])
+    with registry_with_answers(lambda: next(statuses)) as registry:
+        registry.prepare()
+    assert list(statuses) == []
+
+
+def test_a_registry_that_refuses_its_level_is_not_asked_again():
+    statuses = iter([422, 200])
+    with (
+        registry_with_answers(lambda: next(statuses)) as registry,
+        pytest.raises(OSError, match="422"),
+    ):
+        registry.prepare()
+    assert list(statuses) == [200]
