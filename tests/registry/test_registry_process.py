@@ -2,56 +2,18 @@
 
 import contextlib
 import http.client
-import json
 import os
-import re
 import signal
 import subprocess
 import threading
-import time
-import urllib.request
 
 import pytest
 
 from harness import KLAMM
 from klamm.testing import unique
 
+from .processes import RegistryProcess, wait_until
 from .small_store import record
-
-READY = re.compile(r"Klamm registry is ready on (http://\S+),")
-
-
-class RegistryProcess:
-    def __init__(self, bootstrap, topic, group, *more):
-        self.process = subprocess.Popen(
-            [*KLAMM, "registry", "-b", bootstrap, "--port", "0", "--topic", topic, "--group", group, *more],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        line = self.process.stdout.readline()
-        assert READY.match(line), line + self.process.stderr.read()
-        self.url = READY.match(line)[1]
-
-    def request(self, method, path, body=None):
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{self.url}{path}", data, method=method)
-        request.add_header("Content-Type", "application/json")
-        with urllib.request.urlopen(request, timeout=60) as response:
-            return json.loads(response.read())
-
-    def end(self, number):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.process.pid, number)
-        self.process.communicate(timeout=60)
-        return self.process.returncode
-
-
-def wait_until(condition, timeout_s=60):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_it_stops_in_order_on_sigterm(klamm_broker):

@@ -105,6 +105,10 @@ def decode_result(data: bytes) -> ElectionResult:
             return ElectionResult(None, None, f"the election failed: {reason}")
         if not fields.get("master") or not fields.get("master_identity"):
             return ElectionResult(None, None, "no member may lead")
-        return ElectionResult(str(fields["master"]), _parse_identity(fields["master_identity"]))
+        leader = _parse_identity(fields["master_identity"])
+        if not leader.eligible:
+            # Karapace assigns such a member when there is no other; it must not lead all the same.
+            return ElectionResult(None, None, "no member may lead")
+        return ElectionResult(str(fields["master"]), leader)
     except (ValueError, TypeError, KeyError, AttributeError):
         return ElectionResult(None, None, "the assignment is damaged")
