@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from klamm.coordinator.transactions.state import ONGOING, PREPARED, TransactionMetadata
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import MetadataImage
-from klamm.raft.core.roles import Leader, election_of
+from klamm.raft.core.roles import ElectionState, Leader, election_of
 from klamm.replication import Replica
 from klamm.server.cluster.lifecycle import BrokerLifecycle, BrokerState
 from klamm.server.metrics import limits
@@ -199,7 +199,8 @@ class NodeMetrics:
         facts = RaftFacts(
             role=core.state.role.value,
             leader=-1 if election.leader_id is None else election.leader_id,
-            vote=-1 if election.voted is None else election.voted.id,
+            # As Kafka: a leader has voted for itself, though its state does not keep the vote.
+            vote=core.local.id if isinstance(core.state, Leader) else _vote_of(election),
             epoch=core.epoch,
             high_watermark=core.high_watermark,
             log_end_offset=core.log.end_offset,
@@ -329,6 +330,10 @@ class NodeMetrics:
             async for transaction in _in_slices(list(runtime.shard(index)), SLICE_PARTITIONS):
                 snapshot.transactional_ids += 1
                 _add_transaction(snapshot, transaction)
+
+
+def _vote_of(election: ElectionState) -> int:
+    return -1 if election.voted is None else election.voted.id
 
 
 def _add_transaction(snapshot: NodeSnapshot, transaction: TransactionMetadata) -> None:
