@@ -14,7 +14,7 @@ from typing import Any
 from klamm.controller import acls, brokers, partitions
 from klamm.coordinator.groups.consumer import reconcile
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
-from klamm.coordinator.groups.offsets import Offsets
+from klamm.coordinator.groups.offsets import ShardOffsets
 from klamm.coordinator.transactions.state import TransactionMetadata
 from klamm.metadata import image_records
 from klamm.model.errors import ErrorCode, KlammError
@@ -362,12 +362,12 @@ def _fenced_member() -> Patches:
 
 @_bug("commit positions whatever becomes of their transaction", in_situation="transactions")
 def _commit_positions() -> Patches:
-    replay_marker = Offsets.replay_marker
+    replay_marker = ShardOffsets.replay_marker
 
     def committing(self: Any, producer_id: int, _committed: bool) -> None:
         replay_marker(self, producer_id, True)
 
-    return [(Offsets, "replay_marker", committing)]
+    return [(ShardOffsets, "replay_marker", committing)]
 
 
 @_bug("give a partition that was not given back", in_situation="members come and go")

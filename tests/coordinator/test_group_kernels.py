@@ -8,7 +8,7 @@ import pytest
 from harness import forms
 from klamm.coordinator.core.shard import CoordinatorRecord, make_record
 from klamm.coordinator.groups import kernels
-from klamm.coordinator.groups.offsets import CommittedOffset, Offsets, offset_record, offset_tombstone
+from klamm.coordinator.groups.offsets import CommittedOffset, ShardOffsets, offset_record, offset_tombstone
 from klamm.model.errors import ProtocolError
 from klamm.protocol.codec import decode, encode
 from klamm.protocol.header import RequestHeader, decode_request_header, encode_request_header
@@ -171,7 +171,7 @@ def test_a_run_of_records_counts_as_one_after_the_other(form, monkeypatch):
     print(f"seed {seed}")
     chance = random.Random(seed)
     for _ in range(30):
-        quick, slow = Offsets(), Offsets()
+        quick, slow = ShardOffsets(), ShardOffsets()
         records = []
         for _ in range(chance.randrange(1, 60)):
             place = (chance.choice("gh"), chance.choice("tu"), chance.randrange(3))

@@ -4,7 +4,7 @@ import pytest
 
 from klamm.coordinator.groups.classic import joining, leaving, records, syncing
 from klamm.coordinator.groups.classic.group import ClassicGroup
-from klamm.coordinator.groups.offsets import Offsets
+from klamm.coordinator.groups.offsets import ShardOffsets
 from klamm.model.errors import ErrorCode
 
 from .groups_machine import play
@@ -65,7 +65,7 @@ def _does_not_store_the_return(builder, group, member, caller, old_leader, reply
 
 
 _real_record, _real_settle = records.group_record, syncing._store_assignments
-_real_replay, _real_heartbeat = Offsets.replay, syncing.heartbeat
+_real_replay, _real_heartbeat = ShardOffsets.replay, syncing.heartbeat
 _real_return = joining._reply_to_returned
 
 PLANTED = {
@@ -74,7 +74,7 @@ PLANTED = {
     "the stored generation is one behind": (syncing, "group_record", _forgets_the_generation),
     "every member is assigned everything": (syncing, "_store_assignments", _everything_to_every_member),
     "silence is never noticed": (leaving, "on_session_timer", _never_silent),
-    "some commits are not replayed": (Offsets, "replay", _drops_commits),
+    "some commits are not replayed": (ShardOffsets, "replay", _drops_commits),
     "heartbeats never ask to rejoin": (syncing, "heartbeat", _always_well),
     "the return of a static member is not stored": (joining, "_reply_to_returned", _does_not_store_the_return),
 }

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from klamm.coordinator.core.shard import Decision
-from klamm.coordinator.groups.offsets import Offsets
+from klamm.coordinator.groups.offsets import ShardOffsets
 from klamm.coordinator.transactions import markers, rules, shard, state
 from klamm.coordinator.transactions.markers import MarkerOutcome, MarkerTracker, PendingMarkers
 from klamm.coordinator.transactions.state import TransactionMetadata
@@ -105,13 +105,17 @@ def commit_what_was_aborted(monkeypatch):
 
 
 def commit_offsets_of_aborted_transactions(monkeypatch):
-    honest = Offsets.replay_marker
-    monkeypatch.setattr(Offsets, "replay_marker", lambda self, producer_id, committed: honest(self, producer_id, True))
+    honest = ShardOffsets.replay_marker
+    monkeypatch.setattr(
+        ShardOffsets, "replay_marker", lambda self, producer_id, committed: honest(self, producer_id, True)
+    )
 
 
 def let_offsets_count_at_once(monkeypatch):
-    honest = Offsets.replay
-    monkeypatch.setattr(Offsets, "replay", lambda self, record, offset, producer_id: honest(self, record, offset, -1))
+    honest = ShardOffsets.replay
+    monkeypatch.setattr(
+        ShardOffsets, "replay", lambda self, record, offset, producer_id: honest(self, record, offset, -1)
+    )
 
 
 def lose_the_marker_of_offsets(monkeypatch):

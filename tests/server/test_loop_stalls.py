@@ -24,7 +24,7 @@ from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTop
 from klamm.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from klamm.protocol.varint import encode_uvarint
 from klamm.server.handlers.data import fetch as fetch_handler
-from klamm.server.requests.slices import SLICE_ELEMENTS, Steps, run_in_slices
+from klamm.server.requests.slices import SLICE_ELEMENTS, SliceSteps, run_in_slices
 from klamm.testing import broker
 
 STALL_WORKS_MAX = 18
@@ -155,7 +155,7 @@ def test_no_flood_that_is_refused_holds_the_loop(watched, flood, megabytes):
 def test_work_gives_way_after_every_slice_and_no_element_sooner():
     turns = []
 
-    def handle(count: int) -> Steps[str]:
+    def handle(count: int) -> SliceSteps[str]:
         for _ in range(count):
             turns[-1] += 1
             yield 1
@@ -275,7 +275,7 @@ def test_what_comes_to_the_first_slice_while_the_last_is_read_ends_a_waiting_fet
 
     with Wire(port, timeout=60) as wire:
         topic = wire.create_topic(partitions=partitions)
-        read_into = fetch_handler._Reader._read_into
+        read_into = fetch_handler._FetchReader._read_into
 
         def append_after_the_first_slice(reader, reading, requested):
             nonlocal slices_read
@@ -285,7 +285,7 @@ def test_what_comes_to_the_first_slice_while_the_last_is_read_ends_a_waiting_fet
                 replica = services.replicas.find(topic, 0)
                 services.replicas.append(replica, memoryview(bytearray(batch(b"wake"))), False)
 
-        monkeypatch.setattr(fetch_handler._Reader, "_read_into", append_after_the_first_slice)
+        monkeypatch.setattr(fetch_handler._FetchReader, "_read_into", append_after_the_first_slice)
         named = [{"partition": n, "fetch_offset": 0, "partition_max_bytes": 1 << 20} for n in range(partitions)]
         limits = {"replica_id": -1, "max_wait": 50_000, "min_bytes": 1, "max_bytes": 1 << 20}
         begun = time.monotonic()

@@ -13,7 +13,7 @@ from klamm.cli.output import output_option, show
 from klamm.cli.target import Target, cluster_options
 
 if TYPE_CHECKING:
-    from klamm.cli.queries.configs import ConfigOperation
+    from klamm.cli.queries.configs import AlterConfigOp
     from klamm.client.admin.config_types import ConfigEntry
     from klamm.client.blocking_cluster import BlockingCluster
     from klamm.model.config_resources import ResourceType
@@ -115,7 +115,7 @@ def change_settings(
     name: str,
     settings: tuple[str, ...],
     keys: tuple[str, ...],
-) -> list[ConfigOperation]:
+) -> list[AlterConfigOp]:
     """Add the config operations to the plan and return them; the broker validates them before the prompt."""
     from klamm.cli.queries import configs
     from klamm.cli.setting_syntax import parse_settings, setting_name, to_person, true_name
@@ -129,7 +129,7 @@ def change_settings(
     def named(key: str) -> str:
         return key if known is None else true_name(word, key, known)
 
-    operations: list[ConfigOperation] = []
+    operations: list[AlterConfigOp] = []
     for written, value in parse_settings(settings).items():
         key = named(written)
         old = before.get(key)

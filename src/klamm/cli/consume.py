@@ -22,11 +22,11 @@ from klamm.cli.target import Target, cluster_options
 
 if TYPE_CHECKING:
     from klamm.cli.partition_reader import Span
+    from klamm.cli.queries.offsets import PartitionPair
     from klamm.client.blocking_cluster import BlockingCluster
     from klamm.client.filter.expression import Filter
     from klamm.client.types import Record
 
-Place = tuple[str, int]
 _ANSWER_S: Final = 5.0
 """How long a command that follows waits for a response before it reports the outage."""
 
@@ -267,7 +267,7 @@ def _check_times(start: str | None, since: str | None, until: str | None) -> Non
         raise click.UsageError(str(error)) from None
 
 
-def _reader(cluster: BlockingCluster, spans: dict[Place, Span], view: _View) -> Any:
+def _reader(cluster: BlockingCluster, spans: dict[PartitionPair, Span], view: _View) -> Any:
     from klamm.cli.outage import Outage
     from klamm.cli.partition_reader import PartitionReader
 
@@ -288,7 +288,7 @@ def _spans(
     end: int | None,
     *,
     ends_now: bool = False,
-) -> dict[Place, Span]:
+) -> dict[PartitionPair, Span]:
     """What to read of each partition; it has an end unless it is followed."""
     from klamm.cli.partition_reader import Span
     from klamm.cli.queries.offsets import EARLIEST, end_offsets, list_offsets, resolve_position
@@ -304,7 +304,7 @@ def _spans(
     else:
         begin = list_offsets(cluster, places, EARLIEST)
     # The end is fixed before reading: a topic that is written to all the time would never be read to its end.
-    ends: dict[Place, int | None] = dict.fromkeys(places)
+    ends: dict[PartitionPair, int | None] = dict.fromkeys(places)
     if until is not None:
         ends.update(resolve_position(cluster, places, str(parse_time_ms(until, now)), committed=view.committed))
     elif ends_now or not view.follow:
@@ -319,12 +319,12 @@ def _spans(
     return {place: Span(begin.get(place, 0), ends[place]) for place in places}
 
 
-def _places(cluster: BlockingCluster, topics: tuple[str, ...], partitions: tuple[int, ...]) -> list[Place]:
+def _places(cluster: BlockingCluster, topics: tuple[str, ...], partitions: tuple[int, ...]) -> list[PartitionPair]:
     from klamm.cli.queries.topics import find_topics
     from klamm.model.errors import ErrorCode, KlammError
     from klamm.model.units import counted
 
-    places: list[Place] = []
+    places: list[PartitionPair] = []
     for topic in find_topics(cluster, topics):
         held = [p.partition for p in topic.partitions]
         for index in partitions:
@@ -336,7 +336,7 @@ def _places(cluster: BlockingCluster, topics: tuple[str, ...], partitions: tuple
     return places
 
 
-def _note_beyond_end(start: str, begin: dict[Place, int]) -> None:
+def _note_beyond_end(start: str, begin: dict[PartitionPair, int]) -> None:
     """An offset that no partition has reached yet reads nothing, which looks like a topic without records."""
     from klamm.cli.queries.offsets import is_offset
 
@@ -346,7 +346,7 @@ def _note_beyond_end(start: str, begin: dict[Place, int]) -> None:
         note(f"there is no offset {start} yet: {topic}-{partition} ends at {end}{others}")
 
 
-def _note_open_transactions(cluster: BlockingCluster, ends: dict[Place, int | None]) -> None:
+def _note_open_transactions(cluster: BlockingCluster, ends: dict[PartitionPair, int | None]) -> None:
     """What an open transaction keeps back looks like records that are missing."""
     from klamm.cli.queries.offsets import end_offsets
 
@@ -356,7 +356,7 @@ def _note_open_transactions(cluster: BlockingCluster, ends: dict[Place, int | No
             note(f"{topic}-{partition} is read up to offset {stable}: an open transaction keeps back what follows")
 
 
-def _last(cluster: BlockingCluster, spans: dict[Place, Span], last: int, view: _View) -> list[Record]:
+def _last(cluster: BlockingCluster, spans: dict[PartitionPair, Span], last: int, view: _View) -> list[Record]:
     """The last records that pass, oldest first. Reads backwards in growing steps, so a long log costs little."""
     from klamm.cli.partition_reader import Span
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from klamm.cli.queries.groups import commit_offsets, committed_offsets, sibling_partitions
-from klamm.cli.queries.offsets import EARLIEST, LATEST, Place, list_offsets
+from klamm.cli.queries.offsets import EARLIEST, LATEST, PartitionPair, list_offsets
 from klamm.client.blocking_cluster import BlockingCluster
 from klamm.model.errors import ErrorCode, KlammError
 
@@ -97,9 +97,9 @@ def seek_group(
     return rows
 
 
-def _partitions(cluster: BlockingCluster, topics: Sequence[tuple[str, list[int] | None]]) -> list[Place]:
+def _partitions(cluster: BlockingCluster, topics: Sequence[tuple[str, list[int] | None]]) -> list[PartitionPair]:
     cluster.run(cluster.refresh([name for name, _ in topics]))
-    places: set[Place] = set()
+    places: set[PartitionPair] = set()
     for name, partitions in topics:
         topic = cluster.table.topics.get(name)
         if topic is None or topic.error_code:

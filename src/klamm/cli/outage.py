@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from klamm.model.errors import ErrorCode, KlammError
 
-Place = tuple[str, int]
+if TYPE_CHECKING:
+    from klamm.cli.queries.offsets import PartitionPair
+
 REPORT_AFTER_S: Final = 3.0
 """How long an outage lasts before it is reported."""
 _PAUSE_MIN_S: Final = 0.1
@@ -25,11 +27,11 @@ class Outage:
         self._patience_s = patience_s
         self._report = report
         self._since: float | None = None
-        self._places: set[Place] = set()
+        self._places: set[PartitionPair] = set()
         self._reported = False
         self._pause_s = _PAUSE_MIN_S
 
-    def go_on(self, places: Iterable[Place], error: Exception) -> None:
+    def go_on(self, places: Iterable[PartitionPair], error: Exception) -> None:
         """Pause before the next attempt, or raise the error when the outage has lasted too long."""
         now = time.monotonic()
         self._since = self._since or now
@@ -44,7 +46,7 @@ class Outage:
         # Exponential backoff: most outages are leader elections and short, a few are restarts and long.
         self._pause_s = min(2 * self._pause_s, _PAUSE_MAX_S)
 
-    def end(self, *places: Place) -> None:
+    def end(self, *places: PartitionPair) -> None:
         """These partitions answer again."""
         self._places.difference_update(places)
         # The outage ends with the last of its partitions, or its reports would alternate while others fail.

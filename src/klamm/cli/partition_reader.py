@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from klamm.cli.outage import Outage, passes
-from klamm.cli.queries.offsets import LATEST, Place, list_offsets
+from klamm.cli.queries.offsets import LATEST, PartitionPair, list_offsets
 from klamm.client.blocking_cluster import BlockingCluster, ClusterUnreachable
 from klamm.client.partition_fetch import PartitionRecords, fetch_partitions
 from klamm.client.types import Record, TopicPartition
@@ -53,7 +53,7 @@ class PartitionReader:
     def __init__(
         self,
         cluster: BlockingCluster,
-        spans: Mapping[Place, Span],
+        spans: Mapping[PartitionPair, Span],
         *,
         committed: bool = False,
         outage: Outage | None = None,
@@ -62,7 +62,7 @@ class PartitionReader:
         self.spans = dict(spans)
         self._committed = committed
         self._outage = outage or Outage(PATIENCE_S)
-        self._leaders: dict[Place, int] = {}
+        self._leaders: dict[PartitionPair, int] = {}
 
     def poll(self, wait_ms: int = 500) -> list[Record]:
         """The next records of all partitions; empty when none arrived in time."""
@@ -85,7 +85,7 @@ class PartitionReader:
         """Whether every span was read."""
         return all(span.done for span in self.spans.values())
 
-    def _by_leader(self, wanted: Mapping[Place, Span]) -> dict[int, list[Place]]:
+    def _by_leader(self, wanted: Mapping[PartitionPair, Span]) -> dict[int, list[PartitionPair]]:
         unknown = [place for place in wanted if place not in self._leaders]
         if unknown:
             try:
@@ -95,7 +95,7 @@ class PartitionReader:
                     raise
                 self._outage.go_on(unknown, error)
                 return {}
-        leaders: dict[int, list[Place]] = {}
+        leaders: dict[int, list[PartitionPair]] = {}
         for place in wanted:
             if place in self._leaders:
                 leaders.setdefault(self._leaders[place], []).append(place)
@@ -106,7 +106,7 @@ class PartitionReader:
             self._outage.go_on(leaderless, missing)
         return leaders
 
-    def _find_leaders(self, places: Sequence[Place]) -> None:
+    def _find_leaders(self, places: Sequence[PartitionPair]) -> None:
         from klamm.cli.queries.topics import find_topics
 
         topics = find_topics(self._cluster, sorted({topic for topic, _ in places}))
@@ -116,7 +116,7 @@ class PartitionReader:
                 if partition.leader >= 0 and (topic.name, partition.partition) in places:
                     self._leaders[topic.name, partition.partition] = partition.leader
 
-    def _fetch(self, leader: int, places: list[Place], wait_ms: int) -> list[Record]:
+    def _fetch(self, leader: int, places: list[PartitionPair], wait_ms: int) -> list[Record]:
         offsets = {TopicPartition(*place): self.spans[place].next for place in places}
         records: list[Record] = []
         try:
@@ -160,5 +160,5 @@ def is_missing_topic(error: Exception) -> bool:
     return isinstance(error, KlammError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _latest(cluster: BlockingCluster, place: Place) -> int:
+def _latest(cluster: BlockingCluster, place: PartitionPair) -> int:
     return list_offsets(cluster, [place], LATEST).get(place, 0)

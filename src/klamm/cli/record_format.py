@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from klamm.client.filter.record_view import RecordLike
 from klamm.model.units import format_time
 
-Piece = bytes | Callable[[RecordLike], bytes]
+FormatPiece = bytes | Callable[[RecordLike], bytes]
 DECODINGS: Final = ("text", "json", "hex", "base64")
 
 
@@ -112,8 +112,8 @@ def compile_format(text: str) -> Callable[[RecordLike], bytes]:
     return format_record
 
 
-def _pieces(text: str, *, percent: bool) -> Sequence[Piece]:
-    pieces: list[Piece] = []
+def _pieces(text: str, *, percent: bool) -> Sequence[FormatPiece]:
+    pieces: list[FormatPiece] = []
     position = 0
     for match in _TOKEN.finditer(text):
         pieces.append(text[position : match.start()].encode())

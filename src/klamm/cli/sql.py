@@ -64,7 +64,7 @@ def sql(*, query: str | None, limits: QueryLimits, target: Target, output: str, 
     """  # noqa: D301 - click wants the character itself
     from klamm.pipeline.tables.queries import QueryError
 
-    session = _Session(target, limits, output, _Bounds(**bounds))
+    session = _SqlSession(target, limits, output, _Bounds(**bounds))
     if query is not None:
         session.answer(query)
         return
@@ -109,7 +109,7 @@ class _Bounds:
             raise click.UsageError(str(error)) from None
 
 
-class _Session:
+class _SqlSession:
     """Answers statements; each one reads its topics anew."""
 
     def __init__(self, target: Target, limits: QueryLimits, output: str, bounds: _Bounds) -> None:

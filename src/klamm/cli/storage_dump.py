@@ -12,9 +12,9 @@ from klamm.cli.command_errors import refuses
 from klamm.cli.output import csv_lines, files_output_option, yaml_lines
 
 if TYPE_CHECKING:
-    from klamm.storage.dump import Row
+    from klamm.storage.dump import DumpRow
 
-Line = tuple[str, str | None]
+DumpLine = tuple[str, str | None]
 """The kind of a row and its printed form; None is not printed."""
 _SAMPLE = 100
 """Rows that are read before the first is printed, to know how wide columns are."""
@@ -39,7 +39,7 @@ def dump(*, file: str, output: str, records: bool, limit: int | None) -> None:
 
     from klamm.storage.dump import dump_file
 
-    rows: Iterable[Row] = islice(dump_file(file, records=records, metadata=_decode_metadata), limit)
+    rows: Iterable[DumpRow] = islice(dump_file(file, records=records, metadata=_decode_metadata), limit)
     damaged = False
     for kind, line in _FORMS[output](rows):
         # Counted also when the form leaves the line out: the exit code must not depend on -o.
@@ -64,12 +64,12 @@ def _decode_metadata(key: bytes | None, value: bytes | None) -> dict[str, Any]:
     return {"type": type(record).__name__, "version": version, "data": plain(hide_secrets(record))}
 
 
-def _json_lines(rows: Iterable[Row]) -> Iterator[Line]:
+def _json_lines(rows: Iterable[DumpRow]) -> Iterator[DumpLine]:
     for kind, fields in rows:
         yield kind, json.dumps({"kind": kind, **fields}, ensure_ascii=False)
 
 
-def _json_list(rows: Iterable[Row]) -> Iterator[Line]:
+def _json_list(rows: Iterable[DumpRow]) -> Iterator[DumpLine]:
     """One document, written row by row: a file may be larger than memory."""
     before = None
     yield "begin", "["
@@ -80,12 +80,12 @@ def _json_list(rows: Iterable[Row]) -> Iterator[Line]:
     yield "end", "]" if before is None else f"  {before}\n]"
 
 
-def _yaml(rows: Iterable[Row]) -> Iterator[Line]:
+def _yaml(rows: Iterable[DumpRow]) -> Iterator[DumpLine]:
     for kind, fields in rows:
         yield kind, "\n".join(yaml_lines([{"kind": kind, **fields}]))
 
 
-def _csv(rows: Iterable[Row]) -> Iterator[Line]:
+def _csv(rows: Iterable[DumpRow]) -> Iterator[DumpLine]:
     """The rows of the table; what stands beside it (records, damage) has other columns and is left out."""
     first = True
     for kind, fields in rows:
@@ -96,7 +96,7 @@ def _csv(rows: Iterable[Row]) -> Iterator[Line]:
             first = False
 
 
-def _text_lines(rows: Iterable[Row]) -> Iterator[Line]:
+def _text_lines(rows: Iterable[DumpRow]) -> Iterator[DumpLine]:
     """A table whose columns are as wide as the first rows need, and lines aside for what is no row of it."""
     stream = iter(rows)
     sample = [row for row, _ in zip(stream, range(_SAMPLE), strict=False)]
@@ -111,7 +111,7 @@ def _text_lines(rows: Iterable[Row]) -> Iterator[Line]:
     yield from _lines(stream, widths)
 
 
-def _lines(rows: Iterable[Row], widths: dict[str, int]) -> Iterator[Line]:
+def _lines(rows: Iterable[DumpRow], widths: dict[str, int]) -> Iterator[DumpLine]:
     for kind, fields in rows:
         if kind in _ASIDE:
             said = " ".join(f"{name}={_value(value)}" for name, value in fields.items())

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from klamm.cli.output import cell
 
-Row = Mapping[str, Any]
+TopRow = Mapping[str, Any]
 
 ROWS_MAX: Final = 10
 """Topics, groups and APIs of each table where the height is unlimited."""
@@ -72,7 +72,7 @@ class TopLine:
     is_alarm: bool = False
 
 
-def screen_lines(tables: Mapping[str, Sequence[Row]], width: int | None, height: int | None) -> list[TopLine]:
+def screen_lines(tables: Mapping[str, Sequence[TopRow]], width: int | None, height: int | None) -> list[TopLine]:
     """Return the lines of all tables, none longer than `width`, at most `height`; None is unlimited."""
     shown = dict(tables, topics=[row for row in tables["topics"] if not _is_idle_internal(row)])
     # Nodes that do not answer first, so that they are seen where not all nodes fit.
@@ -118,7 +118,7 @@ def choose_columns(columns: Sequence[TopColumn], widths: Mapping[str, int], widt
     return chosen
 
 
-def _table(columns: Sequence[TopColumn], rows: Sequence[Row], width: int | None) -> list[TopLine]:
+def _table(columns: Sequence[TopColumn], rows: Sequence[TopRow], width: int | None) -> list[TopLine]:
     live = [row for row in rows if _answers(row)]
     cells = [{column.field: _cell(column.field, row[column.field], width) for column in columns} for row in live]
     widths = {c.field: max([len(c.title), *(len(line[c.field]) for line in cells)]) for c in columns}
@@ -144,16 +144,16 @@ def _cell(field: str, value: Any, width: int | None) -> str:
     return text if longest is None or len(text) <= longest else text[: longest - 1] + "…"
 
 
-def _silence(row: Row) -> str:
+def _silence(row: TopRow) -> str:
     since = time.strftime("%H:%M:%S", time.localtime(row["no_answer_since_timestamp_ms"] / 1000))
     return f"{cell('node', row['node'])}{_SEPARATOR}{row['address']} does not answer since {since}"
 
 
-def _answers(row: Row) -> bool:
+def _answers(row: TopRow) -> bool:
     return row.get("no_answer_since_timestamp_ms") is None
 
 
-def _is_idle_internal(row: Row) -> bool:
+def _is_idle_internal(row: TopRow) -> bool:
     is_idle = not (row["records_per_s"] or row["bytes_in_per_s"] or row["bytes_out_per_s"])
     return is_idle and str(row["topic"]).startswith("__")
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from klamm.client.arguments import (
-    Check,
+    ArgumentCheck,
     binary,
     function,
     mapping,
@@ -25,13 +25,14 @@ from klamm.client.arguments import (
     yes_or_no,
 )
 
-_CHECKS: Final[dict[str, Check]] = {
+_CHECKS: Final[dict[str, ArgumentCheck]] = {
     "str": text,
     "int": whole,
     "float": seconds,
     "bool": yes_or_no,
     "bytes": binary,
-    "Callback": function,
+    "BlockingRebalanceCallback": function,
+    "RebalanceCallback": function,
     "PartitionLike": place,
     "TopicPartition": place,
     "Iterable[PartitionLike]": places,
@@ -54,7 +55,7 @@ _UNCHECKED: Final = frozenset({"send", "send_and_wait", "append", "send_arrow"})
 """Methods called for every record, where a check would cost more than the call, or with checks of their own."""
 
 
-def _checks_of(method: Callable[..., Any]) -> dict[str, tuple[Check, bool]]:
+def _checks_of(method: Callable[..., Any]) -> dict[str, tuple[ArgumentCheck, bool]]:
     """The check of every argument that has one, and whether it may be None."""
     checks = {}
     for argument in inspect.signature(method).parameters.values():
@@ -67,7 +68,7 @@ def _checks_of(method: Callable[..., Any]) -> dict[str, tuple[Check, bool]]:
     return checks
 
 
-def _check_of(kind: str, names: Mapping[str, Any]) -> Check | None:
+def _check_of(kind: str, names: Mapping[str, Any]) -> ArgumentCheck | None:
     """The check of an annotation; None leaves it to the method."""
     if kind in _CHECKS:
         return _CHECKS[kind]
@@ -80,7 +81,7 @@ def _check_of(kind: str, names: Mapping[str, Any]) -> Check | None:
     return None
 
 
-def _check_inside(kind: str, names: Mapping[str, Any]) -> Check | None:
+def _check_inside(kind: str, names: Mapping[str, Any]) -> ArgumentCheck | None:
     """The same for keys and values of a mapping; of types that methods check themselves, only the outer type."""
     if kind.endswith(" | None"):
         check = _check_inside(kind.removesuffix(" | None"), names)
@@ -91,7 +92,7 @@ def _check_inside(kind: str, names: Mapping[str, Any]) -> Check | None:
         return functools.partial(_instance, kind=tuple)
     if kind.startswith(("Iterable[", "Sequence[")):
         return functools.partial(_instance, kind=Iterable)
-    return mapping if kind.startswith("Mapping[") and kind != "Mapping[str, Change]" else _CHECKS.get(kind)
+    return mapping if kind.startswith("Mapping[") and kind != "Mapping[str, ConfigAlteration]" else _CHECKS.get(kind)
 
 
 def _split(inside: str) -> tuple[str, str]:
@@ -104,7 +105,7 @@ def _split(inside: str) -> tuple[str, str]:
     return inside, ""
 
 
-def _mapping_of(given: Any, what: str, key: Check | None, value: Check | None) -> Any:
+def _mapping_of(given: Any, what: str, key: ArgumentCheck | None, value: ArgumentCheck | None) -> Any:
     for name, content in mapping(given, what).items():
         if key is not None:
             key(name, what if key in (place, places) else f"a name in the mapping that {what} takes")
@@ -113,7 +114,7 @@ def _mapping_of(given: Any, what: str, key: Check | None, value: Check | None) -
     return given
 
 
-def _optional(given: Any, what: str, check: Check) -> Any:
+def _optional(given: Any, what: str, check: ArgumentCheck) -> Any:
     return given if given is None else check(given, what)
 
 
@@ -128,11 +129,13 @@ def _instance(given: Any, what: str, kind: type) -> Any:
     raise TypeError(f"{what} is of type {kind.__name__}, not {given!r}")
 
 
-def _is_mapping(check: Check) -> bool:
+def _is_mapping(check: ArgumentCheck) -> bool:
     return isinstance(check, functools.partial) and check.func is _mapping_of
 
 
-def _checking(method: Callable[..., Any], name: str, checks: dict[str, tuple[Check, bool]]) -> Callable[..., Any]:
+def _checking(
+    method: Callable[..., Any], name: str, checks: dict[str, tuple[ArgumentCheck, bool]]
+) -> Callable[..., Any]:
     signature = inspect.signature(method)
     variadic = {
         parameter.name for parameter in signature.parameters.values() if parameter.kind is parameter.VAR_POSITIONAL

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from klamm.model.ids import TopicPartition
 
 T = TypeVar("T")
-Check = Callable[[Any, str], Any]
+ArgumentCheck = Callable[[Any, str], Any]
 """(value, name for errors) -> the value in the wanted type; raises TypeError or ValueError."""
 
 

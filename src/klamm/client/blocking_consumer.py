@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from klamm.client import at_exit
 from klamm.client.consumer import AsyncConsumer
+from klamm.client.consumer.cursor import PartitionLike
 from klamm.client.loop_thread import BlockingClient, LoopThread
 from klamm.client.metrics import Metrics
 from klamm.client.producer.coordinator import GroupMetadata
@@ -32,8 +33,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 K1 = TypeVar("K1")
 V1 = TypeVar("V1")
-PartitionLike = TopicPartition | tuple[str, int]
-Callback = Callable[[list[TopicPartition]], Any]
+BlockingRebalanceCallback = Callable[[list[TopicPartition]], Any]
 
 _calls: ContextVar[queue.SimpleQueue[Any]] = ContextVar("_calls")
 """The queue of callbacks for the thread that waits for a coroutine."""
@@ -175,9 +175,9 @@ class Consumer(BlockingClient, Generic[K, V]):
         self,
         topics: Iterable[str] | str | re.Pattern[str],
         *,
-        on_assign: Callback | None = None,
-        on_revoke: Callback | None = None,
-        on_lost: Callback | None = None,
+        on_assign: BlockingRebalanceCallback | None = None,
+        on_revoke: BlockingRebalanceCallback | None = None,
+        on_lost: BlockingRebalanceCallback | None = None,
     ) -> None:
         """Read topics, or all whose whole name a compiled pattern matches, shared with the group.
 

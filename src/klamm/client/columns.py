@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from klamm.client.arguments import seconds, several, text
-from klamm.client.core.offset_specs import ReadBound, parse_read_bound
+from klamm.client.core.offset_specs import OffsetBound, parse_read_bound
 from klamm.client.extras import require_pyarrow
 from klamm.client.json_columns import FORMS, read_values
 from klamm.client.registry_columns import read_registry_values, registry_reader
@@ -48,8 +48,8 @@ def read_topic(
     topic: str,
     *,
     bootstrap: str,
-    start: ReadBound = "earliest",
-    end: ReadBound = "latest",
+    start: OffsetBound = "earliest",
+    end: OffsetBound = "latest",
     isolation: str = "read_committed",
     partitions: Iterable[int] | None = None,
     timeout_s: float | None = None,
@@ -113,8 +113,8 @@ async def read_topic_async(
     topic: str,
     *,
     bootstrap: str,
-    start: ReadBound = "earliest",
-    end: ReadBound = "latest",
+    start: OffsetBound = "earliest",
+    end: OffsetBound = "latest",
     isolation: str = "read_committed",
     partitions: Iterable[int] | None = None,
     timeout_s: float | None = None,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
 from klamm.model.broker_configs import broker_key, read_broker_values, validate_dynamic_broker_config
-from klamm.model.config import ConfigType, Value
+from klamm.model.config import ConfigType, SettingValue
 from klamm.model.config_describe import DescribedConfig, describe_topic, effective_broker
 from klamm.model.group_configs import GROUP_CONFIGS
 from klamm.model.topic_configs import TOPIC_CONFIGS, topic_defaults, validate_topic_configs
@@ -17,7 +17,7 @@ Layers = tuple[Mapping[str, V], Mapping[str, V]]
 class ConfigValidator(Protocol):
     """Checks and defaults of configs, as the controller needs them; ConfigError carries the message for the client."""
 
-    def validate_topic(self, configs: Mapping[str, str], layers: Layers[Value]) -> None:
+    def validate_topic(self, configs: Mapping[str, str], layers: Layers[SettingValue]) -> None:
         """Check all configs of one topic together."""
 
     def validate_broker(self, configs: Mapping[str, str], *, all_brokers: bool) -> None:
@@ -29,7 +29,7 @@ class ConfigValidator(Protocol):
     def is_list(self, name: str, *, of_topic: bool) -> bool:
         """Whether values may be appended to and taken from `name`."""
 
-    def inherited_by_topics(self, name: str, layers: Layers[Value]) -> Value:
+    def inherited_by_topics(self, name: str, layers: Layers[SettingValue]) -> SettingValue:
         """The value a topic has without setting `name` itself."""
 
     def static_of_broker(self, name: str) -> str | None:
@@ -45,13 +45,15 @@ class CatalogValidator:
     def __init__(self, static_configs: Mapping[str, str] | None = None) -> None:
         self._static = dict(static_configs or {})
         self._static_values = read_broker_values(self._static)
-        self._defaults: tuple[Mapping[str, Value], Mapping[str, Value], dict[str, Value]] | None = None
+        self._defaults: (
+            tuple[Mapping[str, SettingValue], Mapping[str, SettingValue], dict[str, SettingValue]] | None
+        ) = None
         self._described: (
             tuple[Mapping[str, str], Mapping[str, str], tuple[tuple[str, str], ...], list[DescribedConfig]] | None
         ) = None
         """The last result of describe_topic: topics that are created together usually have the same configs."""
 
-    def validate_topic(self, configs: Mapping[str, str], layers: Layers[Value]) -> None:
+    def validate_topic(self, configs: Mapping[str, str], layers: Layers[SettingValue]) -> None:
         """Check all configs of one topic together."""
         validate_topic_configs(configs, self._topic_defaults(layers))
 
@@ -70,7 +72,7 @@ class CatalogValidator:
         key = TOPIC_CONFIGS.keys.get(name) if of_topic else broker_key(name)
         return key is not None and key.type is ConfigType.LIST
 
-    def inherited_by_topics(self, name: str, layers: Layers[Value]) -> Value:
+    def inherited_by_topics(self, name: str, layers: Layers[SettingValue]) -> SettingValue:
         """The value a topic has without setting `name` itself."""
         inherited = self._topic_defaults(layers).get(name)
         return TOPIC_CONFIGS.default(name) if inherited is None else inherited
@@ -89,7 +91,7 @@ class CatalogValidator:
             self._described = described
         return described[3]
 
-    def _topic_defaults(self, layers: Layers[Value]) -> dict[str, Value]:
+    def _topic_defaults(self, layers: Layers[SettingValue]) -> dict[str, SettingValue]:
         """The values that topics inherit; the last result is kept, since fencing a broker needs it for every partition.
 
         Mappings of an image never change, so the identity of the mapping is enough to recognize the same input.

@@ -7,7 +7,7 @@ from typing import Generic, NoReturn, Protocol, TypeVar
 
 from klamm.controller.config_validation import ConfigValidator, Layers
 from klamm.metadata.image import UNASSIGNED_DIR, FeatureRange, MetadataImage
-from klamm.model.config import Value
+from klamm.model.config import SettingValue
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import Uuid
 from klamm.protocol.messages.metadata_records import MetadataRecord
@@ -105,7 +105,7 @@ class ControllerContext:
         """Whether replicas that left the ISR below its minimum may still be elected (KIP-966)."""
         return self.image.features.get(ELR_VERSION, 0) >= 1
 
-    def topic_value(self, topic: str, name: str) -> Value:
+    def topic_value(self, topic: str, name: str) -> SettingValue:
         """The value of a topic config in force: the topic's own, or what the brokers' settings imply."""
         own = self.image.topic_values(topic).get(name)
         return own if own is not None else self.validator.inherited_by_topics(name, self.broker_values())
@@ -114,7 +114,7 @@ class ControllerContext:
         """Dynamic broker configs that topics inherit: those of this node, then those of all brokers."""
         return self.image.broker_configs(self.config.node_id), self.image.broker_configs(None)
 
-    def broker_values(self) -> Layers[Value]:
+    def broker_values(self) -> Layers[SettingValue]:
         """The values of the same configs."""
         return self.image.broker_values(self.config.node_id), self.image.broker_values(None)
 

@@ -9,7 +9,7 @@ from klamm.metadata.image import MetadataImage
 
 
 @dataclass(slots=True)
-class _Session:
+class _BrokerSession:
     """The session of one broker epoch."""
 
     epoch: int
@@ -28,19 +28,20 @@ class Heartbeats:
 
     def __init__(self, session_timeout_ms: int) -> None:
         self._session_timeout_ms = session_timeout_ms
-        self._sessions: dict[int, _Session] = {}
+        self._sessions: dict[int, _BrokerSession] = {}
 
     def take_over(self, image: MetadataImage, now_ms: int) -> None:
         """Start with a full session for every broker of `image`."""
         self._sessions = {
-            broker.id: _Session(broker.epoch, now_ms, confirmed=False) for broker in image.cluster.brokers.values()
+            broker.id: _BrokerSession(broker.epoch, now_ms, confirmed=False)
+            for broker in image.cluster.brokers.values()
         }
 
     def touch(self, broker_id: int, epoch: int, now_ms: int, metadata_offset: int = -1) -> None:
         """Record a heartbeat."""
         session = self._sessions.get(broker_id)
         if session is None or session.epoch != epoch:
-            session = self._sessions[broker_id] = _Session(epoch, now_ms, confirmed=True)
+            session = self._sessions[broker_id] = _BrokerSession(epoch, now_ms, confirmed=True)
         session.last_heartbeat_ms = now_ms
         session.confirmed = True
         session.connected = True
@@ -82,7 +83,7 @@ class Heartbeats:
             session = self._sessions.get(broker.id)
             if session is None or session.epoch != broker.epoch:
                 # No session of this broker epoch yet: it starts with this check.
-                self._sessions[broker.id] = _Session(broker.epoch, now_ms, confirmed=False)
+                self._sessions[broker.id] = _BrokerSession(broker.epoch, now_ms, confirmed=False)
             elif self._expired(session, now_ms):
                 stale.append((session.last_heartbeat_ms, broker.id))
         return [broker_id for _, broker_id in sorted(stale)]
@@ -112,5 +113,5 @@ class Heartbeats:
             if other != broker_id and image.cluster.is_active(other)
         )
 
-    def _expired(self, session: _Session, now_ms: int) -> bool:
+    def _expired(self, session: _BrokerSession, now_ms: int) -> bool:
         return now_ms - session.last_heartbeat_ms >= self._session_timeout_ms

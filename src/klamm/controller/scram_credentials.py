@@ -12,14 +12,14 @@ from klamm.protocol.messages.metadata_records import (
 )
 from klamm.security.core.scram import ITERATIONS_MAX, ITERATIONS_MIN, SCRAM_BY_NUMBER, ScramHash, keys_from_salted
 
-Change = asc.ScramCredentialDeletion | asc.ScramCredentialUpsertion
+ScramAlteration = asc.ScramCredentialDeletion | asc.ScramCredentialUpsertion
 
 
 def alter_user_scram_credentials(
     context: ControllerContext, request: asc.AlterUserScramCredentialsRequest
 ) -> ControllerDecision[asc.AlterUserScramCredentialsResponse]:
     """Set and delete credentials; each user has a result of its own."""
-    changes: list[Change] = [*request.deletions, *request.upsertions]
+    changes: list[ScramAlteration] = [*request.deletions, *request.upsertions]
     counts = Counter(change.name for change in changes)
     results: dict[str, asc.AlterUserScramCredentialsResult] = {}
     records: list[MetadataRecord] = []
@@ -37,7 +37,7 @@ def alter_user_scram_credentials(
     return ControllerDecision(tuple(records), response)
 
 
-def _decide(context: ControllerContext, change: Change) -> MetadataRecord:
+def _decide(context: ControllerContext, change: ScramAlteration) -> MetadataRecord:
     if not change.name:
         refuse(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
     mechanism = SCRAM_BY_NUMBER.get(change.mechanism)

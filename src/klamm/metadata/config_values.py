@@ -10,7 +10,7 @@ from typing import Final
 
 from klamm.metadata.image import MetadataImage
 from klamm.model.broker_configs import broker_key
-from klamm.model.config import ConfigKey, Value
+from klamm.model.config import ConfigKey, SettingValue
 from klamm.model.config_resources import ConfigResource, ResourceType
 from klamm.model.errors import ConfigError
 from klamm.model.group_configs import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
@@ -31,8 +31,8 @@ def config_key(resource: ConfigResource, name: str) -> ConfigKey | None:
 
 
 def with_value(
-    resource: ConfigResource, values: Mapping[str, Value], name: str, text: str | None
-) -> Mapping[str, Value]:
+    resource: ConfigResource, values: Mapping[str, SettingValue], name: str, text: str | None
+) -> Mapping[str, SettingValue]:
     """The `values` of a resource after the config `name` was set to `text`, or removed if `text` is None."""
     changed = {other: value for other, value in values.items() if other != name}
     key = config_key(resource, name) if text is not None else None

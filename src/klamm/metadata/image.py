@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from klamm.model.config import Value
+from klamm.model.config import SettingValue
 from klamm.model.config_resources import ConfigResource, ResourceType
 from klamm.model.ids import ZERO_UUID, TopicPartition, Uuid
 from klamm.protocol.messages.metadata_records import (
@@ -220,7 +220,7 @@ class MetadataImage:
     topics: TopicsImage = field(default_factory=TopicsImage)
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=_empty)
     """The texts of configs, as they were set."""
-    values: Mapping[ConfigResource, Mapping[str, Value]] = field(default_factory=_empty)
+    values: Mapping[ConfigResource, Mapping[str, SettingValue]] = field(default_factory=_empty)
     """The values of the same configs, parsed once by `metadata/config_values`."""
     next_producer_id: int = 0
     acls: Mapping[Uuid, AccessControlEntryRecord] = field(default_factory=_empty)
@@ -246,16 +246,16 @@ class MetadataImage:
         """The configs set on a group."""
         return self.configs.get(ConfigResource(ResourceType.GROUP, group_id), _EMPTY)
 
-    def topic_values(self, topic: str) -> Mapping[str, Value]:
+    def topic_values(self, topic: str) -> Mapping[str, SettingValue]:
         """The values of the configs set on `topic` itself."""
         return self.values.get(ConfigResource(ResourceType.TOPIC, topic), _EMPTY)
 
-    def broker_values(self, broker_id: int | None) -> Mapping[str, Value]:
+    def broker_values(self, broker_id: int | None) -> Mapping[str, SettingValue]:
         """The values of the dynamic configs set on one broker, or with None of those of all brokers."""
         name = "" if broker_id is None else str(broker_id)
         return self.values.get(ConfigResource(ResourceType.BROKER, name), _EMPTY)
 
-    def group_values(self, group_id: str) -> Mapping[str, Value]:
+    def group_values(self, group_id: str) -> Mapping[str, SettingValue]:
         """The values of the configs set on a group."""
         return self.values.get(ConfigResource(ResourceType.GROUP, group_id), _EMPTY)
 

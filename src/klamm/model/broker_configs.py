@@ -24,7 +24,7 @@ from klamm.model.broker_catalog.sasl import SASL
 from klamm.model.broker_catalog.share import SHARE
 from klamm.model.broker_catalog.tls import TLS
 from klamm.model.broker_catalog.transactions import TRANSACTIONS
-from klamm.model.config import ConfigDef, ConfigKey, UpdateMode, Value
+from klamm.model.config import ConfigDef, ConfigKey, SettingValue, UpdateMode
 from klamm.model.config_rules import check_overrides
 from klamm.model.errors import ConfigError
 
@@ -170,9 +170,9 @@ def validate_broker_config(name: str, value: str) -> None:
     key.parse(value)
 
 
-def read_broker_values(texts: Mapping[str, str]) -> dict[str, Value]:
+def read_broker_values(texts: Mapping[str, str]) -> dict[str, SettingValue]:
     """The values of broker settings; those of plugins and invalid ones are left out."""
-    values: dict[str, Value] = {}
+    values: dict[str, SettingValue] = {}
     for name, text in texts.items():
         key = broker_key(name)
         if key is not None:

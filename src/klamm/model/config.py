@@ -63,7 +63,7 @@ class Required:
 
 REQUIRED: Final = Required()
 
-Value = bool | int | float | str | tuple[str, ...] | None
+SettingValue = bool | int | float | str | tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class ConfigKey:
 
     name: str
     type: ConfigType
-    default: Value | Required
+    default: SettingValue | Required
     doc: str
     rule: ConfigRule | None = None
     importance: Importance = Importance.MEDIUM
@@ -93,7 +93,7 @@ class ConfigKey:
         """The default as Kafka prints it; None when there is none."""
         return None if isinstance(self.default, Required) else format_value(self.default)
 
-    def parse(self, text: str | None) -> Value:
+    def parse(self, text: str | None) -> SettingValue:
         """The value of `text`; a ConfigError says what to write."""
         value = None if text is None else self._convert(_trim(text))
         if self.rule is not None:
@@ -102,7 +102,7 @@ class ConfigKey:
                 raise ConfigError(f"{self._pair(text)}: {complaint}.{self._hint()}")
         return value
 
-    def _convert(self, text: str) -> Value:
+    def _convert(self, text: str) -> SettingValue:
         try:
             return _CONVERT[self.type](text)
         except ValueError as error:
@@ -143,15 +143,15 @@ class ConfigDef:
             raise ConfigError(self.unknown(name))
         return key
 
-    def parse(self, name: str, text: str | None) -> Value:
+    def parse(self, name: str, text: str | None) -> SettingValue:
         """The value of one setting."""
         return self.key(name).parse(text)
 
-    def parse_all(self, texts: Mapping[str, str]) -> dict[str, Value]:
+    def parse_all(self, texts: Mapping[str, str]) -> dict[str, SettingValue]:
         """The values of the settings in `texts`, without defaults."""
         return {name: self.parse(name, text) for name, text in texts.items()}
 
-    def default(self, name: str) -> Value:
+    def default(self, name: str) -> SettingValue:
         """The default value; None for a required setting."""
         default = self.key(name).default
         return None if isinstance(default, Required) else default
@@ -172,7 +172,7 @@ class ConfigDef:
         return f"{name} is not {article} {self.title}{hint}"
 
 
-def format_value(value: Value) -> str | None:
+def format_value(value: SettingValue) -> str | None:
     """A value as Kafka writes it in DescribeConfigs: lists joined by commas, doubles as Java prints them."""
     if value is None:
         return None
@@ -244,7 +244,7 @@ def _list(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(re.split(r"\s*,\s*", text))) if text else ()
 
 
-_CONVERT: Final[dict[ConfigType, Callable[[str], Value]]] = {
+_CONVERT: Final[dict[ConfigType, Callable[[str], SettingValue]]] = {
     ConfigType.BOOLEAN: _boolean,
     ConfigType.STRING: str,
     ConfigType.SHORT: partial(_integer, largest=MAX_SHORT),

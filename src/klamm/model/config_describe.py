@@ -20,7 +20,7 @@ from klamm.model.broker_configs import (
     broker_synonyms,
     read_broker_values,
 )
-from klamm.model.config import ConfigKey, ConfigType, UpdateMode, Value, format_value
+from klamm.model.config import ConfigKey, ConfigType, SettingValue, UpdateMode, format_value
 from klamm.model.config_sources import ConfigSource, ConfigSynonym
 from klamm.model.errors import ConfigError
 from klamm.model.group_configs import GROUP_CONFIGS
@@ -157,13 +157,13 @@ class _Layers:
         return tuple(synonyms[start:])
 
 
-def _values_in_force(broker_dynamic: Texts, cluster_dynamic: Texts, static: Texts) -> dict[str, Value]:
+def _values_in_force(broker_dynamic: Texts, cluster_dynamic: Texts, static: Texts) -> dict[str, SettingValue]:
     layers = (read_broker_values(texts) for texts in (broker_dynamic, cluster_dynamic, static))
     return effective_broker(*layers)
 
 
 def _described_broker(
-    name: str, effective: Mapping[str, Value], synonyms: tuple[ConfigSynonym, ...]
+    name: str, effective: Mapping[str, SettingValue], synonyms: tuple[ConfigSynonym, ...]
 ) -> DescribedConfig:
     key = broker_key(name)
     read_only = name not in BROKER_CONFIGS or BROKER_CONFIGS.keys[name].update_mode is UpdateMode.READ_ONLY
@@ -181,7 +181,7 @@ def _described(
     return DescribedConfig(name, shown, source, synonyms, key.type, key.doc, read_only, key.sensitive)
 
 
-def _text(key: ConfigKey, written: str | None, inherited: Value) -> str | None:
+def _text(key: ConfigKey, written: str | None, inherited: SettingValue) -> str | None:
     """A value as Kafka prints it; an invalid one as it was set, so that an operator sees what to remove."""
     if written is not None:
         try:

@@ -7,6 +7,9 @@ from typing import NamedTuple, NewType
 Uuid = NewType("Uuid", bytes)
 """A 16-byte id. Kept as bytes: it is a dictionary key on the hot path and never computed with."""
 
+TopicIdPartition = tuple[bytes, int]
+"""Topic id and partition index."""
+
 ZERO_UUID = Uuid(bytes(16))  # "no id" in every API
 METADATA_TOPIC_ID = Uuid(bytes(15) + b"\x01")
 

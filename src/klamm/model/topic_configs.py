@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from klamm.model.config import MAX_LONG, ConfigDef, ConfigKey, ConfigType, Value
+from klamm.model.config import MAX_LONG, ConfigDef, ConfigKey, ConfigType, SettingValue
 from klamm.model.config_rules import at_least, between, between_or, list_of, one_of, throttled_replicas
 from klamm.model.errors import ConfigError
 
@@ -352,7 +352,7 @@ def validate_topic_config(name: str, value: str) -> None:
     TOPIC_CONFIGS.parse(name, value)
 
 
-def validate_topic_configs(configs: Mapping[str, str], defaults: Mapping[str, Value] | None = None) -> None:
+def validate_topic_configs(configs: Mapping[str, str], defaults: Mapping[str, SettingValue] | None = None) -> None:
     """Check all settings of one topic, alone and against each other.
 
     `defaults` are the values topics inherit (see `topic_defaults`), for the relations between settings.
@@ -372,12 +372,12 @@ def validate_topic_configs(configs: Mapping[str, str], defaults: Mapping[str, Va
         )
 
 
-def topic_defaults(broker: Mapping[str, Value]) -> dict[str, Value]:
+def topic_defaults(broker: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
     """The topic settings that a broker's settings imply; those that the broker does not set are left out.
 
     Of the synonyms of a topic setting the first one that is set wins; hours and minutes become milliseconds.
     """
-    defaults: dict[str, Value] = {}
+    defaults: dict[str, SettingValue] = {}
     for topic_name, synonyms in TOPIC_SYNONYMS.items():
         for synonym in synonyms:
             if synonym in broker:
@@ -386,14 +386,14 @@ def topic_defaults(broker: Mapping[str, Value]) -> dict[str, Value]:
     return defaults
 
 
-def _in_topic_unit(synonym: str, value: Value) -> Value:
+def _in_topic_unit(synonym: str, value: SettingValue) -> SettingValue:
     factor = _UNIT_MS.get(synonym.rpartition(".")[2])
     if factor is None or not isinstance(value, int):
         return value
     return value * factor if value >= 0 else value  # -1 means unlimited in every unit
 
 
-def _number(values: Mapping[str, Value], name: str) -> int:
+def _number(values: Mapping[str, SettingValue], name: str) -> int:
     value = values.get(name, TOPIC_CONFIGS.default(name))
     assert isinstance(value, int)
     return value

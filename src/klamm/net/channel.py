@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from klamm.net.file_region import FileRegion, Part, RegionRest
+from klamm.net.file_region import FileRegion, RegionRest, ReplyPart
 from klamm.net.sockets import set_receive_low_water, strip_mapping
 from klamm.protocol.framing import LARGE_BYTES, BorrowedFrames
 from klamm.security.core.principal import ANONYMOUS
@@ -56,7 +56,7 @@ class Slot:
         self._channel = channel
         self._times: ApiTimes | None = None
         self._began = self._request_began = 0.0
-        self.parts: Sequence[Part] | None = None
+        self.parts: Sequence[ReplyPart] | None = None
 
     def begin(self, times: ApiTimes | None, now: float, request_began: float) -> None:
         """Count the time from now until `send` as one in which the reply had to wait."""
@@ -64,7 +64,7 @@ class Slot:
         self._began = now
         self._request_began = request_began
 
-    def send(self, parts: Sequence[Part]) -> None:
+    def send(self, parts: Sequence[ReplyPart]) -> None:
         """Fill the place; an empty sequence means that no reply is owed after all."""
         self.parts = parts
         channel = self._channel
@@ -123,7 +123,7 @@ class Channel:
         # Kept: `fileno` of a closed socket is -1, and the watcher must be given the number it was registered with.
         self._fd = sock.fileno()
         self._received = BorrowedFrames(REQUEST_BYTES_MIN, server.config.request_bytes_max)
-        self._out: list[Part] = []
+        self._out: list[ReplyPart] = []
         self._slots: deque[Slot] = deque()
         self._reading = False
         self._awaiting_large = False  # the rest of a large frame
@@ -307,7 +307,7 @@ class Channel:
 
     # Replying
 
-    def reply(self, part: Part) -> None:
+    def reply(self, part: ReplyPart) -> None:
         """Queue the whole reply to the request being handled; it leaves when the turn ends."""
         if self._slots:  # replies leave in request order: this one waits behind those that are not ready
             slot = Slot(self)
@@ -319,7 +319,7 @@ class Channel:
             self.dirty = True
             self._turn.mark(self)
 
-    def reply_parts(self, parts: Sequence[Part]) -> None:
+    def reply_parts(self, parts: Sequence[ReplyPart]) -> None:
         """Queue a reply made of several parts, some of which may be regions of files."""
         if self._slots:
             slot = Slot(self)
@@ -437,7 +437,7 @@ class Channel:
             budget -= sent
         return True
 
-    def _send_front(self, out: list[Part]) -> int:
+    def _send_front(self, out: list[ReplyPart]) -> int:
         """Send the first parts; -1 when the socket did not take all of them and is full."""
         front = out[0]
         if not isinstance(front, (bytes, bytearray, memoryview)):
@@ -460,7 +460,7 @@ class Channel:
         del out[:count]
         return sent
 
-    def _send_region(self, out: list[Part], region: FileRegion) -> int:
+    def _send_region(self, out: list[ReplyPart], region: FileRegion) -> int:
         sent = self._server.sendfile(self._fd, region.fileno(), region.position, region.length)
         if sent == region.length:
             del out[0]

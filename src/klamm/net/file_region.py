@@ -31,5 +31,5 @@ class RegionRest:
         self.length = length
 
 
-Part = bytes | bytearray | memoryview | FileRegion
+ReplyPart = bytes | bytearray | memoryview | FileRegion
 """A piece of a reply."""

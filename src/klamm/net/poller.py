@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = get_logger("net")
 
-Callback = Callable[[], None]
+TurnCallback = Callable[[], None]
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 
 TURNS_MAX = 64
@@ -38,8 +38,8 @@ class _Watch:
     __slots__ = ("applied", "read", "write")
 
     def __init__(self) -> None:
-        self.read: Callback | None = None
-        self.write: Callback | None = None
+        self.read: TurnCallback | None = None
+        self.write: TurnCallback | None = None
         self.applied = 0
         """The mask that is registered with the kernel."""
 
@@ -70,13 +70,13 @@ class Poller(BaseSelector):
 
     # Our connections
 
-    def add_reader(self, fd: int, callback: Callback) -> None:
+    def add_reader(self, fd: int, callback: TurnCallback) -> None:
         """Call back whenever `fd` can be read."""
         watch = self._watched.get(fd) or self._watch(fd)
         watch.read = callback
         self._change(fd, watch)
 
-    def add_writer(self, fd: int, callback: Callback) -> None:
+    def add_writer(self, fd: int, callback: TurnCallback) -> None:
         """Call back whenever `fd` can be written."""
         watch = self._watched.get(fd) or self._watch(fd)
         watch.write = callback

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from klamm.net.channel import SEND_BYTES_PER_TURN, Channel
-from klamm.net.file_region import FileRegion, Part, RegionRest
+from klamm.net.file_region import FileRegion, RegionRest, ReplyPart
 from klamm.net.sockets import set_receive_low_water
 from klamm.net.tls_transport import PIECE_BYTES, open_transport
 from klamm.protocol.framing import LARGE_BYTES
@@ -188,7 +188,7 @@ class TlsChannel(Channel):
             self._piece = memoryview(b"")  # only while replies are sent: idle connections keep no buffer
         return True
 
-    def _send_joined(self, out: list[Part]) -> int:
+    def _send_joined(self, out: list[ReplyPart]) -> int:
         """Send the first parts that are bytes."""
         count, size = 0, 0
         for part in out:
@@ -208,7 +208,7 @@ class TlsChannel(Channel):
             del out[0]
         return sent
 
-    def _send_piece(self, out: list[Part], region: FileRegion) -> int:
+    def _send_piece(self, out: list[ReplyPart], region: FileRegion) -> int:
         """Read and send a piece of a region; an unfinished write is repeated with the same bytes of the file."""
         if not self._piece:
             self._piece = memoryview(bytearray(PIECE_BYTES))

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Generator
 from typing import Any, TypeVar
 
+from klamm.model.buffer import Buffer
 from klamm.model.errors import LocalProtocolError, RemoteProtocolError
 from klamm.protocol.budget import UNBOUNDED
 from klamm.protocol.reader import Reader, SlicedReader, compile_reader, compile_sliced_reader
@@ -18,7 +19,6 @@ from klamm.protocol.schema import declaration
 from klamm.protocol.writer import SlicedWriter, Writer, compile_sliced_writer, compile_writer
 
 M = TypeVar("M")
-Buffer = bytes | bytearray | memoryview
 
 _readers: dict[tuple[type[Any], int], Reader] = {}
 _sliced_readers: dict[tuple[type[Any], int], SlicedReader] = {}

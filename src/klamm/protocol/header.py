@@ -9,13 +9,12 @@ client id keeps its two-byte length in every version, for the same reason the ot
 import struct
 from dataclasses import dataclass
 
+from klamm.model.buffer import Buffer
 from klamm.model.errors import LocalProtocolError, RemoteProtocolError
 from klamm.protocol.apis import API_VERSIONS, flexible_since
 from klamm.protocol.budget import HEADER_TAGS_MAX
 from klamm.protocol.reader import skip_tags
 from klamm.protocol.varint import decode_uvarint
-
-Buffer = bytes | bytearray | memoryview
 
 CONTROLLED_SHUTDOWN = 7
 

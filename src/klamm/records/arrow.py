@@ -10,8 +10,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from klamm.model.buffer import Buffer
 from klamm.model.errors import CorruptBatch
-from klamm.records.batch import HEADER_OVERHEAD, HEADER_SIZE, RECORD_OVERHEAD, BatchView, Buffer, seal_batch
+from klamm.records.batch import HEADER_OVERHEAD, HEADER_SIZE, RECORD_OVERHEAD, BatchView, seal_batch
 from klamm.records.columnar import BinaryColumn, RecordColumns, decode_columns
 from klamm.records.kernels.encode import encode_columns
 

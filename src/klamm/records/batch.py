@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from klamm.model.buffer import Buffer
 from klamm.model.errors import CorruptBatch
 from klamm.records import compression
 from klamm.records.compression import DECOMPRESSED_BYTES_MAX
@@ -18,9 +19,8 @@ from klamm.records.crc import crc32c
 from klamm.records.kernels.decode import decode_records
 from klamm.records.kernels.encode import encode_records
 
-Buffer = bytes | bytearray | memoryview
-Headers = Sequence[tuple[str | bytes, bytes | None]]
-RecordTuple = tuple[int, bytes | None, bytes | None, Headers]
+RecordHeaders = Sequence[tuple[str | bytes, bytes | None]]
+RecordTuple = tuple[int, bytes | None, bytes | None, RecordHeaders]
 """What a batch is built from: timestamp in milliseconds, key, value, headers."""
 
 HEADER = struct.Struct(">qiibIhiqqqhii")

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
+from klamm.model.buffer import Buffer
 from klamm.model.errors import ErrorCode, RecordRefused
-from klamm.records.batch import BatchView, Buffer
+from klamm.records.batch import BatchView
 from klamm.records.kernels import layout, produce
 
 _STATE = Struct(f"={20 + 3 * layout.NOTED_MAX}q")

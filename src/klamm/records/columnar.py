@@ -8,8 +8,9 @@ Arrow's shape (validity bits, 32-bit offsets, data), so `records.arrow` only wra
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from klamm.model.buffer import Buffer
 from klamm.model.errors import CorruptBatch, ErrorCode, KlammError
-from klamm.records.batch import BatchView, Buffer, iter_batches
+from klamm.records.batch import BatchView, iter_batches
 from klamm.records.compression import DECOMPRESSED_BYTES_MAX
 from klamm.records.kernels.columns import fill_columns, measure_records
 from klamm.records.kernels.memory import blank

@@ -15,11 +15,10 @@ from enum import IntEnum
 from functools import cache
 from typing import Any
 
+from klamm.model.buffer import Buffer
 from klamm.model.errors import CorruptBatch, ErrorCode, KlammError
 from klamm.records import zstd_frames
 from klamm.records.kernels.memory import blank
-
-Buffer = bytes | bytearray | memoryview
 
 DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
 """What a batch may unpack to unless the caller sets a limit; brokers accept 1 MB compressed by default."""

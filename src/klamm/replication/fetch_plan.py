@@ -6,11 +6,10 @@ moved, came or go. A partition that fails is left out for a while, and for longe
 
 from collections.abc import Iterable
 
+from klamm.model.ids import TopicIdPartition
 from klamm.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from klamm.replication.replica import Replica
 from klamm.replication.settings import ReplicationConfig
-
-Key = tuple[bytes, int]
 
 FIRST_PAUSE_MS = 20
 """A new leader that has not applied its election yet usually does so within a few milliseconds."""
@@ -35,7 +34,7 @@ class Following:
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
-        self.key: Key = (replica.topic_id, replica.index)
+        self.key: TopicIdPartition = (replica.topic_id, replica.index)
         self.leader_epoch = replica.state.leader_epoch
         self.not_before_ms = -1
         self.failures = 0
@@ -60,12 +59,12 @@ class FetchPlan:
 
     def __init__(self, config: ReplicationConfig) -> None:
         self._config = config
-        self.partitions: dict[Key, Following] = {}
+        self.partitions: dict[TopicIdPartition, Following] = {}
         self.session_id = 0
         self._epoch = 0
-        self._changed: dict[Key, Following] = {}
-        self._forgotten: dict[Key, None] = {}
-        self._paused: dict[Key, Following] = {}
+        self._changed: dict[TopicIdPartition, Following] = {}
+        self._forgotten: dict[TopicIdPartition, None] = {}
+        self._paused: dict[TopicIdPartition, Following] = {}
 
     # Which partitions
 
@@ -83,7 +82,7 @@ class FetchPlan:
         self._changed[key] = following
         return following
 
-    def remove(self, key: Key) -> None:
+    def remove(self, key: TopicIdPartition) -> None:
         """Fetch a partition no longer."""
         gone = self.partitions.pop(key, None)
         if gone is not None:
@@ -195,7 +194,7 @@ class FetchPlan:
             forgotten_topics_data=forgotten,
         )
 
-    def _forget(self, keys: Iterable[Key]) -> list[ForgottenTopic]:
+    def _forget(self, keys: Iterable[TopicIdPartition]) -> list[ForgottenTopic]:
         topics: dict[bytes, ForgottenTopic] = {}
         for topic_id, index in sorted(keys):
             topics.setdefault(topic_id, ForgottenTopic(topic_id=topic_id, partitions=[])).partitions.append(index)

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable
 
 from klamm.model.clock import Clock
+from klamm.model.ids import TopicIdPartition
 from klamm.replication.manager import ReplicaManager
 from klamm.replication.replica import Replica
 from klamm.replication.replica_fetcher import Address, ReplicaFetcher
 
-Key = tuple[bytes, int]
 Lane = tuple[int, int]
 """Leader, and which of its fetchers."""
 
@@ -31,7 +31,7 @@ class Fetchers:
         self._address = address
         self._broker_epoch = broker_epoch
         self._lanes: dict[Lane, ReplicaFetcher] = {}
-        self._where: dict[Key, tuple[Lane, Replica]] = {}
+        self._where: dict[TopicIdPartition, tuple[Lane, Replica]] = {}
         self._closed = False
         self.per_leader = replicas.config.fetchers
         """Fetchers per leader; `spread` after a change."""
@@ -78,7 +78,7 @@ class Fetchers:
             for _, replica in list(self._where.values()):
                 self.on_role(replica)
 
-    def _leave(self, key: Key, lane: Lane, replica: Replica) -> None:
+    def _leave(self, key: TopicIdPartition, lane: Lane, replica: Replica) -> None:
         del self._where[key]
         fetcher = self._lanes[lane]
         fetcher.remove(replica)

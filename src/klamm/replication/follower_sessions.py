@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import TopicIdPartition
 from klamm.replication.replica import Replica
 
 NO_SESSION = 0
@@ -16,8 +17,6 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 SESSIONS_PER_FOLLOWER_MAX = 32
 """A follower has a session for each of its fetchers; more are left over from connections that were lost."""
-
-Key = tuple[bytes, int]
 
 
 class TryComplete(Protocol):
@@ -45,7 +44,7 @@ class FollowedPartition:
         "session",
     )
 
-    def __init__(self, session: "FollowerSession", key: Key) -> None:
+    def __init__(self, session: "FollowerSession", key: TopicIdPartition) -> None:
         self.session = session
         self.key = key
         self.replica: Replica | None = None
@@ -102,20 +101,20 @@ class FollowerSession:
         self.follower = follower
         self.replica_epoch = replica_epoch
         self.epoch = INITIAL_EPOCH
-        self.partitions: dict[Key, FollowedPartition] = {}
+        self.partitions: dict[TopicIdPartition, FollowedPartition] = {}
         self.changed: dict[FollowedPartition, None] = {}
         """What the next response checks, longest waiting first."""
         self.try_complete_fetch: TryComplete | None = None
         """Set while a fetch of the session waits."""
 
-    def partition(self, key: Key) -> FollowedPartition:
+    def partition(self, key: TopicIdPartition) -> FollowedPartition:
         """The entry of a partition, made when the follower names it first."""
         partition = self.partitions.get(key)
         if partition is None:
             partition = self.partitions[key] = FollowedPartition(self, key)
         return partition
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: TopicIdPartition) -> None:
         """Drop a partition that the follower copies no longer."""
         partition = self.partitions.pop(key, None)
         if partition is not None:

@@ -38,7 +38,7 @@ ROUNDS_MAX = 32
 RETRY_S = 1.0
 THROTTLED_S = 0.1
 
-Assign = Callable[[Replica, Uuid], Awaitable[None]]
+AssignDirectory = Callable[[Replica, Uuid], Awaitable[None]]
 """Assigns a replica to a log dir in the metadata (AssignReplicasToDirs); KlammError when the controller refuses."""
 
 
@@ -74,7 +74,7 @@ class LogDirMoves:
         loop: asyncio.AbstractEventLoop,
         replicas: ReplicaManager,
         clock: Clock,
-        assign: Assign,
+        assign: AssignDirectory,
         threads: Executor,
         count: int,
     ) -> None:

@@ -33,7 +33,7 @@ _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIF
 _ENABLE_KTLS: Final = getattr(ssl, "OP_ENABLE_KTLS", 1 << 3)
 """Let the kernel encrypt if it has the module for it; Python has the name from 3.12."""
 
-Read = Callable[[str], str | Sequence[str] | None]
+ReadSetting = Callable[[str], str | Sequence[str] | None]
 """The value of a setting by its name."""
 
 
@@ -68,7 +68,7 @@ class TlsSettings:
         return self.truststore_location is not None or self.truststore_certificates is not None
 
 
-def read_tls_settings(read: Read) -> TlsSettings:
+def read_tls_settings(read: ReadSetting) -> TlsSettings:
     """Read the settings by their names; ConfigError for what cannot work, before the stores are loaded."""
     _check_store(
         read,
@@ -346,7 +346,7 @@ def _private_file(text: str) -> Iterator[str]:
         yield file.name
 
 
-def _check_store(read: Read, location: str, inline: str, *, kind: str, password: str) -> None:
+def _check_store(read: ReadSetting, location: str, inline: str, *, kind: str, password: str) -> None:
     """Refuse stores in Java's formats, which Kafka's defaults are, and contradictions; names are those of settings."""
     if not read(location) and not read(inline):
         return
@@ -374,16 +374,16 @@ def _check_store(read: Read, location: str, inline: str, *, kind: str, password:
         )
 
 
-def _text(read: Read, name: str) -> str | None:
+def _text(read: ReadSetting, name: str) -> str | None:
     value = read(name)
     return str(value) if value else None
 
 
-def _secret(read: Read, name: str) -> Secret | None:
+def _secret(read: ReadSetting, name: str) -> Secret | None:
     value = _text(read, name)
     return Secret(value) if value else None
 
 
-def _list(read: Read, name: str) -> tuple[str, ...]:
+def _list(read: ReadSetting, name: str) -> tuple[str, ...]:
     value = read(name) or ()
     return tuple(value.split(",")) if isinstance(value, str) else tuple(value)

@@ -73,7 +73,7 @@ WAIT_REPORT_SECONDS = 5.0
 """How often a node that waits for its quorum logs that it does."""
 
 
-class _Stage(Enum):
+class _BootStage(Enum):
     """The stage that the start has reached; a stop undoes this stage and those before it."""
 
     NOTHING = auto()
@@ -103,7 +103,7 @@ class KlammNode:
         self._heartbeat_due = asyncio.Event()
         self._housekeeper: asyncio.Task[None] | None = None
         self._metrics: MetricsService | None = None
-        self._stage = _Stage.NOTHING
+        self._stage = _BootStage.NOTHING
         # Set from _Stage.BOUND on:
         self.net: NetServer
         self._security: NodeSecurity
@@ -132,13 +132,13 @@ class KlammNode:
             for listener in self.config.listeners:
                 host = listener.host or "0.0.0.0"  # noqa: S104 - an empty host is how Kafka writes every interface
                 self.addresses[listener.name] = self.net.bind(listener.name, host, listener.port)
-            self._stage = _Stage.BOUND
+            self._stage = _BootStage.BOUND
             if has_metrics(self.config):
                 self._metrics = MetricsService(self.config)
             # Before raft is made: it needs the cluster id and the directory id that the log manager reads from
             # meta.properties.
             await self._open_logs(loop)
-            self._stage = _Stage.OPEN
+            self._stage = _BootStage.OPEN
             self._compose(loop)
             await self._join_quorum()
             if self._metrics is not None:
@@ -268,7 +268,7 @@ class KlammNode:
 
     async def _join_quorum(self) -> None:
         """Take part in the quorum; returns once it has a leader, however long that takes."""
-        self._stage = _Stage.JOINING
+        self._stage = _BootStage.JOINING
         quorum, controllers = self._quorum, self.services.controllers
         await quorum.raft.start()
         # Raft runs by now: before, a request of another voter is refused with BROKER_NOT_AVAILABLE.
@@ -340,7 +340,7 @@ class KlammNode:
 
     async def stop(self) -> None:
         """Hand leadership over, answer what is under way, close the logs cleanly; a half start is undone too."""
-        if self._stage is _Stage.NOTHING:
+        if self._stage is _BootStage.NOTHING:
             return
         # First, while the node still serves: its leaders move to other brokers, and clients are served until they have.
         if self._broker is not None and self.config.flag("controlled.shutdown.enable"):
@@ -350,7 +350,7 @@ class KlammNode:
         if self._housekeeper is not None:
             self._housekeeper.cancel()
             await asyncio.gather(self._housekeeper, return_exceptions=True)
-        if self._stage is _Stage.JOINING:
+        if self._stage is _BootStage.JOINING:
             await self._stop_serving()
         self.net.stop()
         self._security.close()
@@ -358,10 +358,10 @@ class KlammNode:
         if self._metrics is not None:
             await asyncio.get_running_loop().run_in_executor(None, self._metrics.close)
         # The transport outlives the connections: `hand_over` has sent the end of the epoch through it.
-        if self._stage is _Stage.JOINING:
+        if self._stage is _BootStage.JOINING:
             await self._quorum.transport.close()
             await self._quorum.raft.stop()
-        if self._stage is not _Stage.BOUND:
+        if self._stage is not _BootStage.BOUND:
             # A clean stop is marked on disk together with the broker epoch, which the next registration names.
             close = partial(self.logs.close, clean=self.failure is None, broker_epoch=self.broker_epoch)
             await asyncio.get_running_loop().run_in_executor(None, close)

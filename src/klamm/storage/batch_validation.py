@@ -19,8 +19,9 @@ it may run in a thread; compressed records are decompressed in pieces, so that t
 
 from collections.abc import Iterator
 
+from klamm.model.buffer import Buffer
 from klamm.model.errors import CorruptBatch, ErrorCode, InvalidRecord, KlammError, RecordRefused
-from klamm.records.batch import CRC_START, HEADER_SIZE, MAGIC, TRANSACTIONAL, BatchView, Buffer, seal_batch
+from klamm.records.batch import CRC_START, HEADER_SIZE, MAGIC, TRANSACTIONAL, BatchView, seal_batch
 from klamm.records.checking import RecordCheck
 from klamm.records.compression import repack, unpack
 from klamm.records.crc import crc32c

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from klamm.model.config import Value
+from klamm.model.config import SettingValue
 from klamm.records.compression import DECOMPRESSED_BYTES_MAX
 
 MAX_LONG = 2**63 - 1
@@ -87,7 +87,7 @@ class LogConfig:
         )
 
     @classmethod
-    def from_topic_config(cls, values: Mapping[str, Value]) -> "LogConfig":
+    def from_topic_config(cls, values: Mapping[str, SettingValue]) -> "LogConfig":
         """Take what concerns storage out of the values in force for a topic; what they leave out has its default."""
         known: dict[str, object] = {}
         for name in cls.__dataclass_fields__:

@@ -23,7 +23,7 @@ from klamm.storage import offset_index, time_index, txn_index
 from klamm.storage.batch_file import BatchFile
 from klamm.storage.checkpoints import CLEAN_SHUTDOWN, LEADER_EPOCH, PARTITION_METADATA, read_lines
 from klamm.storage.disk import Disk
-from klamm.storage.internal_topics import Decoder, decode_control, decoder_of, shown
+from klamm.storage.internal_topics import FieldsDecoder, decode_control, decoder_of, shown
 from klamm.storage.log_segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 from klamm.storage.meta_properties import META_PROPERTIES
 from klamm.storage.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
@@ -34,14 +34,14 @@ _ENDINGS = re.compile(r"\.deleted$|\.swap$|\.cleaned$|(\.\d+)?\.damaged$")
 """Endings that are added to a file's name while it is replaced, deleted or set aside."""
 
 
-class Row(NamedTuple):
+class DumpRow(NamedTuple):
     """One entry of a file. `damage` is the last row of a file that cannot be read further."""
 
     kind: str
     fields: dict[str, Any]
 
 
-def dump_file(path: str, *, records: bool = False, metadata: Decoder | None = None) -> Iterator[Row]:
+def dump_file(path: str, *, records: bool = False, metadata: FieldsDecoder | None = None) -> Iterator[DumpRow]:
     """Yield the rows of a file; ConfigError for an unknown kind. `metadata` decodes records of the quorum's log."""
     if os.path.isdir(path) or not os.path.exists(path):
         raise ConfigError(f"{path} is {'a folder; name a file in it' if os.path.isdir(path) else 'not there'}")
@@ -63,7 +63,7 @@ def dump_file(path: str, *, records: bool = False, metadata: Decoder | None = No
     raise ConfigError(f"{path}: no kind of file of a data folder has this name")
 
 
-def _batches(path: str, name: str, records: bool, metadata: Decoder | None) -> Iterator[Row]:
+def _batches(path: str, name: str, records: bool, metadata: FieldsDecoder | None) -> Iterator[DumpRow]:
     # The folder names the topic, which decides how its records are decoded.
     topic = os.path.basename(os.path.dirname(os.path.abspath(path))).rpartition("-")[0]
     if name.endswith(".checkpoint"):
@@ -72,12 +72,12 @@ def _batches(path: str, name: str, records: bool, metadata: Decoder | None) -> I
     position = 0
     try:
         for position, batch in BatchFile(path).batches():
-            yield Row("batch", _batch_fields(batch, position))
+            yield DumpRow("batch", _batch_fields(batch, position))
             if records:
                 yield from _records(batch, decoder)
             position += batch.size  # noqa: PLW2901 - where the damage is, should the next batch be invalid
     except CorruptBatch as error:
-        yield Row("damage", {"position": position, "what": str(error)})
+        yield DumpRow("damage", {"position": position, "what": str(error)})
 
 
 def _batch_fields(batch: BatchView, position: int) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def _batch_fields(batch: BatchView, position: int) -> dict[str, Any]:
     return fields
 
 
-def _records(batch: BatchView, decoder: Decoder) -> Iterator[Row]:
+def _records(batch: BatchView, decoder: FieldsDecoder) -> Iterator[DumpRow]:
     try:
         for record in batch.decode():
             fields: dict[str, Any] = {"offset": record.offset, "timestamp": record.timestamp}
@@ -115,12 +115,12 @@ def _records(batch: BatchView, decoder: Decoder) -> Iterator[Row]:
                 fields |= decoder(record.key, record.value)
             if record.headers:
                 fields["headers"] = [[name, shown(value)] for name, value in record.headers]
-            yield Row("record", fields)
+            yield DumpRow("record", fields)
     except (KlammError, RemoteProtocolError, ValueError) as error:
-        yield Row("damage", {"offset": batch.base_offset, "what": f"its records cannot be read: {error}"})
+        yield DumpRow("damage", {"offset": batch.base_offset, "what": f"its records cannot be read: {error}"})
 
 
-def _entries(path: str, suffix: str, base: int) -> Iterator[Row]:
+def _entries(path: str, suffix: str, base: int) -> Iterator[DumpRow]:
     """The entries of an index; the zeros that Kafka reserves at its end are none."""
     layout: Struct = {INDEX_SUFFIX: offset_index, TIME_INDEX_SUFFIX: time_index, TXN_INDEX_SUFFIX: txn_index}[
         suffix
@@ -134,26 +134,26 @@ def _entries(path: str, suffix: str, base: int) -> Iterator[Row]:
                 if number and not any(entry):
                     return
                 if suffix == INDEX_SUFFIX:
-                    yield Row("index", {"offset": base + entry[0], "position": entry[1]})
+                    yield DumpRow("index", {"offset": base + entry[0], "position": entry[1]})
                 elif suffix == TIME_INDEX_SUFFIX:
-                    yield Row("timeindex", {"timestamp": entry[0], "offset": base + entry[1]})
+                    yield DumpRow("timeindex", {"timestamp": entry[0], "offset": base + entry[1]})
                 else:
                     names = ("version", "producer_id", "first_offset", "last_offset", "last_stable_offset")
-                    yield Row("txnindex", dict(zip(names, entry, strict=True)))
+                    yield DumpRow("txnindex", dict(zip(names, entry, strict=True)))
                 number += 1
             if complete_bytes != len(data):
                 what = f"{len(data) - complete_bytes} bytes are no entry"
-                yield Row("damage", {"position": number * layout.size, "what": what})
+                yield DumpRow("damage", {"position": number * layout.size, "what": what})
 
 
-def _producers(path: str) -> Iterator[Row]:
+def _producers(path: str) -> Iterator[DumpRow]:
     try:
         entries = decode_snapshot(Disk().read_file(path))
     except CorruptBatch as error:
-        yield Row("damage", {"what": str(error)})
+        yield DumpRow("damage", {"what": str(error)})
         return
     for entry in entries:
-        yield Row(
+        yield DumpRow(
             "producer",
             {
                 "producer_id": entry.producer_id,
@@ -167,28 +167,28 @@ def _producers(path: str) -> Iterator[Row]:
         )
 
 
-def _checkpoint(path: str, name: str) -> Iterator[Row]:
+def _checkpoint(path: str, name: str) -> Iterator[DumpRow]:
     try:
         for row in read_lines(Disk(), path):
             if name == LEADER_EPOCH:
                 epoch, start = row
-                yield Row("epoch", {"leader_epoch": int(epoch), "start_offset": int(start)})
+                yield DumpRow("epoch", {"leader_epoch": int(epoch), "start_offset": int(start)})
             else:
                 topic, partition, offset = row
-                yield Row("offset", {"topic": topic, "partition": int(partition), "offset": int(offset)})
+                yield DumpRow("offset", {"topic": topic, "partition": int(partition), "offset": int(offset)})
     except (KlammError, ValueError) as error:
-        yield Row("damage", {"what": str(error)})
+        yield DumpRow("damage", {"what": str(error)})
 
 
-def _settings(path: str) -> Iterator[Row]:
+def _settings(path: str) -> Iterator[DumpRow]:
     text = Disk().read_file(path).decode(errors="replace")
     for entry in parse_properties(text):
-        yield Row("setting", {"name": entry.key, "value": entry.value})
+        yield DumpRow("setting", {"name": entry.key, "value": entry.value})
 
 
-def _json(path: str) -> Iterator[Row]:
+def _json(path: str) -> Iterator[DumpRow]:
     try:
         fields = json.loads(Disk().read_file(path))
-        yield Row("state", fields if isinstance(fields, dict) else {"value": fields})
+        yield DumpRow("state", fields if isinstance(fields, dict) else {"value": fields})
     except ValueError as error:
-        yield Row("damage", {"what": f"it is no JSON: {error}"})
+        yield DumpRow("damage", {"what": f"it is no JSON: {error}"})

@@ -18,7 +18,7 @@ from klamm.records.batch import DecodedRecord
 from klamm.records.control import ControlType, parse_control_key
 
 Decoded = dict[str, Any]
-Decoder = Callable[[bytes | None, bytes | None], Decoded]
+FieldsDecoder = Callable[[bytes | None, bytes | None], Decoded]
 """From a record's key and value to plain values."""
 
 _INT16 = Struct(">h")
@@ -95,7 +95,7 @@ def decode_control(record: DecodedRecord) -> Decoded:
     return {"control": name, **plain(decode(cls, version, value)[0])}
 
 
-def decoder_of(topic: str, metadata: Decoder | None = None) -> Decoder:
+def decoder_of(topic: str, metadata: FieldsDecoder | None = None) -> FieldsDecoder:
     """How the records of a topic are read; `metadata` reads those of the quorum's log."""
     if topic == "__consumer_offsets":
         return decode_group

@@ -9,7 +9,7 @@ from typing import Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, one_action
 from klamm.cli.kafka.script import ToolFailed, checked, connect, java_error, read_flags
-from klamm.cli.queries.acls import CLUSTER_NAME, AclRule, Resource, add_rules, list_rules, remove_rules
+from klamm.cli.queries.acls import CLUSTER_NAME, AclResource, AclRule, add_rules, list_rules, remove_rules
 from klamm.client.blocking_cluster import BlockingCluster
 from klamm.model.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from klamm.model.errors import KlammError
@@ -73,7 +73,7 @@ _SUPPORTED: Final = {
     AclResourceType.USER: (AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS),
 }
 """The operations of each resource type, besides ALL."""
-_CLUSTER: Final = Resource(AclResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL)
+_CLUSTER: Final = AclResource(AclResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL)
 _NO_RESOURCE: Final = (
     "You must provide at least one resource: --topic <topic> or --cluster or --group <group> or --delegation-token"
     " <Delegation Token ID>"
@@ -162,7 +162,7 @@ def _agreed(question: str) -> bool:
         return False
 
 
-def _wanted(parsed: Parsed) -> dict[Resource, list[AclRule]]:
+def _wanted(parsed: Parsed) -> dict[AclResource, list[AclRule]]:
     """The rules of the command line, by the resource they are for."""
     resources = _resources(parsed)
     if not resources:
@@ -172,7 +172,7 @@ def _wanted(parsed: Parsed) -> dict[Resource, list[AclRule]]:
         return {
             resource: _rules(parsed, [_operation(text, resource.type) for text in written]) for resource in resources
         }
-    wanted: dict[Resource, list[AclRule]] = {}
+    wanted: dict[AclResource, list[AclRule]] = {}
     for resource in resources:
         operations = _needed(parsed, resource.type)
         if operations:
@@ -207,9 +207,9 @@ def _rules(parsed: Parsed, operations: Sequence[AclOperation]) -> list[AclRule]:
     return list(dict.fromkeys(rules))
 
 
-def _resources(parsed: Parsed) -> list[Resource]:
+def _resources(parsed: Parsed) -> list[AclResource]:
     pattern = _pattern(parsed)
-    resources = [Resource(kind, name.strip(), pattern) for flag, kind in _NAMED.items() for name in parsed.all(flag)]
+    resources = [AclResource(kind, name.strip(), pattern) for flag, kind in _NAMED.items() for name in parsed.all(flag)]
     # The cluster has one fixed name, kafka-cluster; prefixes and matches of it mean nothing.
     if pattern == PatternType.LITERAL and (parsed.has("cluster") or parsed.has("idempotent")):
         resources.append(_CLUSTER)
@@ -249,12 +249,12 @@ def _principal(text: str) -> str:
     return text.strip()
 
 
-def _print_rules(word: str, rules: dict[Resource, list[AclRule]]) -> None:
+def _print_rules(word: str, rules: dict[AclResource, list[AclRule]]) -> None:
     for resource, held in rules.items():
         print(f"{word} ACLs for resource `{_shown(resource)}`:\n{_lines(held)}\n")
 
 
-def _shown(resource: Resource) -> str:
+def _shown(resource: AclResource) -> str:
     return (
         f"ResourcePattern(resourceType={resource.type.name}, name={resource.name}, patternType={resource.pattern.name})"
     )

@@ -193,7 +193,7 @@ def _alter(cluster: BlockingCluster, kind: str, name: str | None, parsed: Parsed
     from klamm.cli.queries import configs
     from klamm.client.admin.config_types import AlterOp
 
-    operations: list[configs.ConfigOperation] = [(AlterOp.SET, k, v) for k, v in _additions(parsed).items()]
+    operations: list[configs.AlterConfigOp] = [(AlterOp.SET, k, v) for k, v in _additions(parsed).items()]
     operations += [(AlterOp.DELETE, key, None) for key in _deletions(parsed)]
     # Kafka's tool checks the names of loggers itself, with this sentence.
     if kind == "broker-loggers":

@@ -31,7 +31,7 @@ _CONTROLS: Final = {
     5: "KRaftVersion",
     6: "KRaftVoters",
 }
-Decode = Callable[["DecodedRecord"], tuple[str | None, str | None]]
+DecodeFields = Callable[["DecodedRecord"], tuple[str | None, str | None]]
 """A record's key and value as they are printed; None is not printed."""
 
 
@@ -112,7 +112,7 @@ def _batch_line(batch: BatchView, position: int) -> str:
     )
 
 
-def _record_line(batch: BatchView, record: DecodedRecord, decode: Decode | None, *, bare: bool) -> str:
+def _record_line(batch: BatchView, record: DecodedRecord, decode: DecodeFields | None, *, bare: bool) -> str:
     """One record; `bare` leaves out all but key and value, and all of a control record."""
     words = [] if bare else ["|", *_facts(batch, record)]
     if decode is not None and not batch.is_control:
@@ -153,7 +153,7 @@ def _control(record: DecodedRecord) -> str:
     return f"{_CONTROLS[kind]} {compact(as_json(decode(cls, version, value)[0], version))}"
 
 
-def _decoder(parsed: Parsed) -> Decode:
+def _decoder(parsed: Parsed) -> DecodeFields:
     if parsed.has("offsets-decoder"):
         return _group_record
     if parsed.has("transaction-log-decoder"):

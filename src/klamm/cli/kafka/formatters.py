@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from klamm.client.types import Record
 
 Formatter = Callable[["Record"], bytes]
-Deserializer = Callable[[bytes], str | bytes]
+TextDeserializer = Callable[[bytes], str | bytes]
 _FORMATTERS: Final = "org.apache.kafka.tools.consumer."
 _SERIALIZATION: Final = "org.apache.kafka.common.serialization."
 
@@ -31,7 +31,7 @@ class Unprintable(Exception):
 # Deserializers
 
 
-def _number(kind: str, form: str, text: Callable[[Any], str] = str) -> Deserializer:
+def _number(kind: str, form: str, text: Callable[[Any], str] = str) -> TextDeserializer:
     size = struct.calcsize(form)
 
     def show(data: bytes) -> str:
@@ -71,7 +71,7 @@ def _byte_buffer(data: bytes) -> str:
     return f"java.nio.HeapByteBuffer[pos=0 lim={len(data)} cap={len(data)}]"
 
 
-_DESERIALIZERS: Final[dict[str, Deserializer]] = {
+_DESERIALIZERS: Final[dict[str, TextDeserializer]] = {
     "String": _string,
     "Long": _number("Long", ">q"),
     "Integer": _number("Integer", ">i"),
@@ -87,10 +87,10 @@ _DESERIALIZERS: Final[dict[str, Deserializer]] = {
 """By the class's name; Java prints the address of a byte array; here it is its bytes."""
 
 
-def deserializer(name: str) -> Deserializer | None:
+def deserializer(name: str) -> TextDeserializer | None:
     """The deserializer of a class; None for one that is not known."""
     short = name.strip().removeprefix(_SERIALIZATION)
-    return _DESERIALIZERS.get(short.removesuffix("Deserializer")) if short.endswith("Deserializer") else None
+    return _DESERIALIZERS.get(short.removesuffix("TextDeserializer")) if short.endswith("TextDeserializer") else None
 
 
 def unknown_deserializers(properties: Mapping[str, str]) -> list[str]:
@@ -119,7 +119,7 @@ def default_formatter(properties: Mapping[str, str]) -> Formatter:
         deserializer(properties.get(f"{part}.deserializer", "")) for part in ("key", "value", "headers")
     )
 
-    def shown(data: bytes | None, by: Deserializer | None) -> bytes:
+    def shown(data: bytes | None, by: TextDeserializer | None) -> bytes:
         # As in Kafka, null.literal goes through the deserializer too, which may fail on its length.
         raw = null if data is None else bytes(data)
         made = raw if by is None else by(raw)

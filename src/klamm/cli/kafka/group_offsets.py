@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from klamm.cli.kafka.options import Parsed, Usage, java_integer
-from klamm.cli.queries.offsets import EARLIEST, LATEST, Place, list_offsets
+from klamm.cli.queries.offsets import EARLIEST, LATEST, PartitionPair, list_offsets
 from klamm.model.errors import ErrorCode, KlammError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _DURATION = re.compile(r"(-)?P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 
 
-def new_offsets(cluster: BlockingCluster, parsed: Parsed, name: str) -> dict[Place, int] | None:
+def new_offsets(cluster: BlockingCluster, parsed: Parsed, name: str) -> dict[PartitionPair, int] | None:
     """The new offset of each partition in scope; None, after an error was printed, when the group is active."""
     from klamm.cli.queries.groups import committed_offsets, find_group
 
@@ -29,7 +29,7 @@ def new_offsets(cluster: BlockingCluster, parsed: Parsed, name: str) -> dict[Pla
             f" {group.state}."
         )
         return None
-    committed: dict[Place, int] = {}
+    committed: dict[PartitionPair, int] = {}
     if group is not None:
         committed.update({place: position.offset for place, position in committed_offsets(cluster, name).items()})
     if parsed.has("from-file"):
@@ -68,7 +68,7 @@ def new_offsets(cluster: BlockingCluster, parsed: Parsed, name: str) -> dict[Pla
     return {place: timed[place] if timed.get(place, -1) >= 0 else last[place] for place in places}
 
 
-def _check_exist(cluster: BlockingCluster, places: list[Place]) -> None:
+def _check_exist(cluster: BlockingCluster, places: list[PartitionPair]) -> None:
     """Usage with Kafka's sentence when some of the partitions do not exist."""
     from klamm.cli.queries.topics import list_topics
 
@@ -78,16 +78,16 @@ def _check_exist(cluster: BlockingCluster, places: list[Place]) -> None:
         raise Usage(f'The partitions "{missing}" do not exist', flags=False)
 
 
-def _bounded(cluster: BlockingCluster, goals: dict[Place, int]) -> dict[Place, int]:
+def _bounded(cluster: BlockingCluster, goals: dict[PartitionPair, int]) -> dict[PartitionPair, int]:
     first, last = list_offsets(cluster, goals, EARLIEST), list_offsets(cluster, goals, LATEST)
     return {place: min(max(goal, first[place]), last[place]) for place, goal in goals.items()}
 
 
-def partitions(cluster: BlockingCluster, texts: list[str], *, missing_ok: bool = False) -> list[Place]:
+def partitions(cluster: BlockingCluster, texts: list[str], *, missing_ok: bool = False) -> list[PartitionPair]:
     """`topic` or `topic:0,1` as partitions."""
     from klamm.cli.queries.topics import find_topics
 
-    places: list[Place] = []
+    places: list[PartitionPair] = []
     for text in texts:
         name, colon, listed = text.partition(":")
         if colon:
@@ -107,8 +107,8 @@ def partitions(cluster: BlockingCluster, texts: list[str], *, missing_ok: bool =
     return sorted(set(places))
 
 
-def _from_file(path: str, group: str) -> dict[Place, int]:
-    goals: dict[Place, int] = {}
+def _from_file(path: str, group: str) -> dict[PartitionPair, int]:
+    goals: dict[PartitionPair, int] = {}
     with open(path, encoding="utf-8", newline="") as file:
         for number, row in enumerate(csv.reader(file), 1):
             if not row:
@@ -124,7 +124,7 @@ def _from_file(path: str, group: str) -> dict[Place, int]:
     return goals
 
 
-def _goal(row: list[str], path: str, number: int) -> tuple[Place, int]:
+def _goal(row: list[str], path: str, number: int) -> tuple[PartitionPair, int]:
     numbers = [java_integer(cell, bits) for cell, bits in zip(row[1:], (32, 64), strict=False)]
     if len(row) != 3 or len(numbers) != 2 or numbers[0] is None or numbers[1] is None:
         raise Usage(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from klamm.cli.queries.groups import Offsets
+    from klamm.cli.queries.groups import CommittedOffsets
     from klamm.client.admin.group_types import GroupDescription, MemberDescription
     from klamm.client.blocking_cluster import BlockingCluster
 
@@ -30,7 +30,7 @@ def _width(title: int, values: Sequence[str]) -> int:
     return max([title, *map(len, values)])
 
 
-def offsets(cluster: BlockingCluster, group: GroupDescription, committed: Offsets, *, verbose: bool) -> str:
+def offsets(cluster: BlockingCluster, group: GroupDescription, committed: CommittedOffsets, *, verbose: bool) -> str:
     """One line per partition: where the group is, where the end is, who reads it."""
     from klamm.cli.queries.offsets import LATEST, list_offsets
 

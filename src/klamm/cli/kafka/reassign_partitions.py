@@ -35,7 +35,7 @@ FLAGS: Final = Flags(
     Flag("preserve-throttles", "Leave throttles as they are."),
     Flag("disallow-replication-factor-change", "Refuse a plan that changes how many replicas there are."),
 )
-Assignment = dict[tuple[str, int], list[int]]
+ReplicaAssignment = dict[tuple[str, int], list[int]]
 """The replicas of each partition."""
 _SENTENCE = "Command must include exactly one action: --generate, --execute, --verify, --cancel, --list"
 _RATES = (
@@ -98,8 +98,8 @@ def _read(path: str, key: str) -> list[dict[str, Any]]:
         raise ToolFailed(f"Error: {error}") from None
 
 
-def _plan(parsed: Parsed) -> Assignment:
-    plan: Assignment = {}
+def _plan(parsed: Parsed) -> ReplicaAssignment:
+    plan: ReplicaAssignment = {}
     for entry in _read(parsed.text("reassignment-json-file"), "partitions"):
         try:
             place = str(entry["topic"]), int(entry["partition"])
@@ -141,7 +141,7 @@ def _folders(cluster: BlockingCluster) -> dict[tuple[int, str, int], str]:
     }
 
 
-def _json(plan: Assignment, folders: dict[tuple[int, str, int], str] | None) -> str:
+def _json(plan: ReplicaAssignment, folders: dict[tuple[int, str, int], str] | None) -> str:
     partitions = [
         {
             "topic": topic,
@@ -167,7 +167,7 @@ def _generate(cluster: BlockingCluster, parsed: Parsed) -> None:
     if len(set(wanted)) != len(wanted):
         raise ToolFailed(f"Error: Broker list contains duplicate entries: {parsed.text('broker-list')}")
     brokers = sorted(set(wanted) & alive) or sorted(wanted)
-    proposed: Assignment = {}
+    proposed: ReplicaAssignment = {}
     for number, (place, replicas) in enumerate(sorted(current.items())):
         if len(replicas) > len(brokers):
             raise ToolFailed(
@@ -215,13 +215,13 @@ def _execute(cluster: BlockingCluster, parsed: Parsed) -> None:
     print(f"Successfully started partition reassignment{plural} for {names}")
 
 
-def _throttle(cluster: BlockingCluster, plan: Assignment, current: Assignment, rate: int) -> None:
+def _throttle(cluster: BlockingCluster, plan: ReplicaAssignment, current: ReplicaAssignment, rate: int) -> None:
     from klamm.cli.queries import configs
     from klamm.client.admin.config_types import AlterOp
 
     brokers = sorted({b for place in plan for b in (*plan[place], *current[place])})
     for broker in brokers:
-        operations: list[configs.ConfigOperation] = [(AlterOp.SET, name, str(rate)) for name in _RATES[:2]]
+        operations: list[configs.AlterConfigOp] = [(AlterOp.SET, name, str(rate)) for name in _RATES[:2]]
         configs.alter(cluster, configs.BROKER, str(broker), operations)
     for topic in sorted({name for name, _ in plan}):
         # Any current replica may lead meanwhile; only new replicas are throttled as followers (KIP-73).
@@ -233,13 +233,13 @@ def _throttle(cluster: BlockingCluster, plan: Assignment, current: Assignment, r
             for b in plan[name, i]
             if b not in current[name, i]
         ]
-        lists: list[configs.ConfigOperation] = [
+        lists: list[configs.AlterConfigOp] = [
             (AlterOp.SET, key, ",".join(throttled)) for key, throttled in zip(_LISTS, (leaders, followers), strict=True)
         ]
         configs.alter(cluster, configs.TOPIC, topic, lists)
 
 
-def _clear(cluster: BlockingCluster, plan: Assignment) -> None:
+def _clear(cluster: BlockingCluster, plan: ReplicaAssignment) -> None:
     from klamm.cli.queries import configs
     from klamm.client.admin.config_types import AlterOp
 

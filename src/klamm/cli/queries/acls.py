@@ -15,7 +15,7 @@ CLUSTER_NAME: Final = "kafka-cluster"
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Resource:
+class AclResource:
     """A protected resource; in a filter, a name of None matches all."""
 
     type: AclResourceType
@@ -33,16 +33,16 @@ class AclRule:
     permission: AclPermission
 
 
-ALL_RESOURCES: Final = Resource(AclResourceType.ANY, None, PatternType.ANY)
+ALL_RESOURCES: Final = AclResource(AclResourceType.ANY, None, PatternType.ANY)
 
 
-def list_rules(cluster: BlockingCluster, resources: Iterable[Resource]) -> dict[Resource, list[AclRule]]:
+def list_rules(cluster: BlockingCluster, resources: Iterable[AclResource]) -> dict[AclResource, list[AclRule]]:
     """The ACLs that match any of the filters, by resource; all of them without a filter."""
-    rules: dict[Resource, list[AclRule]] = {}
+    rules: dict[AclResource, list[AclRule]] = {}
     for resource in list(resources) or [ALL_RESOURCES]:
         wanted = AclFilter(resource.type, resource.name, pattern_type=resource.pattern)
         for binding in cluster.run(AccessAdmin(cluster).describe_acls(wanted)):
-            owner = Resource(binding.resource_type, binding.resource_name, binding.pattern_type)
+            owner = AclResource(binding.resource_type, binding.resource_name, binding.pattern_type)
             known = rules.setdefault(owner, [])
             rule = AclRule(binding.principal, binding.host, binding.operation, binding.permission)
             if rule not in known:
@@ -50,7 +50,7 @@ def list_rules(cluster: BlockingCluster, resources: Iterable[Resource]) -> dict[
     return rules
 
 
-def add_rules(cluster: BlockingCluster, resource: Resource, rules: Iterable[AclRule]) -> None:
+def add_rules(cluster: BlockingCluster, resource: AclResource, rules: Iterable[AclRule]) -> None:
     """Add ACLs to a resource; KlammError when one is refused."""
     bindings = [
         AclBinding(
@@ -67,7 +67,7 @@ def add_rules(cluster: BlockingCluster, resource: Resource, rules: Iterable[AclR
     cluster.run(AccessAdmin(cluster).create_acls(bindings))
 
 
-def remove_rules(cluster: BlockingCluster, resource: Resource, rules: Iterable[AclRule]) -> None:
+def remove_rules(cluster: BlockingCluster, resource: AclResource, rules: Iterable[AclRule]) -> None:
     """Remove ACLs of the resources a filter matches, all of them without a rule; KlammError when refused."""
     everything = AclFilter(resource.type, resource.name, pattern_type=resource.pattern)
     filters = [

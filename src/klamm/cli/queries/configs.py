@@ -22,7 +22,7 @@ KINDS: Final = {
     "client-metrics": ResourceType.CLIENT_METRICS,
     "group": ResourceType.GROUP,
 }
-ConfigOperation = tuple[AlterOp, str, str | None]
+AlterConfigOp = tuple[AlterOp, str, str | None]
 """What to do with a config: the operation, its name, its value."""
 
 
@@ -78,7 +78,7 @@ def alter(
     cluster: BlockingCluster,
     kind: ResourceType,
     name: str,
-    operations: Iterable[ConfigOperation],
+    operations: Iterable[AlterConfigOp],
     *,
     validate_only: bool = False,
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from klamm.cli.queries.offsets import EARLIEST, LATEST, Place, list_offsets
+from klamm.cli.queries.offsets import EARLIEST, LATEST, PartitionPair, list_offsets
 from klamm.cli.queries.outcomes import item_outcomes
 from klamm.client.admin.group_types import GroupDescription, GroupListing
 from klamm.client.admin.groups import GroupsAdmin
@@ -14,7 +14,7 @@ from klamm.client.errors import KafkaError
 from klamm.client.types import OffsetAndMetadata, TopicPartition
 from klamm.model.errors import ErrorCode, KlammError
 
-Offsets = dict[TopicPartition, OffsetAndMetadata]
+CommittedOffsets = dict[TopicPartition, OffsetAndMetadata]
 
 
 def list_groups(cluster: BlockingCluster, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
@@ -37,7 +37,7 @@ def find_group(cluster: BlockingCluster, name: str) -> GroupDescription | None:
         raise
 
 
-def committed_offsets(cluster: BlockingCluster, name: str) -> Offsets:
+def committed_offsets(cluster: BlockingCluster, name: str) -> CommittedOffsets:
     """Every offset a group has committed."""
     return cluster.run(GroupsAdmin(cluster).list_group_offsets(name))
 
@@ -92,7 +92,7 @@ def describe_lag(cluster: BlockingCluster, name: str) -> dict[str, Any]:
     }
 
 
-def sibling_partitions(cluster: BlockingCluster, partitions: Iterable[Place]) -> list[TopicPartition]:
+def sibling_partitions(cluster: BlockingCluster, partitions: Iterable[PartitionPair]) -> list[TopicPartition]:
     """All partitions of the topics of these; none of a topic that was deleted."""
     topics = {topic for topic, _ in partitions}
     if not topics:
@@ -102,7 +102,7 @@ def sibling_partitions(cluster: BlockingCluster, partitions: Iterable[Place]) ->
     return [TopicPartition(topic, index) for topic in topics if topic in known for index in known[topic].partitions]
 
 
-def commit_offsets(cluster: BlockingCluster, name: str, offsets: Mapping[Place, int]) -> None:
+def commit_offsets(cluster: BlockingCluster, name: str, offsets: Mapping[PartitionPair, int]) -> None:
     """Commit offsets for a group without members."""
     if offsets:
         wanted = {TopicPartition(*place): offset for place, offset in offsets.items()}
@@ -110,10 +110,10 @@ def commit_offsets(cluster: BlockingCluster, name: str, offsets: Mapping[Place, 
 
 
 def delete_offsets(
-    cluster: BlockingCluster, name: str, partitions: Iterable[Place]
-) -> tuple[ErrorCode, dict[Place, ErrorCode]]:
+    cluster: BlockingCluster, name: str, partitions: Iterable[PartitionPair]
+) -> tuple[ErrorCode, dict[PartitionPair, ErrorCode]]:
     """Delete committed offsets; the group's error, and the outcome of each partition."""
-    results: dict[Place, ErrorCode] = {}
+    results: dict[PartitionPair, ErrorCode] = {}
     wanted = []
     for topic, partition in partitions:
         if partition < 0:  # a topic that does not exist stands for its unknown partitions

@@ -12,7 +12,8 @@ from klamm.client.errors import SomeFailed
 from klamm.client.types import TopicPartition
 from klamm.model.units import parse_time_ms
 
-Place = tuple[str, int]
+PartitionPair = tuple[str, int]
+"""Topic and partition; a TopicPartition is one."""
 """A topic and a partition."""
 
 EARLIEST = OffsetSpec.EARLIEST
@@ -40,8 +41,8 @@ def check_position(text: str) -> None:
 
 
 def resolve_position(
-    cluster: BlockingCluster, places: Iterable[Place], text: str, *, committed: bool = False
-) -> dict[Place, int]:
+    cluster: BlockingCluster, places: Iterable[PartitionPair], text: str, *, committed: bool = False
+) -> dict[PartitionPair, int]:
     """An offset for each partition from `earliest`, `latest`, a number, `-N` from the end, or a time.
 
     A number is brought into what the partition holds. With `committed` the end is the last stable offset.
@@ -67,14 +68,16 @@ def is_offset(text: str) -> bool:
     return text.strip().isdecimal() and len(text.strip()) < 12
 
 
-def end_offsets(cluster: BlockingCluster, places: Iterable[Place], *, committed: bool = False) -> dict[Place, int]:
+def end_offsets(
+    cluster: BlockingCluster, places: Iterable[PartitionPair], *, committed: bool = False
+) -> dict[PartitionPair, int]:
     """Where each partition ends for a reader: at its last stable offset when only what is committed is read."""
     return list_offsets(cluster, places, LATEST, committed=committed)
 
 
 def list_offsets(
-    cluster: BlockingCluster, places: Iterable[Place], timestamp: int, *, committed: bool = False
-) -> dict[Place, int]:
+    cluster: BlockingCluster, places: Iterable[PartitionPair], timestamp: int, *, committed: bool = False
+) -> dict[PartitionPair, int]:
     """The offset at a time (or EARLIEST, LATEST) of each partition; those without a leader are left out.
 
     With `committed` a partition ends at its last stable offset.
@@ -85,7 +88,7 @@ def list_offsets(
     return {partition: position.offset for partition, position in offsets.items()}
 
 
-def delete_records(cluster: BlockingCluster, before: Mapping[Place, int]) -> dict[Place, int]:
+def delete_records(cluster: BlockingCluster, before: Mapping[PartitionPair, int]) -> dict[PartitionPair, int]:
     """Delete the records before an offset of each partition; where each begins now."""
     offsets = {TopicPartition(*place): offset for place, offset in before.items()}
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from klamm.cli.queries.offsets import PartitionPair
 from klamm.cli.queries.outcomes import ItemOutcome, item_outcomes
 from klamm.client.admin.replica_types import ElectionType, Reassignment
 from klamm.client.admin.replicas import ReplicasAdmin
@@ -12,11 +13,9 @@ from klamm.client.errors import KafkaError, SomeFailed
 from klamm.client.types import TopicPartition
 from klamm.model.errors import ErrorCode
 
-Place = tuple[str, int]
-
 
 def list_reassignments(
-    cluster: BlockingCluster, partitions: Iterable[Place] | None = None
+    cluster: BlockingCluster, partitions: Iterable[PartitionPair] | None = None
 ) -> Mapping[TopicPartition, Reassignment]:
     """Partitions that are moving, of all or of some."""
     wanted = None if partitions is None else [TopicPartition(*partition) for partition in partitions]
@@ -25,7 +24,7 @@ def list_reassignments(
 
 def reassign(
     cluster: BlockingCluster,
-    targets: Mapping[TopicPartition, Sequence[int] | None] | Mapping[Place, Sequence[int] | None],
+    targets: Mapping[TopicPartition, Sequence[int] | None] | Mapping[PartitionPair, Sequence[int] | None],
 ) -> dict[TopicPartition, ItemOutcome]:
     """Give partitions new replicas, or (None) cancel their reassignment; the outcome of each."""
     wanted = {TopicPartition(*partition): replicas for partition, replicas in targets.items()}
@@ -33,7 +32,7 @@ def reassign(
 
 
 def elect_leaders(
-    cluster: BlockingCluster, election: ElectionType, partitions: Iterable[Place] | None
+    cluster: BlockingCluster, election: ElectionType, partitions: Iterable[PartitionPair] | None
 ) -> dict[TopicPartition, ItemOutcome]:
     """Elect leaders of some partitions, or (None) of all that need it; the outcome of each."""
     wanted = None if partitions is None else [TopicPartition(*partition) for partition in partitions]

@@ -23,7 +23,7 @@ from klamm.protocol.messages.incremental_alter_configs import (
 )
 from klamm.protocol.messages.list_config_resources import ListConfigResourcesRequest
 
-Change = ConfigValue | tuple[AlterOp, ConfigValue]
+ConfigAlteration = ConfigValue | tuple[AlterOp, ConfigValue]
 """A new value, None to go back to the default, or an operation and its value."""
 
 
@@ -74,7 +74,7 @@ class ConfigsAdmin(AdminBase):
         return (await self._retrying(once)).settled()
 
     async def alter_configs(
-        self, changes: Mapping[ConfigResource, Mapping[str, Change]], *, validate_only: bool = False
+        self, changes: Mapping[ConfigResource, Mapping[str, ConfigAlteration]], *, validate_only: bool = False
     ) -> None:
         """Change single settings and leave the rest: a value sets, None deletes, (AlterOp, value) is any operation."""
         if not isinstance(changes, Mapping):
@@ -134,7 +134,7 @@ def _owner(resource: ConfigResource) -> int | None:
     return int(resource[1]) if of_broker and resource[1] else None
 
 
-def _alter(name: str, change: Change) -> AlterableConfig:
+def _alter(name: str, change: ConfigAlteration) -> AlterableConfig:
     value: Any = change
     operation = AlterOp.DELETE if change is None else AlterOp.SET
     if isinstance(change, tuple) and change and isinstance(change[0], AlterOp):

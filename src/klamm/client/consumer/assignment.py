@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from klamm.client.consumer.commits import Commits
 from klamm.client.consumer.core.fetch_buffer import FetchBuffer
 from klamm.client.consumer.core.subscription import Subscription
-from klamm.client.consumer.group import Callback
+from klamm.client.consumer.group import RebalanceCallback
 from klamm.client.metrics import CoordinatorWork
 from klamm.model.ids import TopicPartition
 
@@ -25,9 +25,9 @@ class Assignment:
         wake: Callable[[], None],
         work: CoordinatorWork,
     ) -> None:
-        self.on_assign: Callback | None = None
-        self.on_revoke: Callback | None = None
-        self.on_lost: Callback | None = None
+        self.on_assign: RebalanceCallback | None = None
+        self.on_revoke: RebalanceCallback | None = None
+        self.on_lost: RebalanceCallback | None = None
         self.wake = wake
         self.work = work
         self._subscription = subscription
@@ -80,7 +80,7 @@ class Assignment:
         self._subscription.take([partition for partition in self._subscription.assigned if partition not in dropped])
 
 
-async def _call(callback: Callback | None, partitions: list[TopicPartition]) -> None:
+async def _call(callback: RebalanceCallback | None, partitions: list[TopicPartition]) -> None:
     if callback is None:
         return
     outcome = callback(partitions)

@@ -20,7 +20,7 @@ from klamm.client.consumer.core.subscription import Mode, Subscription
 from klamm.client.consumer.cursor import Cursor, PartitionLike
 from klamm.client.consumer.fetch_positions import FetchPositions
 from klamm.client.consumer.fetcher import Fetcher
-from klamm.client.consumer.group import Callback, GroupMembership
+from klamm.client.consumer.group import GroupMembership, RebalanceCallback
 from klamm.client.consumer.offsets import GroupCoordinator
 from klamm.client.consumer.pending_lookup import PendingLookup
 from klamm.client.errors import IllegalStateError, KafkaError, RecordError
@@ -116,7 +116,11 @@ class AsyncConsumer(Cursor, Generic[K, V]):
         self._group_id = settings["group.id"]
         self._committed_only = settings["isolation.level"] == "read_committed"
         self._api_s = settings.seconds("default.api.timeout.ms")
-        self._callbacks: tuple[Callback | None, Callback | None, Callback | None] = (None, None, None)
+        self._callbacks: tuple[RebalanceCallback | None, RebalanceCallback | None, RebalanceCallback | None] = (
+            None,
+            None,
+            None,
+        )
         self._cluster: ClusterClient | None = None
         self._fetcher: Fetcher | None = None
         self._positions: FetchPositions | None = None
@@ -273,9 +277,9 @@ class AsyncConsumer(Cursor, Generic[K, V]):
         self,
         topics: Iterable[str] | str | re.Pattern[str],
         *,
-        on_assign: Callback | None = None,
-        on_revoke: Callback | None = None,
-        on_lost: Callback | None = None,
+        on_assign: RebalanceCallback | None = None,
+        on_revoke: RebalanceCallback | None = None,
+        on_lost: RebalanceCallback | None = None,
     ) -> None:
         """Read topics, or all whose whole name a compiled pattern matches, shared with the group.
 

@@ -56,4 +56,4 @@ class GroupMembership(Protocol):
         """Leave the group; a static member stays in it until its session times out."""
 
 
-Callback = Callable[[list[TopicPartition]], Awaitable[Any] | Any]
+RebalanceCallback = Callable[[list[TopicPartition]], Awaitable[Any] | Any]

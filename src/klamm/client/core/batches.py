@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from operator import itemgetter
 
+from klamm.model.buffer import Buffer
 from klamm.model.errors import CorruptBatch
-from klamm.records.batch import BatchView, Buffer, iter_batches
+from klamm.records.batch import BatchView, iter_batches
 from klamm.records.control import end_txn_marker
 
 Aborted = Iterable[tuple[int, int]]

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Mapping
 from contextlib import suppress
 
-ReadBound = str | int | dt.datetime | dt.timedelta | Mapping[int, int]
+OffsetBound = str | int | dt.datetime | dt.timedelta | Mapping[int, int]
 """What `read_topic` takes for `start` and `end`."""
 
 WORDS = ("earliest", "latest")

@@ -39,7 +39,7 @@ class FilterError(ValueError):
     """The expression is not one of the allowed forms; the message shows where and what to write."""
 
 
-Part = Callable[[View], Any]
+CompiledPart = Callable[[View], Any]
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class Filter:
     """
 
     text: str
-    _part: Part
+    _part: CompiledPart
     unjudged: int = 0
     reason: str = ""
     misses: Misses = field(default_factory=Misses)
@@ -86,7 +86,7 @@ def compile_filter(text: str) -> Filter:
     return Filter(text, _build(tree.body, 0))
 
 
-def _build(node: ast.expr, depth: int) -> Part:
+def _build(node: ast.expr, depth: int) -> CompiledPart:
     if depth > DEPTH_MAX:
         raise FilterError(f"the filter is nested more than {DEPTH_MAX} deep")
     # An allow list: a form of a newer Python is refused until it is added.
@@ -96,14 +96,14 @@ def _build(node: ast.expr, depth: int) -> Part:
     return builder(node, depth + 1)
 
 
-def _constant(node: ast.Constant, _: int) -> Part:
+def _constant(node: ast.Constant, _: int) -> CompiledPart:
     value = node.value
     if not isinstance(value, str | int | float | bool | None):
         raise FilterError(f"{ast.unparse(node)!r} is not allowed in a filter: write text or a number")
     return lambda _view: value
 
 
-def _name(node: ast.Name, _: int) -> Part:
+def _name(node: ast.Name, _: int) -> CompiledPart:
     name = node.id
     if name in ("key", "value"):
         return lambda view: view.text(name)
@@ -120,7 +120,7 @@ def _name(node: ast.Name, _: int) -> Part:
     raise FilterError(f"there is no {name!r} in a record; write key, value, headers, topic, partition, offset, ...")
 
 
-def _field(node: ast.Attribute | ast.Subscript, key: str | int, depth: int) -> Part:
+def _field(node: ast.Attribute | ast.Subscript, key: str | int, depth: int) -> CompiledPart:
     owner, words = node.value, ast.unparse(node)
     # Parsed as JSON only when a field is used: `value == "a"` must not pay for it.
     if isinstance(owner, ast.Name) and owner.id in ("key", "value"):
@@ -130,11 +130,11 @@ def _field(node: ast.Attribute | ast.Subscript, key: str | int, depth: int) -> P
     return lambda view: _get(view, inside(view), key, words)
 
 
-def _attribute(node: ast.Attribute, depth: int) -> Part:
+def _attribute(node: ast.Attribute, depth: int) -> CompiledPart:
     return _field(node, node.attr, depth)
 
 
-def _subscript(node: ast.Subscript, depth: int) -> Part:
+def _subscript(node: ast.Subscript, depth: int) -> CompiledPart:
     index = node.slice
     # -1 is not a constant in the syntax tree but a minus before 1.
     if isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub) and isinstance(index.operand, ast.Constant):
@@ -155,7 +155,7 @@ def _get(view: View, owner: Any, key: str | int, words: str) -> Any:
     return None
 
 
-def _with_absence_meant(part: Part) -> Part:
+def _with_absence_meant(part: CompiledPart) -> CompiledPart:
     """The same part, for an expression that tests whether a field is there."""
 
     def quiet(view: View) -> Any:
@@ -168,7 +168,7 @@ def _with_absence_meant(part: Part) -> Part:
     return quiet
 
 
-def _bool(node: ast.BoolOp, depth: int) -> Part:
+def _bool(node: ast.BoolOp, depth: int) -> CompiledPart:
     parts = [_build(value, depth) for value in node.values]
     decides = isinstance(node.op, ast.Or)  # one such value is enough, whatever is unknown beside it
 
@@ -186,7 +186,7 @@ def _bool(node: ast.BoolOp, depth: int) -> Part:
     return joined
 
 
-def _unary(node: ast.UnaryOp, depth: int) -> Part:
+def _unary(node: ast.UnaryOp, depth: int) -> CompiledPart:
     inside = _build(node.operand, depth)
     if isinstance(node.op, ast.Not):
         return lambda view: UNKNOWN if (value := inside(view)) is UNKNOWN else not value
@@ -205,7 +205,7 @@ _ARITHMETIC: Final[dict[type, Callable[[Any, Any], Any]]] = {
 }
 
 
-def _binary(node: ast.BinOp, depth: int) -> Part:
+def _binary(node: ast.BinOp, depth: int) -> CompiledPart:
     act = _ARITHMETIC.get(type(node.op))
     if act is None:
         raise FilterError(f"{ast.unparse(node)!r} is not allowed in a filter: + - * / % are")
@@ -355,7 +355,7 @@ _COMPARISONS: Final[dict[type, Callable[[View, Any, Any], Any]]] = {
 }
 
 
-def _compare(node: ast.Compare, depth: int) -> Part:
+def _compare(node: ast.Compare, depth: int) -> CompiledPart:
     sides = [node.left, *node.comparators]
     for i, op in enumerate(node.ops):
         one, other = sides[i], sides[i + 1]
@@ -388,7 +388,7 @@ def _is_null(node: ast.expr) -> bool:
     return (isinstance(node, ast.Constant) and node.value is None) or (isinstance(node, ast.Name) and node.id == "null")
 
 
-def _list(node: ast.List | ast.Tuple | ast.Set, depth: int) -> Part:
+def _list(node: ast.List | ast.Tuple | ast.Set, depth: int) -> CompiledPart:
     parts = [_build(elt, depth) for elt in node.elts]
 
     def listed(view: View) -> Any:
@@ -398,7 +398,7 @@ def _list(node: ast.List | ast.Tuple | ast.Set, depth: int) -> Part:
     return listed
 
 
-def _call(node: ast.Call, depth: int) -> Part:
+def _call(node: ast.Call, depth: int) -> CompiledPart:
     known = FUNCTIONS.get(node.func.id) if isinstance(node.func, ast.Name) else None
     if known is None or node.keywords:
         names = ", ".join(sorted(FUNCTIONS))
@@ -424,7 +424,7 @@ def _call(node: ast.Call, depth: int) -> Part:
     return called
 
 
-_BUILDERS: Final[dict[type, Callable[[Any, int], Part]]] = {
+_BUILDERS: Final[dict[type, Callable[[Any, int], CompiledPart]]] = {
     ast.Constant: _constant,
     ast.Name: _name,
     ast.Attribute: _attribute,

@@ -30,10 +30,10 @@ _PRODUCER = slice(43, 57)
 _PRODUCER_FIELDS = struct.Struct(">qhi")
 """Producer id, epoch and base sequence, which are adjacent in the header."""
 
-Row = tuple[int, bytes | None, bytes | None, Any]
+RecordRow = tuple[int, bytes | None, bytes | None, Any]
 
 
-class Part(Protocol):
+class TablePart(Protocol):
     """Rows of a table that form a batch; they are encoded when the batch is sent, not before."""
 
     @property
@@ -84,8 +84,8 @@ class Batch:
     def __init__(self, where: TopicPartition, created: float) -> None:
         self.where = where
         self.created = created
-        self.rows: list[Row] = []
-        self.part: Part | None = None
+        self.rows: list[RecordRow] = []
+        self.part: TablePart | None = None
         self.size = HEADER_SIZE
         self.count = 0
         self.data: bytearray | None = None
@@ -109,7 +109,7 @@ class Batch:
         self.callbacks: list[Callable[[], None]] = []
 
     @classmethod
-    def of_part(cls, where: TopicPartition, created: float, part: Part) -> Batch:
+    def of_part(cls, where: TopicPartition, created: float, part: TablePart) -> Batch:
         """A batch of rows of a table; no record can be added to it."""
         batch = cls(where, created)
         batch.part, batch.count = part, part.count
@@ -177,7 +177,7 @@ class Batch:
         """Two batches of half the records each, after MESSAGE_TOO_LARGE."""
         data = self.part.encode() if self.data is None and self.part is not None else self.data
         assert data is not None
-        rows: list[Row] = [(row[1], row[2], row[3], row[4]) for row in BatchView(data).decode_rows()]
+        rows: list[RecordRow] = [(row[1], row[2], row[3], row[4]) for row in BatchView(data).decode_rows()]
         middle = len(rows) // 2
         halves = []
         for part in (rows[:middle], rows[middle:]):

@@ -6,7 +6,7 @@ from klamm.coordinator.core.shard import CoordinatorRecord
 from klamm.coordinator.groups.classic.group import ClassicGroup
 from klamm.coordinator.groups.classic.state import DEAD, STABLE
 from klamm.coordinator.groups.group import Group
-from klamm.coordinator.groups.offsets import Offsets, offset_tombstone
+from klamm.coordinator.groups.offsets import ShardOffsets, offset_tombstone
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.delete_groups import DeletableGroupResult
 from klamm.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
@@ -64,7 +64,7 @@ def list_groups(groups: Iterable[Group], states: Iterable[str], types: Iterable[
 
 
 def delete_groups(
-    groups: Mapping[str, Group], offsets: Offsets, group_ids: Sequence[str]
+    groups: Mapping[str, Group], offsets: ShardOffsets, group_ids: Sequence[str]
 ) -> tuple[list[CoordinatorRecord], list[DeletableGroupResult]]:
     """Return the records that remove groups without members and their offsets, and a result for each group."""
     records: list[CoordinatorRecord] = []

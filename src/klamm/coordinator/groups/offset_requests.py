@@ -7,7 +7,7 @@ from klamm.coordinator.core.shard import CoordinatorRecord
 from klamm.coordinator.groups import kernels
 from klamm.coordinator.groups.config import GroupConfig
 from klamm.coordinator.groups.group import CheckPartition, Group
-from klamm.coordinator.groups.offsets import CommittedOffset, Offsets, offset_record, offset_tombstone
+from klamm.coordinator.groups.offsets import CommittedOffset, ShardOffsets, offset_record, offset_tombstone
 from klamm.model.config import MAX_LONG
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import ZERO_UUID
@@ -178,7 +178,7 @@ def _as_txn_code(code: ErrorCode) -> ErrorCode:
 
 
 def fetch(
-    offsets: Offsets, group_id: str, wanted: Sequence[WantedTopic] | None, *, known: bool, require_stable: bool
+    offsets: ShardOffsets, group_id: str, wanted: Sequence[WantedTopic] | None, *, known: bool, require_stable: bool
 ) -> OffsetFetchResponseGroup:
     """The offsets of a group, -1 where there is none; all it has when `wanted` is None."""
     if wanted is None:
@@ -226,7 +226,7 @@ def _of_another_topic(stored: bytes, requested: bytes) -> bool:
 
 
 def delete(
-    offsets: Offsets, group: Group, request: OffsetDeleteRequest
+    offsets: ShardOffsets, group: Group, request: OffsetDeleteRequest
 ) -> tuple[list[CoordinatorRecord], OffsetDeleteResponse]:
     """Remove single offsets, except of topics that members subscribe to."""
     records = []

@@ -61,7 +61,7 @@ Partitions = dict[int, CommittedOffset]
 Topics = dict[str, Partitions]
 
 
-class Offsets:
+class ShardOffsets:
     """The offsets of one shard. `replay` and `replay_marker` are all that changes them."""
 
     def __init__(self) -> None:

@@ -38,7 +38,7 @@ from klamm.coordinator.groups.offset_requests import OffsetCommit
 from klamm.coordinator.groups.offsets import (
     LEGACY_OFFSET_COMMIT,
     OFFSET_COMMIT,
-    Offsets,
+    ShardOffsets,
     offset_tombstone,
 )
 from klamm.metadata.delta import MetadataDelta
@@ -68,7 +68,7 @@ class GroupShard(Shard):
         """`new_id` returns a unique text for a new member id."""
         self.config = config
         self.groups: dict[str, Group] = {}
-        self.offsets = Offsets()
+        self.offsets = ShardOffsets()
         self.image = EMPTY_IMAGE
         self._new_id = new_id
         self._consumers = ConsumerGroups(config, self.groups)

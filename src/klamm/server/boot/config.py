@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from klamm.model.broker_configs import BROKER_CONFIGS, DYNAMIC_ONLY, broker_key, explain_unknown, known_by_name
-from klamm.model.config import Value
+from klamm.model.config import SettingValue
 from klamm.model.config_describe import with_node_id
 from klamm.model.errors import ConfigError
 from klamm.model.properties import Property, format_properties, parse_properties
@@ -69,20 +69,20 @@ class NodeConfig:
     """Configs that were accepted and have no effect."""
     warnings: tuple[str, ...] = ()
     """Log messages about configs that are valid but may not be intended."""
-    _values: dict[str, Value] = field(default_factory=dict, repr=False)
+    _values: dict[str, SettingValue] = field(default_factory=dict, repr=False)
 
-    def value(self, name: str) -> Value:
+    def value(self, name: str) -> SettingValue:
         """Return the typed value of a broker config, or its default."""
         if name in self._values:
             return self._values[name]
         return BROKER_CONFIGS.default(name)
 
     @property
-    def values(self) -> Mapping[str, Value]:
+    def values(self) -> Mapping[str, SettingValue]:
         """The typed values of all configs that are set, also of single listeners."""
         return self._values
 
-    def with_values(self, values: Mapping[str, Value]) -> NodeConfig:
+    def with_values(self, values: Mapping[str, SettingValue]) -> NodeConfig:
         """Return the configuration with dynamic values over those of the file."""
         return replace(self, _values={**self._values, **values})
 
@@ -107,7 +107,7 @@ class NodeConfig:
             raise TypeError(f"{name} is not a string config")
         return value
 
-    def listener_value(self, listener: str, name: str, mechanism: str = "") -> Value:
+    def listener_value(self, listener: str, name: str, mechanism: str = "") -> SettingValue:
         """Return a setting of a listener: of the mechanism on it, of the listener, of all listeners, or the default."""
         prefix = f"listener.name.{listener.lower()}."
         names = (f"{prefix}{mechanism.lower()}.{name}", prefix + name) if mechanism else (prefix + name,)
@@ -243,9 +243,9 @@ def _parse_entries(text: str, source: str) -> Iterable[Property]:
         raise ConfigError(f"{source} {error}") from None
 
 
-def _parse_values(entries: Mapping[str, tuple[str, str]]) -> tuple[dict[str, Value], tuple[str, ...]]:
+def _parse_values(entries: Mapping[str, tuple[str, str]]) -> tuple[dict[str, SettingValue], tuple[str, ...]]:
     """Return the typed values of all known configs, and the names of those without effect."""
-    values: dict[str, Value] = {}
+    values: dict[str, SettingValue] = {}
     ignored = []
     for name, (text, where) in entries.items():
         key = broker_key(name)
@@ -275,7 +275,7 @@ def _explain_unknown(name: str) -> str:
 
 
 def _build_config(
-    static: Mapping[str, str], values: dict[str, Value], ignored: tuple[str, ...], warnings: list[str]
+    static: Mapping[str, str], values: dict[str, SettingValue], ignored: tuple[str, ...], warnings: list[str]
 ) -> NodeConfig:
     # Kafka takes broker.id for node.id and the other way round, if only one of them is configured.
     for name, text in with_node_id(static).items():
@@ -327,12 +327,12 @@ def _build_config(
     return replace(config, warnings=(*config.warnings, *security_warnings(config)))
 
 
-def _read_list(values: Mapping[str, Value], name: str) -> tuple[str, ...]:
+def _read_list(values: Mapping[str, SettingValue], name: str) -> tuple[str, ...]:
     entries = values.get(name, BROKER_CONFIGS.default(name))
     return entries if isinstance(entries, tuple) else ()
 
 
-def _read_protocols(values: Mapping[str, Value], controllers: Sequence[str]) -> dict[str, str]:
+def _read_protocols(values: Mapping[str, SettingValue], controllers: Sequence[str]) -> dict[str, str]:
     """Return the protocol of each listener name; controller listeners need no entry unless a map is configured."""
     configured = values.get("listener.security.protocol.map")
     protocols = parse_protocol_map(str(configured or BROKER_CONFIGS.default("listener.security.protocol.map")))
@@ -342,7 +342,7 @@ def _read_protocols(values: Mapping[str, Value], controllers: Sequence[str]) -> 
     return protocols
 
 
-def _find_inter_broker_listener(values: Mapping[str, Value], protocols: Mapping[str, str]) -> str:
+def _find_inter_broker_listener(values: Mapping[str, SettingValue], protocols: Mapping[str, str]) -> str:
     """Return the name of the inter-broker listener: configured itself, or by its protocol."""
     # Kafka refuses both together as well, even if they agree.
     name, protocol = values.get("inter.broker.listener.name"), values.get("security.inter.broker.protocol")

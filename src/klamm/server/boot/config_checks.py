@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from klamm.model.broker_catalog.own import INSECURE_LISTENERS
 from klamm.model.broker_configs import BROKER_CONFIGS, broker_key, listener_base
-from klamm.model.config import Value
+from klamm.model.config import SettingValue
 from klamm.model.config_rules import check_overrides
 from klamm.model.errors import ConfigError
 from klamm.model.properties import parse_properties
@@ -47,7 +47,7 @@ _NOT_ZERO: Final = ("log.retention.ms", "log.retention.minutes", "log.retention.
 _PROVIDED: Final = re.compile(r"\$\{([A-Za-z0-9_-]+):")
 
 
-def check_roles(static: Mapping[str, str], values: Mapping[str, Value]) -> frozenset[str]:
+def check_roles(static: Mapping[str, str], values: Mapping[str, SettingValue]) -> frozenset[str]:
     """Return the roles of this node; raises ConfigError without process.roles, as for a ZooKeeper-era file."""
     roles = values.get("process.roles")
     if not isinstance(roles, tuple):
@@ -150,7 +150,7 @@ def check_quorum(node_id: int, roles: frozenset[str], voters: Sequence[VoterAddr
         )
 
 
-def check_relations(values: Mapping[str, Value], static: Mapping[str, str]) -> None:
+def check_relations(values: Mapping[str, SettingValue], static: Mapping[str, str]) -> None:
     """Check numbers that depend on each other, and refuse values that need a config provider."""
     for small, large in _AT_MOST:
         low, high = _number(values, small), _number(values, large)
@@ -185,7 +185,7 @@ def check_relations(values: Mapping[str, Value], static: Mapping[str, str]) -> N
             )
 
 
-def check_replica_selector(roles: frozenset[str], values: Mapping[str, Value]) -> None:
+def check_replica_selector(roles: frozenset[str], values: Mapping[str, SettingValue]) -> None:
     """Check that a broker's replica selector is one that Klamm has; a controller serves no consumers."""
     selector = values.get("replica.selector.class")
     if "broker" in roles and selector not in (None, "", LEADER, RACK_AWARE):
@@ -200,7 +200,7 @@ AUTHORIZER_SETTINGS: Final = frozenset({"super.users", "allow.everyone.if.no.acl
 """Settings of the authorizer, which Kafka's own definitions do not list."""
 
 
-def check_authorizer(static: Mapping[str, str], values: Mapping[str, Value]) -> None:
+def check_authorizer(static: Mapping[str, str], values: Mapping[str, SettingValue]) -> None:
     """Check that the authorizer is one that Klamm has, and its settings: a mistyped one must not open the cluster."""
     name = values.get("authorizer.class.name") or ""
     if name not in ("", STANDARD_AUTHORIZER):
@@ -348,7 +348,7 @@ def _named_listeners(config: NodeConfig) -> list[str]:
     return [name.upper() for name in names]
 
 
-def relation_warnings(values: Mapping[str, Value]) -> list[str]:
+def relation_warnings(values: Mapping[str, SettingValue]) -> list[str]:
     """Warn of configs that are valid but make requests fail later."""
     warnings = []
     replicas, needed = _number(values, "default.replication.factor"), _number(values, "min.insync.replicas")
@@ -361,7 +361,7 @@ def relation_warnings(values: Mapping[str, Value]) -> list[str]:
     return warnings
 
 
-def _number(values: Mapping[str, Value], name: str) -> int:
+def _number(values: Mapping[str, SettingValue], name: str) -> int:
     value = values.get(name, BROKER_CONFIGS.default(name))
     assert isinstance(value, int)
     return value

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import MetadataImage
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.model.ids import TopicPartition, Uuid
+from klamm.model.ids import TopicIdPartition, TopicPartition, Uuid
 from klamm.protocol.messages import assign_replicas_to_dirs as ard
 from klamm.replication import Replica
 from klamm.server.controller.channel import ControllerChannel
@@ -21,9 +21,6 @@ log = get_logger("lifecycle")
 
 REPLICAS_PER_REQUEST = 2_000
 RETRY_S = 0.5
-
-ReplicaKey = tuple[Uuid, int]
-"""Topic id and partition."""
 
 
 class DirectoryReports:
@@ -36,7 +33,7 @@ class DirectoryReports:
         self._logs = logs
         self._channel = channel
         self._broker_epoch = broker_epoch
-        self._pending: dict[ReplicaKey, Uuid] = {}
+        self._pending: dict[TopicIdPartition, Uuid] = {}
         self._task: asyncio.Task[None] | None = None
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
@@ -112,8 +109,8 @@ class DirectoryReports:
         finally:
             self._task = None
 
-    def _request(self, replicas: dict[ReplicaKey, Uuid]) -> ard.AssignReplicasToDirsRequest:
-        grouped: dict[Uuid, dict[Uuid, list[int]]] = {}
+    def _request(self, replicas: dict[TopicIdPartition, Uuid]) -> ard.AssignReplicasToDirsRequest:
+        grouped: dict[Uuid, dict[bytes, list[int]]] = {}
         for (topic_id, index), directory in replicas.items():
             grouped.setdefault(directory, {}).setdefault(topic_id, []).append(index)
         return ard.AssignReplicasToDirsRequest(

@@ -29,7 +29,7 @@ PARTITIONS_WAITED_FOR_MAX = 100
 """With more queued partitions than this, the response does not wait: they take longer than REPLICAS_WAIT_S."""
 
 
-Follower = Callable[[MetadataDelta, MetadataImage], None]
+ImageListener = Callable[[MetadataDelta, MetadataImage], None]
 
 
 class _Progress:
@@ -87,9 +87,9 @@ class BrokerPublisher:
         self._partitions_queued = 0
         self._known = _Progress()
         self._applied = _Progress()
-        self._followers: Sequence[Follower] = ()
+        self._followers: Sequence[ImageListener] = ()
 
-    def start(self, followers: Sequence[Follower]) -> None:
+    def start(self, followers: Sequence[ImageListener]) -> None:
         """Begin to apply changes; `followers` are called with each once the replicas have followed it."""
         self._followers = followers
         self._task = asyncio.get_running_loop().create_task(self._run(), name="metadata publisher")

@@ -12,21 +12,25 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.server.requests.access.checks import topic_denied
 from klamm.server.requests.context import ANSWERED, RequestContext
 from klamm.server.requests.deferred_reply import DeferredReply, ReplyCollector
-from klamm.server.requests.slices import Steps
+from klamm.server.requests.slices import SliceSteps
 from klamm.server.services import Services
 
-Decide = Callable[[GroupShard, Now, ReplyTo], Decision]
+DecideForGroup = Callable[[GroupShard, Now, ReplyTo], Decision]
 
 
 def submit(
-    services: Services, context: RequestContext, group_id: str, decide: Decide, refuse: Callable[[ErrorCode], Any]
+    services: Services,
+    context: RequestContext,
+    group_id: str,
+    decide: DecideForGroup,
+    refuse: Callable[[ErrorCode], Any],
 ) -> object:
     """Let the shard of a group decide and reply to the request; `refuse` makes a response of an error."""
     submit_to(services, group_id, decide, DeferredReply(context, refuse))
     return ANSWERED
 
 
-def submit_to(services: Services, group_id: str, decide: Decide, reply_to: ReplyTo) -> None:
+def submit_to(services: Services, group_id: str, decide: DecideForGroup, reply_to: ReplyTo) -> None:
     """Let the shard of a group decide; `reply_to` gets its response or a KlammError."""
     runtime = services.coordinators.groups
     try:
@@ -42,7 +46,7 @@ def submit_all(
     group_ids: Sequence[str],
     decide: Callable[[str, GroupShard, Now, ReplyTo], Decision],
     finish: Callable[[list[Any]], None],
-) -> Steps[object]:
+) -> SliceSteps[object]:
     """Let the shard of every group decide; `finish` gets all answers at once, in the order of `group_ids`."""
     collector = ReplyCollector(len(group_ids), finish)
     for position, group_id in enumerate(group_ids):

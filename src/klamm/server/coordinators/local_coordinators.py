@@ -14,7 +14,7 @@ from klamm.coordinator import CoordinatorRuntime
 from klamm.coordinator.groups import GroupConfig, GroupShard
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import BrokerImage, MetadataImage
-from klamm.model.config import Value
+from klamm.model.config import SettingValue
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from klamm.server.boot.config import NodeConfig
@@ -63,7 +63,7 @@ class LocalCoordinators:
         self._services = services
         config = services.config
         self._group_config = read_group_config(config)
-        self._layers: tuple[Mapping[str, Value], ...] = ()
+        self._layers: tuple[Mapping[str, SettingValue], ...] = ()
         self.groups: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             GROUP_METADATA_TOPIC,
             self._make_group_shard,

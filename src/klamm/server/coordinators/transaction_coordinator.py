@@ -24,7 +24,7 @@ BRIEF_PAUSES_MS = (1, 2, 4, 8)
 TRANSACTION = 1
 """The coordinator type of transactional ids in FindCoordinator."""
 
-Decide = Callable[[TransactionShard, Now, ReplyTo], Decision]
+DecideForTransaction = Callable[[TransactionShard, Now, ReplyTo], Decision]
 
 
 class TransactionCoordinator:
@@ -47,7 +47,7 @@ class TransactionCoordinator:
         self.gate = TransactionGate(services, self.runtime)
         self.markers = MarkerWriter(services, self.runtime)
 
-    async def ask(self, transactional_id: str, decide: Decide) -> Any:
+    async def ask(self, transactional_id: str, decide: DecideForTransaction) -> Any:
         """Let the shard of a transactional id decide; KlammError when it refuses or is not led here.
 
         While requests of the same id wait for its last transaction to be completed, this one waits behind them: Kafka
@@ -60,7 +60,7 @@ class TransactionCoordinator:
             await asyncio.shield(completion)
         return await self.runtime.ask(self.runtime.partition_for(transactional_id), decide)
 
-    async def ask_when_free(self, transactional_id: str, decide: Decide) -> Any:
+    async def ask_when_free(self, transactional_id: str, decide: DecideForTransaction) -> Any:
         """`ask`, after waiting briefly for the previous transaction to be completed.
 
         The refusal CONCURRENT_TRANSACTIONS would make the client sleep for much longer than the markers take.
@@ -88,7 +88,7 @@ class TransactionCoordinator:
             # Before the requests that wait run on: the next one starts a wait of its own if markers are still missing.
             del self._completions[transactional_id]
 
-    async def ask_with_ids(self, transactional_id: str, decide: Decide) -> Any:
+    async def ask_with_ids(self, transactional_id: str, decide: DecideForTransaction) -> Any:
         """`ask` for decisions that may need a new producer id, which is fetched first."""
         # Before the decision, which is pure and cannot wait for the controller.
         await self._services.producer_ids.ensure()

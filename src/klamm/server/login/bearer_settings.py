@@ -14,7 +14,7 @@ from klamm.security.core.bearer_claims import ClaimRules
 from klamm.security.core.oauthbearer import OAUTHBEARER
 
 if TYPE_CHECKING:
-    from klamm.model.config import Value
+    from klamm.model.config import SettingValue
     from klamm.security.bearer_tokens import BearerCredentials
     from klamm.security.core.jaas import LoginModule
     from klamm.server.boot.config import NodeConfig
@@ -53,7 +53,7 @@ class BearerSettings:
     """None for tokens without signature."""
 
 
-def simple_name(value: Value) -> str:
+def simple_name(value: SettingValue) -> str:
     """Return the name of a Java class without its package."""
     return str(value or "").rpartition(".")[2]
 

@@ -30,7 +30,7 @@ class _Waiting:
     reserved_later: int
 
 
-class _Stage:
+class _LoginStage:
     """Connections in the order in which they came, also by address."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class LoginBudget:
         self._bytes_max = bytes_max
         self._used = 0
         self._waiting: dict[Channel, _Waiting] = {}
-        self._silent, self._begun = _Stage(), _Stage()
+        self._silent, self._begun = _LoginStage(), _LoginStage()
 
     def __len__(self) -> int:
         return len(self._waiting)

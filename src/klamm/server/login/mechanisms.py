@@ -53,7 +53,7 @@ class Identity:
 
 TOKEN_SALT_BYTES: Final = 16
 
-Begin = Callable[[], ServerMechanism]
+BeginMechanism = Callable[[], ServerMechanism]
 Identify = Callable[[ServerMechanism], Identity]
 
 
@@ -61,7 +61,7 @@ Identify = Callable[[ServerMechanism], Identity]
 class EnabledMechanism:
     """One mechanism of a listener."""
 
-    begin: Begin
+    begin: BeginMechanism
     identify: Identify
     reauthentication_ms: int = 0
     """connections.max.reauth.ms of the listener and mechanism; 0 for sessions without an end."""

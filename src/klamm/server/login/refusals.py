@@ -3,7 +3,7 @@
 import asyncio
 
 from klamm.net import Channel, FrameHandler, Slot
-from klamm.net.file_region import Part
+from klamm.net.file_region import ReplyPart
 from klamm.server.login.settings import LINGER_SECONDS, LoginSettings
 from klamm.telemetry.log import get_logger
 
@@ -28,7 +28,7 @@ def refuse(
     loop: asyncio.AbstractEventLoop,
     settings: LoginSettings,
     channel: Channel,
-    reply: Part | None,
+    reply: ReplyPart | None,
     *,
     mechanism: str,
     reason: str,
@@ -50,7 +50,7 @@ def refuse(
 
 
 def _finish(
-    loop: asyncio.AbstractEventLoop, channel: Channel, before: FrameHandler, slot: Slot, reply: Part | None
+    loop: asyncio.AbstractEventLoop, channel: Channel, before: FrameHandler, slot: Slot, reply: ReplyPart | None
 ) -> None:
     if channel.closed:
         return

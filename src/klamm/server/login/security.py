@@ -32,7 +32,7 @@ from klamm.server.login.bearer_settings import BearerSettings, JwksSettings
 from klamm.server.login.budget import TLS_BYTES, LoginBudget
 from klamm.server.login.handler import LoginHandler
 from klamm.server.login.mechanisms import (
-    Begin,
+    BeginMechanism,
     EnabledMechanism,
     Identify,
     ScramDecoys,
@@ -182,7 +182,7 @@ class NodeSecurity:
         scram = SCRAM_MECHANISMS.get(mechanism.name)
         identify: Identify = identify_user
         if mechanism.bearer is not None:
-            begin: Begin = partial(BearerServer, self._validator(mechanism.bearer))
+            begin: BeginMechanism = partial(BearerServer, self._validator(mechanism.bearer))
             identify = identify_bearer
         elif scram is None:
             begin = partial(PlainServer, mechanism.users)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from klamm.net.file_region import Part
+from klamm.net.file_region import ReplyPart
 from klamm.protocol.codec import encode_in_slices, encode_into
 from klamm.protocol.framing import encode_response_start
 from klamm.protocol.header import response_header_version
@@ -39,7 +39,7 @@ def count_errors(times: ApiTimes | None, response: Any) -> None:
             times.count_error(code)
 
 
-def response_parts(context: RequestContext, response: Any) -> Sequence[Part]:
+def response_parts(context: RequestContext, response: Any) -> Sequence[ReplyPart]:
     """Encode a reply: length, header, body; record batches stay in their files."""
     count_errors(context.times, response)
     if context.meter is not None:
@@ -49,7 +49,7 @@ def response_parts(context: RequestContext, response: Any) -> Sequence[Part]:
     return frame_parts(context, body)
 
 
-async def response_parts_in_slices(context: RequestContext, response: Any) -> Sequence[Part]:
+async def response_parts_in_slices(context: RequestContext, response: Any) -> Sequence[ReplyPart]:
     """`response_parts` for a large response, in slices: other connections are served in between."""
     count_errors(context.times, response)
     if context.meter is not None:
@@ -65,7 +65,7 @@ def build_frame(correlation_id: int, body: bytes, *, flexible: bool) -> bytes:
     return encode_response_start(4 + flexible + len(body), correlation_id) + (b"\0" if flexible else b"") + body
 
 
-def frame_parts(context: RequestContext, body: list[Any]) -> Sequence[Part]:
+def frame_parts(context: RequestContext, body: list[Any]) -> Sequence[ReplyPart]:
     """Return the reply as runs of bytes and file regions, with length and header first."""
     flexible = response_header_version(context.api_key, context.version)
     try:
@@ -75,7 +75,7 @@ def frame_parts(context: RequestContext, body: list[Any]) -> Sequence[Part]:
         pass  # a file region is among them, which is not bytes
     size = 4 + flexible + sum(map(len, body))
     head = encode_response_start(size, context.correlation_id) + (b"\0" if flexible else b"")
-    parts: list[Part] = []
+    parts: list[ReplyPart] = []
     run = [head]
     for piece in body:
         if isinstance(piece, (bytes, bytearray, memoryview)):

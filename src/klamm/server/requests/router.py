@@ -24,7 +24,7 @@ from klamm.server.requests.context import ANSWERED, ConnectionState, ListenerCon
 from klamm.server.requests.failures import log_request_failed
 from klamm.server.requests.replies import response_parts, response_parts_in_slices
 from klamm.server.requests.routes import Route, quick_paths
-from klamm.server.requests.slices import Steps, run_slice
+from klamm.server.requests.slices import SliceSteps, run_slice
 from klamm.server.services import Services
 from klamm.telemetry.log import get_logger
 
@@ -150,7 +150,7 @@ class Router:
                 return
         self._finish(context, result)
 
-    async def _handle_in_slices(self, context: RequestContext, steps: Steps[Any]) -> None:
+    async def _handle_in_slices(self, context: RequestContext, steps: SliceSteps[Any]) -> None:
         """Run the remaining slices of a request."""
         try:
             await self._finish_in_slices(context, steps)
@@ -159,7 +159,7 @@ class Router:
         finally:
             context.channel.release()
 
-    async def _finish_in_slices(self, context: RequestContext, steps: Steps[Any]) -> None:
+    async def _finish_in_slices(self, context: RequestContext, steps: SliceSteps[Any]) -> None:
         channel = context.channel
         while True:
             await asyncio.sleep(0)

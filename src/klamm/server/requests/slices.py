@@ -12,14 +12,14 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-Steps = Generator[int, None, T]
+SliceSteps = Generator[int, None, T]
 """The work of a handler: yields the number of elements handled since the last yield, returns the response."""
 
 SLICE_ELEMENTS = 250
 """Elements of a slice: one to three milliseconds of work."""
 
 
-def run_slice(steps: Steps[T]) -> None:
+def run_slice(steps: SliceSteps[T]) -> None:
     """Run one slice; raises StopIteration with the response when it was the last one."""
     # Elements differ in cost; a handler yields more than 1 for those that cost more.
     spent = 0
@@ -27,7 +27,7 @@ def run_slice(steps: Steps[T]) -> None:
         spent += next(steps)
 
 
-async def run_in_slices(steps: Steps[T]) -> T:
+async def run_in_slices(steps: SliceSteps[T]) -> T:
     """Run all slices, yielding to the loop in between."""
     while True:
         try:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from klamm.metadata.image import MetadataImage
 from klamm.model.broker_configs import BROKER_CONFIGS, read_broker_values
-from klamm.model.config import Value
+from klamm.model.config import SettingValue
 from klamm.model.config_describe import effective_broker
 
 
@@ -14,10 +14,10 @@ class BrokerSettings:
     def __init__(self, node_id: int, static: Mapping[str, str]) -> None:
         self._node_id = node_id
         self._static = read_broker_values(static)
-        self._layers: tuple[Mapping[str, Value], Mapping[str, Value]] | None = None
-        self._values: Mapping[str, Value] = {}
+        self._layers: tuple[Mapping[str, SettingValue], Mapping[str, SettingValue]] | None = None
+        self._values: Mapping[str, SettingValue] = {}
 
-    def values(self, image: MetadataImage) -> Mapping[str, Value]:
+    def values(self, image: MetadataImage) -> Mapping[str, SettingValue]:
         """Return all values that are set anywhere; the same object as long as none changes."""
         layers = (image.broker_values(self._node_id), image.broker_values(None))
         # The result keeps its identity while nothing changes, by which `TopicSettingsResolver` detects a change.
@@ -26,7 +26,7 @@ class BrokerSettings:
             self._values = effective_broker(*layers, self._static)
         return self._values
 
-    def value(self, image: MetadataImage, name: str) -> Value:
+    def value(self, image: MetadataImage, name: str) -> SettingValue:
         """Return the value of a config, or its default."""
         value = self.values(image).get(name)
         return BROKER_CONFIGS.default(name) if value is None else value

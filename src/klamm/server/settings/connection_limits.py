@@ -9,7 +9,7 @@ from dataclasses import replace
 from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import MetadataImage
 from klamm.model.broker_configs import BROKER_CONFIGS
-from klamm.model.config import Value
+from klamm.model.config import SettingValue
 from klamm.model.config_resources import ResourceType
 from klamm.model.config_rules import parse_overrides
 from klamm.model.errors import ConfigError
@@ -24,7 +24,7 @@ MAX_CONNECTIONS = "max.connections"
 CREATION_RATE = "max.connection.creation.rate"
 
 
-def read_connection_limits(values: Mapping[str, Value], listeners: Sequence[str]) -> ConnectionLimits:
+def read_connection_limits(values: Mapping[str, SettingValue], listeners: Sequence[str]) -> ConnectionLimits:
     """Return the limits; overrides of host names have the names for keys (`resolve_overrides`)."""
 
     def integer(name: str) -> int:

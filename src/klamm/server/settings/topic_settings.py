@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from klamm.metadata.image import MetadataImage
-from klamm.model.config import Value
+from klamm.model.config import SettingValue
 from klamm.model.topic_configs import TOPIC_CONFIGS, topic_defaults
 from klamm.replication.settings import TopicSettings
 from klamm.server.settings.broker_settings import BrokerSettings
@@ -15,9 +15,9 @@ class TopicSettingsResolver:
 
     def __init__(self, broker: BrokerSettings) -> None:
         self._broker = broker
-        self._inherited: Mapping[str, Value] | None = None
-        self._defaults: dict[str, Value] = {}
-        self._cache: dict[frozenset[tuple[str, Value]], TopicSettings] = {}
+        self._inherited: Mapping[str, SettingValue] | None = None
+        self._defaults: dict[str, SettingValue] = {}
+        self._cache: dict[frozenset[tuple[str, SettingValue]], TopicSettings] = {}
 
     def resolve(self, image: MetadataImage, topic: str) -> TopicSettings:
         """Return the configs of `topic` in `image`."""
@@ -39,7 +39,7 @@ class TopicSettingsResolver:
         return settings
 
 
-def _build_settings(values: Mapping[str, Value]) -> TopicSettings:
+def _build_settings(values: Mapping[str, SettingValue]) -> TopicSettings:
     min_isr = values.get("min.insync.replicas", TOPIC_CONFIGS.default("min.insync.replicas"))
     assert isinstance(min_isr, int)
     return TopicSettings(
@@ -50,5 +50,5 @@ def _build_settings(values: Mapping[str, Value]) -> TopicSettings:
     )
 
 
-def _read_replicas(value: Value) -> frozenset[str]:
+def _read_replicas(value: SettingValue) -> frozenset[str]:
     return frozenset(value) if isinstance(value, tuple) else frozenset()

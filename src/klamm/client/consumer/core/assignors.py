@@ -28,7 +28,7 @@ class MemberSubscription:
 
 Members = Mapping[str, MemberSubscription]
 Counts = Mapping[str, int]
-Assignment = dict[str, list[TopicPartition]]
+GroupAssignment = dict[str, list[TopicPartition]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Assignor:
     """An assignor, by the name that JoinGroup carries."""
 
     name: str
-    assign: Callable[[Members, Counts], Assignment]
+    assign: Callable[[Members, Counts], GroupAssignment]
     cooperative: bool = False
     """Whether members keep what they hold while the group rebalances."""
     sticky: bool = False
@@ -64,9 +64,9 @@ def _topic_partitions(members: Members, counts: Counts) -> list[TopicPartition]:
     return [TopicPartition(topic, index) for topic in topics for index in range(counts[topic])]
 
 
-def range_assign(members: Members, counts: Counts) -> Assignment:
+def range_assign(members: Members, counts: Counts) -> GroupAssignment:
     """Topic by topic, neighbouring partitions to each member; topics of equal size fall to the same members."""
-    assignment: Assignment = {member: [] for member in members}
+    assignment: GroupAssignment = {member: [] for member in members}
     ordered = _order(members)
     for topic in sorted({topic for member in members.values() for topic in member.topics}):
         takers = [member for member in ordered if topic in members[member].topics]
@@ -81,9 +81,9 @@ def range_assign(members: Members, counts: Counts) -> Assignment:
     return assignment
 
 
-def round_robin_assign(members: Members, counts: Counts) -> Assignment:
+def round_robin_assign(members: Members, counts: Counts) -> GroupAssignment:
     """All partitions one by one to the members in order, skipping those that do not subscribe to the topic."""
-    assignment: Assignment = {member: [] for member in members}
+    assignment: GroupAssignment = {member: [] for member in members}
     ordered = _order(members)
     turn = 0
     for where in _topic_partitions(members, counts):
@@ -94,7 +94,7 @@ def round_robin_assign(members: Members, counts: Counts) -> Assignment:
     return assignment
 
 
-def sticky_assign(members: Members, counts: Counts) -> Assignment:
+def sticky_assign(members: Members, counts: Counts) -> GroupAssignment:
     """As balanced as subscriptions allow, moving as few partitions as possible (KIP-54)."""
     everything = _topic_partitions(members, counts)
     held = _held(members, set(everything))
@@ -107,14 +107,14 @@ def sticky_assign(members: Members, counts: Counts) -> Assignment:
     return _balance_unequal(everything, held, ordered, members)
 
 
-def _held(members: Members, existing: set[TopicPartition]) -> Assignment:
+def _held(members: Members, existing: set[TopicPartition]) -> GroupAssignment:
     """What members own: a claim of an older generation loses, two of the same generation are both dropped."""
     claims: dict[TopicPartition, list[tuple[int, str]]] = defaultdict(list)
     for name, member in members.items():
         for where in member.owned:
             if where in existing and where.topic in member.topics:
                 claims[where].append((member.generation, name))
-    held: Assignment = {member: [] for member in members}
+    held: GroupAssignment = {member: [] for member in members}
     for where, claimants in claims.items():
         # A member that missed a rebalance still claims what was given to another since (KIP-792).
         newest = max(generation for generation, _ in claimants)
@@ -126,9 +126,9 @@ def _held(members: Members, existing: set[TopicPartition]) -> Assignment:
     return held
 
 
-def _balance_equal(everything: list[TopicPartition], held: Assignment, ordered: list[str]) -> Assignment:
+def _balance_equal(everything: list[TopicPartition], held: GroupAssignment, ordered: list[str]) -> GroupAssignment:
     least, extra = divmod(len(everything), len(ordered))
-    assignment: Assignment = {}
+    assignment: GroupAssignment = {}
     # Members that own most go first: the `extra` members with one partition more are then those that have it already.
     for member in sorted(ordered, key=lambda member: -len(held[member])):
         more = len(held[member]) > least and extra > 0
@@ -148,8 +148,8 @@ def _balance_equal(everything: list[TopicPartition], held: Assignment, ordered: 
 
 
 def _balance_unequal(
-    everything: list[TopicPartition], held: Assignment, ordered: list[str], members: Members
-) -> Assignment:
+    everything: list[TopicPartition], held: GroupAssignment, ordered: list[str], members: Members
+) -> GroupAssignment:
     assignment = {member: list(held[member]) for member in ordered}
     owner = {where: name for name, places in assignment.items() for where in places}
     rank = {name: index for index, name in enumerate(ordered)}
@@ -183,7 +183,7 @@ def _balance_unequal(
     return assignment
 
 
-def cooperative_sticky_assign(members: Members, counts: Counts) -> Assignment:
+def cooperative_sticky_assign(members: Members, counts: Counts) -> GroupAssignment:
     """As sticky; a partition that another member still owns is left out until that member revoked it."""
     assignment = sticky_assign(members, counts)
     held = _held(members, set(_topic_partitions(members, counts)))

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from klamm.client.errors import KafkaError
-from klamm.client.producer.batch import Batch, Row
+from klamm.client.producer.batch import Batch, RecordRow
 from klamm.model.ids import TopicPartition
 from klamm.records.batch import HEADER_SIZE
 
@@ -94,7 +94,7 @@ class Accumulator:
             partition_queue = self.queues[where] = PartitionQueue(where)
         return partition_queue
 
-    def append(self, queue: PartitionQueue, row: Row, size: int, now: float) -> Batch:
+    def append(self, queue: PartitionQueue, row: RecordRow, size: int, now: float) -> Batch:
         """Add a record of at most `size` bytes; the caller has checked that there is memory for it."""
         batch = queue.open
         if batch is None or batch.size + size > self.batch_size:

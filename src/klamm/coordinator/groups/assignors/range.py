@@ -7,10 +7,10 @@ first takes from its share what has a replica in its rack (in every topic that b
 
 from collections.abc import Mapping
 
-from klamm.coordinator.groups.assignors.spec import Assignment, MemberSpec, TopicSpec, subscribers
+from klamm.coordinator.groups.assignors.spec import MemberAssignment, MemberSpec, TopicSpec, subscribers
 
 
-def assign(members: Mapping[str, MemberSpec], topics: Mapping[bytes, TopicSpec]) -> dict[str, Assignment]:
+def assign(members: Mapping[str, MemberSpec], topics: Mapping[bytes, TopicSpec]) -> dict[str, MemberAssignment]:
     """What every member should have."""
     co_partitioned: dict[tuple[int, tuple[str, ...]], list[bytes]] = {}
     for topic, member_ids in subscribers(members, topics).items():

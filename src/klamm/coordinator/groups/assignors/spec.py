@@ -7,11 +7,11 @@ from typing import Any
 
 _EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
-Assignment = Mapping[bytes, frozenset[int]]
+MemberAssignment = Mapping[bytes, frozenset[int]]
 """The partitions of one member, by topic id; a topic without partitions is left out."""
 
 
-def _no_partitions() -> Assignment:
+def _no_partitions() -> MemberAssignment:
     return _EMPTY
 
 
@@ -21,7 +21,7 @@ class MemberSpec:
 
     topics: frozenset[bytes]
     """The ids of the topics it subscribes to."""
-    current: Assignment = field(default_factory=_no_partitions)
+    current: MemberAssignment = field(default_factory=_no_partitions)
     instance_id: str | None = None
     rack: str | None = None
 
@@ -38,7 +38,7 @@ class TopicSpec:
         return rack is not None and partition < len(self.racks) and rack in self.racks[partition]
 
 
-Assign = Callable[[Mapping[str, MemberSpec], Mapping[bytes, TopicSpec]], dict[str, Assignment]]
+Assignor = Callable[[Mapping[str, MemberSpec], Mapping[bytes, TopicSpec]], dict[str, MemberAssignment]]
 """An assignor: every member gets an entry; every partition of a subscribed topic gets one owner."""
 
 

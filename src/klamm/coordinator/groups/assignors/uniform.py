@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace
 
-from klamm.coordinator.groups.assignors.spec import Assignment, MemberSpec, TopicSpec, by_identity, subscribers
+from klamm.coordinator.groups.assignors.spec import MemberAssignment, MemberSpec, TopicSpec, by_identity, subscribers
 
 _ROUNDS = 64
 """Passes over the pools; one settles pools that share no member, more are needed only where they overlap."""
@@ -22,7 +22,7 @@ _Partition = tuple[int, bytes]
 """(partition, topic id): in this order a list of several topics mixes them."""
 
 
-def assign(members: Mapping[str, MemberSpec], topics: Mapping[bytes, TopicSpec]) -> dict[str, Assignment]:
+def assign(members: Mapping[str, MemberSpec], topics: Mapping[bytes, TopicSpec]) -> dict[str, MemberAssignment]:
     """What every member should have."""
     pools: dict[tuple[str, ...], list[bytes]] = {}
     for topic, member_ids in subscribers(members, topics).items():
@@ -161,7 +161,7 @@ class _Levelling:
                 return away
         return owned.pop()
 
-    def result(self, pools: list[_Pool]) -> dict[str, Assignment]:
+    def result(self, pools: list[_Pool]) -> dict[str, MemberAssignment]:
         """Return every member's assignment; one that did not change is the same object that came in."""
         gathered: dict[str, dict[bytes, list[int]]] = {member: {} for member in self._members}
         for pool in pools:
@@ -169,7 +169,7 @@ class _Levelling:
                 mine = gathered[member]
                 for partition, topic in owned:
                     mine.setdefault(topic, []).append(partition)
-        assignments: dict[str, Assignment] = {}
+        assignments: dict[str, MemberAssignment] = {}
         for member, mine in gathered.items():
             assignment = {topic: frozenset(partitions) for topic, partitions in mine.items()}
             current = self._members[member].current

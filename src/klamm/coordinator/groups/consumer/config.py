@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from klamm.model.config import Value
+from klamm.model.config import SettingValue
 
 MAX_INT = 2**31 - 1
 
@@ -46,23 +46,23 @@ class ConsumerGroupConfig:
     min_assignment_interval_ms: int = 0
     max_assignment_interval_ms: int = 15_000
 
-    def session_timeout_of(self, own: Mapping[str, Value]) -> int:
+    def session_timeout_of(self, own: Mapping[str, SettingValue]) -> int:
         """The session timeout of a group with these settings of its own, within the broker's limits."""
         value = _milliseconds(own, "consumer.session.timeout.ms", self.session_timeout_ms)
         return min(max(value, self.min_session_timeout_ms), self.max_session_timeout_ms)
 
-    def heartbeat_interval_of(self, own: Mapping[str, Value]) -> int:
+    def heartbeat_interval_of(self, own: Mapping[str, SettingValue]) -> int:
         """The heartbeat interval of a group, likewise."""
         value = _milliseconds(own, "consumer.heartbeat.interval.ms", self.heartbeat_interval_ms)
         return min(max(value, self.min_heartbeat_interval_ms), self.max_heartbeat_interval_ms)
 
-    def assignment_interval_of(self, own: Mapping[str, Value], cluster: Mapping[str, Value]) -> int:
+    def assignment_interval_of(self, own: Mapping[str, SettingValue], cluster: Mapping[str, SettingValue]) -> int:
         """The shortest time between two targets of a group, likewise; its default is the cluster's dynamic setting."""
         cluster_default = _milliseconds(cluster, "group.consumer.assignment.interval.ms", self.assignment_interval_ms)
         value = _milliseconds(own, "consumer.assignment.interval.ms", cluster_default)
         return min(max(value, self.min_assignment_interval_ms), self.max_assignment_interval_ms)
 
 
-def _milliseconds(values: Mapping[str, Value], name: str, default: int) -> int:
+def _milliseconds(values: Mapping[str, SettingValue], name: str, default: int) -> int:
     value = values.get(name)
     return value if isinstance(value, int) else default

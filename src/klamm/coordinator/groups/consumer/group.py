@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from klamm.coordinator.core.shard import CoordinatorRecord, ReplyTo
-from klamm.coordinator.groups.assignors import Assignment
+from klamm.coordinator.groups.assignors import MemberAssignment
 from klamm.coordinator.groups.consumer.member import LEAVE_EPOCH, ConsumerMember, Held, MemberState
 from klamm.coordinator.groups.consumer.pattern import Resolved
 from klamm.coordinator.groups.consumer.records import group_tombstones
@@ -21,7 +21,7 @@ from klamm.metadata.image import MetadataImage
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages import group_records as kept
 
-_NO_PARTITIONS: Final[Assignment] = {}
+_NO_PARTITIONS: Final[MemberAssignment] = {}
 
 
 class ConsumerGroup:
@@ -41,7 +41,7 @@ class ConsumerGroup:
         self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}
         """Instance id to member id."""
-        self.target: dict[str, Assignment] = {}
+        self.target: dict[str, MemberAssignment] = {}
         self.resolved: dict[str, Resolved] = {}
         """By pattern."""
         self.has_partition_metadata = False
@@ -104,7 +104,7 @@ class ConsumerGroup:
             )
         return member
 
-    def target_of(self, member_id: str) -> Assignment:
+    def target_of(self, member_id: str) -> MemberAssignment:
         """Return the target assignment of a member."""
         return self.target.get(member_id, _NO_PARTITIONS)
 

@@ -6,7 +6,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, Final
 
-from klamm.coordinator.groups.assignors import Assignment
+from klamm.coordinator.groups.assignors import MemberAssignment
 from klamm.protocol.messages.group_records import (
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -147,7 +147,7 @@ class ConsumerMember:
         )
 
 
-def held_from(assignment: Assignment, epoch: int) -> Held:
+def held_from(assignment: MemberAssignment, epoch: int) -> Held:
     """All of an assignment, assigned at one epoch."""
     return {topic: dict.fromkeys(sorted(partitions), epoch) for topic, partitions in assignment.items() if partitions}
 

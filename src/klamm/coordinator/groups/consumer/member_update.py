@@ -7,7 +7,7 @@ when they are replayed.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from klamm.coordinator.groups.assignors import ASSIGNORS, Assignment, MemberSpec
+from klamm.coordinator.groups.assignors import ASSIGNORS, MemberAssignment, MemberSpec
 from klamm.coordinator.groups.consumer.consumer_decision import ConsumerDecisionBuilder
 from klamm.coordinator.groups.consumer.group import ConsumerGroup
 from klamm.coordinator.groups.consumer.member import ConsumerMember
@@ -31,7 +31,7 @@ class _Draft:
     """The group as it will be after the decision."""
 
     members: dict[str, ConsumerMember]
-    target: dict[str, Assignment]
+    target: dict[str, MemberAssignment]
     resolved: dict[str, Resolved]
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
@@ -209,9 +209,9 @@ def _retarget(
 def compute_target(
     builder: ConsumerDecisionBuilder,
     members: Mapping[str, ConsumerMember],
-    known: Mapping[str, Assignment],
+    known: Mapping[str, MemberAssignment],
     topics_of: Callable[[ConsumerMember], frozenset[str]],
-) -> dict[str, Assignment]:
+) -> dict[str, MemberAssignment]:
     """Return the target of every member, by the assignor most of them prefer."""
     shared: dict[frozenset[str], frozenset[bytes]] = {}
     specs: dict[str, MemberSpec] = {}

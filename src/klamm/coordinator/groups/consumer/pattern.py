@@ -14,7 +14,7 @@ from klamm.coordinator.groups.consumer.pattern_syntax import (
     Choice,
     Edge,
     InvalidPattern,
-    Node,
+    PatternNode,
     Repeat,
     Sequence,
     parse,
@@ -75,7 +75,7 @@ class Pattern:
         self._program.append((kind, what, then))
         return len(self._program) - 1
 
-    def _compile(self, node: Node, then: int) -> int:
+    def _compile(self, node: PatternNode, then: int) -> int:
         if isinstance(node, Chars):
             return self._emit(_CHARS, node.mask, then)
         if isinstance(node, Edge):

@@ -36,26 +36,26 @@ class Edge:
 class Sequence:
     """Parts one after the other."""
 
-    parts: tuple["Node", ...]
+    parts: tuple["PatternNode", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One of several ways."""
 
-    ways: tuple["Node", ...]
+    ways: tuple["PatternNode", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
     """A part between `least` and `most` times; None is any number."""
 
-    part: "Node"
+    part: "PatternNode"
     least: int
     most: int | None
 
 
-Node = Chars | Edge | Sequence | Choice | Repeat
+PatternNode = Chars | Edge | Sequence | Choice | Repeat
 
 _ALL: Final = (1 << 128) - 1
 
@@ -103,16 +103,16 @@ _CATEGORIES: Final = (
 """The general categories a pattern may name; those without an ASCII character match nothing."""
 
 
-def parse(pattern: str) -> Node:
+def parse(pattern: str) -> PatternNode:
     """The tree of a pattern; InvalidPattern when it has none."""
-    reader = _Reader(pattern)
+    reader = _PatternReader(pattern)
     node = reader.choice(0)
     if reader.at < len(pattern):
         raise InvalidPattern("unexpected )")
     return node
 
 
-class _Reader:
+class _PatternReader:
     """Recursive descent over one pattern."""
 
     def __init__(self, pattern: str) -> None:
@@ -136,7 +136,7 @@ class _Reader:
         self.at += 1
         return self.text[self.at - 1]
 
-    def choice(self, depth: int) -> Node:
+    def choice(self, depth: int) -> PatternNode:
         """Ways separated by bars, up to a closing parenthesis or the end."""
         if depth > DEPTH_MAX:
             raise InvalidPattern("nested too deeply")
@@ -147,8 +147,8 @@ class _Reader:
         self.fold, self.dot_all = fold, dot_all
         return ways[0] if len(ways) == 1 else Choice(tuple(ways))
 
-    def _sequence(self, depth: int) -> Node:
-        parts: list[Node] = []
+    def _sequence(self, depth: int) -> PatternNode:
+        parts: list[PatternNode] = []
         while self.at < len(self.text) and not self._peek("|") and not self._peek(")"):
             if self._accept("\\Q"):
                 end = self.text.find("\\E", self.at)
@@ -161,7 +161,7 @@ class _Reader:
                     parts.append(self._repeated(atom))
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
-    def _repeated(self, atom: Node) -> Node:
+    def _repeated(self, atom: PatternNode) -> PatternNode:
         count = self._count()
         if count is None:
             return atom
@@ -189,7 +189,7 @@ class _Reader:
         self.at = end + 1
         return low, high
 
-    def _atom(self, depth: int) -> Node | None:
+    def _atom(self, depth: int) -> PatternNode | None:
         character = self._next("an empty pattern")
         if character == "(":
             return self._group(depth)
@@ -210,7 +210,7 @@ class _Reader:
             self.at += 1
         return self._literal(character)
 
-    def _group(self, depth: int) -> Node | None:
+    def _group(self, depth: int) -> PatternNode | None:
         fold, dot_all = self.fold, self.dot_all
         if self._accept("?"):
             if self._accept("P<") or (
@@ -261,7 +261,7 @@ class _Reader:
             mask |= (mask & _POSIX["lower"]) >> 32 | (mask & _POSIX["upper"]) << 32
         return mask
 
-    def _escape(self) -> Node:
+    def _escape(self) -> PatternNode:
         character = self._next("a backslash at the end")
         if character in "AzbB":
             return Edge({"A": "begin", "z": "end", "b": "word", "B": "inside"}[character])

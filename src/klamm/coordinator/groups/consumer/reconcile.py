@@ -14,7 +14,7 @@ two members ever have it at once, however late their heartbeats are.
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
-from klamm.coordinator.groups.assignors import Assignment
+from klamm.coordinator.groups.assignors import MemberAssignment
 from klamm.coordinator.groups.consumer.member import ConsumerMember, Held, MemberState, merge
 from klamm.model.errors import ErrorCode, KlammError
 
@@ -27,7 +27,7 @@ _NOTHING: frozenset[int] = frozenset()
 def reconcile(
     member: ConsumerMember,
     target_epoch: int,
-    target: Assignment,
+    target: MemberAssignment,
     is_free: Callable[[bytes, int], bool],
     owned: Owned,
     *,
@@ -76,7 +76,7 @@ def _compare(
     member: ConsumerMember,
     member_epoch: int,
     target_epoch: int,
-    target: Assignment,
+    target: MemberAssignment,
     is_free: Callable[[bytes, int], bool],
     reported: set[tuple[bytes, int]] | None,
 ) -> ConsumerMember:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from klamm.coordinator.core.shard import CoordinatorRecord, decode_key, decode_value, make_record, record_type
-from klamm.coordinator.groups.assignors import Assignment
+from klamm.coordinator.groups.assignors import MemberAssignment
 from klamm.coordinator.groups.consumer.member import ConsumerMember
 from klamm.coordinator.groups.consumer.pattern import Resolved
 from klamm.protocol.messages.group_records import (
@@ -56,7 +56,7 @@ def current_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
     return make_record(key, member.current_value())
 
 
-def target_record(group_id: str, member_id: str, target: Assignment) -> CoordinatorRecord:
+def target_record(group_id: str, member_id: str, target: MemberAssignment) -> CoordinatorRecord:
     """Return the record of a member's target assignment."""
     topics = [
         TargetTopicPartitions(topic_id=topic, partitions=sorted(partitions))

@@ -6,7 +6,7 @@ from typing import Any
 
 from klamm.coordinator.groups.assignors import TopicSpec
 from klamm.metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage
-from klamm.model.config import Value
+from klamm.model.config import SettingValue
 
 
 class Topology:
@@ -59,7 +59,7 @@ class Topology:
             return 0
         return int.from_bytes(blake2b(b"".join(known), digest_size=8).digest(), "big", signed=True)
 
-    def group_values(self, group_id: str) -> Mapping[str, Value]:
+    def group_values(self, group_id: str) -> Mapping[str, SettingValue]:
         """The settings of a group."""
         return self.image.group_values(group_id)
 

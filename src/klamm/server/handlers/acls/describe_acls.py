@@ -16,14 +16,16 @@ from klamm.protocol.messages.describe_acls import (
 )
 from klamm.security.core.acl import AccessControlEntry, filter_from_codes
 from klamm.server.requests.context import RequestContext
-from klamm.server.requests.slices import Steps, cut
+from klamm.server.requests.slices import SliceSteps, cut
 from klamm.server.services import Services
 
 NO_AUTHORIZER: Final = "No Authorizer is configured on the broker"
 """Kafka's text, which differs from that of CreateAcls and DeleteAcls."""
 
 
-def handle(services: Services, _context: RequestContext, request: DescribeAclsRequest) -> Steps[DescribeAclsResponse]:
+def handle(
+    services: Services, _context: RequestContext, request: DescribeAclsRequest
+) -> SliceSteps[DescribeAclsResponse]:
     """Answer from this node's image."""
     access = services.access
     if access is None:

@@ -14,7 +14,7 @@ from klamm.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 from klamm.server.requests.context import RequestContext
-from klamm.server.requests.slices import Steps
+from klamm.server.requests.slices import SliceSteps
 from klamm.server.services import Services
 from klamm.telemetry.log import get_logger
 
@@ -23,7 +23,7 @@ log = get_logger("replication")
 
 def handle(
     services: Services, _context: RequestContext, request: AlterReplicaLogDirsRequest
-) -> Steps[AlterReplicaLogDirsResponse]:
+) -> SliceSteps[AlterReplicaLogDirsResponse]:
     """Begin every move that can be made."""
     results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     for log_dir in request.dirs:

@@ -33,13 +33,13 @@ from klamm.server.handlers.configs import broker_loggers
 from klamm.server.requests.access.admin_requests import check_configs
 from klamm.server.requests.access.refusals import DENIALS
 from klamm.server.requests.context import RequestContext
-from klamm.server.requests.slices import Steps
+from klamm.server.requests.slices import SliceSteps
 from klamm.server.services import Services
 
 
 def handle(
     services: Services, context: RequestContext, request: DescribeConfigsRequest
-) -> Steps[DescribeConfigsResponse]:
+) -> SliceSteps[DescribeConfigsResponse]:
     """Describe each resource on its own; an error of one does not affect the others."""
     results = []
     # Once each: a broker has hundreds of configs, and a request could name it again for three bytes.

@@ -19,14 +19,14 @@ from klamm.replication import Replica
 from klamm.server.cluster.topics import is_internal, leading_replica
 from klamm.server.requests.access.checks import topic_denied
 from klamm.server.requests.context import RequestContext
-from klamm.server.requests.slices import Steps
+from klamm.server.requests.slices import SliceSteps
 from klamm.server.services import Services
 
 HIGH_WATERMARK = -1
 PAUSE_S = 0.005
 
 
-def handle(services: Services, context: RequestContext, request: DeleteRecordsRequest) -> Steps[object]:
+def handle(services: Services, context: RequestContext, request: DeleteRecordsRequest) -> SliceSteps[object]:
     """Move the log start offset of each partition; answered once every live follower has moved its own too.
 
     Otherwise the records would come back with the next leader.

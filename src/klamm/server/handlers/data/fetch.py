@@ -41,7 +41,7 @@ from klamm.server.requests.access.checks import cluster_denied, topic_denied
 from klamm.server.requests.context import ANSWERED, RequestContext
 from klamm.server.requests.failures import log_request_failed
 from klamm.server.requests.replies import RecordRegion, response_parts, response_parts_in_slices
-from klamm.server.requests.slices import SLICE_ELEMENTS, Steps, cut, run_in_slices
+from klamm.server.requests.slices import SLICE_ELEMENTS, SliceSteps, cut, run_in_slices
 from klamm.server.services import Services
 
 READ_COMMITTED = 1
@@ -86,7 +86,9 @@ def handle(services: Services, context: RequestContext, request: FetchRequest) -
     return _respond(services, context, request, partitions, uses_ids)
 
 
-def _handle_many(services: Services, context: RequestContext, request: FetchRequest, uses_ids: bool) -> Steps[object]:
+def _handle_many(
+    services: Services, context: RequestContext, request: FetchRequest, uses_ids: bool
+) -> SliceSteps[object]:
     """As `handle`, for a request that names many partitions."""
     partitions: list[FetchedPartition] = []
     for topic in request.topics:
@@ -117,7 +119,7 @@ def _respond(
         )
     except KlammError as error:
         return FetchResponse(error_code=error.code)
-    reader = _Reader(services, context, request, fetch)
+    reader = _FetchReader(services, context, request, fetch)
     if len(fetch.partitions) > SLICE_ELEMENTS:
         return _read_many(services, context, request, reader)
     reading = reader.read()
@@ -141,7 +143,9 @@ def _respond(
     return ANSWERED
 
 
-def _read_many(services: Services, context: RequestContext, request: FetchRequest, reader: "_Reader") -> Steps[object]:
+def _read_many(
+    services: Services, context: RequestContext, request: FetchRequest, reader: "_FetchReader"
+) -> SliceSteps[object]:
     """Read many partitions in slices; with too few bytes, wait and read them in slices again."""
     delayed = _DelayedLargeFetch(services, context, reader)
     delayed.listen(request.max_wait_ms)  # from the first slice on: records may come to it while the last slice is read
@@ -156,7 +160,7 @@ def _read_many(services: Services, context: RequestContext, request: FetchReques
 class _DelayedLargeFetch:
     """A Fetch of many partitions that waits: reading them takes several turns, and one reading runs at a time."""
 
-    def __init__(self, services: Services, context: RequestContext, reader: "_Reader") -> None:
+    def __init__(self, services: Services, context: RequestContext, reader: "_FetchReader") -> None:
         self._services = services
         self._context = context
         self._reader = reader
@@ -240,7 +244,7 @@ def _forgotten(request: FetchRequest, uses_ids: bool) -> list[PartitionKey]:
     ]
 
 
-class _Reader:
+class _FetchReader:
     """One Fetch request; every reading uses the replicas as they are at that time."""
 
     def __init__(self, services: Services, context: RequestContext, request: FetchRequest, fetch: FetchContext) -> None:
@@ -285,7 +289,7 @@ class _Reader:
         self._read_into(reading, self._fetch.partitions)
         return reading
 
-    def read_in_slices(self) -> Steps[Reading]:
+    def read_in_slices(self) -> SliceSteps[Reading]:
         """`read` in slices."""
         reading = Reading()
         for partitions in cut(self._fetch.partitions):
@@ -434,7 +438,7 @@ class _Reader:
             return FetchResponse()
         return FetchResponse(session_id=fetch.session_id)
 
-    def respond_in_slices(self, reading: Reading) -> Steps[FetchResponse]:
+    def respond_in_slices(self, reading: Reading) -> SliceSteps[FetchResponse]:
         """`response` in slices."""
         throttled = self._throttle(reading)
         if throttled is not None:

@@ -30,7 +30,7 @@ from klamm.replication.settings import is_throttled
 from klamm.server.handlers.data.leader_hints import partition_image
 from klamm.server.requests.context import ANSWERED, RequestContext
 from klamm.server.requests.replies import RecordRegion, response_parts
-from klamm.server.requests.slices import SLICE_ELEMENTS, Steps, cut
+from klamm.server.requests.slices import SLICE_ELEMENTS, SliceSteps, cut
 from klamm.server.services import Services
 
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -68,7 +68,7 @@ def handle(
 
 def _handle_many(
     services: Services, session: FollowerSession, request: FetchRequest, fetch: "_FollowerFetch", force: bool
-) -> Steps[object]:
+) -> SliceSteps[object]:
     """As `handle`, for a follower that names many partitions: all that it copies, when its session begins."""
     named: list[FollowedPartition] = []
     for topic in request.topics:
@@ -257,7 +257,7 @@ class _FollowerFetch:
         self._add_to(topics, reading.parts)
         return FetchResponse(session_id=self._session.id, responses=list(topics.values()))
 
-    def attempt_in_slices(self, force: bool) -> Steps[FetchResponse | None]:
+    def attempt_in_slices(self, force: bool) -> SliceSteps[FetchResponse | None]:
         """`attempt` in slices."""
         reading = _FollowerReading()
         for partitions in cut(list(self._session.changed)):

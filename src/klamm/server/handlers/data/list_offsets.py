@@ -24,7 +24,7 @@ from klamm.replication import Replica
 from klamm.server.cluster.topics import leading_replica
 from klamm.server.requests.access.checks import topic_denied
 from klamm.server.requests.context import RequestContext
-from klamm.server.requests.slices import Steps
+from klamm.server.requests.slices import SliceSteps
 from klamm.server.services import Services
 from klamm.storage.timestamp_lookup import SearchElsewhere, TimestampOffset
 
@@ -45,7 +45,7 @@ class Search:
 
 def handle(
     services: Services, context: RequestContext, request: ListOffsetsRequest
-) -> Steps[ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]]:
+) -> SliceSteps[ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]]:
     """Look up each partition; one named twice is INVALID_REQUEST, as in Kafka."""
     searches: list[Search] = []
     seen: set[tuple[str, int]] = set()

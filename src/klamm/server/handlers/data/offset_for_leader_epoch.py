@@ -16,13 +16,13 @@ from klamm.protocol.messages.offset_for_leader_epoch import (
 from klamm.server.cluster.topics import leading_replica
 from klamm.server.requests.access.checks import cluster_denied, topic_denied
 from klamm.server.requests.context import RequestContext
-from klamm.server.requests.slices import Steps
+from klamm.server.requests.slices import SliceSteps
 from klamm.server.services import Services
 
 
 def handle(
     services: Services, context: RequestContext, request: OffsetForLeaderEpochRequest
-) -> Steps[OffsetForLeaderEpochResponse]:
+) -> SliceSteps[OffsetForLeaderEpochResponse]:
     """Answer each partition from its leader-epoch cache."""
     topics = []
     # Replicas send this, too: their right on the cluster stands for that on every topic.

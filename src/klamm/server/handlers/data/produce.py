@@ -41,7 +41,7 @@ from klamm.server.requests.context import ANSWERED, RequestContext
 from klamm.server.requests.failures import log_request_failed
 from klamm.server.requests.record_checks import BatchToCheck, Validated, WaitingProduce
 from klamm.server.requests.replies import response_parts
-from klamm.server.requests.slices import SLICE_ELEMENTS, Steps, run_in_slices
+from klamm.server.requests.slices import SLICE_ELEMENTS, SliceSteps, run_in_slices
 from klamm.server.services import Services
 from klamm.storage.batch_validation import DecompressInThread
 
@@ -214,7 +214,7 @@ def _stage(produce: StagedProduce) -> None:
         pass  # all in this turn: the receive buffer is reused after it
 
 
-async def _stage_many(context: RequestContext, steps: Steps[None]) -> None:
+async def _stage_many(context: RequestContext, steps: SliceSteps[None]) -> None:
     """Stage a request of many partitions, while its connection is held."""
     try:
         await run_in_slices(steps)
@@ -225,7 +225,7 @@ async def _stage_many(context: RequestContext, steps: Steps[None]) -> None:
         context.channel.release()
 
 
-def _stage_steps(produce: StagedProduce) -> Steps[None]:
+def _stage_steps(produce: StagedProduce) -> SliceSteps[None]:
     services, context, request = produce.services, produce.context, produce.request
 
     def complete() -> None:

@@ -22,11 +22,11 @@ from klamm.server.requests.access.operations import group_operations
 from klamm.server.requests.access.refusals import DENIALS
 from klamm.server.requests.context import RequestContext
 from klamm.server.requests.deferred_reply import DeferredReply
-from klamm.server.requests.slices import Steps
+from klamm.server.requests.slices import SliceSteps
 from klamm.server.services import Services
 
 
-def handle(services: Services, context: RequestContext, request: ConsumerGroupDescribeRequest) -> Steps[object]:
+def handle(services: Services, context: RequestContext, request: ConsumerGroupDescribeRequest) -> SliceSteps[object]:
     """Ask the shard of every group."""
     if not serves_consumer_groups(services):
         code = ErrorCode.UNSUPPORTED_VERSION

@@ -15,11 +15,11 @@ from klamm.server.coordinators.group_requests import submit_all
 from klamm.server.requests.access.checks import group_denied
 from klamm.server.requests.context import RequestContext
 from klamm.server.requests.deferred_reply import DeferredReply
-from klamm.server.requests.slices import Steps
+from klamm.server.requests.slices import SliceSteps
 from klamm.server.services import Services
 
 
-def handle(services: Services, context: RequestContext, request: DeleteGroupsRequest) -> Steps[object]:
+def handle(services: Services, context: RequestContext, request: DeleteGroupsRequest) -> SliceSteps[object]:
     """Ask the shard of every group."""
     # A group that is named twice is deleted and answered once, as in Kafka.
     requested = list(dict.fromkeys(request.groups_names))

@@ -16,13 +16,13 @@ from klamm.server.requests.access.checks import group_denied
 from klamm.server.requests.access.operations import group_operations
 from klamm.server.requests.context import RequestContext
 from klamm.server.requests.deferred_reply import DeferredReply
-from klamm.server.requests.slices import Steps
+from klamm.server.requests.slices import SliceSteps
 from klamm.server.services import Services
 
 _DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def handle(services: Services, context: RequestContext, request: DescribeGroupsRequest) -> Steps[object]:
+def handle(services: Services, context: RequestContext, request: DescribeGroupsRequest) -> SliceSteps[object]:
     """Ask the shard of every group."""
     version = context.version
     denied = {

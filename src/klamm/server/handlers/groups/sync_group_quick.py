@@ -48,7 +48,7 @@ def handle(
     active = services.coordinators.groups.serving(request.group_id)
     if active is None:
         return False
-    reply = _Reply(services, channel, correlation_id, version)
+    reply = _SyncReply(services, channel, correlation_id, version)
 
     def decide(shard: GroupShard, now: Now) -> Decision:
         return shard.sync(request, now, reply)
@@ -57,7 +57,7 @@ def handle(
     return True
 
 
-class _Reply:
+class _SyncReply:
     """Answers one SyncGroup with an assignment or an error."""
 
     __slots__ = ("_correlation_id", "_services", "_slot", "_version")

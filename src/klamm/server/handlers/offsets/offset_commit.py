@@ -28,7 +28,7 @@ from klamm.server.coordinators.group_requests import submit_to
 from klamm.server.requests.access.checks import group_denied, topic_denied
 from klamm.server.requests.context import ANSWERED, RequestContext
 from klamm.server.requests.deferred_reply import DeferredReply
-from klamm.server.requests.slices import SLICE_ELEMENTS, Steps, cut
+from klamm.server.requests.slices import SLICE_ELEMENTS, SliceSteps, cut
 from klamm.server.services import Services
 
 TOPIC_IDS_SINCE = 10
@@ -113,7 +113,7 @@ def _find_name(services: Services, name_or_id: Any) -> str | None:
     return None if topic is None else topic.name
 
 
-def _handle_many(services: Services, context: RequestContext, request: OffsetCommitRequest) -> Steps[object]:
+def _handle_many(services: Services, context: RequestContext, request: OffsetCommitRequest) -> SliceSteps[object]:
     """As `handle`, for a request that names many topics."""
     by_id = context.version >= TOPIC_IDS_SINCE
     requested: list[RequestedTopic] = []

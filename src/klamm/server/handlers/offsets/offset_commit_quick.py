@@ -57,7 +57,7 @@ def handle(
             if not access.allows_quietly(channel, AclOperation.READ, AclResourceType.TOPIC, name):
                 return False
     commit = OffsetCommit(group_id, generation, member_id, instance_id, topics)
-    reply = _Reply(services, channel, correlation_id, version, requested, topics)
+    reply = _CommitReply(services, channel, correlation_id, version, requested, topics)
 
     def decide(shard: GroupShard, now: Now) -> Decision:
         return shard.commit_offsets(commit, version, now, reply)
@@ -66,7 +66,7 @@ def handle(
     return True
 
 
-class _Reply:
+class _CommitReply:
     """Answers one OffsetCommit, usually that every offset is stored."""
 
     __slots__ = ("_correlation_id", "_requested", "_services", "_slot", "_topics", "_version")

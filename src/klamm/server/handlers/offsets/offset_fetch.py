@@ -29,14 +29,14 @@ from klamm.server.coordinators.group_requests import submit_to
 from klamm.server.requests.access.checks import group_denied, topic_denied
 from klamm.server.requests.context import ANSWERED, RequestContext
 from klamm.server.requests.deferred_reply import DeferredReply, ReplyCollector
-from klamm.server.requests.slices import Steps
+from klamm.server.requests.slices import SliceSteps
 from klamm.server.services import Services
 
 MANY_GROUPS_SINCE = 8
 TOPIC_IDS_SINCE = 10
 
 
-def handle(services: Services, context: RequestContext, request: OffsetFetchRequest) -> Steps[object]:
+def handle(services: Services, context: RequestContext, request: OffsetFetchRequest) -> SliceSteps[object]:
     """Ask the shard of every group; the one group of older versions is treated as a list of one."""
     version = context.version
     groups = request.groups if version >= MANY_GROUPS_SINCE else [_as_group(request)]

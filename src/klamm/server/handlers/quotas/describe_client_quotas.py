@@ -14,13 +14,13 @@ from klamm.protocol.messages.describe_client_quotas import (
 )
 from klamm.security.core.quota_entities import EntityFilter
 from klamm.server.requests.context import RequestContext
-from klamm.server.requests.slices import Steps, cut
+from klamm.server.requests.slices import SliceSteps, cut
 from klamm.server.services import Services
 
 
 def handle(
     services: Services, _context: RequestContext, request: DescribeClientQuotasRequest
-) -> Steps[DescribeClientQuotasResponse]:
+) -> SliceSteps[DescribeClientQuotasResponse]:
     """Describe quotas from the committed metadata."""
     try:
         entity_filter = EntityFilter(

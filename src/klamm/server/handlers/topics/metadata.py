@@ -24,13 +24,13 @@ from klamm.server.requests.access.checks import cluster_denied, topic_denied
 from klamm.server.requests.access.operations import NOT_REQUESTED, cluster_operations, topic_operations
 from klamm.server.requests.context import RequestContext
 from klamm.server.requests.forwarding import forwarded_client
-from klamm.server.requests.slices import Steps, run_in_slices
+from klamm.server.requests.slices import SliceSteps, run_in_slices
 from klamm.server.services import Services
 
 IDS_SINCE = 12
 
 
-def handle(services: Services, context: RequestContext, request: MetadataRequest) -> Steps[object]:
+def handle(services: Services, context: RequestContext, request: MetadataRequest) -> SliceSteps[object]:
     """Answer from the image; only a topic that must be created takes longer."""
     if request.topics is None or (context.version == 0 and not request.topics):
         return (yield from _describe_all(services, context, request))
@@ -67,7 +67,9 @@ async def _create_and_describe(
     return await run_in_slices(_describe_named(services, context, request, denied))
 
 
-def _describe_all(services: Services, context: RequestContext, request: MetadataRequest) -> Steps[MetadataResponse]:
+def _describe_all(
+    services: Services, context: RequestContext, request: MetadataRequest
+) -> SliceSteps[MetadataResponse]:
     image = services.image
     topics = []
     for topic in image.topics.by_name.values():
@@ -80,7 +82,7 @@ def _describe_all(services: Services, context: RequestContext, request: Metadata
 
 def _describe_named(
     services: Services, context: RequestContext, request: MetadataRequest, denied: frozenset[str]
-) -> Steps[MetadataResponse]:
+) -> SliceSteps[MetadataResponse]:
     topics = []
     # Once each: a request could name a topic of a thousand partitions again and again, for three bytes each time.
     requested = {(topic.name, topic.topic_id): topic for topic in request.topics or ()}

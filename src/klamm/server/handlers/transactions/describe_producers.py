@@ -14,13 +14,13 @@ from klamm.protocol.messages.describe_producers import (
 )
 from klamm.server.requests.access.checks import topic_denied
 from klamm.server.requests.context import RequestContext
-from klamm.server.requests.slices import Steps
+from klamm.server.requests.slices import SliceSteps
 from klamm.server.services import Services
 
 
 def handle(
     services: Services, context: RequestContext, request: DescribeProducersRequest
-) -> Steps[DescribeProducersResponse]:
+) -> SliceSteps[DescribeProducersResponse]:
     """Describe the producer state of the named partitions' logs."""
     topics = []
     for topic in request.topics:

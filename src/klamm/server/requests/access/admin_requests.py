@@ -25,13 +25,13 @@ from klamm.server.requests.access.tokens import token_creation_denied
 from klamm.server.requests.context import RequestContext
 from klamm.server.services import Services
 
-Decide = Callable[[Any], Awaitable[Any]]
+DecideByController = Callable[[Any], Awaitable[Any]]
 """Has a request decided by the controller and returns the response."""
 
 TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-async def decide_allowed(services: Services, context: RequestContext, request: Any, decide: Decide) -> Any:
+async def decide_allowed(services: Services, context: RequestContext, request: Any, decide: DecideByController) -> Any:
     """Have the allowed parts of a request decided, and add refusals of the others to the response."""
     if services.access is None:
         return await decide(request)
@@ -66,7 +66,7 @@ def refuse_token(code: ErrorCode, owner: Principal, requester: Principal) -> cdt
 
 
 async def _create_topics(
-    services: Services, context: RequestContext, request: ct.CreateTopicsRequest, decide: Decide
+    services: Services, context: RequestContext, request: ct.CreateTopicsRequest, decide: DecideByController
 ) -> Any:
     allowed, refused = request.topics, []
     # Only the topics write audit lines: without the right on the cluster, that on a topic still suffices.
@@ -93,7 +93,7 @@ async def _create_topics(
 
 
 async def _delete_topics(
-    services: Services, context: RequestContext, request: dt.DeleteTopicsRequest, decide: Decide
+    services: Services, context: RequestContext, request: dt.DeleteTopicsRequest, decide: DecideByController
 ) -> Any:
     if not cluster_denied(services, context, Op.DELETE, audit=False):
         return await decide(request)
@@ -128,7 +128,7 @@ def _refuse_deletion(name: str | None, topic_id: bytes) -> dt.DeletableTopicResu
 
 
 async def _create_partitions(
-    services: Services, context: RequestContext, request: cp.CreatePartitionsRequest, decide: Decide
+    services: Services, context: RequestContext, request: cp.CreatePartitionsRequest, decide: DecideByController
 ) -> Any:
     denied = {
         name for name in {topic.name for topic in request.topics} if topic_denied(services, context, Op.ALTER, name)
@@ -142,7 +142,7 @@ async def _create_partitions(
     return response
 
 
-async def _alter_configs(services: Services, context: RequestContext, request: Any, decide: Decide) -> Any:
+async def _alter_configs(services: Services, context: RequestContext, request: Any, decide: DecideByController) -> Any:
     module: Any = ac if isinstance(request, ac.AlterConfigsRequest) else iac
     allowed, refused = [], []
     for resource in request.resources:

@@ -11,10 +11,10 @@ from klamm.server.requests.access.rights import Requirements
 from klamm.server.requests.context import RequestContext
 from klamm.server.services import Services
 
-Handler = Callable[[Services, RequestContext, Any], Any]
+HandleRequest = Callable[[Services, RequestContext, Any], Any]
 
 
-def guard_handler(handle: Handler, requirements: Requirements) -> Handler:
+def guard_handler(handle: HandleRequest, requirements: Requirements) -> HandleRequest:
     """Return a handler that refuses clients without the right, and calls `handle` for all others."""
 
     def handle_guarded(services: Services, context: RequestContext, request: Any) -> Any:

@@ -1,0 +1,3 @@
+"""The type of bytes that code reads without copying them."""
+
+Buffer = bytes | bytearray | memoryview
