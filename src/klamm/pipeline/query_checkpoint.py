@@ -70,10 +70,15 @@ class QueryCheckpoint:
 
     def position(self, batch: int) -> BatchPosition | None:
         """Return the planned position of a batch; None when its file is gone or unreadable."""
+        plan = self.plan(batch)
+        return None if plan is None else parse_offsets_file(plan)
+
+    def plan(self, batch: int) -> str | None:
+        """Return the file of a planned batch; None when it is gone or unreadable."""
         if batch < 0:
             return None
         try:
-            return parse_offsets_file(self._folder.read(_OFFSETS, str(batch)))
+            return self._folder.read(_OFFSETS, str(batch))
         except OSError:
             return None
 

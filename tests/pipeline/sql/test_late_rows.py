@@ -8,6 +8,7 @@ import klamm
 from klamm.pipeline.sql import compile_text
 from klamm.pipeline.sql.core.late_rows import dropped_rows, rows_select
 from klamm.pipeline.sql.runner import run_pipeline
+from klamm.pipeline.sql.spark_jvm import hadoop_configuration
 from klamm.pipeline.sql.state_folders import home_of
 
 pytestmark = pytest.mark.timeout(600)
@@ -57,12 +58,17 @@ CREATE TABLE counts WITH (topic = '{counts}', key = 'page', late_topic = '{late}
 """
 
 
+@pytest.mark.parametrize("place", ["{folder}/home", "file://{folder}/home", "viewfs://late/far/home"])
 def test_late_rows_are_counted_sampled_and_written_once(
-    spark, patiently, klamm_broker, klamm_admin, klamm_name, tmp_path
+    spark, patiently, klamm_broker, klamm_admin, klamm_name, tmp_path, place
 ):
+    """In a folder, by a URL of this machine, and on a file system that only Hadoop's classes reach."""
+    (tmp_path / "far").mkdir()
+    hadoop_configuration(spark).set("fs.viewfs.mounttable.late.link./far", f"file://{tmp_path}/far")
     names = {name: klamm_name(name) for name in ("clicks", "counts", "late")}
     klamm_admin.create_topic(names["clicks"], 1)
-    settings = {"bootstrap": klamm_broker.bootstrap, "checkpoint": str(tmp_path / "home"), "partitions": "1"}
+    checkpoint = place.format(folder=tmp_path)
+    settings = {"bootstrap": klamm_broker.bootstrap, "checkpoint": checkpoint, "partitions": "1"}
     pipeline = compile_text(TEXT.format(**names), "clicks.sql", settings)
 
     def step(*rows):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from klamm.pipeline.sql.checkpoint_files import PlannedBatch, planned_batch
+from klamm.pipeline.sql.checkpoint_files import PlannedBatch, parse_planned
 from klamm.pipeline.sql.core.late_rows import END, SAMPLES_MAX
 from klamm.pipeline.sql.core.row_expressions import json_object
 from klamm.pipeline.sql.core.value_parsing import literal
@@ -84,8 +84,9 @@ class LateRowsWatch:
 
 def examine_batch(engine: Engine, query: Query, batch: int) -> LateRows | None:
     """Read a batch again and return its late rows; None when it can no longer be read."""
-    planned, before = planned_batch(query.checkpoint, batch), planned_batch(query.checkpoint, batch - 1)
+    planned, before = _planned(query, batch), _planned(query, batch - 1)
     if planned is None or before is None:
+        _log.warning("late rows not counted query=%s batch=%d: its checkpoint has no plan of it", query.name, batch)
         return None
     # Spark compares rows with the watermark of the batch before: its own moves only state out.
     late = engine.find_late_rows(query.node, _positions(before), _positions(planned), before.watermark_ms)
@@ -102,6 +103,13 @@ def examine_batch(engine: Engine, query: Query, batch: int) -> LateRows | None:
     finally:
         late.unpersist()
     return LateRows(count, samples)
+
+
+def _planned(query: Query, batch: int) -> PlannedBatch | None:
+    """Return a planned batch of the query's checkpoint, on this machine or on a file system that Spark reaches."""
+    checkpoint = query.ledger.checkpoint()
+    plan = None if checkpoint is None else checkpoint.plan(batch)
+    return None if plan is None else parse_planned(plan)
 
 
 def _positions(planned: PlannedBatch) -> list[Any]:
