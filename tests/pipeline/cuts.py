@@ -2,20 +2,28 @@
 
 A cut is a number: the request at which the process ends, as by kill -9, either before it is sent or when its
 response has arrived. Each process is forked from a clean one, so that nothing cleans up after it.
+
+Each sink has a checkpoint, in which the driver that survives plans batches as Spark does: every commit is judged by the
+ledger, and leaves its note there.
 """
 
 import asyncio
+import json
 import multiprocessing
 import os
 import shutil
+import tempfile
+from pathlib import Path
 
 import pyarrow as pa
 
 from klamm.client import AsyncProducer
 from klamm.client.connection import Connection
 from klamm.pipeline.commits_topic import CommitsTopic
+from klamm.pipeline.core.batch_ledger import SinkBatch
 from klamm.pipeline.core.connector_options import write_options
 from klamm.pipeline.core.sink_commits import SinkDecision
+from klamm.pipeline.query_checkpoint import QueryCheckpoint
 from klamm.pipeline.task_writer import TaskWriter, WriteId, commit_batch
 
 KILLED = 9
@@ -25,8 +33,28 @@ _forks = multiprocessing.get_context("forkserver")
 _forks.set_forkserver_preload(["pipeline.cuts", "pipeline.adoptions"])
 
 
-def options(bootstrap, topic):
-    return write_options({"kafka.bootstrap.servers": bootstrap, "topic": topic})
+_folders = None
+
+
+def plan(sink, batch):
+    """Plan a batch in the checkpoint of a sink; return the checkpoint's folder."""
+    global _folders  # noqa: PLW0603 - one for the tests of a process, removed at its end
+    _folders = _folders or tempfile.TemporaryDirectory(prefix="klamm-cuts-")
+    checkpoint = Path(_folders.name, sink)
+    (checkpoint / "offsets").mkdir(parents=True, exist_ok=True)
+    (checkpoint / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{json.dumps({'source': {'0': batch + 1}})}")
+    return str(checkpoint)
+
+
+def written(sink, batch):
+    """Whether the checkpoint of a sink has the note that the sink has committed a batch, with its position."""
+    checkpoint = QueryCheckpoint.at(plan(sink, batch))
+    return checkpoint.written() == (sink, SinkBatch(batch, checkpoint.position(batch).digest))
+
+
+def options(bootstrap, topic, checkpoint=None):
+    named = {} if checkpoint is None else {"checkpointLocation": checkpoint}
+    return write_options({"kafka.bootstrap.servers": bootstrap, "topic": topic, **named})
 
 
 async def write(bootstrap, topic, write_id, values):
@@ -45,16 +73,18 @@ async def run_batch(bootstrap, topic, sink, batch, tasks, attempt=0):
         await write(bootstrap, topic, WriteId(sink, batch, index, attempt), values)
         for index, values in enumerate(tasks)
     ]
-    await commit(bootstrap, topic, sink, batch, transactions)
+    await commit(bootstrap, topic, sink, batch, transactions, plan(sink, batch))
 
 
-async def commit(bootstrap, topic, sink, batch, transactions):
+async def commit(bootstrap, topic, sink, batch, transactions, checkpoint=None):
     prepared = [transaction for transaction in transactions if transaction is not None]
-    await commit_batch(options(bootstrap, topic), WriteId(sink, batch), prepared)
+    await commit_batch(options(bootstrap, topic, checkpoint), WriteId(sink, batch), prepared)
 
 
-async def decide(bootstrap, topic, sink, batch, transactions, ended, position=""):
+async def decide(bootstrap, topic, sink, batch, transactions, ended, position=None):
     """A driver that dies after it wrote its decision and ended so many transactions."""
+    if position is None:
+        position = QueryCheckpoint.at(plan(sink, batch)).position(batch).text
     given = options(bootstrap, topic)
     settings = {"bootstrap.servers": bootstrap, "transactional.id": sink}
     async with CommitsTopic(sink, given.client, given.commits_topic) as commits, AsyncProducer(settings) as writer:

@@ -16,7 +16,8 @@ from klamm.pipeline.lake.delta import DeltaSink
 from klamm.pipeline.lake.file_sink import FileSink
 from klamm.pipeline.lake.folder_log import FolderLog
 from klamm.pipeline.lake.iceberg import IcebergSink
-from klamm.pipeline.lake.sinks import open_sink
+from klamm.pipeline.lake.sinks import open_sink, write_checked
+from klamm.pipeline.query_checkpoint import QueryCheckpoint
 
 POINTS = {
     "parquet": {
@@ -81,9 +82,9 @@ def main() -> None:
         if kind.endswith("-upsert"):
             # Beside its rows each batch adds the key -1, -2 ... and deletes that of the batch before.
             added = spark.createDataFrame([(-batch - 1, "p0", False), (-batch, "p0", True)], [*rows.columns, DELETED])
-            sink.upsert(rows.selectExpr("*", f"false AS {DELETED}").unionAll(added), ["n"], "app", batch)
-        else:
-            sink.write(rows, "app", batch)
+            rows = rows.selectExpr("*", f"false AS {DELETED}").unionAll(added)
+        keys = ["n"] if kind.endswith("-upsert") else []
+        write_checked(sink, rows, "app", batch, QueryCheckpoint.at(checkpoint), keys)
 
     stream = spark.readStream.schema("n bigint, part string").option("maxFilesPerTrigger", "1").parquet(source)
     writing = stream.writeStream.foreachBatch(save).option("checkpointLocation", checkpoint)

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
 
+from klamm.pipeline.query_checkpoint import QueryCheckpoint
 from pipeline.driver_kills import kill
 from pipeline.lake_driver import POINTS
 
@@ -64,7 +65,9 @@ def test_a_driver_killed_with_all_its_processes(tmp_path, kind, point):
         driver = start(kind, tmp_path)
         assert driver.wait(600) == 0, log.read_text()
         assert numbers(kind, str(tmp_path / "lake")) == expected
-        # The commit log is lost: every batch is done again, and there already.
+        # The ledger has judged every batch.
+        assert QueryCheckpoint.at(str(tmp_path / "checkpoint")).written()[1].batch == 2
+        # The commit log is lost: the newest batch is done again, and there already.
         shutil.rmtree(tmp_path / "checkpoint" / "commits")
         driver = start(kind, tmp_path)
         assert driver.wait(600) == 0, log.read_text()
