@@ -7,9 +7,20 @@ from typing import Any
 
 from compat import toolchain
 
+PIPELINE = {
+    "spark": "source and sink beside Spark's own Kafka connector",
+    "joins": "batches joined with small and large tables",
+    "tables": "pull queries of a table of a million keys",
+    "pipeline_runs": "klamm pipeline run --once, and its first error",
+}
+"""Pipelines have benchmarks of their own: they need Spark, and no Kafka."""
+
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    beside = ", ".join(f"python -m benchmarks.{name}" for name in PIPELINE)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, epilog=f"Pipelines on Spark are measured by {beside}."
+    )
     parser.add_argument("--quick", action="store_true", help="a tenth of the load, one run each: a smoke test")
     parser.add_argument("--only", metavar="PATTERN", help="loads whose name contains one of these (comma, * allowed)")
     parser.add_argument("--broker", choices=("kafka", "klamm"), help="measure this one alone; nothing is judged")
@@ -31,6 +42,8 @@ def main() -> int:
     if options.list:
         for load in loads:
             print(f"{load.name:24} {load.title}")
+        for name, title in PIPELINE.items():
+            print(f"python -m benchmarks.{name:13} {title}")
         return 0
     commands = {"registry": options.beside_registry, "rest": options.beside_rest}
     service_loads.COMMANDS.update({service: command for service, command in commands.items() if command})

@@ -1,8 +1,9 @@
 """Measure what a person waits for: `klamm pipeline run --once` with 22 small queries, and the first error of a run.
 
-    python -m benchmarks.pipeline_runs [--repeats 3]
+    python -m benchmarks.pipeline_runs [--repeats 3] [--queries 22]
 
-The times are of whole commands, with the start of Python and Spark. Exits with 1 when a goal is missed.
+The times are of whole commands, with the start of Python and Spark. Writes results/pipeline_runs.json, and exits with 1
+when a goal is missed.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.machine import facts
 from klamm.testing import broker
 
 ONCE_REACH_S = 65.0
@@ -24,10 +26,11 @@ ERROR_REACH_S = 2.0
 LIMIT_S = 600
 QUERIES = 22
 RECORDS = 100
+RESULTS = Path(__file__).parent / "results" / "pipeline_runs.json"
 
 
-def declare(topics: dict[str, str], output: str) -> str:
-    """Return 22 queries: streams, tables with state, joins with a table."""
+def declare(topics: dict[str, str], output: str, queries: int) -> str:
+    """Return so many queries: streams, tables with state, joins with a table."""
     statements = [
         f"CREATE STREAM events (id INT, kind INT) WITH (topic = '{topics['events']}', bad_records = 'drop');",
         (
@@ -35,7 +38,7 @@ def declare(topics: dict[str, str], output: str) -> str:
             f" WITH (topic = '{topics['kinds']}', key = 'kind', bad_records = 'drop');"
         ),
     ]
-    for number in range(QUERIES):
+    for number in range(queries):
         options = f"topic = '{output}.{number}'"
         statements.append(
             (
@@ -79,8 +82,10 @@ def fill(running: Any, topics: dict[str, str]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--queries", type=int, default=QUERIES, help="of the pipeline that is run once")
+    parser.add_argument("--no-write", action="store_true", help="print only")
     arguments = parser.parse_args()
-    load = os.getloadavg()[0]
+    load, queries = os.getloadavg()[0], arguments.queries
     once: list[float] = []
     errors: dict[str, list[float]] = {"no topic": [], "no broker": []}
     with (
@@ -100,17 +105,29 @@ def main() -> int:
             topics = {name: running.topic(f"{name}{number}") for name in ("events", "kinds")}
             fill(running, topics)
             # Every repetition has topics and state of its own.
-            text = f"SET name = 'runs{number}';\nSET partitions = 1;\n{declare(topics, f'out{number}')}"
+            text = f"SET name = 'runs{number}';\nSET partitions = 1;\n{declare(topics, f'out{number}', queries)}"
             seconds, done = run(Path(path), f"runs{number}", text, running.bootstrap, "--once")
             assert done.returncode == 0, done.stderr
             once.append(seconds)
-            print(f"{QUERIES} queries once: {seconds:.1f} s", flush=True)
-    print(f"{QUERIES} queries once: median {statistics.median(once):.1f} s, reach {ONCE_REACH_S:g} s")
+            print(f"{queries} queries once: {seconds:.1f} s", flush=True)
+    print(f"{queries} queries once: median {statistics.median(once):.1f} s, reach {ONCE_REACH_S:g} s")
     for fault, times in errors.items():
         shown = ", ".join(f"{seconds:.2f}" for seconds in times)
         print(f"first error, {fault}: {shown} s, reach {ERROR_REACH_S:g} s")
     print(f"load {load:.1f} before, {os.getloadavg()[0]:.1f} after")
     slowest = max(statistics.median(times) for times in errors.values())
+    if not arguments.no_write:
+        report = {
+            "machine": facts(),
+            "load_before": load,
+            "load_after": os.getloadavg()[0],
+            "queries": queries,
+            "once_s": [round(seconds, 2) for seconds in once],
+            "once_reach_s": ONCE_REACH_S,
+            "first_error_s": {fault: [round(seconds, 3) for seconds in times] for fault, times in errors.items()},
+            "first_error_reach_s": ERROR_REACH_S,
+        }
+        RESULTS.write_text(json.dumps(report, indent=2) + "\n")
     return 0 if statistics.median(once) <= ONCE_REACH_S and slowest <= ERROR_REACH_S else 1
 
 
