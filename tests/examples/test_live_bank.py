@@ -70,6 +70,17 @@ def recorded_steps(width=100):
     return Steps(Console(file=io.StringIO(), width=width, highlight=False))
 
 
+def test_a_negative_balance_is_a_bar_to_the_left_of_zero():
+    low, high = Decimal(-50), Decimal(150)
+    assert dashboard.signed_bar(Decimal(150), low, high, 8) == "  ██████"
+    assert dashboard.signed_bar(Decimal(-50), low, high, 8) == "██"
+    assert dashboard.signed_bar(Decimal(-25), low, high, 8) == " █"
+    assert dashboard.signed_bar(Decimal(-1), low, high, 8) == " █"
+    assert dashboard.signed_bar(Decimal(0), low, high, 8) == "  "
+    assert dashboard.signed_bar(Decimal(0), Decimal(0), Decimal(0), 8) == ""
+    assert dashboard.signed_bar(Decimal(-7), Decimal(-7), Decimal(0), 4) == "████"
+
+
 def test_the_books_of_a_few_records():
     books = small_books()
     assert books.accounts == {"ada": Account(Decimal("499.70"), 3), "ken": Account(Decimal(-900), 1)}

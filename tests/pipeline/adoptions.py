@@ -15,14 +15,22 @@ CREATE STREAM numbers (n INT) WITH (topic = '{numbers}', bad_records = 'fail');
 CREATE STREAM copies WITH (topic = '{copies}') AS SELECT n FROM numbers;
 CREATE TABLE counts WITH (topic = '{counts}', key = 'parity') AS
   SELECT n % 2 AS parity, count(*) AS seen FROM numbers GROUP BY n % 2;
+CREATE SINK lake WITH (format = 'parquet', path = '{lake}') AS SELECT n FROM numbers;
 """
 QUERIES = ("copies", "counts")
+"""Those that write to topics."""
+LAKE = "lake"
 LABEL = "kept"
 
 
 def pipeline_of(bootstrap, topics, home):
     settings = {"bootstrap": bootstrap, "checkpoint": home, "name": topics["copies"]}
-    return compile_text(TEXT.format(**topics), "numbers.sql", settings)
+    return compile_text(TEXT.format(**topics, lake=lake_of(home)), "numbers.sql", settings)
+
+
+def lake_of(home):
+    """Return the folder of the lake sink."""
+    return f"{home}-lake"
 
 
 def start(bootstrap, topics, home, adopted=(), label=None):
@@ -44,8 +52,8 @@ def start(bootstrap, topics, home, adopted=(), label=None):
 
 
 def adopt(bootstrap, topics, home):
-    """Adopt both queries."""
-    return start(bootstrap, topics, home, QUERIES)
+    """Adopt all queries."""
+    return start(bootstrap, topics, home, (*QUERIES, LAKE))
 
 
 def restore(bootstrap, topics, home):

@@ -1,6 +1,6 @@
 """A driver of its own that rebuilds a table and a lake sink, to be killed.
 
-python rebuild_driver.py BOOTSTRAP NUMBERS SUMS FOLDER VERSION [POINT FILE]
+python rebuild_driver.py BOOTSTRAP NUMBERS SUMS FOLDER KIND VERSION [POINT FILE]
 
 At the POINT it makes FILE, and waits for its end. Without one it continues, and rebuilds if that is asked for.
 """
@@ -20,13 +20,22 @@ TEXT = """
 CREATE STREAM numbers (n INT) WITH (topic = '{numbers}', max_records = '4', bad_records = 'fail');
 CREATE TABLE sums WITH (topic = '{sums}', key = 'k') AS
   SELECT n % 3 AS k, {total} AS total FROM numbers {where} GROUP BY n % 3;
-CREATE SINK in_delta WITH (format = 'delta', path = '{folder}/delta') AS SELECT n, {sign} AS sign FROM numbers;
+CREATE SINK lake WITH ({options}, path = '{folder}/lake') AS SELECT n, {sign} AS sign FROM numbers;
 """
+UPSERT = ", mode = 'upsert', key = 'n', order_by = 'n'"
+KINDS = {
+    "delta": "format = 'delta'",
+    "iceberg": "format = 'iceberg'",
+    "parquet": "format = 'parquet'",
+    "delta-upsert": f"format = 'delta'{UPSERT}",
+    "iceberg-upsert": f"format = 'iceberg'{UPSERT}",
+}
+"""The options of the lake sink."""
 VERSIONS = {
     "old": {"total": "sum(n)", "where": "", "sign": "1"},
     "new": {"total": "count(*)", "where": "WHERE n % 3 <> 2", "sign": "-1"},
 }
-QUERIES = ("sums", "in_delta")
+QUERIES = ("sums", "lake")
 POINTS = {
     "prepared": (runner, "prepare_rebuilds", True),
     "identity-stored": (Home, "keep", True),
@@ -58,10 +67,10 @@ def wait_at(point, file):
 
 
 def main() -> None:
-    bootstrap, numbers, sums, folder, version, *death = sys.argv[1:]
+    bootstrap, numbers, sums, folder, kind, version, *death = sys.argv[1:]
     settings = {"bootstrap": bootstrap, "checkpoint": f"{folder}/home", "partitions": "1", "restarts": "5"}
     settings |= {"name": sums, "spark.log.level": "OFF", "spark.sql.shuffle.partitions": "2"}
-    text = TEXT.format(numbers=numbers, sums=sums, folder=folder, **VERSIONS[version])
+    text = TEXT.format(numbers=numbers, sums=sums, folder=folder, options=KINDS[kind], **VERSIONS[version])
     pipeline = compile_text(text, "sums.sql", settings)
     if death:
         wait_at(*death)

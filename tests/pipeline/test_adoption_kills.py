@@ -8,10 +8,13 @@ import json
 import os
 from dataclasses import replace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import klamm
 from klamm.pipeline.core.batch_ledger import BatchPosition
+from klamm.pipeline.lake.folder_log import BatchEntry, FileMove, FolderLog
 from klamm.pipeline.query_checkpoint import QueryCheckpoint
 from klamm.pipeline.sql.core.identity import QueryIdentity
 from klamm.pipeline.sql.pipeline_registry import PipelineRegistry
@@ -20,7 +23,7 @@ from klamm.pipeline.sql.state_folders import home_of
 from klamm.pipeline.sql.status import Home
 from klamm.pipeline.task_writer import WriteId, commit_batch
 from klamm.testing import unique
-from pipeline.adoptions import LABEL, QUERIES, adopt, pipeline_of, restore, snapshot
+from pipeline.adoptions import LABEL, LAKE, QUERIES, adopt, lake_of, pipeline_of, restore, snapshot
 from pipeline.cuts import decide, dies_by, options, run_batch, write
 
 pytestmark = pytest.mark.timeout(900)
@@ -46,6 +49,7 @@ class Site:
         self.id = identity.id
         for query in QUERIES:
             self._damage(query, folder / f"{query}.0")
+        self._damage_lake(folder / f"{LAKE}.0")
         (folder / "counts.0" / "state").mkdir()
         (folder / "counts.0" / "state" / "1.delta").write_text("state of batch 0")
 
@@ -57,9 +61,7 @@ class Site:
 
     def _damage(self, query, folder):
         place, sink = (self.broker.bootstrap, self.topics[query]), self.sink(query, 0)
-        for log, text in (("offsets", f"v1\n{{}}\n{json.dumps(self.position(2).ends[0])}"), ("commits", "v1\n{}")):
-            (folder / log).mkdir(parents=True)
-            (folder / log / "0").write_text(text)
+        self._plan_first(folder)
         tasks = [["0"], ["1"]]
         asyncio.run(run_batch(*place, sink, 0, tasks))
         transactions = [
@@ -67,10 +69,38 @@ class Site:
         ]
         asyncio.run(decide(*place, sink, 1, transactions, 1, self.position(4).text))
 
+    def _plan_first(self, folder):
+        for log, text in (("offsets", f"v1\n{{}}\n{json.dumps(self.position(2).ends[0])}"), ("commits", "v1\n{}")):
+            (folder / log).mkdir(parents=True)
+            (folder / log / "0").write_text(text)
+
+    def _damage_lake(self, folder):
+        """Batch 0 is in the folder; of batch 1 the decision is, and its files are beside it."""
+        self._plan_first(folder)
+        log, app = FolderLog(lake_of(self.home)), f"klamm-pipeline-{self.id}.{LAKE}.0"
+        for batch, numbers in enumerate(([0, 1], [2, 3])):
+            staged = os.path.join(log.staging(app, str(batch)), "part.parquet")
+            os.makedirs(os.path.dirname(staged))
+            pq.write_table(pa.table({"n": numbers}), staged)
+            move = FileMove(os.path.relpath(staged, log.side), f"{batch}.parquet")
+            with log.locked():
+                if batch == 0:
+                    log.commit_batch(app, batch, [move], self.position(2))
+                else:
+                    log._decide(app, BatchEntry(batch, (move,), self.position(4).text))
+
+    def check_lake(self):
+        """All rows of the decided batch are there, once, and the next batch continues at its end."""
+        table = pq.read_table(lake_of(self.home))
+        assert sorted(table["n"].to_pylist()) == [0, 1, 2, 3]
+        checkpoint = QueryCheckpoint.at(os.path.join(self.home, f"{LAKE}.1"))
+        assert (checkpoint.next_batch(), checkpoint.position(0)) == (1, self.position(4))
+
     def check(self, identity):
         """The copies continue at the end of batch 1, once; the counts have the state of the copy."""
         assert identity.id == self.id
-        assert {identity.generations[query] for query in QUERIES} == {1}
+        assert {identity.generations[query] for query in (*QUERIES, LAKE)} == {1}
+        self.check_lake()
         assert self.values("copies") == self.values("counts") == [0, 1, 2, 3]
         folder = os.path.join(self.home, "copies.1")
         checkpoint = QueryCheckpoint.at(folder)

@@ -29,11 +29,16 @@ MORE = """
 CREATE SINK in_files WITH (format = 'parquet', path = '{lake}/files') AS SELECT n FROM numbers;
 CREATE SINK in_iceberg WITH (format = 'iceberg', path = '{lake}/iceberg', table = 'db.numbers') AS
   SELECT n FROM numbers;
+CREATE SINK delta_keys WITH (
+  format = 'delta', path = '{lake}/delta_keys', mode = 'upsert', key = 'n', order_by = 'n') AS SELECT n FROM numbers;
+CREATE SINK iceberg_keys WITH (
+  format = 'iceberg', path = '{lake}/iceberg_keys', table = 'db.keys', mode = 'upsert', key = 'n', order_by = 'n') AS
+  SELECT n FROM numbers;
 """
 QUERIES: tuple[str, ...] = ("copies", "counts", "in_delta")
 if os.environ.get("KLAMM_CAMPAIGN") == "all":
     TEXT += MORE
-    QUERIES += ("in_files", "in_iceberg")
+    QUERIES += ("in_files", "in_iceberg", "delta_keys", "iceberg_keys")
 SINKS = QUERIES[2:]
 
 
@@ -78,8 +83,13 @@ class Site:
         }
         if "in_files" in QUERIES:
             rows["in_files"] = parquet.read_table(self.lake / "files")["n"].to_pylist()
-            iceberg = load_catalog("klamm", type="sql", uri=f"sqlite:///{self.lake}/iceberg/catalog.db")
-            rows["in_iceberg"] = iceberg.load_table("db.numbers").scan().to_arrow()["n"].to_pylist()
+            rows["delta_keys"] = DeltaTable(str(self.lake / "delta_keys")).to_pyarrow_table()["n"].to_pylist()
+            for query, folder, table in (
+                ("in_iceberg", "iceberg", "numbers"),
+                ("iceberg_keys", "iceberg_keys", "keys"),
+            ):
+                catalog = load_catalog("klamm", type="sql", uri=f"sqlite:///{self.lake}/{folder}/catalog.db")
+                rows[query] = catalog.load_table(f"db.{table}").scan().to_arrow()["n"].to_pylist()
         return {query: sorted(numbers) for query, numbers in rows.items()}
 
     def is_exact(self):

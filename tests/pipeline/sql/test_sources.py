@@ -123,6 +123,37 @@ def test_a_database_files_and_a_clock(spark, patiently, database, klamm_broker, 
     assert "hush-hush" not in written
 
 
+def test_a_database_source_on_a_restored_or_removed_checkpoint_is_adopted(
+    spark, patiently, database, klamm_broker, klamm_name, tmp_path
+):
+    topic, home = klamm_name("orders"), tmp_path / "home"
+    text = TEXT.partition("CREATE SOURCE changes")[0].format(orders=topic)
+    settings = {"bootstrap": klamm_broker.bootstrap, "checkpoint": str(home), "partitions": "1", "name": topic}
+    pipeline = compile_text(text, "orders.sql", settings)
+
+    def run(*numbers, **options):
+        for number in numbers:
+            database(insert(number, "tea", 2, 1))
+        patiently(run_pipeline, pipeline, once=True, spark=spark, **options)
+        return [row["id"] for _, row in rows(klamm_broker, topic)]
+
+    assert run(1, 2, 3) == [1, 2, 3]
+    shutil.copytree(home, tmp_path / "copy")
+    assert run(4, 5) == [1, 2, 3, 4, 5]
+
+    shutil.rmtree(home / "orders.0")
+    shutil.copytree(tmp_path / "copy" / "orders.0", home / "orders.0")
+    with pytest.raises(ConfigError, match=r"orders: checkpoint and sink disagree.*set back.*--adopt orders"):
+        run()
+    assert run(6, adopt=["orders"]) == [1, 2, 3, 4, 5, 6]
+
+    shutil.rmtree(home / "orders.1")
+    with pytest.raises(ConfigError, match=r"orders: checkpoint and sink disagree.*it was removed"):
+        run()
+    assert run(7, 8, adopt=["orders"]) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert run(9) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+
+
 def test_the_shop_without_a_database_and_without_a_registry(spark):
     orders = [("ann", 250, 1), ("bob", 100, 2), ("ann", 50, 3)]
     given = [
