@@ -19,7 +19,7 @@ from klamm.client.errors import (
     SomeFailed,
     TransactionAbortableError,
     error_for,
-    settle,
+    raise_failures,
 )
 from klamm.client.producer.core.transactions import Transactions, TransactionStatus
 from klamm.model.errors import CorruptBatch, ErrorCode
@@ -187,9 +187,9 @@ def test_errors_are_of_their_kind():
     assert error_for(12345).code is ErrorCode.UNKNOWN_SERVER_ERROR
     one = error_for(ErrorCode.TOPIC_ALREADY_EXISTS, "t")
     with pytest.raises(type(one)):
-        settle({"t": one}, {})
+        raise_failures({"t": one}, {})
     with pytest.raises(SomeFailed) as failed:
-        settle({"t": one}, {"u": 1})
+        raise_failures({"t": one}, {"u": 1})
     assert (failed.value.failures, failed.value.results) == ({"t": one}, {"u": 1})
     assert isinstance(failed.value, KafkaError)
 

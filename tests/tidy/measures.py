@@ -27,6 +27,8 @@ class Names:
     """Every variable that is assigned, as a loop variable or otherwise."""
     parameters: list[tuple[str, int]] = field(default_factory=list)
     classes: list[str] = field(default_factory=list)
+    aliases: list[str] = field(default_factory=list)
+    """Types that are other names for types: `Offsets = dict[TopicPartition, int]`."""
     imports: list[str] = field(default_factory=list)
     strings: list[str] = field(default_factory=list)
     lambdas: int = 0
@@ -34,8 +36,9 @@ class Names:
 
 def find_names(text: str) -> Names:
     """Walk the tree of a file once for all checks, and let it go: kept trees make garbage collections slow."""
-    names = Names()
-    for node in ast.walk(ast.parse(text)):
+    tree = ast.parse(text)
+    names = Names(aliases=list(_find_aliases(tree)))
+    for node in ast.walk(tree):
         match node:
             case ast.Name(id=name, ctx=ast.Store()):
                 names.bound.append((name, node.lineno))
@@ -52,6 +55,20 @@ def find_names(text: str) -> Names:
             case ast.ImportFrom(module=str(module), names=aliases):
                 names.imports += [module, *(f"{module}.{alias.name}" for alias in aliases)]
     return names
+
+
+def _find_aliases(tree: ast.Module) -> Iterator[str]:
+    """Names of a module in the spelling of classes, such as `Row`; type variables and constants are none."""
+    for node in tree.body:
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=value)
+            ):
+                word = name.removeprefix("_")
+                is_class_like = word[:1].isupper() and any(letter.islower() for letter in word)
+                if is_class_like and "TypeVar" not in ast.dump(value or node):
+                    yield name
 
 
 @dataclass
@@ -99,13 +116,15 @@ def sources(*folders: str) -> list[Source]:
 
 
 def repeated_classes(files: list[Source]) -> dict[str, list[str]]:
-    """Public class names that are defined in more than one file, wire messages apart: Kafka names those."""
+    """Names of classes and type aliases that are defined in more than one file, private ones included.
+
+    Wire messages apart: Kafka names those.
+    """
     homes: dict[str, list[str]] = defaultdict(list)
     for source in files:
         if "protocol/messages" not in source.name:
-            for name in source.names.classes:
-                if not name.startswith("_"):
-                    homes[name].append(source.name)
+            for name in source.names.classes + source.names.aliases:
+                homes[name].append(source.name)
     return {name: paths for name, paths in homes.items() if len(paths) > 1}
 
 

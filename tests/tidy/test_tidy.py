@@ -50,8 +50,13 @@ LINES_MAX = 600
 ENTRIES_MAX = 12
 """Files and folders at one level of `server/`."""
 
-REPEATED_CLASSES = 0
-"""Class names with two meanings in different packages."""
+REPEATED_NAMES = {
+    "Begin", "BytesRecord", "Caller", "Change", "Column", "Columns", "Decode", "Endpoint", "Handler", "Headers",
+    "JsonSchema", "Key", "Offsets", "Place", "Row", "Send", "Status", "TagChanges", "Value", "_Reader", "_Statement",
+    # The server's class and the public type of the client, which never meet in a process.
+    "QuotaEntity",
+}  # fmt: skip
+"""Classes and type aliases that are left with two meanings; nothing may be added."""
 
 MODULES_DIALECT = {
     "alarm", "arrival", "asking", "bounded", "care", "exits", "far_folder", "given", "holdings", "looking", "mending",
@@ -150,10 +155,14 @@ def test_files_are_short():
     assert [line for line in long if "kernels" not in line] == []
 
 
-def test_a_class_name_has_one_meaning():
+def test_a_class_or_type_alias_has_one_meaning():
     repeated = repeated_classes(FILES)
-    places = [f"{name}: {', '.join(paths)}" for name, paths in sorted(repeated.items())]
-    assert len(places) <= REPEATED_CLASSES, f"{len(places)} names are used twice:\n{_show(places)}"
+    places = [f"{name}: {', '.join(repeated[name])}" for name in sorted(repeated.keys() - REPEATED_NAMES)]
+    assert places == [], f"{len(places)} names are used twice:\n{_show(places)}"
+
+
+def test_the_list_of_repeated_names_shrinks():
+    assert sorted(REPEATED_NAMES - repeated_classes(FILES).keys()) == [], "have one meaning now: take them off the list"
 
 
 def test_every_level_of_the_server_can_be_taken_in_at_a_glance():

@@ -17,7 +17,7 @@ import click
 from klamm.model.units import format_duration, format_size, format_time
 
 FORMATS: Final = ("table", "json", "jsonl", "yaml", "csv")
-Row = dict[str, Any]
+OutputRow = dict[str, Any]
 _CSV_SEPARATOR: Final = ";"
 """Between the items of a list inside one CSV cell."""
 _WIDTH_UNKNOWN: Final = 80
@@ -59,7 +59,7 @@ def note(sentence: str) -> None:
     click.echo(f"klamm: {sentence}", err=True)
 
 
-def show(rows: Sequence[Row], output: str, empty: str = "", columns: Sequence[str] = ()) -> None:
+def show(rows: Sequence[OutputRow], output: str, empty: str = "", columns: Sequence[str] = ()) -> None:
     """Print rows; `empty` is what a person reads when there are none, `columns` the head of a CSV file then."""
     # Programs get an empty list or a header; only people need a sentence for nothing.
     if output == "table" and not rows:
@@ -70,7 +70,7 @@ def show(rows: Sequence[Row], output: str, empty: str = "", columns: Sequence[st
         click.echo(line)
 
 
-def show_one(value: Row, output: str, table: Callable[[], None] | None = None) -> None:
+def show_one(value: OutputRow, output: str, table: Callable[[], None] | None = None) -> None:
     """Print one object; `table` prints it at a terminal, a single row without it."""
     if output == "table" and table is not None:
         table()
@@ -82,7 +82,7 @@ def show_one(value: Row, output: str, table: Callable[[], None] | None = None) -
         show([value], output)
 
 
-def render(rows: Sequence[Row], output: str) -> Iterable[str]:
+def render(rows: Sequence[OutputRow], output: str) -> Iterable[str]:
     """The lines of rows in one of FORMATS."""
     if output == "json":
         return [json.dumps(list(rows), indent=2, ensure_ascii=False)]
@@ -95,12 +95,12 @@ def render(rows: Sequence[Row], output: str) -> Iterable[str]:
     return table_lines(rows)
 
 
-def json_line(row: Row) -> str:
+def json_line(row: OutputRow) -> str:
     """One row as one line."""
     return json.dumps(row, ensure_ascii=False, separators=(", ", ": "))
 
 
-def csv_lines(rows: Sequence[Row], columns: Sequence[str] = ()) -> list[str]:
+def csv_lines(rows: Sequence[OutputRow], columns: Sequence[str] = ()) -> list[str]:
     """Heads and rows with commas, quoted where they must be; `columns` are the heads when there are no rows."""
     heads = list(rows[0]) if rows else list(columns)
     if not heads:
@@ -152,7 +152,7 @@ def yaml_lines(value: Any, indent: int = 0) -> list[str]:
     return [f"{pad}{json.dumps(value, ensure_ascii=False)}"]
 
 
-def table_lines(rows: Sequence[Row], width: int | None = None) -> list[str]:
+def table_lines(rows: Sequence[OutputRow], width: int | None = None) -> list[str]:
     """Columns as wide as they need to be, numbers to the right, heads in capitals.
 
     Where the terminal is too narrow (`width` in tests), the last column is wrapped.

@@ -353,7 +353,7 @@ def raise_for(number: int, message: str | None = None) -> None:
         raise error_for(number, message)
 
 
-def settle(failures: Mapping[Hashable, KafkaError], results: Mapping[Any, Any]) -> None:
+def raise_failures(failures: Mapping[Hashable, KafkaError], results: Mapping[Any, Any]) -> None:
     """Raise if any item failed: its error when it was the only item, SomeFailed otherwise."""
     if not failures:
         return

@@ -144,7 +144,7 @@ class IsrChanges:
                 except (KlammError, OSError) as error:
                     log.warning("AlterPartition failed, will retry", reason=error)
                 else:
-                    if self._settle(response, proposed):
+                    if self._apply_response(response, proposed):
                         pause_ms = BACKOFF_MS
                         continue
                 await asyncio.sleep(pause_ms / 1000)
@@ -188,8 +188,10 @@ class IsrChanges:
         )
         return request, proposed
 
-    def _settle(self, response: ap.AlterPartitionResponse, proposed: dict[tuple[bytes, int], "Replica"]) -> bool:
-        """Note the controller's response; False when a proposal must be sent again after a pause."""
+    def _apply_response(
+        self, response: ap.AlterPartitionResponse, proposed: dict[tuple[bytes, int], "Replica"]
+    ) -> bool:
+        """Apply the controller's response; False when a proposal must be sent again after a pause."""
         all_decided = True
         for topic in response.topics:
             for result in topic.partitions:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from klamm.client.core.routing import ADMIN, GROUP_COORDINATOR
-from klamm.client.errors import KafkaError, UnknownTopicOrPartitionError, error_for, raise_for, settle
+from klamm.client.errors import KafkaError, UnknownTopicOrPartitionError, error_for, raise_failures, raise_for
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 
@@ -98,7 +98,7 @@ class AdminBase:
             read(await self.request(request, broker=broker), outcomes)
             return outcomes
 
-        return (await self._retrying(once, timeout_s)).settled()
+        return (await self._retrying(once, timeout_s)).results_or_raise()
 
     async def _send_to_leaders(
         self,
@@ -115,7 +115,7 @@ class AdminBase:
                 read(await self.request(request(by_topic(mine)), broker=leader), outcomes)
             return outcomes
 
-        return (await self._retrying(once)).settled()
+        return (await self._retrying(once)).results_or_raise()
 
     async def _send_to_coordinator(
         self, kind: int, key: str, request: Any, check: Callable[[Any], None], version: int | None = None
@@ -153,7 +153,7 @@ class AdminBase:
                 raise response
             else:
                 results[name] = response
-        settle(failures, results)
+        raise_failures(failures, results)
         return results
 
     async def _by_leader(self, places: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
@@ -222,7 +222,7 @@ class Outcomes:
             raise error
         self.failures[key] = error
 
-    def settled(self) -> dict[Any, Any]:
+    def results_or_raise(self) -> dict[Any, Any]:
         """The results; raises if an item failed."""
-        settle(self.failures, self.results)
+        raise_failures(self.failures, self.results)
         return self.results

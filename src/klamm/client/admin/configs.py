@@ -71,7 +71,7 @@ class ConfigsAdmin(AdminBase):
                     )
             return outcomes
 
-        return (await self._retrying(once)).settled()
+        return (await self._retrying(once)).results_or_raise()
 
     async def alter_configs(
         self, changes: Mapping[ConfigResource, Mapping[str, ConfigAlteration]], *, validate_only: bool = False
@@ -103,7 +103,7 @@ class ConfigsAdmin(AdminBase):
                     outcomes.add(key, result.error_code, result.error_message)
             return outcomes
 
-        (await self._retrying(once)).settled()
+        (await self._retrying(once)).results_or_raise()
 
     async def list_config_resources(self, types: Iterable[ResourceType] = ()) -> list[ConfigResource]:
         """The resources that have settings of their own."""

@@ -200,7 +200,7 @@ class GroupsAdmin(AdminBase):
                     outcomes.add(TopicPartition(topic.name, partition.partition_index), partition.error_code)
 
         await self._send_to_group_coordinator(group_id, request, check, _OFFSET_COMMIT_BY_NAME)
-        outcomes.settled()
+        outcomes.results_or_raise()
 
     async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """Delete a group's offsets of partitions it is not subscribed to."""
@@ -222,7 +222,7 @@ class GroupsAdmin(AdminBase):
                     outcomes.add(TopicPartition(topic.name, partition.partition_index), partition.error_code)
 
         await self._send_to_group_coordinator(group_id, request, check)
-        outcomes.settled()
+        outcomes.results_or_raise()
 
     async def remove_members(
         self, group_id: str, *, instance_ids: Iterable[str] = (), member_ids: Iterable[str] = (), reason: str = ""
@@ -253,7 +253,7 @@ class GroupsAdmin(AdminBase):
             await self._send_to_group_coordinator(
                 group_id, LeaveGroupRequest(group_id=group_id, members=members), check
             )
-        outcomes.settled()
+        outcomes.results_or_raise()
 
 
 def _described_new(group: Any, node: Node) -> GroupDescription:

@@ -183,4 +183,4 @@ class ReplicasAdmin(AdminBase):
                     outcomes.add(
                         (TopicPartition(topic.topic_name, partition.partition_index), broker), partition.error_code
                     )
-        outcomes.settled()
+        outcomes.results_or_raise()

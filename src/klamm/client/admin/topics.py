@@ -94,7 +94,7 @@ class TopicsAdmin(AdminBase):
             if response.next_cursor is None:
                 break
             cursor = response.next_cursor
-        return outcomes.settled()
+        return outcomes.results_or_raise()
 
     async def describe_topics_by_metadata(
         self, names: Iterable[str] | None = None, *, authorized_operations: bool = False
@@ -128,7 +128,7 @@ class TopicsAdmin(AdminBase):
             # A topic that is just being created has no leaders yet; its partitions are described all the same.
             code = 0 if topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE else topic.error_code
             outcomes.add(topic.name, code, None, description)
-        return outcomes.settled()
+        return outcomes.results_or_raise()
 
     async def partitions_of(self, topic: str) -> list[TopicPartition]:
         """All partitions of a topic."""

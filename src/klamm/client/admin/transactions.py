@@ -77,7 +77,7 @@ class TransactionsAdmin(AdminBase):
                 ),
             )
             outcomes.add(name, state.error_code, None, described)
-        return outcomes.settled()
+        return outcomes.results_or_raise()
 
     async def describe_producers(
         self, partitions: Iterable[TopicPartition], *, broker: int | None = None
@@ -129,7 +129,7 @@ class TransactionsAdmin(AdminBase):
             response = await self.request(WriteTxnMarkersRequest(markers=[marker]), broker=leader)
             outcomes = Outcomes()
             outcomes.add(where, response.markers[0].topics[0].partitions[0].error_code)
-            outcomes.settled()
+            outcomes.results_or_raise()
 
         await self._retrying(once)
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from klamm.client.errors import KafkaError, KafkaTimeoutError
 from klamm.client.types import RecordMetadata
 from klamm.model.ids import TopicPartition
-from klamm.records.batch import CRC_START, HEADER_SIZE, TRANSACTIONAL, BatchView, seal_batch
+from klamm.records.batch import CRC_START, HEADER_SIZE, TRANSACTIONAL, BatchView, RecordTuple, seal_batch
 from klamm.records.crc import crc32c
 from klamm.records.kernels.encode import encode_records
 
@@ -30,10 +30,8 @@ _PRODUCER = slice(43, 57)
 _PRODUCER_FIELDS = struct.Struct(">qhi")
 """Producer id, epoch and base sequence, which are adjacent in the header."""
 
-RecordRow = tuple[int, bytes | None, bytes | None, Any]
 
-
-class TablePart(Protocol):
+class EncodablePart(Protocol):
     """Rows of a table that form a batch; they are encoded when the batch is sent, not before."""
 
     @property
@@ -84,8 +82,8 @@ class Batch:
     def __init__(self, where: TopicPartition, created: float) -> None:
         self.where = where
         self.created = created
-        self.rows: list[RecordRow] = []
-        self.part: TablePart | None = None
+        self.rows: list[RecordTuple] = []
+        self.part: EncodablePart | None = None
         self.size = HEADER_SIZE
         self.count = 0
         self.data: bytearray | None = None
@@ -109,7 +107,7 @@ class Batch:
         self.callbacks: list[Callable[[], None]] = []
 
     @classmethod
-    def of_part(cls, where: TopicPartition, created: float, part: TablePart) -> Batch:
+    def of_part(cls, where: TopicPartition, created: float, part: EncodablePart) -> Batch:
         """A batch of rows of a table; no record can be added to it."""
         batch = cls(where, created)
         batch.part, batch.count = part, part.count
@@ -177,7 +175,7 @@ class Batch:
         """Two batches of half the records each, after MESSAGE_TOO_LARGE."""
         data = self.part.encode() if self.data is None and self.part is not None else self.data
         assert data is not None
-        rows: list[RecordRow] = [(row[1], row[2], row[3], row[4]) for row in BatchView(data).decode_rows()]
+        rows: list[RecordTuple] = [(row[1], row[2], row[3], row[4]) for row in BatchView(data).decode_rows()]
         middle = len(rows) // 2
         halves = []
         for part in (rows[:middle], rows[middle:]):

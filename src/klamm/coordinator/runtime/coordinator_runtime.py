@@ -79,8 +79,8 @@ class PartitionLog(Protocol):
         Raises KlammError when nothing can be appended now; `append` is not called then.
         """
 
-    def when_committed(self, end_offset: int, settled: Callable[[ErrorCode], None]) -> None:
-        """Call `settled` once: with NONE when everything before `end_offset` is committed, else with what failed."""
+    def when_committed(self, end_offset: int, callback: Callable[[ErrorCode], None]) -> None:
+        """Call `callback` once: with NONE when everything before `end_offset` is committed, else with what failed."""
 
     def read(self, offset: int) -> bytes | memoryview:
         """Whole batches from the one that holds `offset` on, a few megabytes at most; empty at the end."""
@@ -326,7 +326,7 @@ class CoordinatorRuntime(Generic[S]):
 
 
 def _reply_into(future: "asyncio.Future[Any]") -> ReplyTo:
-    def settle(response: Any) -> None:
+    def complete(response: Any) -> None:
         if future.done():
             return
         if isinstance(response, KlammError):
@@ -334,7 +334,7 @@ def _reply_into(future: "asyncio.Future[Any]") -> ReplyTo:
         else:
             future.set_result(response)
 
-    return settle
+    return complete
 
 
 def keys_by_partition(runtime: "CoordinatorRuntime[Any]", keys: Iterable[str]) -> dict[int, list[str]]:

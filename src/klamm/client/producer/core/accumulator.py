@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Iterator
 
 from klamm.client.errors import KafkaError
-from klamm.client.producer.batch import Batch, RecordRow
+from klamm.client.producer.batch import Batch
 from klamm.model.ids import TopicPartition
-from klamm.records.batch import HEADER_SIZE
+from klamm.records.batch import HEADER_SIZE, RecordTuple
 
 
 class PartitionQueue:
@@ -94,7 +94,7 @@ class Accumulator:
             partition_queue = self.queues[where] = PartitionQueue(where)
         return partition_queue
 
-    def append(self, queue: PartitionQueue, row: RecordRow, size: int, now: float) -> Batch:
+    def append(self, queue: PartitionQueue, row: RecordTuple, size: int, now: float) -> Batch:
         """Add a record of at most `size` bytes; the caller has checked that there is memory for it."""
         batch = queue.open
         if batch is None or batch.size + size > self.batch_size:

@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import Final
 
 from klamm.coordinator.groups.assignors.range import assign as range_
-from klamm.coordinator.groups.assignors.spec import Assignor, MemberAssignment, MemberSpec, TopicSpec
+from klamm.coordinator.groups.assignors.spec import AssignPartitions, MemberAssignment, MemberSpec, TopicSpec
 from klamm.coordinator.groups.assignors.uniform import assign as uniform
 
-ASSIGNORS: Final[Mapping[str, Assignor]] = MappingProxyType({"uniform": uniform, "range": range_})
+ASSIGNORS: Final[Mapping[str, AssignPartitions]] = MappingProxyType({"uniform": uniform, "range": range_})
 """Every assignor by the name members and settings give it."""
 
-__all__ = ["ASSIGNORS", "Assignor", "MemberAssignment", "MemberSpec", "TopicSpec"]
+__all__ = ["ASSIGNORS", "AssignPartitions", "MemberAssignment", "MemberSpec", "TopicSpec"]

@@ -38,7 +38,7 @@ class TopicSpec:
         return rack is not None and partition < len(self.racks) and rack in self.racks[partition]
 
 
-Assignor = Callable[[Mapping[str, MemberSpec], Mapping[bytes, TopicSpec]], dict[str, MemberAssignment]]
+AssignPartitions = Callable[[Mapping[str, MemberSpec], Mapping[bytes, TopicSpec]], dict[str, MemberAssignment]]
 """An assignor: every member gets an entry; every partition of a subscribed topic gets one owner."""
 
 

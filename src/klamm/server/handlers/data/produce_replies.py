@@ -41,7 +41,7 @@ class PendingPartition:
 
     def succeed(self) -> None:
         """Keep the response that was built when the batch was staged."""
-        self._produce.on_settled(self)
+        self._produce.on_partition_done(self)
 
     def fail(self, error: ErrorCode, message: str | None = None) -> None:
         """Answer the partition with an error."""
@@ -50,7 +50,7 @@ class PendingPartition:
         response.error_message = message
         # They were set when the batch was staged; with an error Kafka returns -1.
         response.base_offset = response.log_append_time_ms = -1
-        self._produce.on_settled(self)
+        self._produce.on_partition_done(self)
 
 
 class DelayedProduce:
@@ -81,7 +81,7 @@ class DelayedProduce:
         elif self.deadline_ms < NEVER_MS:
             self._timer = loop.call_later(max(timeout_ms, 0) / 1000, self._expire)
 
-    def on_settled(self, partition: PendingPartition) -> None:
+    def on_partition_done(self, partition: PendingPartition) -> None:
         """Complete the request if `partition` was the last one."""
         self._open.pop(partition, None)
         if not self._open and self._started:

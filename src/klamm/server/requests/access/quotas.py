@@ -83,7 +83,7 @@ class BrokerQuotas:
 class RequestMeter:
     """Measures one request of a client that has quotas, and mutes its connection."""
 
-    __slots__ = ("_busy_ns", "_channel", "_clock", "_limits", "_quotas", "_resumed_ns", "_settled", "throttle_ms")
+    __slots__ = ("_busy_ns", "_channel", "_clock", "_limits", "_quotas", "_resumed_ns", "_time_recorded", "throttle_ms")
 
     def __init__(self, quotas: BrokerQuotas, limits: ClientLimits, channel: "Channel", clock: Clock) -> None:
         self._quotas = quotas
@@ -92,7 +92,7 @@ class RequestMeter:
         self._clock = clock
         self._busy_ns = 0
         self._resumed_ns: int | None = None
-        self._settled = False
+        self._time_recorded = False
         self.throttle_ms = 0
 
     # Time
@@ -105,7 +105,7 @@ class RequestMeter:
         """Stop counting; what follows the response, such as its encoding, is recorded without a throttle time."""
         self._count_time()
         self._resumed_ns = None
-        if self._settled:
+        if self._time_recorded:
             self._record_time()
 
     def _count_time(self) -> None:
@@ -131,7 +131,7 @@ class RequestMeter:
         if self._limits.produce is not None:
             self._throttle(self._limits.produce.record(size, self._clock.monotonic_ms()), "produce")
         # With acks=0 the time of the request is counted, and has no place to be reported in.
-        self._settled = not has_response
+        self._time_recorded = not has_response
 
     @property
     def fetch_bytes_max(self) -> int | None:
@@ -141,7 +141,7 @@ class RequestMeter:
 
     def record_fetched(self, size: int) -> bool:
         """Count the bytes of a Fetch response; True if an empty one has to be sent, whose bytes are not counted."""
-        self._settle()
+        self._record_time_once()
         quota = self._limits.fetch
         if quota is None:
             return self.throttle_ms > 0
@@ -159,7 +159,7 @@ class RequestMeter:
 
     def finish(self, response: Any) -> Any:
         """Return the response with the time that the client has to wait."""
-        self._settle()
+        self._record_time_once()
         # A decision of the controller has the time for the quota of changes already.
         decided_ms = getattr(response, "throttle_time_ms", None)
         if decided_ms is None:
@@ -174,13 +174,13 @@ class RequestMeter:
 
     def finish_encoded(self) -> int:
         """Return the time that the client has to wait, for a response that is encoded already."""
-        self._settle()
+        self._record_time_once()
         return self.throttle_ms
 
-    def _settle(self) -> None:
+    def _record_time_once(self) -> None:
         """Count the time up to the response, once."""
-        if not self._settled:
-            self._settled = True
+        if not self._time_recorded:
+            self._time_recorded = True
             self._count_time()
             self._throttle(self._record_time(), "request")
 
