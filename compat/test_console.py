@@ -1,4 +1,4 @@
-"""The console over three nodes of the broker under test: every page answers, and changes reach the cluster."""
+"""The console over three nodes of the broker under test and of Apache Kafka: pages answer, changes arrive."""
 
 import json
 import re
@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from compat.brokers import Broker
 from compat.clusters import BrokerCluster
 from console.served import ServedConsole, Visit
 from klamm.client import Admin, Consumer, Producer
@@ -59,9 +58,16 @@ PAGES = {
 }
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "kind" in metafunc.fixturenames:
+        # Kafka too, whatever the broker under test is: the console is a client of both.
+        kinds = dict.fromkeys((metafunc.config.getoption("--broker"), "kafka"))
+        metafunc.parametrize("kind", list(kinds), scope="module")
+
+
 @pytest.fixture(scope="module")
-def cluster(subject: type[Broker], tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]:
-    with BrokerCluster(subject.kind, tmp_path_factory.mktemp("console"), heap_mb=256) as cluster:
+def cluster(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]:
+    with BrokerCluster(kind, tmp_path_factory.mktemp("console"), heap_mb=256) as cluster:
         yield cluster
 
 

@@ -69,7 +69,7 @@ def console(
     """Run a web console: topics, records, groups, brokers, rights.
 
     Prints its address when it serves; stops on Ctrl-C or SIGTERM. A client of the cluster, so that it works with Apache
-    Kafka and Redpanda too.
+    Kafka too.
 
     \b
     klamm console
