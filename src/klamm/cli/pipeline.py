@@ -158,7 +158,7 @@ def plan(
     from klamm.pipeline.sql.core.graph_rendering import render_graph
     from klamm.pipeline.sql.renamed_pipelines import find_older_name
     from klamm.pipeline.sql.run_plan import plan_run
-    from klamm.pipeline.sql.state_folders import name_of, stored_home
+    from klamm.pipeline.sql.state_folders import stored_home
 
     compiled = load(file, pairs, state, target)
     columns = None
@@ -170,9 +170,9 @@ def plan(
         columns = build_dry(compiled)
     client = target.client("admin")
     home = stored_home(compiled, client)
-    older = None if home is not None else find_older_name(compiled, client)
-    if older is not None:
-        note(f"{name_of(compiled)} has run as {older.name} in {older.place}: run continues it")
+    older, told = (None, None) if home is not None else find_older_name(compiled, client)
+    if told is not None:
+        note(told)
     changes, unknown = plan_run(compiled, home, client, columns, older)
     if unknown is not None:
         note(unknown)

@@ -12,7 +12,7 @@ from klamm.pipeline.sql.core.graph import Pipeline
 from klamm.pipeline.sql.core.pipeline_record import PipelineRecord, find_renamed, output_places
 from klamm.pipeline.sql.object_store_identity import is_remote
 from klamm.pipeline.sql.pipeline_registry import PipelineRegistry
-from klamm.pipeline.sql.state_folders import name_of
+from klamm.pipeline.sql.state_folders import home_of, name_of
 from klamm.pipeline.sql.status import Home
 from klamm.pipeline.sql.topics import ClusterTopics
 
@@ -39,15 +39,29 @@ def take_renamed(pipeline: Pipeline, home: Home, registry: PipelineRegistry, rep
     report(f"{name} has run as {record.name}: it continues, and its state was moved to {os.path.abspath(home.path)}")
 
 
-def find_older_name(pipeline: Pipeline, client: Mapping[str, str] | None = None) -> PipelineRecord | None:
-    """Return the record under which a pipeline has run before its file was renamed; None without a cluster, too."""
+def find_older_name(
+    pipeline: Pipeline, client: Mapping[str, str] | None = None
+) -> tuple[PipelineRecord | None, str | None]:
+    """Return the record under which a pipeline has run before its file was renamed, and what a run would do with it.
+
+    Nothing without a cluster, too.
+    """
     brief = {**(client or {}), "bootstrap.timeout.ms": _LOOKUP_MS, "default.api.timeout.ms": _LOOKUP_MS}
     try:
-        return _renamed(pipeline, name_of(pipeline), ClusterTopics(pipeline, brief).registry())
+        registry = ClusterTopics(pipeline, brief).registry()
+        record = _renamed(pipeline, name_of(pipeline), registry)
+        if record is None:
+            return None, None
+        is_same_folder = record.folder == pipeline.settings.get("checkpoint")
+        if is_same_folder or _movable(record, home_of(pipeline, brief), registry.host) is not None:
+            effect = "run continues it"
+        else:
+            effect = f"its folder is elsewhere, SET name = '{record.name}' continues it there"
+        return record, f"{name_of(pipeline)} has run as {record.name} in {record.place}: {effect}"
     except KafkaError as error:
         # A new file can be planned before there is a cluster; run looks again.
         _log.info("whether the pipeline has run under another name is not known: %s", error)
-        return None
+        return None, None
 
 
 def _renamed(pipeline: Pipeline, name: str, registry: PipelineRegistry) -> PipelineRecord | None:
