@@ -1,6 +1,7 @@
 """Klamm in one group with registries of other products: it follows, forwards, leads and takes over."""
 
 import contextlib
+import urllib.request
 
 import pytest
 
@@ -22,6 +23,11 @@ def names():
 
 def is_led_by(registry, leader):
     return registry.request("GET", "/health/ready")[1].get("leader") == leader.url
+
+
+def has_joined(registry):
+    with urllib.request.urlopen(f"{registry.url}/metrics", timeout=60) as response:
+        return b"\nklamm_registry_elections_total 0" not in response.read()
 
 
 def check_forwarded(registry, foreign):
@@ -82,10 +88,10 @@ def test_klamm_leads_the_group_and_stays_the_leader(klamm_broker, names, dialect
 @DIALECTS
 def test_klamm_leads_the_group_and_elects_the_foreign_registry(klamm_broker, names, dialect):
     _, group = names
-    with (
-        running_registry(klamm_broker.bootstrap, *names, eligible=False) as registry,
-        ForeignRegistry(dialect, klamm_broker.bootstrap, group, is_small=False) as foreign,
-    ):
+    with contextlib.ExitStack() as stack:
+        registry = stack.enter_context(running_registry(klamm_broker.bootstrap, *names, eligible=False))
+        wait_until(lambda: has_joined(registry))
+        foreign = stack.enter_context(ForeignRegistry(dialect, klamm_broker.bootstrap, group, is_small=False))
         assert not foreign.leads_group
         wait_until(lambda: is_led_by(registry, foreign))
         assert foreign.master_url == foreign.url

@@ -105,6 +105,13 @@ def test_the_example_compiles(tmp_path):
 TYPES = ("int32", "int64", "uint32", "bool", "sint32", "sint64", "string", "bytes", "fixed32", "sfixed32", "fixed64",
          "float", "double", "Kind", "Part", "map<string, int32>", "map<int32, Part>")  # fmt: skip
 NUMBERS = st.integers(1, 6)
+LABELS = {
+    "proto2": ("optional", "repeated", "required"),
+    "proto3": ("", "", "optional", "repeated"),
+    "2023": ("", "implicit", "repeated", "required"),
+}
+"""By syntax or edition, whose labels are features."""
+FEATURES = {"implicit": "IMPLICIT", "required": "LEGACY_REQUIRED"}
 
 
 @st.composite
@@ -117,13 +124,13 @@ def files(draw, syntax):
 
 
 def one_field(syntax):
-    labels = ("", "", "optional", "repeated") if syntax == "proto3" else ("optional", "repeated", "required")
+    labels = LABELS[syntax]
     return st.tuples(st.sampled_from(TYPES), st.sampled_from(labels), st.sampled_from(["", "", "", "o", "p"]))
 
 
 @st.composite
 def file_pairs(draw):
-    syntax = draw(st.sampled_from(["proto2", "proto3"]))
+    syntax = draw(st.sampled_from(sorted(LABELS)))
     fields, part = draw(files(syntax))
     changed = dict(fields)
     for _ in range(draw(st.integers(0, 2))):
@@ -148,11 +155,17 @@ def render(syntax, fields, part):
             lines.append(f"{kind} f{number} = {number};")
         elif oneof:
             oneofs.setdefault(oneof, []).append(f"{kind} f{number} = {number};")
+        elif syntax == "2023" and label in FEATURES:
+            # Presence of messages is always explicit.
+            is_explicit = kind == "Part" and label == "implicit"
+            option = "" if is_explicit else f" [features.field_presence = {FEATURES[label]}]"
+            lines.append(f"{kind} f{number} = {number}{option};")
         else:
             lines.append(f"{label} {kind} f{number} = {number};")
     lines += [f"oneof {name} {{ {' '.join(members)} }}" for name, members in oneofs.items()]
     label = "optional" if syntax == "proto2" else ""
-    return f"""syntax = "{syntax}"; message M {{ {" ".join(lines)} }}
+    header = f'edition = "{syntax}";' if syntax == "2023" else f'syntax = "{syntax}";'
+    return f"""{header} message M {{ {" ".join(lines)} }}
     message Part {{ {label} {part} x = 1; }} enum Kind {{ ZERO = 0; ONE = 1; TWO = 2; }}"""
 
 
@@ -190,8 +203,8 @@ def fill(data, message):
     return message
 
 
-def message_class(parsed):
-    return message_factory.GetMessageClass(parsed.linked.pool.FindMessageTypeByName("M"))
+def message_class(parsed, name="M"):
+    return message_factory.GetMessageClass(parsed.linked.pool.FindMessageTypeByName(name))
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
