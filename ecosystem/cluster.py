@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat.clusters import BrokerCluster
@@ -55,9 +55,24 @@ class Cluster(BrokerCluster):
     def create_topic(self, name: str, partitions: int = 6, **settings: str) -> str:
         """Make a topic of three copies; dots of settings are written as underscores."""
         config = {setting.replace("_", "."): value for setting, value in settings.items()}
-        self.admin.create_topics([NewTopic(name, partitions, 3, config=config)])[name].result(WAIT_S)
+        topic = NewTopic(name, partitions, 3, config=config)
+        try:
+            self.admin.create_topics([topic])[name].result(WAIT_S)
+        except KafkaException as error:
+            # librdkafka drops the connections of bootstrap.servers once it knows the nodes; a request that waits on one
+            # of them fails with this code. The topic may have been created.
+            if error.args[0].code() != KafkaError._DESTROY_BROKER:
+                raise
+            self._create_again(topic)
         eventually(lambda: self._has_leaders(name, partitions), f"{name} has leaders")
         return name
+
+    def _create_again(self, topic: NewTopic) -> None:
+        try:
+            self.admin.create_topics([topic])[topic.topic].result(WAIT_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
 
     def produce(self, topic: str, records: Iterable[tuple[str | bytes | None, str | bytes]], **settings: str) -> int:
         """Send records of (key, value) with acks=all and idempotence; gives their number once all are acknowledged."""
