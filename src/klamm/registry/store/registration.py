@@ -26,7 +26,7 @@ from klamm.registry.store.refusals import (
     not_permitted,
     reserved_fields,
 )
-from klamm.registry.store.scopes import effective_config, effective_mode, require_writable, validates_new
+from klamm.registry.store.scopes import IMPORTING, effective_config, effective_mode, require_writable, validates_new
 from klamm.registry.store.spellings import SpellingIndex
 from klamm.registry.store.state import RegistryState, SchemaVersion
 from klamm.registry.store.steps import PureCall, Steps, run_steps
@@ -162,16 +162,17 @@ class Registration:
         if existing is not None:
             return RegistryDecision((), existing)
         require_writable(state, subject)
-        if request.schema_id is not None and mode != "IMPORT":
+        imports = mode in IMPORTING
+        if request.schema_id is not None and not imports:
             raise not_permitted(f"Subject {subject} is not in import mode")
         if request.schema_id is None and mode != "READWRITE":
             raise not_permitted(f"Subject {subject} is not in read-write mode")
         config = effective_config(state, subject, self._default_level)
         normalize = normalize or bool(config.get("normalize"))
         request = self._repeat_previous(subject, request)
-        is_new = mode != "IMPORT" and validates_new(config)
+        is_new = not imports and validates_new(config)
         candidate = self.parse(subject, request, normalize=normalize, is_new=is_new)
-        if mode == "IMPORT":
+        if imports:
             return self._import(subject, request, candidate.content)
         if not normalize:
             candidate = run_steps(self._respell_steps(candidate, subject))
@@ -201,7 +202,7 @@ class Registration:
         config = effective_config(self._state, subject, self._default_level)
         normalize = normalize or bool(config.get("normalize"))
         request = self._repeat_previous(subject, request)
-        imports = effective_mode(self._state, subject) == "IMPORT"
+        imports = effective_mode(self._state, subject) in IMPORTING
         is_new = not imports and validates_new(config)
         candidate = yield from self.parse_steps(subject, request, normalize=normalize, is_new=is_new)
         if not (imports or normalize):

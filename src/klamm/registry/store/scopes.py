@@ -11,6 +11,8 @@ from klamm.registry.store.subjects import DEFAULT_CONTEXT, GLOBAL_CONTEXT, Subje
 
 DEFAULT_LEVEL: Final = "BACKWARD"
 DEFAULT_MODE: Final = "READWRITE"
+IMPORTING: Final = ("IMPORT", "FORWARD")
+"""Modes in which ids and versions are given, and nothing is checked."""
 ALIAS: Final = "alias"
 _READ_ONLY: Final = ("READONLY", "READONLY_OVERRIDE")
 _GLOBAL: Final = Subject(GLOBAL_CONTEXT, "")
