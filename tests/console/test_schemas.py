@@ -6,7 +6,13 @@ import re
 import pytest
 
 from klamm.console.clusters import ConsoleCluster
-from klamm.console.core.schema_texts import compare_schemas, format_schema
+from klamm.console.core.schema_texts import (
+    SchemaReference,
+    compare_schemas,
+    format_references,
+    format_schema,
+    parse_references,
+)
 from klamm.console.service import ConsoleConfig
 from klamm.testing import unique
 from registry.conftest import running_registry
@@ -92,6 +98,82 @@ def test_a_text_that_is_no_schema_is_refused(schemas):
 def test_a_cluster_without_a_registry_has_no_schemas(visit):
     assert "--registry URL" in visit.get("/c/test/schemas", 404)
     assert "/c/test/schemas" not in visit.get("/c/test")
+
+
+MONEY = json.dumps({"type": "record", "name": "Money", "fields": [{"name": "cents", "type": "long"}]})
+
+
+def test_a_new_version_keeps_the_references_of_the_one_before(running, schemas):
+    money, bill = unique("money"), unique("bill")
+    running.register(money, MONEY)
+    form = {"subject": bill, "kind": "AVRO", "references": f"Money {money} 1"}
+    total = {"name": "total", "type": "Money"}
+    schemas.post("/c/test/new-schema", "/c/test/new-schema", text=record(total), **form)
+    assert running.get(f"/subjects/{bill}/versions/1")["references"] == [
+        {"name": "Money", "subject": money, "version": 1}
+    ]
+    # The form of the next version has them, so that an edit of the text is enough.
+    page = schemas.get(f"/c/test/new-schema?subject={bill}")
+    lines = re.search(r'<textarea name="references"[^>]*>([^<]*)<', page)[1]
+    assert lines == f"Money {money} 1"
+    form |= {"references": lines, "text": record(total, ADDED)}
+    path = "/c/test/new-schema"
+    assert "Nothing is registered yet" in schemas.post(path, path, check="1", **form)
+    assert f"Registered a version of {bill}." in schemas.post(path, path, **form)
+    assert running.get(f"/subjects/{bill}/versions/2")["references"] == [
+        {"name": "Money", "subject": money, "version": 1}
+    ]
+    # Without them the text is no schema: the name is not known.
+    schemas.post(path, path, 409, **{**form, "references": ""})
+
+
+def test_a_subject_shows_what_uses_it(running, schemas):
+    money, bill = unique("money"), unique("bill")
+    running.register(money, MONEY)
+    assert "Used by" not in schemas.get(f"/c/test/schemas/{money}")
+    form = {
+        "subject": bill,
+        "kind": "AVRO",
+        "references": f"Money {money} 1",
+        "text": record({"name": "m", "type": "Money"}),
+    }
+    page = schemas.post("/c/test/new-schema", "/c/test/new-schema", **form)
+    assert re.search(rf'Uses</dt><dd><a href="/c/test/schemas/{money}\?version=1">Money</a>', page)
+    assert re.search(
+        rf'Used by</dt><dd><a href="/c/test/schemas/{bill}\?version=1">{bill} v1</a>',
+        schemas.get(f"/c/test/schemas/{money}"),
+    )
+
+
+@pytest.mark.parametrize("line", ["Money", "Money money-value", "Money money-value latest", "Money 3"])
+def test_a_line_that_is_no_reference_is_refused(schemas, line):
+    form = {"subject": unique("bad"), "kind": "AVRO", "text": record(FIELD), "references": line}
+    page = schemas.post("/c/test/new-schema", "/c/test/new-schema", 400, **form)
+    assert "is no reference: write its name, the subject and the version" in page
+
+
+def test_references_come_back_as_they_were_written():
+    references = (SchemaReference("a.proto", "files/a b", 2), SchemaReference("B", ":.ctx:b", 10))
+    assert parse_references(format_references(references) + "\n\n") == references
+
+
+def test_each_cluster_has_its_own_registry(broker, running):
+    with running_registry(broker.bootstrap, unique("_schemas"), unique("schema-registry")) as other:
+        running.register("of-one-value", MONEY)
+        other.register("of-two-value", MONEY)
+        clusters = [
+            ConsoleCluster("one", broker.bootstrap, registry_url=running.url),
+            ConsoleCluster("two", broker.bootstrap, registry_url=other.url),
+            ConsoleCluster("none", broker.bootstrap),
+        ]
+        with ServedConsole(ConsoleConfig(tuple(clusters), interval_s=600)) as console:
+            for cluster in clusters:
+                console.collect(cluster.name)
+            visit = console.visitor()
+            assert "of-one-value" in visit.get("/c/one/schemas")
+            assert "of-two-value" not in visit.get("/c/one/schemas")
+            assert "of-two-value" in visit.get("/c/two/schemas")
+            visit.get("/c/none/schemas", 404)
 
 
 def test_texts_are_indented_and_compared():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -31,7 +31,14 @@ _LOOPBACK: Final = ("127.", "::1", "localhost")
 )
 @click.option("--config", "file", metavar="FILE", help="Users, roles, masks and audit, in TOML.")
 @click.option("--all-contexts", is_flag=True, help="Show every context of `klamm ctx ls`, not only one cluster.")
-@click.option("--registry", "registry_url", metavar="URL", envvar="KLAMM_REGISTRY", help="Its schema registry.")
+@click.option(
+    "--registry",
+    "registries",
+    metavar="[CONTEXT=]URL",
+    multiple=True,
+    envvar="KLAMM_REGISTRY",
+    help="Its schema registry; with a name that of a context. Repeatable.",
+)
 @click.option("--data", metavar="DIR", help="Where 24 hours of samples are kept.  [default: $XDG_STATE_HOME/klamm]")
 @click.option("--state", metavar="DIR", help="Where pipelines keep state, each in DIR/<name>, as for `klamm pipeline`.")
 @click.option("--read-only", is_flag=True, help="Refuse all changes, for every user.")
@@ -53,7 +60,7 @@ def console(
     port: int,
     file: str | None,
     all_contexts: bool,
-    registry_url: str | None,
+    registries: tuple[str, ...],
     data: str | None,
     state: str | None,
     read_only: bool,
@@ -106,9 +113,7 @@ def console(
             until_eof=until_eof,
             listen_fd=listen_fd,
         )
-        clusters = _list_clusters(target, all_contexts=all_contexts)
-        # The registry is that of the cluster named, or of the context in use, which is the first.
-        clusters[0] = dataclasses.replace(clusters[0], registry_url=registry_url)
+        clusters = _add_registries(_list_clusters(target, all_contexts=all_contexts), registries)
         _serve(clusters, settings, http, ":memory:" if no_history else _history_path(data), state)
     except ModuleNotFoundError as error:
         raise CommandRefusal(f"{error.name} is not installed: pip install 'klamm[console]'") from None
@@ -176,6 +181,21 @@ def _list_clusters(target: Target, *, all_contexts: bool) -> list[ConsoleCluster
         for name in names
         for context in (held.contexts[name],)
     ]
+
+
+def _add_registries(clusters: list[ConsoleCluster], registries: Sequence[str]) -> list[ConsoleCluster]:
+    """Give clusters their registries; one without a name is that of the cluster named, or of the context in use."""
+    urls: dict[str, str] = {}
+    for text in registries:
+        name, equals, url = text.partition("=")
+        # An address may have an equals sign of its own, and no context has a slash.
+        if not equals or "/" in name:
+            name, url = clusters[0].name, text
+        if name not in {cluster.name for cluster in clusters}:
+            known = ", ".join(cluster.name for cluster in clusters)
+            raise CommandRefusal(f"--registry {text}: the console shows no cluster {name}; it shows {known}")
+        urls[name] = url
+    return [dataclasses.replace(cluster, registry_url=urls.get(cluster.name)) for cluster in clusters]
 
 
 def _make_cluster(

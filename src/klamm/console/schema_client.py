@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
 from klamm.console.core.record_views import SubjectVersion
+from klamm.console.core.schema_texts import SchemaReference
 from klamm.registry.client import Registry, RegistryError, UnknownSchema, parse_settings, subject_path
 
 _SUBJECTS_S: Final = 60.0
@@ -28,7 +30,7 @@ class ShownSchema:
     id: int
     kind: str
     text: str
-    references: tuple[dict[str, Any], ...] = ()
+    references: tuple[SchemaReference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,10 @@ class SchemaClient:
             int(answer["id"]),
             str(answer.get("schemaType", "AVRO")),
             str(answer["schema"]),
-            tuple(answer.get("references", ())),
+            tuple(
+                SchemaReference(str(item["name"]), str(item["subject"]), int(item["version"]))
+                for item in answer.get("references") or ()
+            ),
         )
 
     async def get_compatibility(self, subject: str) -> str:
@@ -86,18 +91,20 @@ class SchemaClient:
             return ""
         return str(answer.get("compatibilityLevel", ""))
 
-    async def check(self, subject: str, kind: str, text: str) -> CompatibilityAnswer:
+    async def check(
+        self, subject: str, kind: str, text: str, references: Sequence[SchemaReference] = ()
+    ) -> CompatibilityAnswer:
         """Return whether the schema is compatible with the newest version; a first version always is."""
         path = "/compatibility" + subject_path(subject, "versions", "latest")
         try:
-            answer = await self._call("POST", path, {"schema": text, "schemaType": kind}, verbose="true")
+            answer = await self._call("POST", path, _body(kind, text, references), verbose="true")
         except UnknownSchema:
             return CompatibilityAnswer(compatible=True, messages=())
         return CompatibilityAnswer(bool(answer["is_compatible"]), tuple(map(str, answer.get("messages", ()))))
 
-    async def register(self, subject: str, kind: str, text: str) -> int:
+    async def register(self, subject: str, kind: str, text: str, references: Sequence[SchemaReference] = ()) -> int:
         """Register a version and return its id."""
-        answer = await self._call("POST", subject_path(subject, "versions"), {"schema": text, "schemaType": kind})
+        answer = await self._call("POST", subject_path(subject, "versions"), _body(kind, text, references))
         return int(answer["id"])
 
     async def has_subject(self, subject: str) -> bool:
@@ -106,6 +113,18 @@ class SchemaClient:
             return bool(await self.list_versions(subject))
         except RegistryError:
             return False
+
+    async def list_referrers(self, subject: str, version: int) -> list[SubjectVersion]:
+        """Return the versions of subjects whose schemas refer to one; none where the registry does not say."""
+        try:
+            ids = await self._call("GET", subject_path(subject, "versions", str(version), "referencedby"))
+            numbers = sorted(map(int, ids))[:_REQUESTS_MAX]
+        except (RegistryError, UnknownSchema, TypeError, ValueError):
+            return []
+        versions = {
+            version for part in await asyncio.gather(*map(self._list_subject_versions, numbers)) for version in part
+        }
+        return sorted(versions, key=attrgetter("subject", "version"))
 
     async def find_subjects(self, ids: Iterable[int], topic: str) -> dict[int, SubjectVersion]:
         """Return where the schemas of ids are registered, for a topic's subject if there is one."""
@@ -135,3 +154,10 @@ class SchemaClient:
 
     async def _call(self, method: str, path: str, body: Any = None, **query: str) -> Any:
         return await asyncio.to_thread(self.registry.call, method, path, body, **query)
+
+
+def _body(kind: str, text: str, references: Sequence[SchemaReference]) -> dict[str, Any]:
+    body: dict[str, Any] = {"schema": text, "schemaType": kind}
+    if references:
+        body["references"] = [reference._asdict() for reference in references]
+    return body

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 _CONTEXT_LINES: Final = 3
@@ -14,6 +15,31 @@ class DiffLine(NamedTuple):
 
     kind: str
     text: str
+
+
+class SchemaReference(NamedTuple):
+    """Another schema that one uses: the name it has there, and where it is registered."""
+
+    name: str
+    subject: str
+    version: int
+
+
+def format_references(references: Iterable[SchemaReference]) -> str:
+    """Return references as a form has them: name, subject and version, one in a line."""
+    return "\n".join(f"{reference.name} {reference.subject} {reference.version}" for reference in references)
+
+
+def parse_references(text: str) -> tuple[SchemaReference, ...]:
+    """Parse the lines of a form; ValueError says which one is no reference."""
+    references = []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        name, _, rest = line.partition(" ")
+        subject, _, version = rest.strip().rpartition(" ")
+        if not subject or not version.isascii() or not version.isdecimal() or len(version) > 9:
+            raise ValueError(f"{line[:80]!r} is no reference: write its name, the subject and the version")
+        references.append(SchemaReference(name, subject.strip(), int(version)))
+    return tuple(references)
 
 
 def format_schema(kind: str, text: str) -> str:

@@ -10,7 +10,7 @@ from klamm.console.app.application import RouteRight, redirect
 from klamm.console.app.pages.base import PageGroup
 from klamm.console.app.requests import ConsoleRequest
 from klamm.console.core.roles import Action
-from klamm.console.core.schema_texts import compare_schemas, format_schema
+from klamm.console.core.schema_texts import compare_schemas, format_references, format_schema, parse_references
 from klamm.console.core.tables import parse_table_query, select_page
 from klamm.console.schema_client import SchemaClient
 from klamm.http.messages import HttpResponse
@@ -53,6 +53,8 @@ class SchemaPages(PageGroup):
         if earlier:
             before = await client.get_version(subject, earlier[-1])
             changes = compare_schemas(format_schema(before.kind, before.text), text)
+        referrers = await client.list_referrers(subject, number)
+        visible = set(request.visitor.visible(request.cluster.name, (referrer.subject for referrer in referrers)))
         topic = subject.removesuffix("-value").removesuffix("-key")
         return self.app.page(
             request,
@@ -65,6 +67,7 @@ class SchemaPages(PageGroup):
             text=text,
             earlier=earlier[-1] if earlier else None,
             changes=changes,
+            referrers=[referrer for referrer in referrers if referrer.subject in visible],
             level=await client.get_compatibility(subject),
             topic_name=topic if topic != subject and topic in request.sample.topics else "",
         )
@@ -72,32 +75,39 @@ class SchemaPages(PageGroup):
     async def show_form(self, request: ConsoleRequest) -> HttpResponse:
         """GET .../new-schema?subject=: the form, with the newest version of a subject."""
         subject, client = request.text("subject"), self._client(request)
-        values = {"subject": subject, "kind": "AVRO", "text": ""}
+        values = {"subject": subject, "kind": "AVRO", "text": "", "references": ""}
         versions = await client.list_versions(subject) if subject else []
         if versions:
             newest = await client.get_version(subject, versions[-1])
-            values |= {"kind": newest.kind, "text": format_schema(newest.kind, newest.text)}
+            values |= {
+                "kind": newest.kind,
+                "text": format_schema(newest.kind, newest.text),
+                "references": format_references(newest.references),
+            }
         return self._form_page(request, values, "")
 
     async def register(self, request: ConsoleRequest) -> HttpResponse:
         """POST .../new-schema: with `check` only whether it is compatible."""
         subject, kind, text = request.form("subject"), request.form("kind"), request.form_raw("text")
-        values = {"subject": subject, "kind": kind, "text": text}
+        lines = request.form_raw("references")
+        values = {"subject": subject, "kind": kind, "text": text, "references": lines}
         if not subject or kind not in KINDS or not text.strip():
             return self._form_page(request, values, "Write a subject and a schema.", 400)
         request.require(Action.SCHEMAS, subject)
         client = self._client(request)
         try:
-            answer = await client.check(subject, kind, text)
-        except KafkaError as error:
+            references = parse_references(lines)
+            answer = await client.check(subject, kind, text, references)
+        except (KafkaError, ValueError) as error:
             return self._form_page(request, values, str(error), 400)
         if not answer.compatible:
             return self._form_page(request, values, "Not compatible with the newest version.", 409, answer.messages)
         if request.form("check"):
             return self._form_page(request, values, "", checked=True)
-        work = functools.partial(client.register, subject, kind, text)
+        work = functools.partial(client.register, subject, kind, text, references)
         done = f"Registered a version of {subject}."
-        if not await self.app.change(request, "register schema", subject, work, done=done, detail={"type": kind}):
+        detail = {"type": kind, **({"references": lines} if references else {})}
+        if not await self.app.change(request, "register schema", subject, work, done=done, detail=detail):
             return self._form_page(request, values, "", 409)
         return redirect(self.path(request, "schemas", subject))
 
