@@ -288,6 +288,10 @@ class Channel:
         """Free a grown buffer; called when the connection has been quiet."""
         self._received.shrink(BUFFER_IDLE_BYTES_MAX)
 
+    def count_queued(self) -> int:
+        """Return how many whole requests have come and are not handled, because the connection is held or muted."""
+        return 0 if self._reading or self.closed else self._received.count_frames()
+
     def queue_seconds(self, now: float) -> float:
         """Return how long this turn has been going on, as far as its start is known."""
         return now - self._turn.note_began(now)

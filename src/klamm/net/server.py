@@ -97,6 +97,8 @@ class NetServer:
         self._reaper: asyncio.TimerHandle | None = None
         self.refused: dict[str, int] = dict.fromkeys(REFUSALS, 0)
         """Connections that were refused or had to wait, by reason."""
+        self.tls_failures: dict[tuple[str, str], int] = {}
+        """TLS handshakes that failed, by listener and reason: handshake, certificate or timeout."""
 
     @property
     def connection_count(self) -> int:
@@ -116,6 +118,11 @@ class NetServer:
     def limits(self) -> ConnectionLimits:
         """The limits of connections."""
         return self._quotas.limits
+
+    def count_tls_failure(self, listener: str, reason: str) -> None:
+        """Count a TLS handshake that failed."""
+        key = (listener, reason)
+        self.tls_failures[key] = self.tls_failures.get(key, 0) + 1
 
     def channels(self) -> Iterable[Channel]:
         """Return the open connections."""

@@ -84,6 +84,7 @@ class TlsChannel(Channel):
         except (OSError, ValueError) as error:
             # Not the peer's whole text: a scanner of ports would fill the log.
             reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or "the peer closed it"
+            self._server.count_tls_failure(self.listener, "handshake")
             self.close(f"TLS handshake failed: {reason}")
             return
         watcher.remove_writer(self._fd)
@@ -94,12 +95,14 @@ class TlsChannel(Channel):
         try:
             self._on_handshake(self)
         except Exception as error:  # noqa: BLE001 - a certificate may be anything; the connection is refused
+            self._server.count_tls_failure(self.listener, "certificate")
             self.close(f"certificate refused: {error}")
             return
         self.start()
 
     def _expire(self) -> None:
         self._deadline = None
+        self._server.count_tls_failure(self.listener, "timeout")
         self.close("TLS handshake not completed in time")
 
     def _cancel_deadline(self) -> None:

@@ -127,6 +127,18 @@ class BorrowedFrames:
         self._start = start
         return frames
 
+    def count_frames(self) -> int:
+        """Return how many whole frames could be taken."""
+        count, start = 0, self._start
+        while self._end - start >= PREFIX_BYTES:
+            size: int = _SIZE.unpack_from(self.view, start)[0]
+            start += PREFIX_BYTES + size
+            # A size that no frame can have ends the stream, as for `take_frames`.
+            if start > self._end or not self._frame_min <= size <= self._frame_max:
+                break
+            count += 1
+        return count
+
     def put_back(self, end: int) -> None:
         """Of the frames last taken, those behind the one that ends at `end` were not handled."""
         self._start = end

@@ -33,6 +33,7 @@ class Replica:
         "has_staged",
         "index",
         "leader_epoch",
+        "leader_high_watermark",
         "leads",
         "log",
         "min_insync_replicas",
@@ -75,6 +76,8 @@ class Replica:
         self.fetches = 0
         """Reads for consumers."""
         self.failed_fetches = 0
+        self.leader_high_watermark = 0
+        """As of the last response to a follower's fetch."""
         self.bytes_out = 0
         """Bytes of records in responses to consumers."""
         # Derived from state and settings by `refresh`, for the hot path:

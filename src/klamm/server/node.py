@@ -220,7 +220,8 @@ class KlammNode:
         self.router = Router(self.services)
         self.net.watch_turns(self.router.times.turns.observe)
         if self._metrics is not None:
-            self._metrics.compose(self.services, self.net, self.router.times, lifecycle, environment, self._failure)
+            logins = self._security.login_counts
+            self._metrics.compose(self.services, self.net, logins, lifecycle, environment, self._failure)
         self._handler = self.router if self._wrap_handler is None else self._wrap_handler(self.router)
 
     def _make_services(

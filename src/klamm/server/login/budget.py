@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from klamm.net import Channel
+from klamm.server.login.counts import LoginCounts
 
 BYTES_MAX: Final = 64 * 1024 * 1024
 """For receive buffers and TLS states of connections before their login, over all listeners of a node."""
@@ -63,7 +64,8 @@ class _LoginStage:
 class LoginBudget:
     """The connections that are not logged in."""
 
-    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+    def __init__(self, bytes_max: int = BYTES_MAX, counts: LoginCounts | None = None) -> None:
+        self._counts = counts or LoginCounts()
         self._bytes_max = bytes_max
         self._used = 0
         self._waiting: dict[Channel, _Waiting] = {}
@@ -103,6 +105,7 @@ class LoginBudget:
                 return
             self.remove(victim)
             if not victim.closed:
+                self._counts.evicted += 1
                 victim.close("too many connections that are not logged in")
 
     def _choose_victim(self, newcomer: Channel, address: str) -> Channel | None:

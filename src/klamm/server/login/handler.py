@@ -73,6 +73,7 @@ class LoginHandler:
                 self._take_request(channel, view, start, end)
         except ProtocolError as error:
             log.info("login refused", peer=channel.peer_address, listener=channel.listener, reason=error)
+            self._settings.counts.count_failure(channel.listener)
             channel.end("no valid request of a login", decided_by="node")
         except Exception as error:  # noqa: BLE001 - a bug in one login must not take the others down
             log_request_failed(channel, SASL_AUTHENTICATE.key, 0, error)
@@ -85,6 +86,7 @@ class LoginHandler:
         self._router.closed(channel)
 
     def _expire(self, channel: Channel) -> None:
+        self._settings.counts.count_failure(channel.listener)
         channel.close("login not completed in time")
 
     def _take_request(self, channel: Channel, view: memoryview, start: int, end: int) -> None:
@@ -150,6 +152,7 @@ class LoginHandler:
         assert identity is not None
         self._deadline.cancel()
         self._settings.budget.remove(channel)
+        self._settings.counts.count_success(channel.listener)
         channel.principal = identity.principal
         channel.limit_frames(REQUEST_BYTES_MIN, self._settings.request_bytes_max)
         log.debug("logged in", peer=channel.peer_address, listener=channel.listener, principal=identity.principal)

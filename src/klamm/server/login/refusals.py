@@ -42,6 +42,7 @@ def refuse(
         mechanism=mechanism or None,
         reason=reason,
     )
+    settings.counts.count_failure(channel.listener)
     refused = channel.handler = RefusedHandler(channel.handler)
     # Held: what the peer sends meanwhile stays in the kernel.
     channel.hold()

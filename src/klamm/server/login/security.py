@@ -30,6 +30,7 @@ from klamm.server.boot.listener_security import (
 )
 from klamm.server.login.bearer_settings import BearerSettings, JwksSettings
 from klamm.server.login.budget import TLS_BYTES, LoginBudget
+from klamm.server.login.counts import LoginCounts
 from klamm.server.login.handler import LoginHandler
 from klamm.server.login.mechanisms import (
     BeginMechanism,
@@ -72,7 +73,8 @@ class NodeSecurity:
         """Of listeners, by their names."""
         self._stores: list[TlsStore] = []
         self._outbound: dict[str, OutboundSecurity] = {}
-        self._budget = LoginBudget()
+        self.login_counts = LoginCounts()
+        self._budget = LoginBudget(counts=self.login_counts)
         self._decoys = ScramDecoys()
         key = config.text("delegation.token.secret.key")
         self._tokens = TokenCredentials(Secret(key) if key else None, clock)
@@ -176,6 +178,7 @@ class NodeSecurity:
             config.integer(size) if size in config.static else FRAME_BYTES_MAX,
             config.integer("socket.request.max.bytes"),
             config.integer("connection.failed.authentication.delay.ms"),
+            self.login_counts,
         )
 
     def _enable(self, services: "Services", mechanism: SaslMechanism) -> EnabledMechanism:

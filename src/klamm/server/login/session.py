@@ -98,6 +98,7 @@ class SessionHandler:
         channel.reply(reply)
         if exchange.stage is Stage.COMPLETE:
             self._exchange = None
+            self._settings.counts.count_success(channel.listener)
             self._begin_session(exchange)
 
     def _refuse(self, channel: Channel, exchange: LoginExchange, reply: bytes) -> None:

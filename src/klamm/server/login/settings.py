@@ -1,10 +1,11 @@
 """What all logins of a listener have in common."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from klamm.model.clock import Clock
 from klamm.server.login.budget import LoginBudget
+from klamm.server.login.counts import LoginCounts
 from klamm.server.login.mechanisms import Mechanisms
 
 FRAME_BYTES_MAX: Final = 64 * 1024
@@ -31,3 +32,5 @@ class LoginSettings:
     """The limit after the login."""
     failure_delay_ms: int = 100
     """connection.failed.authentication.delay.ms"""
+    counts: LoginCounts = field(default_factory=LoginCounts)
+    """Shared by all listeners."""

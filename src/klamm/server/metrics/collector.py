@@ -13,6 +13,7 @@ from klamm.metadata.image import MetadataImage
 from klamm.raft.core.roles import ElectionState, Leader, election_of
 from klamm.replication import Replica
 from klamm.server.cluster.lifecycle import BrokerLifecycle, BrokerState
+from klamm.server.login.counts import LoginCounts
 from klamm.server.metrics import limits
 from klamm.server.metrics.group_lag import GroupLags
 from klamm.server.metrics.snapshot import (
@@ -28,7 +29,7 @@ from klamm.server.metrics.snapshot import (
 )
 from klamm.server.metrics.traffic import ReplicaTraffic
 from klamm.telemetry.histogram import Histogram
-from klamm.telemetry.request_times import ApiTimes, RequestTimes, with_quick
+from klamm.telemetry.request_times import ApiTimes, with_quick
 
 if TYPE_CHECKING:
     from klamm.net import NetServer
@@ -62,14 +63,15 @@ class NodeMetrics:
         self,
         services: "Services",
         net: "NetServer",
-        times: RequestTimes,
+        logins: LoginCounts,
         lifecycle: BrokerLifecycle | None,
         sync_seconds: deque[float],
     ) -> None:
         """`sync_seconds` are the times of syncs that were not read yet, to which threads add."""
         self._services = services
         self._net = net
-        self._times = times
+        self._logins = logins
+        self._times = services.request_times
         self._lifecycle = lifecycle
         self._traffic = ReplicaTraffic(services.replicas)
         self._group_lag = GroupLags(services)
@@ -162,6 +164,10 @@ class NodeMetrics:
             connections=self._net.connections_by_listener(),
             connection_limit=self._net.limits.connections,
             refused_connections=dict(self._net.refused),
+            logins_succeeded=dict(self._logins.succeeded),
+            logins_failed=dict(self._logins.failed),
+            logins_evicted=self._logins.evicted,
+            tls_failures=dict(self._net.tls_failures),
             throttled_requests=dict(services.quotas.throttled_requests),
             throttle_ms=dict(services.quotas.throttle_ms),
             fetch_sessions=len(services.sessions),
@@ -175,6 +181,8 @@ class NodeMetrics:
         snapshot.cleaner_running, snapshot.cleaner_damaged = cleaner.running_count, cleaner.damaged_count
         snapshot.cleaner_passes, snapshot.cleaner_max_dirty_percent = cleaner.passes, cleaner.max_dirty_ratio * 100
         self._add_quotas(snapshot)
+        async for channel in _in_slices(list(self._net.channels()), SLICE_PARTITIONS):
+            snapshot.queued_requests += channel.count_queued()
         audit = services.access.audit_topic if services.access is not None else None
         if audit is not None:
             snapshot.audit_dropped, snapshot.audit_queued = audit.queue.dropped_total, len(audit.queue)
@@ -249,7 +257,10 @@ class NodeMetrics:
                 quick_produces += replica.quick_produces
                 snapshot.delayed_fetches += len(replica.delayed_fetches)
                 snapshot.delayed_produces += len(replica.acknowledgements.until_committed)
-                if replica.leads and replica.state.followers:
+                if not replica.leads:
+                    missing = replica.leader_high_watermark - replica.log.log_end_offset
+                    snapshot.max_fetcher_lag = max(snapshot.max_fetcher_lag, missing)
+                elif replica.state.followers:
                     end = replica.log.log_end_offset
                     behind = max(end - max(progress.log_end_offset, 0) for progress in replica.state.followers.values())
                     snapshot.max_replica_lag = max(snapshot.max_replica_lag, behind)

@@ -3,6 +3,7 @@
 from klamm.server.metrics.node_families import (
     cluster_families,
     connection_families,
+    login_families,
     loop_families,
     otlp_families,
     process_families,
@@ -31,6 +32,7 @@ def build_families(snapshot: NodeSnapshot) -> list[Family]:
         *request_families(snapshot),
         *loop_families(snapshot),
         *connection_families(snapshot),
+        *login_families(snapshot),
         *storage_families(snapshot),
     ]
     if snapshot.is_broker:

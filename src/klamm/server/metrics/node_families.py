@@ -94,7 +94,11 @@ def loop_families(snapshot: NodeSnapshot) -> list[Family]:
             "The same: one thread reads sockets and handles requests.",
             idle,
         ),
-        _gauge("kafka_network_requestchannel_requestqueuesize", "Requests between sockets and handlers.", 0),
+        _gauge(
+            "kafka_network_requestchannel_requestqueuesize",
+            "Requests that were received and wait: their connections are muted by a quota, or handle an earlier one.",
+            snapshot.queued_requests,
+        ),
     ]
 
 
@@ -142,6 +146,44 @@ def connection_families(snapshot: NodeSnapshot) -> list[Family]:
             "kafka_server_fetchsessioncache_numincrementalfetchsessions", "Fetch sessions.", snapshot.fetch_sessions
         ),
     ]
+
+
+def login_families(snapshot: NodeSnapshot) -> list[Family]:
+    """Return logins and TLS handshakes by listener, with Kafka's names where it has one."""
+    prefix = "kafka_server_socket_server_metrics"
+    failed = dict(snapshot.logins_failed)
+    # As in Kafka, a handshake that fails is a failed authentication.
+    for (listener, _), count in snapshot.tls_failures.items():
+        failed[listener] = failed.get(listener, 0) + count
+    return [
+        Family(
+            f"{prefix}_successful_authentication",
+            "counter",
+            "Logins by SASL.",
+            _by_listener(snapshot.logins_succeeded),
+        ),
+        Family(
+            f"{prefix}_failed_authentication", "counter", "Logins and TLS handshakes that failed.", _by_listener(failed)
+        ),
+        Family(
+            "klamm_tls_handshake_failures",
+            "counter",
+            "TLS handshakes that failed, by reason.",
+            [
+                (format_labels([("listener", listener), ("reason", reason)]), count)
+                for (listener, reason), count in snapshot.tls_failures.items()
+            ],
+        ),
+        _counter(
+            "klamm_login_evictions",
+            "Connections closed before their login because all of those used too much memory.",
+            snapshot.logins_evicted,
+        ),
+    ]
+
+
+def _by_listener(counts: dict[str, int]) -> list[Sample]:
+    return [(format_labels([("listener", name), ("networkProcessor", "0")]), count) for name, count in counts.items()]
 
 
 def storage_families(snapshot: NodeSnapshot) -> list[Family]:

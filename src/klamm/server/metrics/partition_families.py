@@ -160,6 +160,12 @@ def replica_families(snapshot: NodeSnapshot, table: PartitionTable, led: Partiti
             rate=True,
         ),
         Family(
+            "kafka_server_replicafetchermanager_maxlag",
+            "gauge",
+            "Most records by which a follower on this broker is behind its leader's high watermark.",
+            [('{clientId="Replica"}', snapshot.max_fetcher_lag)],
+        ),
+        Family(
             "klamm_follower_max_lag_records",
             "gauge",
             "Records by which the slowest follower of a partition led here is behind.",

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from klamm.server.boot.environment import Environment
     from klamm.server.boot.listeners import Listener
     from klamm.server.cluster.lifecycle import BrokerLifecycle
+    from klamm.server.login.counts import LoginCounts
     from klamm.server.metrics.collector import NodeMetrics
     from klamm.server.metrics.endpoint import MetricsEndpoint
     from klamm.server.metrics.otlp_exporter import OtlpExporter
     from klamm.server.services import Services
-    from klamm.telemetry.request_times import RequestTimes
 
 log = get_logger("metrics")
 
@@ -70,7 +70,7 @@ class MetricsService:
         self,
         services: Services,
         net: NetServer,
-        times: RequestTimes,
+        logins: LoginCounts,
         lifecycle: BrokerLifecycle,
         environment: Environment,
         failure: Callable[[], BaseException | None],
@@ -82,7 +82,7 @@ class MetricsService:
         from klamm.telemetry.exposition import Naming  # noqa: PLC0415
 
         broker = lifecycle if services.config.is_broker else None
-        self._metrics = NodeMetrics(services, net, times, broker, environment.disk.sync_seconds)
+        self._metrics = NodeMetrics(services, net, logins, broker, environment.disk.sync_seconds)
         naming = Naming(self._config.text("klamm.metrics.naming"))
         self._endpoint = MetricsEndpoint(services, self._metrics, broker, naming, failure)
         if self._otlp_endpoint:

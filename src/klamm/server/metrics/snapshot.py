@@ -194,6 +194,7 @@ class NodeSnapshot:
     isr_shrinks: int = 0
     isr_expands: int = 0
     max_replica_lag: int = 0
+    max_fetcher_lag: int = 0
     apis: list[ApiFacts] = field(default_factory=list)
     turns: Distribution = EMPTY
     slowest_turn: float = 0.0
@@ -203,6 +204,13 @@ class NodeSnapshot:
     connections: dict[str, int] = field(default_factory=dict)
     connection_limit: int = 0
     refused_connections: dict[str, int] = field(default_factory=dict)
+    queued_requests: int = 0
+    logins_succeeded: dict[str, int] = field(default_factory=dict)
+    logins_failed: dict[str, int] = field(default_factory=dict)
+    """Both by listener."""
+    logins_evicted: int = 0
+    tls_failures: dict[tuple[str, str], int] = field(default_factory=dict)
+    """By listener and reason."""
     quotas: list[QuotaFacts] = field(default_factory=list)
     throttled_requests: dict[str, int] = field(default_factory=dict)
     throttle_ms: dict[str, int] = field(default_factory=dict)
