@@ -7,14 +7,16 @@ import tempfile
 from pathlib import Path
 from random import SystemRandom
 
-from fuzz.campaign import Campaign, Violation
+from fuzz.campaign import Campaign, ControllerCampaign, NodeWithController, Violation
 from fuzz.logins import LoginCampaign, SecuredProcess
-from fuzz.texts import BrokenPromise, run_texts
+from fuzz.target import BrokenPromise
+from fuzz.texts import run_texts
 from harness import KlammProcess
 
 HUNG_S = 120.0
-TEXTS, LOGINS = 0.15, 0.25
-"""The shares of the time that inputs without a node and peers that are not logged in get; requests get the rest."""
+TEXTS, LOGINS, CONTROLLER = 0.2, 0.25, 0.2
+"""The shares of the time that inputs without a node, peers that are not logged in and the controller listener get;
+requests to brokers get the rest."""
 
 
 def main() -> int:
@@ -34,7 +36,8 @@ def main() -> int:
         sys.stdout.write("fuzz: " + ", ".join(f"{name} {count}" for name, count in counts.items()) + "\n")
         for make_node, make_campaign, share in (
             (SecuredProcess, LoginCampaign, LOGINS),
-            (KlammProcess, Campaign, 1 - TEXTS - LOGINS),
+            (NodeWithController, ControllerCampaign, CONTROLLER),
+            (KlammProcess, Campaign, 1 - TEXTS - LOGINS - CONTROLLER),
         ):
             with tempfile.TemporaryDirectory(prefix="klamm-fuzz-") as folder, make_node(Path(folder)) as node:
                 outcome = make_campaign(node, seed).run(seconds * share)

@@ -1,7 +1,8 @@
 """A row of hostile requests against a running node, and what is watched meanwhile.
 
 After every connection a probe on another one must be answered; every so often a record is written and read back, and
-memory, descriptors and the log are looked at. All follows from the seed; a violation says which frames came last.
+memory, descriptors and the log are looked at. All follows from the seed; a violation says which frames came last, and
+keeps them in the corpus, which every later run begins with.
 """
 
 import contextlib
@@ -14,8 +15,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from fuzz.requests import SERVED_APIS, changed, ends_the_node, made_up, random_frame, samples
+from fuzz.batches import harm_batch, make_batch
+from fuzz.requests import (
+    APIS_OF,
+    changed,
+    ends_the_node,
+    enveloped,
+    made_up,
+    produce_frame,
+    random_frame,
+    samples,
+)
+from fuzz.target import join_parts, keep_input, kept_inputs, split_parts
 from harness import KlammProcess, Wire, batch, rows
+from klamm.net.free_ports import free_ports
 
 PROBE_S = 30.0
 """A probe that waits longer is a violation; generous, since the machine may do other things."""
@@ -65,28 +78,58 @@ class Outcome:
         )
 
 
+class NodeWithController(KlammProcess):
+    """A node whose controller listener has a known port."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.port, self.controller_port = free_ports("127.0.0.1", 2)
+        self.overrides = {
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
+        }
+
+
 class Campaign:
-    """One node that gets fuzzed requests; `run` ends after the given time."""
+    """One node that gets fuzzed requests on its broker listener; `run` ends after the given time."""
+
+    kind = "broker"
+    """The kind of the listener."""
 
     def __init__(self, node: KlammProcess, seed: int) -> None:
         self._node = node
+        self._apis = APIS_OF[self.kind]
         self._source = random.Random(seed)
         self._recent: deque[tuple[str, bytes]] = deque(maxlen=KEPT_FRAMES)
         self.outcome = Outcome(seed)
+
+    @property
+    def port(self) -> int:
+        """The listener that is fuzzed."""
+        return self._node.port
+
+    @property
+    def corpus(self) -> str:
+        """Where the frames that broke something are kept."""
+        return f"{self.kind} frames"
 
     def run(self, seconds: float) -> Outcome:
         """Throw requests for so long; Violation as soon as something is wrong."""
         with Wire(self._node.port, timeout=PROBE_S) as probe:
             topic = probe.create_topic()
-            plausible = list(samples(topic, probe.topic_id(topic)))
-            for _, frame in plausible:
-                probe.send_frame(frame)
-                probe.receive_frame()  # as it stands, each of them is answered
+            plausible = list(samples(topic, probe.topic_id(topic), self.kind))
+            with Wire(self.port, timeout=PROBE_S) as wire:
+                for _, frame in plausible:
+                    wire.send_frame(frame)
+                    wire.receive_frame()  # as it stands, each of them is answered
             before = self._usage()
+            for data in kept_inputs(self.corpus):
+                self._throw("kept", split_parts(data))
+                self._probe(probe)
+            self._check_node(probe, topic, before)
             # After the first requests, which compile codecs: on a busy machine they alone could take all the time.
             deadline = time.monotonic() + seconds
             while time.monotonic() < deadline:
-                for kind, volley in self._volley(plausible):
+                for kind, volley in self._volley(plausible, topic):
                     frames = [frame for frame in volley if not ends_the_node(frame)]
                     self._throw(kind, frames)
                     self._probe(probe)
@@ -97,18 +140,26 @@ class Campaign:
             self._check_node(probe, topic, before)
         return self.outcome
 
-    def _volley(self, plausible: list[tuple[str, bytes]]) -> Iterator[tuple[str, list[bytes]]]:
+    def _volley(self, plausible: list[tuple[str, bytes]], topic: str) -> Iterator[tuple[str, list[bytes]]]:
         """Each API and version once in each of the ways, in an order of chance."""
         source = self._source
         order = list(plausible)
         source.shuffle(order)
         for _, frame in order:
             yield "changed", [changed(source, frame) for _ in range(source.randint(1, 3))]
-            api = source.choice(SERVED_APIS)
+            api = source.choice(self._apis)
             yield "made up", [made_up(source, api)]
-            yield "made up, changed", [changed(source, made_up(source, source.choice(SERVED_APIS)))]
+            yield "made up, changed", [changed(source, made_up(source, source.choice(self._apis)))]
             if source.random() < 0.3:
-                yield "random", [random_frame(source)]
+                yield "random", [random_frame(source, self._apis)]
+            if source.random() < 0.3:
+                yield self._special(frame, topic)
+
+    def _special(self, _frame: bytes, topic: str) -> tuple[str, list[bytes]]:
+        """What only this listener takes."""
+        source = self._source
+        batches = [harm_batch(source, make_batch(source)) for _ in range(source.randint(1, 3))]
+        return "batches", [produce_frame(topic, data) for data in batches]
 
     def _throw(self, kind: str, frames: list[bytes]) -> None:
         """Send frames and read until the connection ends, however it ends, but let it end."""
@@ -117,7 +168,11 @@ class Campaign:
         outcome.frames += len(frames)
         outcome.by_kind[kind] += len(frames)
         self._recent.extend((kind, frame) for frame in frames)
-        with Wire(self._node.port, timeout=PROBE_S) as wire:
+        try:
+            wire = Wire(self.port, timeout=PROBE_S)
+        except OSError as error:
+            raise self._violation(f"no connection is accepted: {error!r}") from None
+        with wire:
             try:
                 for frame in frames:
                     wire.send_frame(frame)
@@ -163,7 +218,12 @@ class Campaign:
 
     def _violation(self, text: str) -> Violation:
         frames = "\n".join(f"  {kind}: {frame[:400].hex()}" for kind, frame in self._recent)
-        return Violation(f"{text}\n{self.outcome}\nthe last frames:\n{frames}")
+        kept = self._keep_recent()
+        return Violation(f"{text}\n{self.outcome}\nthe last frames:\n{frames}\nkept as {kept}")
+
+    def _keep_recent(self) -> Path | None:
+        """Add the last frames to the corpus: one of them has broken something."""
+        return keep_input(self.corpus, join_parts([frame for _, frame in self._recent])) if self._recent else None
 
     def _usage(self) -> Usage:
         process = Path(f"/proc/{self._node.pid}")
@@ -174,3 +234,22 @@ class Campaign:
                 targets.append(str(descriptor.readlink()))
         sockets = sum(target.startswith("socket:") for target in targets)
         return Usage(int(line.split()[1]) * 1024, len(targets), sockets)
+
+
+class ControllerCampaign(Campaign):
+    """The same on the listener of the controller, on which brokers register and voters vote."""
+
+    kind = "controller"
+
+    def __init__(self, node: NodeWithController, seed: int) -> None:
+        super().__init__(node, seed)
+        self._controller_port = node.controller_port
+
+    @property
+    def port(self) -> int:
+        return self._controller_port
+
+    def _special(self, frame: bytes, _topic: str) -> tuple[str, list[bytes]]:
+        source = self._source
+        inner = source.choice((frame, made_up(source, source.choice(self._apis))))
+        return "enveloped", [enveloped(source, inner)]

@@ -3,6 +3,7 @@
 Every connection must end soon after its peer has stopped sending, and none may cost another one its answer.
 """
 
+import base64
 import random
 import socket
 import ssl
@@ -14,11 +15,14 @@ from pathlib import Path
 
 from fuzz.campaign import LOOK_EVERY, PROBE_S, Campaign, Outcome
 from fuzz.requests import SERVED_APIS, changed, made_up
-from fuzz.texts import changed_text
+from fuzz.target import changed_text, join_parts, keep_input, kept_inputs, split_parts
 from harness import KlammProcess, Wire
+from harness.identity_provider import SigningKey, claims_of, key_set
 from harness.wire import request_bytes
 from klamm.cli.certs import issue, make_authority
 from klamm.net.free_ports import free_ports
+from klamm.security.core.bearer_claims import format_unsecured
+from klamm.security.core.oauthbearer import OAUTHBEARER, BearerMessage, format_bearer
 from klamm.security.core.refusal import InvalidCredentials
 from klamm.security.core.scram import SCRAM_MECHANISMS, ScramClient
 from klamm.security.core.secret import Secret
@@ -26,7 +30,7 @@ from klamm.security.core.secret import Secret
 USER, PASSWORD = "alice", "alice-secret"
 LISTENERS = {"SASL": "SASL_PLAINTEXT", "RENEWED": "SASL_PLAINTEXT", "TLS": "SSL", "BOTH": "SASL_SSL"}
 _MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
-_MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS)
+_MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS, OAUTHBEARER)
 STEP_S = 0.2
 """How long an attack waits for an answer before it goes on without one."""
 
@@ -42,6 +46,9 @@ class SecuredProcess(KlammProcess):
         make_authority(certs)
         issue(certs, "node", ("127.0.0.1",))
         issue(certs, "client", ())
+        self.signing_key = SigningKey("fuzz")
+        keys = folder / "keys.json"
+        keys.write_bytes(key_set(self.signing_key))
         self.authority = f"{certs}/ca.pem"
         self.client_store = f"{certs}/client.pem"
         jaas = f'{_MODULE} required user_{USER}="{PASSWORD}";'
@@ -51,6 +58,7 @@ class SecuredProcess(KlammProcess):
             + ",".join(f"{name}://127.0.0.1:{port}" for name, port in self.ports.items()),
             "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,{protocols}",
             "sasl.enabled.mechanisms": ",".join(_MECHANISMS),
+            "sasl.oauthbearer.jwks.endpoint.url": f"file://{keys}",
             "listener.name.renewed.connections.max.reauth.ms": "1500",
             "connection.failed.authentication.delay.ms": "1",
             "ssl.keystore.type": "PEM",
@@ -145,7 +153,7 @@ def _attack_order(_: "LoginCampaign", peer: Peer, source: random.Random) -> None
 
 def _attack_tokens(_: "LoginCampaign", peer: Peer, source: random.Random) -> None:
     """A login step by step, with one or both of its tokens harmed."""
-    mechanism = source.choice(_MECHANISMS)
+    mechanism = source.choice(("PLAIN", *SCRAM_MECHANISMS))
     bare = source.random() < 0.3
     peer.send_frame(_handshake(mechanism, 0 if bare else 1))
     peer.receive_frame()
@@ -171,6 +179,49 @@ def _attack_tokens(_: "LoginCampaign", peer: Peer, source: random.Random) -> Non
             if client.complete:
                 break
     _send_after_login(peer, source)
+
+
+def _attack_bearer(campaign: "LoginCampaign", peer: Peer, source: random.Random) -> None:
+    """A bearer token that is harmed, badly signed, of wrong claims, or good, and what may follow each."""
+    bare = source.random() < 0.3
+    peer.send_frame(_handshake(OAUTHBEARER, 0 if bare else 1))
+    peer.receive_frame()
+    message = format_bearer(BearerMessage(Secret(_make_token(campaign.node.signing_key, source))))
+    if source.random() < 0.5:
+        message = changed_text(source, message) if source.random() < 0.7 else changed(source, message)
+    # A refused token is answered with the reason, and then refused again: or answered with another token.
+    for token in (message, source.choice((b"\x01", message, b"", source.randbytes(20)))):
+        peer.send_frame(token if bare else _authenticate(token, source.randint(0, 2)))
+        peer.receive_frame()
+    _send_after_login(peer, source)
+
+
+def _make_token(key: SigningKey, source: random.Random) -> str:
+    odd = source.choice((None, -1, 1e308, 2**70, "", [], {"a": 1}, True, "x" * 3000))
+    claims = claims_of(USER) | {source.choice(("sub", "exp", "iat", "nbf", "aud", "scope")): odd}
+    match source.randrange(5):
+        case 0:
+            return key.sign(claims_of(USER))
+        case 1:
+            return key.sign(claims)
+        case 2:
+            # Signed by another key under the same id, or by none.
+            return SigningKey(source.choice((key.key_id, "unknown"))).sign(claims_of(USER))
+        case 3:
+            return format_unsecured(claims)
+        case _:
+            header, body, signature = key.sign(claims).split(".")
+            parts = [header, body, signature, _encode_part(source)]
+            source.shuffle(parts)
+            return ".".join(parts[: source.randint(1, 4)])
+
+
+def _encode_part(source: random.Random) -> str:
+    """Part of a token: any JSON or bytes, nested deeply now and then."""
+    data = source.choice(
+        (b"[" * 5000, b'{"alg":"ES256","kid":["x"]}', b'{"alg":"none"}', b"\xff\xfe", b'{"exp":1e999}')
+    )
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
 def _auth_bytes(answer: bytes) -> bytes:
@@ -294,6 +345,7 @@ ATTACKS: dict[str, tuple[tuple[str, ...], Attack]] = {
     "handshakes": (("SASL", "RENEWED"), _attack_handshake),
     "order": (("SASL", "RENEWED"), _attack_order),
     "tokens": (("SASL", "RENEWED"), _attack_tokens),
+    "bearer tokens": (("SASL", "RENEWED"), _attack_bearer),
     "sizes": (("SASL", "TLS", "BOTH"), _attack_sizes),
     "truncated": (("SASL", "TLS", "BOTH"), _attack_truncated),
     "start of TLS": (("TLS", "BOTH"), _attack_tls_start),
@@ -308,6 +360,8 @@ class LoginCampaign(Campaign):
     def __init__(self, node: SecuredProcess, seed: int) -> None:
         super().__init__(node, seed)
         self.node = node
+        self._listener: str | None = None
+        """That of the last connection."""
 
     def run(self, seconds: float) -> Outcome:
         """Attack for so long; Violation as soon as something is wrong."""
@@ -319,6 +373,10 @@ class LoginCampaign(Campaign):
             for kind in ATTACKS:
                 self._attack(kind)
             before = self._usage()
+            for listener in LISTENERS:
+                for data in kept_inputs(f"logins {listener}"):
+                    self._replay(listener, split_parts(data))
+                    self._probe(probe)
             while time.monotonic() < deadline:
                 self._attack(self._source.choice(sorted(ATTACKS)))
                 self._probe(probe)
@@ -329,10 +387,28 @@ class LoginCampaign(Campaign):
 
     def _attack(self, kind: str) -> None:
         listeners, attack = ATTACKS[kind]
-        peer = Peer(self.node.ports[self._source.choice(listeners)])
+        self._connect_and(kind, self._source.choice(listeners), attack)
+
+    def _replay(self, listener: str, sent: list[bytes]) -> None:
+        """Send what was kept; within TLS it is another session, so only the first records mean the same."""
+
+        def send_again(_campaign: "LoginCampaign", peer: Peer, _source: random.Random) -> None:
+            for data in sent:
+                peer.send(data)
+
+        self._connect_and("kept", listener, send_again)
+
+    def _connect_and(self, kind: str, listener: str, attack: Attack) -> None:
         outcome = self.outcome
+        self._listener = listener
+        try:
+            peer = Peer(self.node.ports[listener])
+        except OSError as error:
+            raise self._violation(f"no connection is accepted: {error!r}") from None
         outcome.connections += 1
         outcome.by_kind[kind] += 1
+        # Only what this connection sends: bytes of another one would belong to another state of the login.
+        self._recent.clear()
         with peer.sock:
             # Refused, closed, or without an answer to wait for: the attack is over then.
             with suppress(OSError, ssl.SSLError, struct.error):
@@ -340,6 +416,11 @@ class LoginCampaign(Campaign):
             outcome.frames += len(peer.sent)
             self._recent.extend((kind, data) for data in peer.sent)
             self._wait_for_end(peer)
+
+    def _keep_recent(self) -> Path | None:
+        if not self._recent or self._listener is None:
+            return None
+        return keep_input(f"logins {self._listener}", join_parts([data for _, data in self._recent]))
 
     def _wait_for_end(self, peer: Peer) -> None:
         try:

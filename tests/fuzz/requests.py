@@ -10,16 +10,25 @@ from klamm.model.errors import ProtocolError
 from klamm.protocol import APIS, decode, decode_request_header, encode, encode_request_header
 from klamm.protocol.apis import Api
 from klamm.protocol.header import RequestHeader
-from klamm.server.requests.routes import SERVED
+from klamm.security.core.principal import ANONYMOUS
+from klamm.server.controller.channel import encode_principal
+from klamm.server.requests.routes import SERVED, SERVED_BY_CONTROLLER
 
 NODE_ID = 1
+ENVELOPE = 58
 UNREGISTER_BROKER = 64
 REMOVE_RAFT_VOTER = 81
+QUORUM_CHANGES = frozenset((52, 53, 54, 82))
+"""Vote, BeginQuorumEpoch, EndQuorumEpoch and UpdateRaftVoter: another voter may depose the leader with them."""
 SERVED_APIS = tuple(api for api in APIS.values() if api.name in SERVED)
+CONTROLLER_APIS = tuple(api for api in APIS.values() if api.name in SERVED_BY_CONTROLLER)
+APIS_OF = {"broker": SERVED_APIS, "controller": CONTROLLER_APIS}
+"""What a kind of listener serves."""
+OTHER_CLUSTER = "another-cluster-id-000"
 
 
-def samples(topic, topic_id):
-    """A plausible request for every API, in every version: its name, and the frame."""
+def samples(topic, topic_id, kind="broker"):
+    """A plausible request for every API of a listener, in every version: its name, and the frame."""
     named = [{"name": topic}]
     part = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
     config = {"resource_type": 2, "resource_name": topic}
@@ -47,25 +56,81 @@ def samples(topic, topic_id):
                             "validate_only": True},
         "describe_topic_partitions": {"topics": named, "response_partition_limit": 10},
     }  # fmt: skip
-    for api in APIS.values():
-        if api.name in SERVED:
-            for version in range(api.versions[0], api.versions[1] + 1):
-                fields = dict(plausible.get(api.family, {}))
-                if api.family == "produce" and version >= TOPIC_IDS_SINCE:
-                    fields["topic_data"] = [{**fields["topic_data"][0], "topic_id": topic_id}]
-                yield api.name, request_bytes(api.family, version, 1, "fuzz", **fields)
+    if kind == "controller":
+        plausible |= _plausible_of_nodes(topic_id)
+    for api in APIS_OF[kind]:
+        for version in range(api.versions[0], api.versions[1] + 1):
+            fields = dict(plausible.get(api.family, {}))
+            if api.family == "produce" and version >= TOPIC_IDS_SINCE:
+                fields["topic_data"] = [{**fields["topic_data"][0], "topic_id": topic_id}]
+            yield api.name, request_bytes(api.family, version, 1, "fuzz", **fields)
+
+
+def _plausible_of_nodes(topic_id):
+    """Requests of brokers and voters."""
+    metadata = {"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}
+    epochs = {"cluster_id": OTHER_CLUSTER, "topics": [metadata]}
+    listener = {"name": "CONTROLLER", "host": "127.0.0.1", "port": 1}
+    voter = {"cluster_id": OTHER_CLUSTER, "voter_id": 9, "voter_directory_id": bytes(16), "listeners": [listener]}
+    return {
+        "fetch": {"cluster_id": OTHER_CLUSTER, "replica_id": 9, "max_wait": 0, "topics": [{
+                  "topic": "__cluster_metadata", "topic_id": topic_id, "partitions": [{"partition": 0}]}]},
+        "vote": epochs,
+        "begin_quorum_epoch": epochs,
+        "end_quorum_epoch": epochs,
+        "fetch_snapshot": {"replica_id": 9, "topics": [{"name": "__cluster_metadata", "partitions": [
+            {"partition": 0, "snapshot_id": {"end_offset": 1, "epoch": 1}}]}]},
+        "broker_registration": {"broker_id": 9, "cluster_id": OTHER_CLUSTER, "incarnation_id": bytes(16)},
+        "broker_heartbeat": {"broker_id": 9},
+        "alter_partition": {"broker_id": 9, "topics": [{"topic_id": topic_id, "partitions": [{"partition_index": 0}]}]},
+        "assign_replicas_to_dirs": {"broker_id": 9, "directories": [{"id_": bytes(16), "topics": [
+            {"topic_id": topic_id, "partitions": [{"partition_index": 0}]}]}]},
+        "add_raft_voter": voter,
+        "remove_raft_voter": {name: voter[name] for name in ("cluster_id", "voter_id", "voter_directory_id")},
+        "update_raft_voter": voter,
+        "envelope": {"request_data": request_bytes("list_partition_reassignments", 0, 2, "inner"),
+                     "request_principal": encode_principal(ANONYMOUS), "client_host_address": b"\x7f\0\0\1"},
+    }  # fmt: skip
 
 
 def ends_the_node(frame: bytes) -> bool:
     """Whether a request that is understood takes the only broker or voter out of its cluster, as it may."""
     try:
         header, offset = decode_request_header(frame)
-        if header.api_key not in (UNREGISTER_BROKER, REMOVE_RAFT_VOTER):
+        if header.api_key not in (UNREGISTER_BROKER, REMOVE_RAFT_VOTER, ENVELOPE, *QUORUM_CHANGES):
             return False
         request, _ = decode(APIS[header.api_key].request, header.api_version, frame, offset)
     except ProtocolError:
         return False
+    if header.api_key == ENVELOPE:
+        return ends_the_node(bytes(request.request_data))
+    if header.api_key in QUORUM_CHANGES:
+        # A voter of the same cluster with a higher epoch is believed: there is no other one to object.
+        return request.cluster_id is None and _highest_epoch(request) > 0
     return NODE_ID in (getattr(request, "broker_id", None), getattr(request, "voter_id", None))
+
+
+def _highest_epoch(request) -> int:
+    partitions = [partition for topic in getattr(request, "topics", ()) for partition in topic.partitions]
+    names = ("replica_epoch", "leader_epoch", "current_leader_epoch")
+    return max((getattr(part, name, 0) for part in (request, *partitions) for name in names), default=0)
+
+
+def enveloped(source: random.Random, frame: bytes) -> bytes:
+    """A request inside the Envelope of a broker that forwards it, either of them harmed now and then."""
+    fields = {
+        "request_data": changed(source, frame) if source.random() < 0.5 else frame,
+        "request_principal": encode_principal(ANONYMOUS),
+        "client_host_address": source.choice((b"\x7f\0\0\1", bytes(16), b"", b"12345")),
+    }
+    if source.random() < 0.3:
+        fields["request_principal"] = changed(source, fields["request_principal"].ljust(8, b"\0"))
+    return request_bytes("envelope", 0, 1, "fuzz", **fields)
+
+
+def produce_frame(topic: str, records: bytes) -> bytes:
+    """A Produce request with these records, whatever they are."""
+    return request_bytes("produce", 9, 1, "fuzz", **produce_fields(topic, records, acks=1))
 
 
 def made_up(source: random.Random, api: Api) -> bytes:
@@ -77,9 +142,9 @@ def made_up(source: random.Random, api: Api) -> bytes:
     return encode_request_header(RequestHeader(api.key, version, 1, "fuzz")) + encode(request, version)
 
 
-def random_frame(source: random.Random) -> bytes:
+def random_frame(source: random.Random, apis: tuple[Api, ...] = SERVED_APIS) -> bytes:
     """A request's first bytes, and anything behind them."""
-    head = struct.pack(">hhi", source.choice(SERVED_APIS).key, source.randrange(14), 1)
+    head = struct.pack(">hhi", source.choice(apis).key, source.randrange(14), 1)
     return head + source.randbytes(source.randrange(200))
 
 

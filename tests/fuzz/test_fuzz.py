@@ -1,5 +1,5 @@
-"""Half a minute of hostile requests of every API and version, logins, TLS records and texts: a node answers or closes
-that one connection, and a reader refuses with its own error.
+"""A minute of hostile requests of every API and version on either listener, logins and TLS records, and texts too: a
+node answers or closes that one connection, and a reader refuses with its own error.
 
 The seed is printed; KLAMM_SEED replays it, KLAMM_FUZZ_SECONDS makes it longer, and `make fuzz` runs it by hand.
 """
@@ -11,16 +11,23 @@ import time
 
 import pytest
 
-from fuzz import campaign, logins, texts
-from fuzz.campaign import Campaign, Violation
+from fuzz import campaign, logins, target
+from fuzz.batches import harm_batch, make_batch
+from fuzz.campaign import Campaign, ControllerCampaign, NodeWithController, Violation
 from fuzz.logins import ATTACKS, LoginCampaign, SecuredProcess
-from fuzz.texts import TARGETS, BrokenPromise, Target, run_texts
+from fuzz.requests import ends_the_node, enveloped
+from fuzz.target import BrokenPromise, Target, kept_inputs, split_parts
+from fuzz.texts import TARGETS, run_texts
 from harness import KlammProcess, Wire
+from harness.wire import request_bytes
+from klamm.model.errors import CorruptBatch
+from klamm.records.batch import BatchView
 
 SEED = int(os.environ.get("KLAMM_SEED", random.SystemRandom().randrange(2**32)))
-SECONDS = float(os.environ.get("KLAMM_FUZZ_SECONDS", "10"))
-LOGIN_SECONDS = float(os.environ.get("KLAMM_FUZZ_SECONDS", "6"))
+SECONDS = float(os.environ.get("KLAMM_FUZZ_SECONDS", "20"))
+"""Of each of the three campaigns, so that they can run beside each other."""
 TEXT_CASES = 60
+BATCH_CASES = 400
 
 
 @pytest.mark.timeout(SECONDS + 300)
@@ -31,6 +38,28 @@ def test_hostile_requests_of_every_api(tmp_path):
         print(outcome)
         assert outcome.frames > 0
         node.stop()
+
+
+@pytest.mark.timeout(SECONDS + 300)
+def test_hostile_requests_to_the_controller(tmp_path):
+    print(f"KLAMM_SEED={SEED}")
+    with NodeWithController(tmp_path) as node:
+        outcome = ControllerCampaign(node, SEED).run(SECONDS)
+        print(outcome)
+        assert set(outcome.by_kind) >= {"changed", "made up", "enveloped", "kept"}
+        node.stop()
+
+
+def test_requests_that_may_end_a_node_are_recognised():
+    """A campaign leaves them out: obeying them is no fault."""
+    votes = {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"replica_epoch": 7}]}]}
+    unregister = request_bytes("unregister_broker", 0, 1, "fuzz", broker_id=1)
+    assert ends_the_node(unregister)
+    assert not ends_the_node(request_bytes("unregister_broker", 0, 1, "fuzz", broker_id=2))
+    assert ends_the_node(request_bytes("vote", 0, 1, "fuzz", cluster_id=None, **votes))
+    assert not ends_the_node(request_bytes("vote", 0, 1, "fuzz", cluster_id="another", **votes))
+    source = random.Random(3)
+    assert any(ends_the_node(enveloped(source, unregister)) for _ in range(20))
 
 
 @pytest.mark.timeout(300)
@@ -71,13 +100,13 @@ def test_connections_that_stay_open_are_seen(tmp_path):
         wire.close()
 
 
-@pytest.mark.timeout(LOGIN_SECONDS + 300)
+@pytest.mark.timeout(SECONDS + 300)
 def test_hostile_logins_and_tls_records(tmp_path):
     print(f"KLAMM_SEED={SEED}")
     with SecuredProcess(tmp_path) as node:
-        outcome = LoginCampaign(node, SEED).run(LOGIN_SECONDS)
+        outcome = LoginCampaign(node, SEED).run(SECONDS)
         print(outcome)
-        assert set(outcome.by_kind) == set(ATTACKS)
+        assert set(outcome.by_kind) == {*ATTACKS, "kept"}
         assert outcome.answers > 0
         node.stop()
 
@@ -90,31 +119,68 @@ def test_a_connection_that_stays_open_is_a_violation(monkeypatch):
             LoginCampaign(SecuredProcess.__new__(SecuredProcess), SEED)._wait_for_end(peer)
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=[target.name for target in TARGETS])
-def test_readers_refuse_with_their_own_error(target):
+@pytest.mark.parametrize("reader", TARGETS, ids=[reader.name for reader in TARGETS])
+def test_readers_refuse_with_their_own_error(reader):
     print(f"KLAMM_SEED={SEED}")
     source = random.Random(SEED)
-    assert any(target.try_one(target.make(source)) for _ in range(20)), "no sample is valid without harm"
-    run_texts(SEED, cases=TEXT_CASES, targets=(target,))
+    assert any(reader.try_one(reader.make(source)) for _ in range(40)), "no sample is valid without harm"
+    run_texts(SEED, cases=TEXT_CASES, targets=(reader,))
 
 
 def test_an_input_that_breaks_a_promise_is_kept_and_read_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(texts, "CORPUS", tmp_path)
+    monkeypatch.setattr(target, "CORPUS", tmp_path)
 
     def read(data):
         if b"0" in data:
             raise KeyError("0")
 
-    target = Target("numbers", read, (ValueError,), lambda source: b"%08d" % source.randrange(10**8))
+    numbers = Target("numbers", read, (ValueError,), lambda source: b"%08d" % source.randrange(10**8))
     with pytest.raises(BrokenPromise, match="numbers: KeyError"):
-        run_texts(SEED, cases=1000, targets=(target,))
+        run_texts(SEED, cases=1000, targets=(numbers,))
     assert len(list((tmp_path / "numbers").iterdir())) == 1
     with pytest.raises(BrokenPromise):
-        run_texts(SEED, cases=0, targets=(target,))
+        run_texts(SEED, cases=0, targets=(numbers,))
+
+
+@pytest.mark.timeout(300)
+def test_frames_that_break_something_are_kept_and_thrown_again(tmp_path, monkeypatch):
+    """The first campaign takes a word of the log for a violation; the second one begins with its last frames."""
+    print(f"KLAMM_SEED={SEED}")
+    monkeypatch.setattr(target, "CORPUS", tmp_path / "corpus")
+    with KlammProcess(tmp_path / "node") as node:
+        with monkeypatch.context() as complaints:
+            complaints.setattr(campaign, "LOG_COMPLAINTS", ("request refused",))
+            with pytest.raises(Violation, match="kept as"):
+                Campaign(node, SEED).run(60)
+        [kept] = kept_inputs("broker frames")
+        assert 0 < len(split_parts(kept)) <= campaign.KEPT_FRAMES
+        outcome = Campaign(node, SEED).run(0)
+        assert outcome.by_kind["kept"] == len(split_parts(kept))
+        node.stop()
+
+
+def test_most_harmed_batches_reach_the_decoder():
+    """A checksum that does not agree would hide every other fault; kinds and codecs are all there."""
+    print(f"KLAMM_SEED={SEED}")
+    source = random.Random(SEED)
+    agreeing, codecs, controls, transactions = 0, set(), 0, 0
+    for _ in range(BATCH_CASES):
+        whole = BatchView(make_batch(source))
+        codecs.add(whole.codec)
+        controls += whole.is_control
+        transactions += whole.is_transactional
+        try:
+            BatchView(harm_batch(source, bytes(whole.raw))).check_crc()
+            agreeing += 1
+        except CorruptBatch:
+            pass
+    assert agreeing > BATCH_CASES * 0.7
+    assert codecs == {0, 1, 2, 3, 4}
+    assert min(controls, transactions) > BATCH_CASES * 0.1
 
 
 def test_an_input_that_takes_long_breaks_a_promise(monkeypatch):
-    monkeypatch.setattr(texts, "CPU_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(target, "CPU_SECONDS_MAX", 0.01)
 
     def read(_):
         begun = time.thread_time()

@@ -1,4 +1,5 @@
-"""Inputs that are read without a node: metadata records, batches, properties, JAAS lines, rules, tokens, SQL.
+"""Inputs that are read without a node: metadata records, requests of the controller, batches, properties, JAAS lines,
+rules, tokens, SQL.
 
 A target reads its input and may refuse it, with its own error and soon. Inputs that broke a promise once are kept in
 `corpus/TARGET/` and read again in every run.
@@ -8,24 +9,23 @@ import base64
 import random
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from hashlib import sha256
-from pathlib import Path
+from collections.abc import Callable
 
-from fuzz.requests import changed
+from fuzz import batches, replays
+from fuzz.target import BrokenPromise, Target
 from harness.decoys import decoy_maker
 from harness.made_messages import MessageMaker
 from klamm.metadata.records import RECORD_TYPES, decode_record
-from klamm.model.errors import ConfigError, CorruptBatch, KlammError, ProtocolError
+from klamm.model.errors import ConfigError, ProtocolError
 from klamm.model.properties import parse_properties
 from klamm.pipeline.sql.core.parser import parse
 from klamm.protocol import encode
 from klamm.protocol.schema import declaration
 from klamm.protocol.varint import encode_uvarint
-from klamm.records.batch import build_batch, iter_batches
+from klamm.security.core.bearer_claims import BearerIdentity, ClaimRules, check_unsecured, format_unsecured
 from klamm.security.core.distinguished_name import alternative_names, subject_name
 from klamm.security.core.jaas import parse_jaas
+from klamm.security.core.oauthbearer import BearerMessage, BearerServer, format_bearer
 from klamm.security.core.plain import PlainServer
 from klamm.security.core.principal_mapping import NoMatchingRule, map_subject, parse_mapping_rules
 from klamm.security.core.refusal import InvalidCredentials, LoginRefused
@@ -33,90 +33,7 @@ from klamm.security.core.scram import SCRAM_SHA_256, ScramClient, ScramServer, m
 from klamm.security.core.secret import Secret
 from klamm.server.boot.config import parse_config
 from klamm.server.boot.first_records import parse_scram_credential
-
-CORPUS = Path(__file__).parent / "corpus"
-CPU_SECONDS_MAX = 2.0
-"""Of one input; they take microseconds, a login milliseconds."""
-INPUT_BYTES_MAX = 20_000
-
-
-class BrokenPromise(AssertionError):
-    """An input was not refused as it should be, or not soon."""
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """What reads an input, the errors with which it may refuse one, and inputs to begin with."""
-
-    name: str
-    read: Callable[[bytes], object]
-    refusals: tuple[type[Exception], ...]
-    make: Callable[[random.Random], bytes]
-    is_text: bool = False
-
-    def try_one(self, data: bytes) -> bool:
-        """Whether the input was accepted; BrokenPromise when it ends in any other way than a refusal."""
-        begun = time.thread_time()
-        try:
-            self.read(data)
-            accepted = True
-        except self.refusals:
-            accepted = False
-        except Exception as error:
-            raise BrokenPromise(f"{self.name}: {error!r} of {data[:400]!r}") from error
-        if time.thread_time() - begun > CPU_SECONDS_MAX:
-            raise BrokenPromise(f"{self.name}: {time.thread_time() - begun:.1f} s of CPU for {data[:400]!r}")
-        return accepted
-
-    def inputs(self, source: random.Random) -> Iterator[bytes]:
-        """Inputs without end: valid ones, and either kind of harm done to them."""
-        while True:
-            data = self.make(source)
-            yield data
-            for _ in range(4):
-                harmed = changed_text(source, data) if self.is_text else changed(source, data)
-                yield harmed[:INPUT_BYTES_MAX]
-
-    def kept(self) -> list[bytes]:
-        """The inputs of the corpus."""
-        folder = CORPUS / self.name.replace(" ", "-")
-        return [path.read_bytes() for path in sorted(folder.glob("*"))] if folder.is_dir() else []
-
-    def keep(self, data: bytes) -> Path:
-        """Add an input to the corpus."""
-        path = CORPUS / self.name.replace(" ", "-") / sha256(data).hexdigest()[:16]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-        return path
-
-
-_SIGNS = "=:,;\"'\\/$#!*%()[]{}<>@&| \t\n\r\0-+.0123456789aZ_äß\u2028\ud7ff"
-
-
-def changed_text(source: random.Random, data: bytes) -> bytes:
-    """One to five small harms: signs changed, put in, taken out, pieces repeated or exchanged."""
-    text = data.decode(errors="replace")
-    for _ in range(source.randint(1, 5)):
-        at = source.randrange(len(text) + 1)
-        to = min(len(text), at + source.randint(1, 12))
-        match source.randrange(6):
-            case 0:
-                text = text[:at] + source.choice(_SIGNS) + text[at + 1 :]
-            case 1:
-                text = text[:at] + source.choice(_SIGNS) * source.choice((1, 1, 2, 300)) + text[at:]
-            case 2:
-                text = text[:at] + text[to:]
-            case 3:
-                text = text[:at]
-            case 4:
-                text = text[:at] + text[at:to] * source.randint(2, 40) + text[to:]
-            case 5:
-                elsewhere = source.randrange(len(text) + 1)
-                text = text[:elsewhere] + text[at:to] + text[elsewhere:]
-    return text.encode(errors="replace")
-
-
-# --- what is read ----------------------------------------------------------------------------------------------------
+from klamm.telemetry import log
 
 
 def _make_record(source: random.Random) -> bytes:
@@ -125,17 +42,6 @@ def _make_record(source: random.Random) -> bytes:
     body = encode(MessageMaker(source.getrandbits(64)).message(cls, version), version)
     head = b"".join(encode_uvarint(number) for number in (1, declaration(cls).api_key, version))
     return head + body
-
-
-def _make_batch(source: random.Random) -> bytes:
-    records = [(source.getrandbits(40), source.choice((None, b"k")), source.randbytes(20), ()) for _ in range(3)]
-    return bytes(build_batch(records))
-
-
-def _read_batch(data: bytes) -> None:
-    for view in iter_batches(data):
-        view.check_crc()
-        view.decode()
 
 
 _PROPERTIES = """\
@@ -262,6 +168,21 @@ def _read_plain(data: bytes) -> None:
     PlainServer({"alice": Secret("secret")}).step(data)
 
 
+def _make_bearer(source: random.Random) -> bytes:
+    claims = {"sub": "alice", "exp": source.choice((2e9, 1.0, "x")), "scope": source.choice(("a b", ["a"], 3))}
+    return format_bearer(BearerMessage(Secret(format_unsecured(claims)), source.choice(("", "alice", "b,="))))
+
+
+def _read_bearer(data: bytes) -> None:
+    server = BearerServer(_validate_unsecured)
+    server.step(data)
+    assert not server.complete or server.user == "alice", "a login as another user"
+
+
+def _validate_unsecured(token: Secret) -> BearerIdentity:
+    return check_unsecured(token.reveal(), ClaimRules(), now_s=1.7e9)
+
+
 def _decoded(read: Callable[[str], object]) -> Callable[[bytes], object]:
     def call(data: bytes) -> object:
         return read(data.decode(errors="replace"))
@@ -273,7 +194,22 @@ _LOGIN = (LoginRefused, InvalidCredentials)
 
 TARGETS = (
     Target("metadata records", decode_record, (ProtocolError,), _make_record),
-    Target("batches", _read_batch, (CorruptBatch, KlammError), _make_batch),
+    Target(
+        "metadata replays",
+        replays.replay_records,
+        replays.RECORD_REFUSALS,
+        replays.make_records,
+        harm=replays.harm_records,
+    ),
+    Target(
+        "controller decisions",
+        replays.decide_request,
+        replays.REQUEST_REFUSALS,
+        replays.make_request,
+        harm=replays.harm_request,
+    ),
+    Target("batches", batches.read_batch, batches.REFUSALS, batches.make_batch, harm=batches.harm_batch),
+    Target("produced batches", batches.read_produced, batches.REFUSALS, batches.make_batch, harm=batches.harm_batch),
     Target("properties", _decoded(parse_properties), (ConfigError,), _text(_PROPERTIES), is_text=True),
     Target("node settings", _decoded(parse_config), (ConfigError,), _text(_PROPERTIES), is_text=True),
     Target("jaas", _decoded(parse_jaas), (ConfigError,), _text(_JAAS), is_text=True),
@@ -284,6 +220,7 @@ TARGETS = (
     Target("scram tokens", _read_tokens, _LOGIN, _make_tokens, is_text=True),
     Target("scram answers", _read_answers, _LOGIN, _make_answers, is_text=True),
     Target("plain tokens", _read_plain, _LOGIN, _make_plain),
+    Target("bearer tokens", _read_bearer, _LOGIN, _make_bearer, is_text=True),
     Target("sql", _decoded(parse), (), _text(_SQL), is_text=True),
 )
 
@@ -293,6 +230,15 @@ def run_texts(seed: int, seconds: float = 0.0, cases: int = 0, targets: tuple[Ta
 
     An input that breaks a promise is added to the corpus, and BrokenPromise says where.
     """
+    # A controller reports every broker that it fences, which millions of inputs make it do.
+    level, log._SINK.level = log._SINK.level, log.Level.ERROR
+    try:
+        return _run_texts(seed, seconds, cases, targets)
+    finally:
+        log._SINK.level = level
+
+
+def _run_texts(seed: int, seconds: float, cases: int, targets: tuple[Target, ...]) -> dict[str, int]:
     counts: dict[str, int] = {}
     share = seconds / len(targets)
     for target in targets:

@@ -15,6 +15,7 @@ from klamm.raft.core.messages import (
     RaftEndQuorumEpochRequest,
     RaftFetchRequest,
     RaftFetchResponse,
+    RaftFetchSnapshotRequest,
     RaftMessage,
     RaftVoteRequest,
     RaftVoteResponse,
@@ -301,6 +302,19 @@ def test_an_observer_is_served_but_not_counted():
     assert leader.core.high_watermark == 0
     assert isinstance(leader.core.state, Leader)
     assert [key.id for key in leader.core.state.observers] == [9]
+
+
+@pytest.mark.parametrize("epoch", [2, 2**31 - 1])
+def test_a_fetch_of_a_later_epoch_does_not_depose_the_leader(epoch):
+    """An observer has no vote; with the largest epoch there would be none left for the next election."""
+    leader = Member().wins()
+    [(_, reply)] = leader.hears(9, RaftFetchRequest(ReplicaKey(9), epoch, 1, 1))
+    assert reply.error is ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert (leader.role, leader.core.epoch) == (Role.LEADER, 1)
+    snapshot = RaftFetchSnapshotRequest(ReplicaKey(9), epoch, OffsetAndEpoch(1, 1), 0, 100)
+    [(_, reply)] = leader.hears(9, snapshot)
+    assert reply.error is ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert (leader.role, leader.core.epoch) == (Role.LEADER, 1)
 
 
 def test_an_observer_finds_the_leader_by_asking_any_voter():

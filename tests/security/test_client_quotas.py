@@ -1,10 +1,12 @@
 """Quotas of clients: who shares a window, what changes of quotas keep, and the charge of changes of the cluster."""
 
+import math
+
 import pytest
 
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.security.core.client_quotas import ClientQuotas, MutationCharge, MutationQuota
-from klamm.security.core.quota_windows import TokenBucket, WindowConfig
+from klamm.security.core.quota_windows import THROTTLE_MS_MAX, TokenBucket, WindowConfig
 
 USER, CLIENT = (("user", "anna"),), (("client-id", "app"),)
 DEFAULT_CLIENT = (("client-id", None),)
@@ -116,3 +118,20 @@ def test_changes_of_older_versions_are_carried_out_and_wait():
     charge.charge(30)
     charge.charge(2)
     assert charge.throttle_ms == 5_000
+
+
+@pytest.mark.parametrize("limit", [0.0, -1.0, math.inf, math.nan])
+def test_limits_that_no_request_can_set_are_ignored(quotas, limit):
+    """A metadata log that another program has written may hold them; Produce must not fail for the client."""
+    quotas.set_quotas({USER: {PRODUCE: limit, FETCH: 1e308}, (): {PRODUCE: 1.0}})
+    limits = quotas.find("anna", "app", 0)
+    assert limits.produce is None
+    assert quotas.fetch_bytes_max(limits.fetch) == 2**31 - 1
+
+
+def test_a_limit_near_zero_throttles_for_as_long_as_there_is(quotas):
+    quotas.set_quotas({USER: {"request_percentage": 5e-324, MUTATIONS: 5e-324}})
+    limits = quotas.find("anna", "app", 0)
+    assert limits.request.record(50, 0) == THROTTLE_MS_MAX
+    limits.mutations.bucket.take(1, limits.mutations.limit, 0)
+    assert limits.mutations.bucket.throttle_ms(limits.mutations.limit, 0) == THROTTLE_MS_MAX

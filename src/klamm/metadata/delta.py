@@ -281,6 +281,8 @@ class MetadataDelta:
         topic = TopicImage(record.name, Uuid(record.topic_id), {})
         if record.name in self._by_name.read():
             raise LookupError(f"topic {record.name} exists already")
+        if topic.id in self._by_id.read():
+            raise LookupError(f"topic {record.name} has the id of topic {self._by_id.read()[topic.id].name}")
         self._put_topic(TopicChange(None, topic), topic)
 
     def _create_partition(self, record: r.PartitionRecord) -> None:
@@ -421,7 +423,8 @@ class MetadataDelta:
 def merge_partition(partition: PartitionImage, record: r.PartitionChangeRecord) -> PartitionImage:
     """The partition after a change record: every change raises the partition epoch, a leader also the leader epoch."""
     replicas = partition.replicas if record.replicas is None else tuple(record.replicas)
-    if record.directories is not None:
+    # An empty list is none, as in a PartitionRecord from before directory ids.
+    if record.directories:
         directories = _uuids(record.directories)
     # A change of replicas without directories: those that stay keep theirs.
     elif record.replicas is not None:

@@ -92,7 +92,7 @@ class RaftCore:
         self._roles = RoleTransitions(self.replica)
         discovery = LeaderDiscovery(self.replica, self._roles)
         self._elections = Elections(self.replica, self._roles, discovery)
-        self._leader = LeaderReplication(self.replica, self._roles)
+        self._leader = LeaderReplication(self.replica)
         self._follower = FollowerReplication(self.replica, self._roles, discovery)
         self._voter_changes = VoterChanges(self.replica, self._leader)
         self._persisted_election = election

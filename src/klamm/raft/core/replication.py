@@ -28,9 +28,8 @@ OBSERVER_RETENTION_MS = 300_000
 class LeaderReplication:
     """The leader's side: takes records into the log, answers fetches, advances the high watermark."""
 
-    def __init__(self, replica: RaftReplica, roles: RoleTransitions) -> None:
+    def __init__(self, replica: RaftReplica) -> None:
         self._replica = replica
-        self._roles = roles
 
     def append(self, payload: Payload, count: int, append_time_ms: int = 0) -> Entry:
         """Append a batch of this epoch, and answer the fetches that wait for records."""
@@ -119,9 +118,9 @@ class LeaderReplication:
         if epoch < replica.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         if epoch > replica.epoch:
-            # The sender has seen a later election: this leader, if it is one, has been deposed.
-            self._roles.become_unattached(epoch)
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+            # As in Kafka, no reason to step down: an observer, which has no vote, may fetch with any epoch. A leader
+            # that was deposed learns it from a vote, from its successor, or because its followers stay away.
+            return ErrorCode.UNKNOWN_LEADER_EPOCH
         return ErrorCode.NONE if replica.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def _reply(self, message: RaftMessage) -> None:

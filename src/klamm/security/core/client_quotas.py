@@ -1,5 +1,6 @@
 """What clients use, measured against their quotas: how long a client has to wait; pure: time is an argument."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -58,6 +59,8 @@ class ClientLimits(NamedTuple):
 
 
 _WindowKey = tuple[str, str, str]
+_FETCH_BYTES_MAX: Final = 2**31 - 1
+"""The largest size that a Fetch request can name."""
 
 
 class ClientQuotas:
@@ -75,11 +78,17 @@ class ClientQuotas:
         self._buckets: dict[_WindowKey, TokenBucket] = {}
 
     def set_quotas(self, quotas: Quotas) -> None:
-        """Replace all quotas; what clients have used stays counted."""
-        self._quotas = quotas
+        """Replace all quotas; what clients have used stays counted. Limits that are no positive numbers are ignored."""
+        # A request cannot set an entity without parts or such a limit, but a log written elsewhere may hold one: it is
+        # ignored, as configs that cannot be parsed are.
+        self._quotas = {
+            entity: {key: limit for key, limit in limits.items() if 0 < limit < math.inf}
+            for entity, limits in quotas.items()
+            if entity
+        }
         self._limits.clear()
-        self.active = any(entity[0][0] != IP for entity in quotas)
-        self.limits_addresses = any(entity[0][0] == IP for entity in quotas)
+        self.active = any(entity[0][0] != IP for entity in self._quotas)
+        self.limits_addresses = any(entity[0][0] == IP for entity in self._quotas)
 
     def connection_creation_rate(self, address: str) -> float | None:
         """Return the connections per second that an address may open; None without a quota."""
@@ -131,7 +140,8 @@ class ClientQuotas:
     def fetch_bytes_max(self, quota: RateQuota) -> int:
         """Return what one Fetch may return: more could never be sent within the quota."""
         config = self.config
-        return max(int(quota.limit * (config.samples - 1) * config.sample_ms / 1000), 1)
+        size = quota.limit * (config.samples - 1) * config.sample_ms / 1000
+        return max(int(min(size, _FETCH_BYTES_MAX)), 1)
 
     def _rate_quota(self, user: str, client_id: str, key: str) -> RateQuota | None:
         quota = find_quota(self._quotas, user, client_id, key)

@@ -53,7 +53,8 @@ class RateWindow:
         rate = self.rate(now_ms)
         if rate <= limit:
             return 0
-        return min(round((rate - limit) / limit * self._window_ms(now_ms)), THROTTLE_MS_MAX)
+        # The smaller one first: with a tiny limit the quotient is infinite, which has no integer.
+        return round(min((rate - limit) / limit * self._window_ms(now_ms), THROTTLE_MS_MAX))
 
     def is_idle(self, now_ms: int) -> bool:
         """Whether nothing is counted: the window is like a new one."""
@@ -110,4 +111,4 @@ class TokenBucket:
     def throttle_ms(self, limit: float, now_ms: int) -> int:
         """Return how long it takes until the bucket is no longer below zero."""
         tokens = self.tokens(limit, now_ms)
-        return 0 if tokens >= 0 else min(round(-tokens / limit * 1000), THROTTLE_MS_MAX)
+        return 0 if tokens >= 0 else round(min(-tokens / limit * 1000, THROTTLE_MS_MAX))
