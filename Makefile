@@ -117,7 +117,7 @@ sim-bugs: setup
 campaign: java setup
 	@echo "== exactly once from Spark: every kill point"
 	@KLAMM_CAMPAIGN=all $(BIN)/python -m pytest -q -n 2 tests/pipeline/test_campaign.py tests/pipeline/test_kill_points.py \
-		tests/pipeline/test_adoption_kills.py
+		tests/pipeline/test_adoption_kills.py tests/pipeline/postgres/test_capture_kills.py
 	@$(BIN)/python -m pytest -q tests/pipeline/driver_kills.py tests/pipeline/start_kills.py \
 		tests/pipeline/lake_kills.py tests/pipeline/rebuild_kills.py
 	@echo "== checkpoints restored, removed and adopted: a sink of every kind"
@@ -130,7 +130,7 @@ campaign: java setup
 	@echo "== each feature of the SQL by plain Python"
 	@KLAMM_PIPELINE_SEEDS=$(or $(SEEDS),200) $(BIN)/python -m pytest -q tests/pipeline/sql/test_semantics.py
 	@echo "== pipelines that change between runs, by plain Python"
-	@KLAMM_PIPELINE_SEEDS=$(or $(SEEDS),40) $(BIN)/python -m pytest -q tests/pipeline/sql/changing_pipelines.py
+	@KLAMM_PIPELINE_SEEDS=$(or $(SEEDS),200) $(BIN)/python -m pytest -q tests/pipeline/sql/changing_pipelines.py
 
 chaos: setup
 	@echo "== chaos"

@@ -1,23 +1,30 @@
-"""Random pipelines that change between runs: columns, types, queries, partitions, late rows, lost commit logs.
+"""Random pipelines that change between runs: columns, types, queries, partitions, late rows, lost commit logs, kill -9.
 
-Each run of a pipeline starts six queries, so these are for when they are asked for. Results are those of
-plain Python over the whole history. Everything comes from a seed, which is printed:
+Each run of a pipeline starts seven queries, so these are for when they are asked for. The runs are in a process of
+their own, which is killed in some of them. Results are those of plain Python over the whole history. Everything but the
+moment of a kill comes from a seed, which is printed:
 
     KLAMM_PIPELINE_SEED=7 python -m pytest tests/pipeline/sql/changing_pipelines.py       one seed
-    KLAMM_PIPELINE_SEEDS=40 python -m pytest tests/pipeline/sql/changing_pipelines.py     many (make campaign)
+    KLAMM_PIPELINE_SEEDS=200 python -m pytest tests/pipeline/sql/changing_pipelines.py     many (make campaign)
 """
 
 import datetime as dt
 import json
 import os
 import random
+import subprocess
+import sys
+import time
 from collections import Counter
+from pathlib import Path
 
+import deltalake
+import pyarrow.dataset as ds
 import pytest
+from pyiceberg.catalog import load_catalog
 
 import klamm
-from klamm.pipeline.sql import compile_text
-from klamm.pipeline.sql.runner import run_pipeline
+from pipeline.driver_kills import kill
 from pipeline.sql import reference
 
 pytestmark = pytest.mark.timeout(900)
@@ -40,10 +47,13 @@ CREATE STREAM placed WITH (topic = '{placed}') AS
   SELECT e.id, p.city FROM events e LEFT JOIN people p ON e.who = p.name;
 CREATE TABLE homes WITH (topic = '{homes}', key = 'name') AS
   SELECT p.name, c.country FROM people p JOIN cities c ON p.city = c.name;
+CREATE SINK lake WITH (format = '{format}', path = '{lake}') AS SELECT id, who FROM events;
 """
+FORMATS = ("delta", "iceberg", "parquet")
+KILL_AFTER_S_MAX = 8.0
 DOUBLED = "CREATE STREAM doubled WITH (topic = '{doubled}') AS SELECT id, amount * 2 AS twice FROM events;"
-USUAL = 12333
-"""Two runs, between which everything changes."""
+USUAL = 3674
+"""Two runs, between which everything changes, and of which the second is killed."""
 
 
 def seeds():
@@ -52,11 +62,59 @@ def seeds():
     return range(int(os.environ["KLAMM_PIPELINE_SEEDS"])) if "KLAMM_PIPELINE_SEEDS" in os.environ else [USUAL]
 
 
+class Driver:
+    """The process that runs pipelines, started again when it was killed."""
+
+    def __init__(self, folder):
+        self._folder, self._starts, self._number, self._process = folder, 0, 0, None
+
+    def _start(self):
+        self._starts, self._number = self._starts + 1, 0
+        self._place = self._folder / f"driver{self._starts}"
+        self._place.mkdir()
+        script = str(Path(__file__).with_name("changing_driver.py"))
+        with (self._place / "log").open("wb") as log:
+            command = [sys.executable, script, str(self._place)]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+    def run(self, request, kill_after_s=None):
+        """Run a pipeline; with `kill_after_s` kill the process so long after the start, and return whether it died."""
+        if self._process is None:
+            self._start()
+        part, number = self._place / "part", self._number
+        part.write_text(json.dumps(request))
+        part.rename(self._place / f"{number}.run")
+        self._number += 1
+        done, began = self._place / f"{number}.done", time.monotonic()
+        while not done.exists():
+            if kill_after_s is not None and time.monotonic() - began > kill_after_s:
+                self.stop()
+                return True
+            assert time.monotonic() - began < 600, (self._place / "log").read_text()
+            assert self._process.poll() is None, (self._place / "log").read_text()
+            time.sleep(0.05)
+        assert not done.read_text(), done.read_text()
+        return False
+
+    def stop(self):
+        if self._process is not None:
+            kill(self._process)
+            self._process = None
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory):
+    driver = Driver(tmp_path_factory.mktemp("drivers"))
+    yield driver
+    driver.stop()
+
+
 class Changes:
     """What changes between two runs; a change stays."""
 
     def __init__(self, chance):
         self._chance = chance
+        self.format = chance.choice(FORMATS)
         self.wider = self.event_column = self.person_column = self.doubled = False
 
     def advance(self):
@@ -69,10 +127,16 @@ class Changes:
         grown = [topic for topic in INPUTS if chance.random() < 0.4]
         return grown, [query for query in OUTPUTS[:-1] if chance.random() < 0.3]
 
-    def text(self, names):
+    def kill_after_s(self):
+        """Return when the process of a run is killed; None for a run that is not."""
+        return self._chance.uniform(0.5, KILL_AFTER_S_MAX) if self._chance.random() < 0.3 else None
+
+    def text(self, names, lake):
         text = TEXT + (DOUBLED if self.doubled else "")
         return text.format(
             **names,
+            lake=lake,
+            format=self.format,
             amount="BIGINT" if self.wider else "INT",
             event_column="note STRING," if self.event_column else "",
             person_column="age INT," if self.person_column else "",
@@ -115,10 +179,10 @@ def time_text(time_ms):
 class Site:
     """The pipeline's topics and folder on a broker."""
 
-    def __init__(self, spark, patiently, broker, admin, name, folder):
-        self.spark, self.patiently, self.broker, self.admin = spark, patiently, broker, admin
+    def __init__(self, driver, broker, admin, name, folder):
+        self.driver, self.broker, self.admin = driver, broker, admin
         self.names = {topic: name(topic) for topic in (*INPUTS, *OUTPUTS)}
-        self.home = folder / "home"
+        self.home, self.lake = folder / "home", folder / "lake"
         self.partitions = dict.fromkeys(INPUTS, 1)
         for topic in INPUTS:
             admin.create_topic(self.names[topic], 1)
@@ -144,10 +208,24 @@ class Site:
                     value = json.dumps(row).encode() if len(row) > 1 else None
                     producer.send(self.names[topic], value, key=row["name"].encode())
 
-    def run(self, changes, number):
+    def run(self, changes, number, kill_after_s=None):
         settings = {"bootstrap": self.broker.bootstrap, "checkpoint": str(self.home), "name": self.names["copies"]}
-        pipeline = compile_text(changes.text(self.names), f"run{number}.sql", {**settings, "partitions": "2"})
-        self.patiently(run_pipeline, pipeline, once=True, spark=self.spark)
+        text = changes.text(self.names, self.lake)
+        request = {"file": f"run{number}.sql", "text": text, "settings": {**settings, "partitions": "2"}}
+        if kill_after_s is not None and self.driver.run(request, kill_after_s):
+            print(f"run {number}: killed after {kill_after_s:.1f} s")
+        self.driver.run(request)
+
+    def lake_rows(self, format):
+        """The rows of the lake, by the libraries of others."""
+        if format == "delta":
+            table = deltalake.DeltaTable(str(self.lake)).to_pyarrow_table()
+        elif format == "iceberg":
+            catalog = load_catalog("klamm", type="sql", uri=f"sqlite:///{self.lake}/catalog.db")
+            table = catalog.load_table("klamm.lake").scan().to_arrow()
+        else:
+            table = ds.dataset(self.lake, format="parquet").to_table()
+        return counted(table.to_pylist())
 
     def rows(self, topic):
         table = klamm.read_topic(self.names[topic], bootstrap=self.broker.bootstrap, timeout_s=60)
@@ -169,6 +247,7 @@ def counted(rows):
 def check(site, history, changes):
     events = reference.flat(history.events)
     assert site.stream("copies") == counted({name: row[name] for name in ("id", "who", "amount")} for row in events)
+    assert site.lake_rows(changes.format) == counted({"id": row["id"], "who": row["who"]} for row in events)
     if changes.doubled:
         assert site.stream("doubled") == counted({"id": row["id"], "twice": row["amount"] * 2} for row in events)
     groups = {who: [row["amount"] for row in events if row["who"] == who] for who in "abcd"}
@@ -196,8 +275,10 @@ def test_the_usual_seed_has_something_of_everything():
     chance = random.Random(USUAL)
     history, changes = History(chance), Changes(chance)
     history.advance()
+    assert changes.kill_after_s() is None
     grown, replayed = changes.advance()
     history.advance()
+    assert changes.kill_after_s() > 3.0
     assert (changes.wider, changes.event_column, changes.person_column, changes.doubled) == (True,) * 4
     assert {"events", "people"} <= set(grown)
     assert len(replayed) > 2
@@ -208,10 +289,10 @@ def test_the_usual_seed_has_something_of_everything():
 
 
 @pytest.mark.parametrize("seed", seeds())
-def test_results_equal_a_recomputation(spark, patiently, klamm_broker, klamm_admin, klamm_name, tmp_path, seed):
+def test_results_equal_a_recomputation(driver, klamm_broker, klamm_admin, klamm_name, tmp_path, seed):
     print("seed", seed)
     chance = random.Random(seed)
-    site = Site(spark, patiently, klamm_broker, klamm_admin, klamm_name, tmp_path)
+    site = Site(driver, klamm_broker, klamm_admin, klamm_name, tmp_path)
     history, changes = History(chance), Changes(chance)
     runs = 2 if seed == USUAL else chance.randint(2, 5)
     for number in range(runs):
@@ -224,5 +305,6 @@ def test_results_equal_a_recomputation(spark, patiently, klamm_broker, klamm_adm
                 site.lose_commit(query)
         history.advance()
         site.send(history)
-        site.run(changes, number)
+        # A run that is killed is not counted: the one after it has the same rows.
+        site.run(changes, number, changes.kill_after_s())
         check(site, history, changes)
