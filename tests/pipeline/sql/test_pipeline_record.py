@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from klamm.model.errors import ConfigError
+from klamm.pipeline.core.batch_ledger import LedgerFault, SinkBatch
 from klamm.pipeline.sql import compile_text
+from klamm.pipeline.sql.adoption import _prepare
 from klamm.pipeline.sql.core.identity import QueryIdentity
 from klamm.pipeline.sql.core.pipeline_record import (
     PipelineLease,
@@ -15,6 +17,7 @@ from klamm.pipeline.sql.core.pipeline_record import (
     output_places,
     shared_queries,
 )
+from klamm.pipeline.sql.query_ledger import QueryLedger
 
 TEXT = """
 CREATE STREAM orders (id INT) WITH (topic = 'orders');
@@ -151,3 +154,23 @@ def test_a_relative_path_is_a_folder_of_the_machine_and_of_the_run():
     assert PipelineRecord(stored, "host", "/home").places == {}
     absolute = QueryIdentity("one", "lake", {}, {}).renew(compile_text(LAKE.format(path="/a/out"), "lake.sql"))
     assert PipelineRecord(absolute, "host", "/home").places == {"lake": "host:/a/out"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "effect"),
+    [
+        (
+            "STREAM firsts WITH (topic = 'firsts')",
+            "writes all of its rows again to topic firsts, .* with another topic",
+        ),
+        ("SINK firsts WITH (format = 'parquet', path = 'lake')", "replaces all of its rows"),
+    ],
+)
+def test_state_that_is_lost_cannot_be_adopted_and_the_refusal_says_what_a_rebuild_does(tmp_path, statement, effect):
+    text = f"""CREATE STREAM orders (id INT, at TIMESTAMP)
+      WITH (topic = 'orders', timestamp = 'at', watermark = '1 hour', deduplicate = 'id');
+    CREATE {statement} AS SELECT id FROM orders;"""
+    pipeline = compile_text(text, "shop.sql")
+    old, new = (QueryLedger("firsts", f"app.{number}", str(tmp_path / f"firsts.{number}")) for number in range(2))
+    with pytest.raises(ConfigError, match=f"--rebuild firsts reads from the beginning and {effect}"):
+        _prepare(pipeline, pipeline.node("firsts"), old, new, SinkBatch(3), LedgerFault.CHECKPOINT_SET_BACK)
