@@ -12,12 +12,11 @@ from klamm.cli.command_group import Noun
 from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
 from klamm.cli.output import output_option, show, show_one
 from klamm.cli.target import Target, cluster_options
-from klamm.model.acls import AclOperation, AclPermission, AclResourceType, PatternType
+from klamm.model.acls import RESOURCE_OPERATIONS, AclOperation, AclPermission, AclResourceType, PatternType
 
 if TYPE_CHECKING:
     from klamm.client.admin.acl_types import AclBinding, AclFilter
     from klamm.client.blocking_cluster import BlockingCluster
-    from klamm.security.core.authorizer import StandardAuthorizer
 
 COLUMNS: Final = ("permission", "principal", "operation", "resource", "pattern", "host")
 _TYPES: Final = {
@@ -30,30 +29,6 @@ _TYPES: Final = {
 }
 _TYPE_WORDS: Final = {resource_type: word for word, resource_type in _TYPES.items()}
 _OPERATIONS: Final = {operation.name.lower().replace("_", "-"): operation for operation in AclOperation}
-_CONFIGS: Final = (AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS)
-_OPERATIONS_OF: Final = {
-    AclResourceType.TOPIC: (
-        AclOperation.READ,
-        AclOperation.WRITE,
-        AclOperation.CREATE,
-        AclOperation.DELETE,
-        AclOperation.ALTER,
-        AclOperation.DESCRIBE,
-        *_CONFIGS,
-    ),
-    AclResourceType.GROUP: (AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE, *_CONFIGS),
-    AclResourceType.CLUSTER: (
-        AclOperation.CREATE,
-        AclOperation.ALTER,
-        AclOperation.DESCRIBE,
-        AclOperation.CLUSTER_ACTION,
-        AclOperation.IDEMPOTENT_WRITE,
-        *_CONFIGS,
-    ),
-    AclResourceType.TRANSACTIONAL_ID: (AclOperation.DESCRIBE, AclOperation.WRITE, AclOperation.TWO_PHASE_COMMIT),
-    AclResourceType.DELEGATION_TOKEN: (AclOperation.DESCRIBE,),
-    AclResourceType.USER: (AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS),
-}
 _RESOURCE_HELP: Final = "cluster, or TYPE:NAME with topic, group, transactional-id, delegation-token or user."
 _CLUSTER_NAME: Final = "kafka-cluster"
 _NO_SUPER_USERS: Final = "super.users is not considered"
@@ -147,7 +122,7 @@ def add(
         AclBinding(resource[0], resource[1], principal, operation, permission, host, pattern)
         for operation in operations
     ]
-    for warning in check_bindings(wanted, _OPERATIONS_OF):
+    for warning in check_bindings(wanted, RESOURCE_OPERATIONS):
         click.echo(f"Warning: {warning}.", err=True)
     with target.cluster() as cluster:
         present = set(_describe(cluster, _filter(principal, resource, pattern)))
@@ -217,29 +192,24 @@ def rm(
 @output_option
 @refuses
 def can(*, principal: str, host: str, target: Target, output: str) -> None:
-    """Show what a principal may do: every pattern that an ACL names, with the operations that are allowed there.
+    """Show what a principal may do: every pattern that its ACLs, or those of User:*, name, with what is allowed there.
 
     Super users may do everything, whatever the ACLs; brokers do not show super.users, so it is not considered.
     """
+    from klamm.client.core.rights import list_rights
     from klamm.security.core.principal import parse_principal
 
     with target.cluster() as cluster:
         bindings = _describe(cluster, None)
-    authorizer = _load(bindings)
-    who = parse_principal(principal)
-    patterns = dict.fromkeys(
-        (binding.resource_type, binding.pattern_type, binding.resource_name) for binding in bindings
-    )
-    rows = []
-    for resource_type, pattern, name in patterns:
-        allowed = [
-            operation.name.lower()
-            for operation in _OPERATIONS_OF[resource_type]
-            if authorizer.decide(who, host, operation, resource_type, name).allowed
-        ]
-        if allowed:
-            resource = f"{_TYPE_WORDS[resource_type]}:{name}"
-            rows.append({"resource": resource, "pattern": pattern.name.lower(), "operations": ",".join(allowed)})
+    rows = [
+        {
+            "resource": f"{_TYPE_WORDS[right.resource_type]}:{right.name}",
+            "pattern": right.pattern_type.name.lower(),
+            "operations": ",".join(operation.name.lower() for operation in right.allowed),
+        }
+        for right in list_rights(bindings, parse_principal(principal), host)
+        if right.allowed and right.host == host
+    ]
     nothing = f"no ACL allows {principal} anything; {_NO_SUPER_USERS}"
     show(rows, output, empty=nothing, columns=("resource", "pattern", "operations"))
     # Programs read an empty list as "may do nothing".
@@ -268,13 +238,14 @@ def why(
 
     Super users may do everything, whatever the ACLs; brokers do not show super.users, so it is not considered.
     """
+    from klamm.client.core.rights import load_rules
     from klamm.security.core.principal import parse_principal
 
     if len(operations) != 1:
         raise click.UsageError("why explains one operation")
     with target.cluster() as cluster:
         bindings = _describe(cluster, _filter(None, resource, PatternType.MATCH))
-    verdict = _load(bindings).decide(parse_principal(principal), host, operations[0], *resource)
+    verdict = load_rules(bindings).decide(parse_principal(principal), host, operations[0], *resource)
     if verdict.entry is not None:
         from klamm.client.admin.acl_types import AclBinding
 
@@ -326,30 +297,6 @@ def _filter(principal: str | None, resource: tuple[AclResourceType, str] | None,
     if resource is None:
         return AclFilter(principal=principal)
     return AclFilter(resource[0], resource[1], principal, pattern_type=pattern)
-
-
-def _load(bindings: list[AclBinding]) -> StandardAuthorizer:
-    """Return an authorizer with these ACLs, which decides as those of the nodes do."""
-    from klamm.model.ids import Uuid
-    from klamm.security.core.acl import AccessControlEntry
-    from klamm.security.core.authorizer import StandardAuthorizer
-
-    authorizer = StandardAuthorizer()
-    authorizer.update(
-        {
-            Uuid(number.to_bytes(16)): AccessControlEntry(
-                binding.resource_type,
-                binding.resource_name,
-                binding.pattern_type,
-                binding.principal,
-                binding.host,
-                binding.operation,
-                binding.permission,
-            )
-            for number, binding in enumerate(bindings)
-        }
-    )
-    return authorizer
 
 
 def _row(binding: AclBinding) -> dict[str, Any]:

@@ -1,12 +1,20 @@
-"""Access rules as rows, and the rules that apply to one principal."""
+"""Access rules as rows, and what follows from them for one principal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
+from operator import attrgetter
+from typing import Final
 
 from klamm.client.admin.acl_types import AclBinding
-from klamm.model.acls import AclPermission
+from klamm.client.core.rights import explain_rights, list_rights
+from klamm.model.acls import AclPermission, AclResourceType, PatternType
+from klamm.security.core.acl import AccessControlEntry
+from klamm.security.core.principal import parse_principal
+
+_ANY_HOST: Final = "*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +53,67 @@ def make_acl_row(rule: AclBinding) -> AclRow:
     )
 
 
-def rules_of(rules: Iterable[AclBinding], principal: str) -> list[AclRow]:
-    """Return the rules that decide about a principal: its own and those of User:*; DENY first, as it wins."""
-    rows = [row for row in list_acl_rows(rules) if row.principal in (principal, "User:*")]
-    return sorted(rows, key=_deny_first)
+@dataclass(frozen=True, slots=True)
+class RightRow:
+    """What a principal may do with the resources of a pattern."""
+
+    resource_type: str
+    resource: str
+    """The name, or * for all; a prefix has a star at its end."""
+    host: str
+    allowed: tuple[str, ...]
+    denied: tuple[str, ...]
 
 
-def _deny_first(row: AclRow) -> bool:
-    return not row.is_deny
+@dataclass(frozen=True, slots=True)
+class VerdictRow:
+    """Whether one operation on one resource is allowed, and why."""
+
+    operation: str
+    allowed: bool
+    reason: str
+
+
+def list_right_rows(rules: Sequence[AclBinding], principal: str, host: str = "") -> list[RightRow]:
+    """Return all rights of a principal, by resource; DENY comes before ALLOW, as brokers decide."""
+    rows = [
+        RightRow(
+            right.resource_type.name,
+            right.name + ("*" if right.pattern_type is PatternType.PREFIXED else ""),
+            right.host,
+            tuple(operation.name for operation in right.allowed),
+            tuple(operation.name for operation in right.denied),
+        )
+        for right in list_rights(rules, parse_principal(principal), host or _ANY_HOST)
+    ]
+    return sorted(rows, key=attrgetter("resource_type", "resource", "host"))
+
+
+def explain_right_rows(
+    rules: Sequence[AclBinding], principal: str, resource_type: AclResourceType, name: str, host: str = ""
+) -> list[VerdictRow]:
+    """Return whether each operation on a resource is allowed, with the rule that decides."""
+    verdicts = explain_rights(rules, parse_principal(principal), resource_type, name, host or _ANY_HOST)
+    return [
+        VerdictRow(
+            verdict.operation.name,
+            verdict.allowed,
+            "no rule allows it" if verdict.entry is None else _describe_entry(verdict.entry),
+        )
+        for verdict in verdicts
+    ]
+
+
+def _describe_entry(entry: AccessControlEntry) -> str:
+    star = "*" if entry.pattern_type is PatternType.PREFIXED else ""
+    place = "" if entry.host == _ANY_HOST else f" from {entry.host}"
+    kind = _lower(entry.resource_type)
+    rule = f"{_lower(entry.permission)} {entry.principal} {_lower(entry.operation)}"
+    return f"{rule} {kind} {entry.resource_name}{star}{place}"
+
+
+def _lower(word: IntEnum) -> str:
+    return word.name.lower().replace("_", " ")
 
 
 def _order(row: AclRow) -> tuple[str, str, str, str]:

@@ -6,20 +6,24 @@ Users and quotas are changed by `access_changes`.
 from __future__ import annotations
 
 import functools
-from typing import Any
+import ipaddress
+from collections.abc import Sequence
+from typing import Any, Final
 
 from klamm.client.admin.acl_types import AclBinding, AclFilter
 from klamm.client.errors import KafkaError
 from klamm.console.app.application import RouteRight, redirect
 from klamm.console.app.pages.base import PageGroup
 from klamm.console.app.requests import ConsoleRequest
-from klamm.console.core.access_rows import list_acl_rows, rules_of
+from klamm.console.core.access_rows import explain_right_rows, list_acl_rows, list_right_rows
 from klamm.console.core.quota_forms import DEFAULT, KEYS, KINDS, describe_entity, entity_fields, format_limit
 from klamm.console.core.roles import Action
 from klamm.http.messages import HttpResponse
 from klamm.http.refusals import HttpRefusal
 from klamm.model.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from klamm.security.core.principal import parse_principal
+
+_RIGHTS_SHOWN: Final = 500
 
 
 class AccessPages(PageGroup):
@@ -32,12 +36,12 @@ class AccessPages(PageGroup):
         self.app.post("/c/{cluster}/access/delete", self.delete_rule, RouteRight(Action.ACCESS))
 
     async def show_access(self, request: ConsoleRequest) -> HttpResponse:
-        """GET .../access?principal=&q=."""
+        """GET .../access?principal=&type=&name=&host=&q=."""
         admin = await request.cluster.admin()
         rules, rules_error = await _read(admin.describe_acls())
         users, users_error = await _read(admin.describe_user_scram_credentials())
         quotas, quotas_error = await _read(admin.describe_client_quotas())
-        principal = request.text("principal").strip()
+        principal = _spell_principal(request.text("principal").strip())
         search = request.text("q").lower()
         rows = list_acl_rows(rules or ())
         principals = sorted({row.principal for row in rows} | {f"User:{name}" for name in users or ()})
@@ -66,10 +70,28 @@ class AccessPages(PageGroup):
             quotas_error=quotas_error,
             principal=principal,
             principals=principals,
-            rights=rules_of(rules or (), principal) if principal else [],
+            **self._evaluate(request, rules or (), principal),
             operations=[operation.name for operation in AclOperation if operation.value > 1],
             resource_types=[kind.name for kind in AclResourceType if kind.value > 1],
         )
+
+    def _evaluate(self, request: ConsoleRequest, rules: Sequence[AclBinding], principal: str) -> dict[str, Any]:
+        """Return what a principal may do, everywhere or with one resource, by the rules of the cluster."""
+        host, name, kind = (request.text(field).strip() for field in ("host", "name", "type"))
+        values: dict[str, Any] = {"host": host, "resource_name": name, "resource_type": kind}
+        values |= {"rights": [], "rights_total": 0, "verdicts": [], "rights_error": ""}
+        if not principal:
+            return values
+        try:
+            if host:
+                ipaddress.ip_address(host)
+            if name and kind in AclResourceType.__members__:
+                verdicts = explain_right_rows(rules, principal, AclResourceType[kind], name, host)
+                return {**values, "verdicts": verdicts}
+            rights = list_right_rows(rules, principal, host)
+        except ValueError as error:
+            return {**values, "rights_error": str(error)}
+        return {**values, "rights": rights[:_RIGHTS_SHOWN], "rights_total": len(rights)}
 
     async def add_rule(self, request: ConsoleRequest) -> HttpResponse:
         """POST .../access: add one rule."""
@@ -109,6 +131,11 @@ async def _read(work: Any) -> tuple[Any, str]:
         return await work, ""
     except KafkaError as error:
         return None, str(error)
+
+
+def _spell_principal(text: str) -> str:
+    """A bare name is a user, as on the command line."""
+    return text if not text or ":" in text else f"User:{text}"
 
 
 def _parse_rule(request: ConsoleRequest) -> AclBinding:
