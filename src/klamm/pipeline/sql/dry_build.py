@@ -6,6 +6,7 @@ import os
 import tempfile
 from typing import Any
 
+from klamm.pipeline.jvm_output import jvm_output_to
 from klamm.pipeline.sql.core.captured_tables import POSTGRES
 from klamm.pipeline.sql.core.graph import Pipeline
 from klamm.pipeline.sql.core.identity import QueryIdentity
@@ -27,22 +28,25 @@ def build_dry(pipeline: Pipeline, *, master: str | None = None, spark: Any = Non
 
     settings = {name: value for name, value in pipeline.settings.items() if name.startswith("spark.")}
     config = {**SPARK_SETTINGS, **settings, **driver_jars(pipeline, settings)}
-    running = spark or session(f"klamm check {name_of(pipeline)}", master=master, config=config, progress=False)
-    try:
-        # Topics are empty folders, and schemas are not registered: JSON in their place has the same columns.
-        plain = without_registry(pipeline)
-        declared = {
-            node.name
-            for node in plain.nodes
-            if node.kind == SOURCE and (node.create.columns or node.connector == POSTGRES)
-        }
-        with tempfile.TemporaryDirectory(prefix="klamm-check-") as folder:
+    # Topics are empty folders, and schemas are not registered: JSON in their place has the same columns.
+    plain = without_registry(pipeline)
+    declared = {
+        node.name for node in plain.nodes if node.kind == SOURCE and (node.create.columns or node.connector == POSTGRES)
+    }
+    with tempfile.TemporaryDirectory(prefix="klamm-check-") as folder:
+        if spark is None:
+            # Start lines and warnings of Spark are not about the file.
+            with jvm_output_to(os.path.join(folder, "spark.log")):
+                running = session(f"klamm check {name_of(pipeline)}", master=master, config=config, progress=False)
+        else:
+            running = spark
+        try:
             topics = FolderTopics(os.path.join(folder, "topics"))
             identity = QueryIdentity("check", name_of(plain), {}, {}).renew(plain)
             # A session of its own: a session of the caller keeps its views.
             engine = Engine(running.newSession(), plain, topics, folder, identity)
             engine.build(declared)
             return engine.output_columns
-    finally:
-        if spark is None:
-            running.stop()
+        finally:
+            if spark is None:
+                running.stop()
