@@ -35,13 +35,13 @@ __all__ = [
     "read_topic",
 ]
 
-_ROOMS = ("client", "pipeline", "testing")
+_PACKAGES = ("client", "pipeline", "testing")
 """Packages that are there as attributes of this one without an import of their own."""
 
 
 def __getattr__(name: str) -> Any:
-    """The client's names and the rooms people use, imported when they are first used: a node needs none of them."""
-    if name in _ROOMS:
+    """The client's names and the packages programs use, imported when they are first used: a node needs none of them."""
+    if name in _PACKAGES:
         return import_module(f"{__name__}.{name}")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -49,4 +49,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted((*__all__, *_ROOMS))
+    return sorted((*__all__, *_PACKAGES))

@@ -13,7 +13,6 @@ from klamm.model.broker_configs import (
     broker_key,
     known_by_name,
     listener_base,
-    validate_broker_config,
     validate_dynamic_broker_config,
 )
 from klamm.model.config import MAX_INT, MAX_LONG, REQUIRED, ConfigDef, ConfigKey, ConfigType, format_value
@@ -24,7 +23,6 @@ from klamm.model.topic_configs import (
     TOPIC_CONFIGS,
     TOPIC_SYNONYMS,
     topic_defaults,
-    validate_topic_config,
     validate_topic_configs,
 )
 
@@ -144,7 +142,7 @@ def test_text_is_read_as_kafka_reads_it(name, text, value):
 )
 def test_a_wrong_topic_setting_is_refused_in_words_that_help(name, text, words):
     with pytest.raises(ConfigError, match=words):
-        validate_topic_config(name, text)
+        TOPIC_CONFIGS.parse(name, text)
 
 
 def test_compaction_lags_must_agree_with_each_other_and_with_what_is_inherited():
@@ -189,10 +187,12 @@ def test_a_listeners_own_setting_stands_for_its_base():
     assert listener_base("listener.name.external.max.connections") == "max.connections"
     assert listener_base("listener.name.sasl.scram-sha-256.sasl.jaas.config") == "sasl.jaas.config"
     assert listener_base("max.connections") is None
-    assert broker_key("listener.name.x.max.connections") is BROKER_CONFIGS.key("max.connections")
-    validate_broker_config("listener.name.x.max.connections", "5")
+    key = broker_key("listener.name.x.max.connections")
+    assert key is BROKER_CONFIGS.key("max.connections")
+    assert key is not None
+    assert key.parse("5") == 5
     with pytest.raises(ConfigError, match="at least 0"):
-        validate_broker_config("listener.name.x.max.connections", "-5")
+        key.parse("-5")
 
 
 def test_settings_of_plugins_and_older_kafkas_are_known_by_name():

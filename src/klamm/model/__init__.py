@@ -1,1 +1,1 @@
-"""Words every room shares: ids, errors, the clock, config definitions, units. Imports nothing of Klamm."""
+"""What all packages share: ids, errors, the clock, config definitions, units. Imports nothing of Klamm."""

@@ -162,14 +162,6 @@ def broker_synonyms(name: str) -> tuple[str, ...]:
     return BROKER_SYNONYMS.get(name, (name,))
 
 
-def validate_broker_config(name: str, value: str) -> None:
-    """Raise ConfigError for an unknown broker setting or an invalid value."""
-    key = broker_key(name)
-    if key is None:
-        raise ConfigError(BROKER_CONFIGS.unknown(name))
-    key.parse(value)
-
-
 def read_broker_values(texts: Mapping[str, str]) -> dict[str, SettingValue]:
     """The values of broker settings; those of plugins and invalid ones are left out."""
     values: dict[str, SettingValue] = {}

@@ -347,11 +347,6 @@ TOPIC_SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
 _UNIT_MS: Final = {"hours": HOUR_MS, "minutes": MINUTE_MS}
 
 
-def validate_topic_config(name: str, value: str) -> None:
-    """Raise ConfigError for an unknown topic setting or an invalid value."""
-    TOPIC_CONFIGS.parse(name, value)
-
-
 def validate_topic_configs(configs: Mapping[str, str], defaults: Mapping[str, SettingValue] | None = None) -> None:
     """Check all settings of one topic, alone and against each other.
 

@@ -77,6 +77,8 @@ class RaftDriver:
         self._on_fatal = on_fatal
         self._disk = disk or Disk()
         self._storage: RaftStorage
+        self._is_open = False
+        """Whether `_storage` is there: a driver may be stopped before it has started, or after its start has failed."""
         self._loop: asyncio.AbstractEventLoop
         self._sync_thread = threads(1, "raft-sync")
         self._running = False
@@ -163,6 +165,7 @@ class RaftDriver:
         self._loop = asyncio.get_running_loop()
         work = functools.partial(open_storage, self.config, self._disk, self._clock.now_ms())
         storage = self._storage = await self._loop.run_in_executor(self._sync_thread, work)
+        self._is_open = True
         if storage.snapshot is not None:
             snapshot_id, values = storage.snapshot
             self._applied_offset = snapshot_id.offset
@@ -202,7 +205,7 @@ class RaftDriver:
             await asyncio.wait([future for future in (self._log_sync, self._vote_write) if future is not None])
         self._running = False
         self._proposals.fail(KlammError(ErrorCode.NOT_CONTROLLER, "this controller is stopping"))
-        if hasattr(self, "_storage") and self._failure is None:
+        if self._is_open and self._failure is None:
             await self._loop.run_in_executor(self._sync_thread, self._storage.log.close)
         self._sync_thread.shutdown(wait=False)
 

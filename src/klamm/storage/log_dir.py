@@ -28,11 +28,11 @@ logger = get_logger("storage")
 
 LOCK = ".lock"
 METADATA_TOPIC = "__cluster_metadata"
-_PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)\Z")
-_DELETED = re.compile(r".+\.[0-9a-f]{32}-delete\Z")
-_FUTURE = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)\.[0-9a-f]{32}-future\Z")
-_STRAY = re.compile(r".+\.[0-9a-f]{32}-stray\Z")
-_FILES = re.compile(r"(?:.*-checkpoint|meta\.properties|bootstrap\.checkpoint|\.lock|\.kafka_cleanshutdown)\Z")
+PARTITION_FOLDER = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)\Z")
+DELETED_FOLDER = re.compile(r".+\.[0-9a-f]{32}-delete\Z")
+FUTURE_FOLDER = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)\.[0-9a-f]{32}-future\Z")
+STRAY_FOLDER = re.compile(r".+\.[0-9a-f]{32}-stray\Z")
+KNOWN_FILES = re.compile(r"(?:.*-checkpoint|meta\.properties|bootstrap\.checkpoint|\.lock|\.kafka_cleanshutdown)\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +190,12 @@ class LogDir:
         folders = {}
         for name in sorted(self.disk.listdir(self.path)):
             full = os.path.join(self.path, name)
-            match = _PARTITION.match(name)
+            match = PARTITION_FOLDER.match(name)
             if match and self.disk.isdir(full):
                 if match["topic"] != METADATA_TOPIC:
                     folders[TopicPartition(match["topic"], int(match["partition"]))] = full
-            elif not (_DELETED.match(name) or _FUTURE.match(name) or _FILES.match(name)):
-                reason = "stray partition, inspect it" if _STRAY.match(name) else "not part of Klamm's data"
+            elif not (DELETED_FOLDER.match(name) or FUTURE_FOLDER.match(name) or KNOWN_FILES.match(name)):
+                reason = "stray partition, inspect it" if STRAY_FOLDER.match(name) else "not part of Klamm's data"
                 logger.warning("folder ignored", path=full, reason=reason)
         return folders
 
@@ -203,7 +203,7 @@ class LogDir:
         """Return the folders of future logs here; of two for one partition, the first."""
         folders: dict[TopicPartition, str] = {}
         for name in sorted(self.disk.listdir(self.path)):
-            match = _FUTURE.match(name)
+            match = FUTURE_FOLDER.match(name)
             if match:
                 full = os.path.join(self.path, name)
                 if folders.setdefault(TopicPartition(match["topic"], int(match["partition"])), full) != full:
@@ -212,7 +212,7 @@ class LogDir:
 
     def deleted_folders(self) -> list[str]:
         """Return folders of deleted partitions whose removal was interrupted."""
-        return [os.path.join(self.path, name) for name in self.disk.listdir(self.path) if _DELETED.match(name)]
+        return [os.path.join(self.path, name) for name in self.disk.listdir(self.path) if DELETED_FOLDER.match(name)]
 
     def facts(self) -> LogDirFacts:
         """Return size and free space of the volume, for DescribeLogDirs."""

@@ -35,7 +35,7 @@ from klamm.storage.checkpoints import (
 )
 from klamm.storage.disk import Disk
 from klamm.storage.leader_epochs import LeaderEpochs
-from klamm.storage.log_dir import _DELETED, _FILES, _FUTURE, _PARTITION, _STRAY
+from klamm.storage.log_dir import DELETED_FOLDER, FUTURE_FOLDER, KNOWN_FILES, PARTITION_FOLDER, STRAY_FOLDER
 from klamm.storage.log_segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 from klamm.storage.meta_properties import META_PROPERTIES, read_meta_properties
 from klamm.storage.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
@@ -160,13 +160,13 @@ def inspect_top(folder: str) -> Findings:
             _check_json(disk, path, "brokerEpoch", Fix.REMOVE, findings)
         elif name == "bootstrap.checkpoint":
             _check_metadata_snapshot(path, findings)
-        elif _DELETED.match(name):
+        elif DELETED_FOLDER.match(name):
             findings.notes.append(f"{path}: a deleted partition, removed by the next start")
-        elif _FUTURE.match(name):
+        elif FUTURE_FOLDER.match(name):
             findings.notes.append(f"{path}: a replica being moved to this folder, continued by the next start")
-        elif _STRAY.match(name):
+        elif STRAY_FOLDER.match(name):
             findings.notes.append(f"{path}: a stray partition, kept until an operator removes it")
-        elif not _FILES.match(name) and not _is_partition(path):
+        elif not KNOWN_FILES.match(name) and not _is_partition(path):
             findings.notes.append(f"{path}: no part of a node's data")
     if not os.path.exists(os.path.join(folder, META_PROPERTIES)):
         findings.add(os.path.join(folder, META_PROPERTIES), "it is missing", Fix.NOTHING)
@@ -336,7 +336,7 @@ def _producers_at(disk: Disk, folder: str, bases: list[int], names: list[str]) -
 
 
 def _is_partition(path: str) -> bool:
-    return bool(_PARTITION.match(os.path.basename(os.path.abspath(path)))) and os.path.isdir(path)
+    return bool(PARTITION_FOLDER.match(os.path.basename(os.path.abspath(path)))) and os.path.isdir(path)
 
 
 def _task(path: str, *, clean: bool, cleaned: set[tuple[str, str]]) -> Task:

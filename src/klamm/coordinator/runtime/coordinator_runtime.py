@@ -12,7 +12,7 @@ second time on enough replicas must be in sync first: loading costs CPU that a l
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -335,11 +335,3 @@ def _reply_into(future: "asyncio.Future[Any]") -> ReplyTo:
             future.set_result(response)
 
     return complete
-
-
-def keys_by_partition(runtime: "CoordinatorRuntime[Any]", keys: Iterable[str]) -> dict[int, list[str]]:
-    """Sort keys by the partition that keeps them."""
-    by_partition: dict[int, list[str]] = {}
-    for key in keys:
-        by_partition.setdefault(runtime.partition_for(key), []).append(key)
-    return by_partition

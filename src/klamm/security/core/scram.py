@@ -48,11 +48,6 @@ class ScramHash:
     number: int
     hash_name: str
 
-    @property
-    def hash_bytes(self) -> int:
-        """The length of a hash, and of all keys."""
-        return hashlib.new(self.hash_name).digest_size
-
     def hash(self, data: bytes) -> bytes:
         """H of RFC 5802."""
         return hashlib.new(self.hash_name, data).digest()

@@ -120,10 +120,6 @@ class ConsumerGroup:
             member.subscribed_topic_names | resolved.topics if resolved is not None else member.subscribed_topic_names
         )
 
-    def regex_members(self, regex: str) -> int:
-        """How many members subscribe with a pattern."""
-        return sum(member.subscribed_topic_regex == regex for member in self.members.values())
-
     @property
     def classic_members(self) -> int:
         """How many members use the classic protocol."""

@@ -6,7 +6,6 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, Final
 
-from klamm.coordinator.groups.assignors import MemberAssignment
 from klamm.protocol.messages.group_records import (
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -145,11 +144,6 @@ class ConsumerMember:
             assigned=_from_wire(value.assigned_partitions, value.member_epoch),
             pending_revocation=_from_wire(value.partitions_pending_revocation, value.member_epoch),
         )
-
-
-def held_from(assignment: MemberAssignment, epoch: int) -> Held:
-    """All of an assignment, assigned at one epoch."""
-    return {topic: dict.fromkeys(sorted(partitions), epoch) for topic, partitions in assignment.items() if partitions}
 
 
 def merge(first: Held, second: Held) -> Held:
