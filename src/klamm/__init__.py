@@ -40,7 +40,7 @@ _PACKAGES = ("client", "pipeline", "testing")
 
 
 def __getattr__(name: str) -> Any:
-    """The client's names and the packages programs use, imported when they are first used: a node needs none of them."""
+    """The client's names and the packages programs use, imported when first used: a node needs none of them."""
     if name in _PACKAGES:
         return import_module(f"{__name__}.{name}")
     if name not in __all__:
