@@ -19,7 +19,7 @@ from benchmarks.loads import GB, LIMIT_S, MIB_BATCH, SMALL_BATCH, Load, Reach, S
 from benchmarks.machine import PageCache, cpu_seconds, rss_mb
 from compat.clusters import BrokerCluster
 from klamm.client.blocking_cluster import BlockingConnection, ClusterUnreachable
-from klamm.model.errors import KlammError
+from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from klamm.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -313,7 +313,7 @@ def _create(port: int, topic: str, copies: int) -> None:
             connection = BlockingConnection("127.0.0.1", port, timeout_s=10.0)
             answer = connection.ask(request)
             connection.close()
-            if answer.topics[0].error_code in (0, 36):
+            if answer.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 return
         except (ClusterUnreachable, KlammError, OSError):
             pass
@@ -334,7 +334,7 @@ def _first_record(ports: list[int], topic: str) -> None:
                 brokers = {broker.node_id: broker.port for broker in metadata.brokers}
                 if brokers.get(leader) == port:
                     answer = connection.ask(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data]), 9)
-                    if answer.responses[0].partition_responses[0].error_code == 0:
+                    if answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE:
                         return
                 connection.close()
             except (ClusterUnreachable, KlammError, OSError):

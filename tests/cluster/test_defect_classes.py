@@ -16,6 +16,13 @@ from simulation.bugs import planted
 
 pytestmark = pytest.mark.timeout(300)
 SEEDS = range(1, 9)
+BUSY = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+)
+"""Codes after which a request to a coordinator is repeated."""
 """With a defect planted, one of these must show it: chance decides what a power loss takes."""
 
 
@@ -259,7 +266,7 @@ class Transactional:
         """Ask again while the coordinator is being made, loaded or busy."""
         for _ in range(2000):
             reply = call()
-            if code(reply) not in (14, 15, 16, 51):
+            if code(reply) not in BUSY:
                 break
         assert code(reply) == 0, reply
         return reply

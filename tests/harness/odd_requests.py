@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from harness.wire import TOPIC_IDS_SINCE, Wire, batch, unique
+from klamm.model.errors import ErrorCode
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND = 0, 1, 2
@@ -216,7 +217,7 @@ def _topic(wire: Wire, name: str | None = None) -> tuple[str, bytes]:
 def _delete(wire: Wire, topic: str) -> None:
     reply = wire.call("delete_topics", 6, topics=[{"name": topic}], timeout=10_000)
     assert reply.responses[0].error_code == 0, reply
-    _until(lambda: _metadata(wire, topic).error_code == 3, "the topic is gone")
+    _until(lambda: _metadata(wire, topic).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic is gone")
 
 
 def _metadata(wire: Wire, topic: str) -> Any:

@@ -121,7 +121,7 @@ def test_partitions_that_do_not_fit_into_an_answer_get_their_turn(cluster, admin
     fields = {"acks": -1, "timeout": 30_000, "topic_data": [{"name": topic, "partition_data": parts}]}
     with Wire(cluster.node(1).port) as wire:
         answers = wire.call("produce", 9, **fields).responses[0].partition_responses
-    led = [answer.error_code for answer in answers if answer.error_code != 6]
+    led = [answer.error_code for answer in answers if answer.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert len(led) == 8
     assert set(led) == {0}
 

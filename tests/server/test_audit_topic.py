@@ -7,7 +7,7 @@ import pytest
 
 from harness.access import connect_as, secured_node, set_entries
 from harness.wire import Wire, rows
-from klamm.model.errors import ConfigError
+from klamm.model.errors import ConfigError, ErrorCode
 from klamm.server.boot.config import embedded_properties, parse_config
 from klamm.server.requests.access.audit_topic import BATCH_RECORDS_MAX, AuditQueue, encode_records
 
@@ -62,11 +62,13 @@ def test_denials_are_written_once_the_topic_exists(node):
         orders = admin.create_topic()
         # Before the topic exists: they wait, and requests are answered meanwhile.
         for _ in range(3):
-            assert eve.fetch(orders, 0).error_code == 29
+            assert eve.fetch(orders, 0).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
         admin.create_topic(TOPIC)
         records = await_records(admin, 3)
-        assert eve.fetch(TOPIC, 0).error_code == 29  # of the audit topic itself: in the log only
-        assert eve.fetch("unknown", 0).error_code == 29
+        assert (
+            eve.fetch(TOPIC, 0).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        )  # of the audit topic itself: in the log only
+        assert eve.fetch("unknown", 0).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
         records = await_records(admin, 4)
     assert [record["resource_name"] for record in records] == [orders] * 3 + ["unknown"]
     assert records[0] | {"timestamp": 0} == {

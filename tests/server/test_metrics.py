@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from harness import Wire
 from harness.members import wait_until
 from harness.scrapes import get
+from klamm.model.errors import ErrorCode
 from klamm.testing import broker as make_broker
 
 
@@ -152,9 +153,11 @@ def test_errors_of_partitions_and_groups_are_counted(broker, address):
         wire.call("find_coordinator", 2, key="failing", key_type=0)
         # This form of OffsetCommit and SyncGroup takes a quick path once the group's shard has loaded.
         topics = [{"name": topic, "partitions": [committed]}]
-        wait_until(
-            lambda: wire.call("offset_commit", 8, topics=topics, **member).topics[0].partitions[0].error_code == 22
-        )
+
+        def commit() -> int:
+            return wire.call("offset_commit", 8, topics=topics, **member).topics[0].partitions[0].error_code
+
+        wait_until(lambda: commit() == ErrorCode.ILLEGAL_GENERATION)
         wire.call("sync_group", 3, group_id="failing", generation_id=3, member_id="stranger", assignments=[])
     samples = scrape(address)
 
