@@ -16,6 +16,8 @@ from simulation.bugs import planted
 
 pytestmark = pytest.mark.timeout(300)
 SEEDS = range(1, 9)
+"""With a defect planted, one of these must show it: chance decides what a power loss takes."""
+
 BUSY = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -23,7 +25,6 @@ BUSY = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
 )
 """Codes after which a request to a coordinator is repeated."""
-"""With a defect planted, one of these must show it: chance decides what a power loss takes."""
 
 
 def judge(story, bug=None, **scene):
