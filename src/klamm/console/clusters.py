@@ -14,6 +14,7 @@ from klamm.client.producer import AsyncProducer
 from klamm.console.core.commands import CommandTarget
 from klamm.console.core.sample_views import SampleViews, make_views
 from klamm.console.core.samples import ClusterSample
+from klamm.console.insync_minimums import InsyncMinimums
 from klamm.console.record_decoder import RecordDecoder
 from klamm.console.schema_client import SchemaClient
 
@@ -65,6 +66,7 @@ class ClusterLink:
         """Age of the sample from which it no longer shows the cluster as it is."""
         self.schemas = None if cluster.registry_url is None else SchemaClient(cluster.registry_url)
         self.decoder = None if self.schemas is None else RecordDecoder(self.schemas.registry)
+        self.insync_minimums = InsyncMinimums()
         self._starting = asyncio.Lock()
         self._admin: AsyncAdmin | None = None
         self._producer: AsyncProducer | None = None
@@ -134,6 +136,7 @@ class ClusterLink:
 
     async def close(self) -> None:
         """Close the clients."""
+        await self.insync_minimums.close()
         admin, producer = self._admin, self._producer
         self._admin = self._producer = None
         if producer is not None:

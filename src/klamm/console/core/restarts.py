@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from klamm.client.admin.cluster_types import QuorumDescription
 from klamm.console.core.samples import ClusterSample
@@ -18,41 +19,87 @@ class RestartCheck:
 
     safe: bool
     reasons: tuple[str, ...]
+    unknown_topics: int = 0
+    """Topics whose min.insync.replicas is not known: they count with 1."""
 
 
-def check_restart(sample: ClusterSample, broker: int, quorum: QuorumDescription | None) -> RestartCheck:
-    """Return whether all else stays available while a broker restarts.
+@dataclass(slots=True)
+class _PartitionsAtRisk:
+    """What partitions need of one broker."""
 
-    min.insync.replicas is not in a sample: a partition counts as available while one other replica is in sync.
+    alone: list[str] = field(default_factory=list)
+    """Those without another replica in sync."""
+    short: list[str] = field(default_factory=list)
+    """Those that would have fewer replicas in sync than min.insync.replicas."""
+    unknown_topics: int = 0
+
+
+def check_restart(
+    sample: ClusterSample, broker: int, quorum: QuorumDescription | None, minimums: Mapping[str, int] | None = None
+) -> RestartCheck:
+    """Return whether all else stays available while one broker restarts."""
+    return check_restarts(sample, quorum, minimums)[broker]
+
+
+def check_restarts(
+    sample: ClusterSample, quorum: QuorumDescription | None, minimums: Mapping[str, int] | None = None
+) -> dict[int, RestartCheck]:
+    """Return for each broker whether all else stays available while it restarts, one at a time.
+
+    `minimums` has min.insync.replicas by topic.
     """
-    reasons = []
-    alone = [
-        f"{topic.name}-{partition.index}"
-        for topic in sample.topics.values()
-        for partition in topic.partitions
-        if partition.isr == (broker,)
-    ]
-    if alone:
-        verb = "has" if len(alone) == 1 else "have"
-        reasons.append(
-            f"{counted(len(alone), 'partition')} {verb} no other replica in sync, such as {alone[0]}:"
-            " no reads and writes while it restarts"
-        )
-    if quorum is not None:
-        voters = {voter.replica_id: voter for voter in quorum.voters}
-        if broker in voters and len(voters) > 1:
-            current = sum(
-                1
-                for voter in voters.values()
-                if voter.replica_id != broker
-                and (
-                    voter.replica_id == quorum.leader_id
-                    or quorum.high_watermark - voter.log_end_offset <= _VOTER_LAG_MAX
-                )
+    risks = _list_risks(sample, minimums or {})
+    checks = {}
+    for broker in {broker.id for broker in sample.brokers} | risks.keys():
+        risk = risks.get(broker, _PartitionsAtRisk())
+        reasons = []
+        if risk.alone:
+            verb = "has" if len(risk.alone) == 1 else "have"
+            reasons.append(
+                f"{counted(len(risk.alone), 'partition')} {verb} no other replica in sync, such as {risk.alone[0]}:"
+                " no reads and writes while it restarts"
             )
-            needed = len(voters) // 2 + 1
-            if current < needed:
-                reasons.append(f"the quorum needs {needed} voters, and {current} others have caught up")
-        elif broker in voters:
-            reasons.append("it is the only controller: no changes while it restarts")
-    return RestartCheck(not reasons, tuple(reasons))
+        if risk.short:
+            verb = "needs" if len(risk.short) == 1 else "need"
+            reasons.append(
+                f"{counted(len(risk.short), 'partition')} {verb} it for min.insync.replicas, such as {risk.short[0]}:"
+                " producers with acks=all cannot write while it restarts"
+            )
+        reasons += _check_quorum(broker, quorum)
+        checks[broker] = RestartCheck(not reasons, tuple(reasons), risk.unknown_topics)
+    return checks
+
+
+def _list_risks(sample: ClusterSample, minimums: Mapping[str, int]) -> dict[int, _PartitionsAtRisk]:
+    # One pass for all brokers: there may be 100,000 partitions.
+    risks: dict[int, _PartitionsAtRisk] = {}
+    for topic in sample.topics.values():
+        minimum = minimums.get(topic.name)
+        if minimum is None:
+            for broker in {broker for partition in topic.partitions for broker in partition.isr}:
+                risks.setdefault(broker, _PartitionsAtRisk()).unknown_topics += 1
+        for partition in topic.partitions:
+            isr = partition.isr
+            if len(isr) == 1:
+                risks.setdefault(isr[0], _PartitionsAtRisk()).alone.append(f"{topic.name}-{partition.index}")
+            # Those that have too few replicas in sync already lose no writes by the restart.
+            elif len(isr) == minimum:
+                for broker in isr:
+                    risks.setdefault(broker, _PartitionsAtRisk()).short.append(f"{topic.name}-{partition.index}")
+    return risks
+
+
+def _check_quorum(broker: int, quorum: QuorumDescription | None) -> list[str]:
+    voters = {} if quorum is None else {voter.replica_id: voter for voter in quorum.voters}
+    if quorum is None or broker not in voters:
+        return []
+    if len(voters) == 1:
+        return ["it is the only controller: no changes while it restarts"]
+    current = sum(
+        1
+        for voter in voters.values()
+        if voter.replica_id != broker
+        and (voter.replica_id == quorum.leader_id or quorum.high_watermark - voter.log_end_offset <= _VOTER_LAG_MAX)
+    )
+    needed = len(voters) // 2 + 1
+    return [] if current >= needed else [f"the quorum needs {needed} voters, and {current} others have caught up"]

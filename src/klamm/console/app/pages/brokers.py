@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from klamm.client.admin.cluster_types import QuorumDescription
 from klamm.client.admin.replica_types import ElectionType
@@ -12,13 +13,16 @@ from klamm.console.app.application import RouteRight, redirect
 from klamm.console.app.pages.base import PageGroup
 from klamm.console.app.requests import ConsoleRequest
 from klamm.console.core.config_rows import list_config_rows
-from klamm.console.core.restarts import check_restart
+from klamm.console.core.restarts import check_restart, check_restarts
 from klamm.console.core.roles import Action
 from klamm.http.messages import HttpResponse
 from klamm.http.refusals import HttpRefusal
 from klamm.model.config_resources import ConfigResource, ResourceType
 from klamm.model.ids import TopicPartition
 from klamm.model.units import counted
+
+_MINIMUMS_WAIT_S: Final = 0.3
+"""How long a page waits for settings of topics; of 10,000 topics it shows those that are known."""
 
 
 class BrokerPages(PageGroup):
@@ -37,6 +41,7 @@ class BrokerPages(PageGroup):
         # DescribeCluster of a cluster with a quorum names any broker: it forwards to the controller.
         controller = quorum.leader_id if quorum is not None else None if has_quorum else sample.controller_id
         moved = self._moved(request)
+        minimums = await self._read_minimums(request)
         return self.app.page(
             request,
             "brokers.html",
@@ -46,7 +51,7 @@ class BrokerPages(PageGroup):
             quorum=quorum,
             quorum_error=quorum_error,
             moved=len(moved),
-            restarts={broker.id: check_restart(sample, broker.id, quorum) for broker in sample.brokers},
+            restarts=check_restarts(sample, quorum, minimums),
         )
 
     async def show_broker(self, request: ConsoleRequest) -> HttpResponse:
@@ -77,8 +82,12 @@ class BrokerPages(PageGroup):
             rows=[row for row in rows if search in row.name or (row.is_own and not search)] if search else rows,
             search=search,
             failed=failed,
-            restart=check_restart(request.sample, broker.id, quorum),
+            restart=check_restart(request.sample, broker.id, quorum, await self._read_minimums(request)),
         )
+
+    async def _read_minimums(self, request: ConsoleRequest) -> Mapping[str, int]:
+        admin = await request.cluster.admin()
+        return await request.cluster.insync_minimums.read(admin, list(request.sample.topics), _MINIMUMS_WAIT_S)
 
     async def _describe_quorum(self, request: ConsoleRequest) -> tuple[QuorumDescription | None, str, bool]:
         """Return the quorum, or why it is not known, and whether there is one."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any, Final
 
+from klamm.client.admin.replica_types import LogDirDescription, Reassignment
 from klamm.client.core.reassign_plan import Placement, ReplicaMove, TooFewBrokers, plan_moves
 from klamm.client.core.reassign_throttle import RATES, REPLICAS, clear_throttle, set_throttle
 from klamm.client.errors import KafkaError, SomeFailed
@@ -12,6 +14,7 @@ from klamm.console.app.application import RouteRight, redirect
 from klamm.console.app.pages.base import PageGroup
 from klamm.console.app.requests import ConsoleRequest
 from klamm.console.core.commands import make_command
+from klamm.console.core.move_progress import MoveProgress, list_progress
 from klamm.console.core.roles import Action
 from klamm.http.messages import HttpResponse
 from klamm.http.refusals import HttpRefusal
@@ -38,6 +41,7 @@ class ReassignmentPages(PageGroup):
         """GET .../reassignments?plan=balance|drain&broker=&topic=."""
         admin = await request.cluster.admin()
         moving = await admin.list_partition_reassignments()
+        progress = await self._read_progress(request, dict(sorted(moving.items())[:_SHOWN_MAX]))
         kind = request.text("plan")
         moves, failed = [], ""
         if kind in ("balance", "drain"):
@@ -52,7 +56,10 @@ class ReassignmentPages(PageGroup):
             "reassignments.html",
             title="Reassignment",
             section="reassignments",
-            moving=sorted(moving.items()),
+            moving=progress,
+            moving_total=len(moving),
+            copied_now=sum(move.copied_bytes for move in progress),
+            whole_bytes=sum(move.total_bytes for move in progress),
             throttle=await self._read_throttle(request),
             plan=kind,
             broker=request.text("broker"),
@@ -63,6 +70,28 @@ class ReassignmentPages(PageGroup):
             failed=failed,
             command=make_command(target, *words) if kind else "",
         )
+
+    async def _read_progress(
+        self, request: ConsoleRequest, moving: Mapping[TopicPartition, Reassignment]
+    ) -> list[MoveProgress]:
+        """Return how much of each move is copied, by the log dirs of leaders and of brokers with new replicas."""
+        topics = request.sample.topics
+        leaders = {
+            where: partition.leader
+            for where in moving
+            if where.topic in topics and (partition := topics[where.topic].partition(where.partition)) is not None
+        }
+        online = {broker.id for broker in request.sample.brokers if not broker.fenced}
+        brokers = sorted({*leaders.values(), *(broker for move in moving.values() for broker in move.adding)} & online)
+        log_dirs: dict[int, list[LogDirDescription]] = {}
+        admin = await request.cluster.admin()
+        for broker in brokers:
+            try:
+                log_dirs |= await admin.describe_log_dirs([broker], sorted({where.topic for where in moving}))
+            except KafkaError:
+                # Shown as not known: the moves themselves, and cancelling them, do not depend on it.
+                continue
+        return list_progress(moving, leaders, log_dirs)
 
     def _plan(self, request: ConsoleRequest, kind: str) -> list[ReplicaMove]:
         sample = request.sample
@@ -97,9 +126,16 @@ class ReassignmentPages(PageGroup):
         return redirect(self.path(request, "reassignments"))
 
     async def cancel(self, request: ConsoleRequest) -> HttpResponse:
-        """POST .../reassignments/cancel: all moves under way; replicas go back to where they were."""
+        """POST .../reassignments/cancel: one move, or with `all` every one; replicas go back to where they were."""
         admin = await request.cluster.admin()
         moving = await admin.list_partition_reassignments()
+        if request.form("all") != "1":
+            where = _parse_place(request.form("partition"))
+            if where not in moving:
+                raise HttpRefusal(409, f"{where.topic}-{where.partition} does not move any more; nothing was changed")
+            moving = {where: moving[where]}
+        elif not moving:
+            raise HttpRefusal(409, "No partition moves any more; nothing was changed")
         moves: dict[TopicPartition, list[int] | None] = dict.fromkeys(moving)
         await self._alter(request, "cancel reassignment", moves, f"Cancelled {counted(len(moves), 'move')}.")
         return redirect(self.path(request, "reassignments"))
@@ -173,6 +209,14 @@ class ReassignmentPages(PageGroup):
         detail: dict[str, Any] = {f"{where.topic}-{where.partition}": replicas for where, replicas in moves.items()}
         work = functools.partial(admin.alter_partition_reassignments, moves)
         await self.app.change(request, action, "cluster", work, done=done, detail=detail)
+
+
+def _parse_place(text: str) -> TopicPartition:
+    """Parse `orders/3`."""
+    topic, _, partition = text.rpartition("/")
+    if not topic or not partition.isascii() or not partition.isdecimal() or len(partition) > 9:
+        raise HttpRefusal(400, f"{text[:50]!r} is no partition; nothing was changed")
+    return TopicPartition(topic, int(partition))
 
 
 def _parse_move(text: str) -> tuple[TopicPartition, list[int]]:
