@@ -1,7 +1,7 @@
 """What clients use, measured against their quotas: how long a client has to wait; pure: time is an argument."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from klamm.model.errors import ErrorCode, KlammError
@@ -56,6 +56,18 @@ class ClientLimits(NamedTuple):
     fetch: RateQuota | None
     request: RateQuota | None
     mutations: MutationQuota | None
+
+
+class QuotaUsage(NamedTuple):
+    """What the clients that share a quota use of it."""
+
+    quota: str
+    user: str
+    client_id: str
+    ip: str
+    rate: float | None
+    """Per second; None for a quota of changes, which is no rate of this node."""
+    throttled_ms: int
 
 
 _WindowKey = tuple[str, str, str]
@@ -142,6 +154,15 @@ class ClientQuotas:
         config = self.config
         size = quota.limit * (config.samples - 1) * config.sample_ms / 1000
         return max(int(min(size, _FETCH_BYTES_MAX)), 1)
+
+    def usage(self, now_ms: int) -> Iterator[QuotaUsage]:
+        """Yield what is used now; clients that are idle for a while are forgotten."""
+        for (quota, name, client_id), window in list(self._windows.items()):
+            is_address = quota == CONNECTION_CREATION_RATE
+            user, ip = ("", name) if is_address else (name, "")
+            yield QuotaUsage(quota, user, client_id, ip, window.rate(now_ms), window.throttled_ms)
+        for (quota, user, client_id), bucket in list(self._buckets.items()):
+            yield QuotaUsage(quota, user, client_id, "", None, bucket.throttled_ms)
 
     def _rate_quota(self, user: str, client_id: str, key: str) -> RateQuota | None:
         quota = find_quota(self._quotas, user, client_id, key)

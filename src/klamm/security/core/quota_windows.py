@@ -26,12 +26,14 @@ class RateWindow:
     quota. Only requests that are larger than the quota of a window exceed it, as in Kafka.
     """
 
-    __slots__ = ("_config", "_samples")
+    __slots__ = ("_config", "_samples", "throttled_ms")
 
     def __init__(self, config: WindowConfig) -> None:
         self._config = config
         self._samples: deque[list[float]] = deque()
         """[start, total, last event] of each sample, the oldest first."""
+        self.throttled_ms = 0
+        """For how long connections were muted because of it, for metrics."""
 
     def record(self, value: float, now_ms: int) -> None:
         """Add a value to the sample of now; a negative one takes back what was recorded."""
@@ -80,13 +82,15 @@ class RateWindow:
 class TokenBucket:
     """Tokens for changes of the cluster: a request may take more than there are, and the next one waits (KIP-599)."""
 
-    __slots__ = ("_config", "_last_ms", "_limit", "_tokens")
+    __slots__ = ("_config", "_last_ms", "_limit", "_tokens", "throttled_ms")
 
     def __init__(self, config: WindowConfig) -> None:
         self._config = config
         self._tokens = 0.0
         self._last_ms: int | None = None
         self._limit = 0.0
+        self.throttled_ms = 0
+        """For how long connections were muted because of it, for metrics."""
 
     def tokens(self, limit: float, now_ms: int) -> float:
         """Return the tokens of now, where `limit` flow in per second; a new bucket is full."""

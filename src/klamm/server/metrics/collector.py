@@ -238,6 +238,13 @@ class NodeMetrics:
                     QuotaFacts(parts.get("user", ""), parts.get("client-id", ""), parts.get("ip", ""), kind, limit)
                 )
 
+        clock_ms = self._services.clock.monotonic_ms()
+        for usage in self._services.quotas.clients.usage(clock_ms):
+            if len(snapshot.quota_usage) < limits.QUOTAS_MAX:
+                snapshot.quota_usage.append(usage)
+            else:
+                snapshot.omit("quota usage")
+
     def _add_apis(self, snapshot: NodeSnapshot, quick_produces: int) -> None:
         turns = self._times.turns
         for key, times in self._times.by_key.items():
@@ -255,6 +262,7 @@ class NodeMetrics:
         for start in range(0, len(replicas), SLICE_PARTITIONS):
             for replica in replicas[start : start + SLICE_PARTITIONS]:
                 quick_produces += replica.quick_produces
+                snapshot.offline_replicas += replica.log.offline
                 snapshot.delayed_fetches += len(replica.delayed_fetches)
                 snapshot.delayed_produces += len(replica.acknowledgements.until_committed)
                 if not replica.leads:

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Final
 
 from klamm.model.errors import ErrorCode
+from klamm.security.core.client_quotas import QuotaUsage
 from klamm.server.metrics import limits
 from klamm.server.metrics.snapshot import NodeSnapshot, RaftFacts
 from klamm.telemetry.exposition import Family, Sample, format_labels
@@ -122,6 +123,18 @@ def connection_families(snapshot: NodeSnapshot) -> list[Family]:
         Family("klamm_connections_refused", "counter", "Connections refused, closed or held by a limit.", refused),
         Family("klamm_quota_limit", "gauge", "Quotas of clients: bytes or requests per second, or percent.", limits),
         Family(
+            "klamm_quota_rate",
+            "gauge",
+            "What the clients of a quota use of it now, in its unit.",
+            [(_usage_labels(usage), usage.rate) for usage in snapshot.quota_usage if usage.rate is not None],
+        ),
+        Family(
+            "klamm_quota_entity_throttle_seconds",
+            "counter",
+            "Time for which connections were muted because of a quota.",
+            [(_usage_labels(usage), usage.throttled_ms / 1000) for usage in snapshot.quota_usage],
+        ),
+        Family(
             "klamm_quota_throttled_requests",
             "counter",
             "Requests above a quota.",
@@ -146,6 +159,11 @@ def connection_families(snapshot: NodeSnapshot) -> list[Family]:
             "kafka_server_fetchsessioncache_numincrementalfetchsessions", "Fetch sessions.", snapshot.fetch_sessions
         ),
     ]
+
+
+def _usage_labels(usage: QuotaUsage) -> str:
+    parts = (("user", usage.user), ("client_id", usage.client_id), ("ip", usage.ip), ("quota", usage.quota))
+    return format_labels(parts)
 
 
 def login_families(snapshot: NodeSnapshot) -> list[Family]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from klamm.metadata.image import EMPTY_IMAGE, MetadataImage
+from klamm.security.core.client_quotas import QuotaUsage
 from klamm.telemetry.histogram import EMPTY, Distribution
 
 
@@ -212,6 +213,7 @@ class NodeSnapshot:
     tls_failures: dict[tuple[str, str], int] = field(default_factory=dict)
     """By listener and reason."""
     quotas: list[QuotaFacts] = field(default_factory=list)
+    quota_usage: list[QuotaUsage] = field(default_factory=list)
     throttled_requests: dict[str, int] = field(default_factory=dict)
     throttle_ms: dict[str, int] = field(default_factory=dict)
     delayed_fetches: int = 0

@@ -14,7 +14,7 @@ from klamm.metadata.delta import MetadataDelta
 from klamm.metadata.image import MetadataImage
 from klamm.model.clock import Clock
 from klamm.security.core.client_quotas import ClientLimits, ClientQuotas
-from klamm.security.core.quota_windows import WindowConfig
+from klamm.security.core.quota_windows import RateWindow, TokenBucket, WindowConfig
 
 if TYPE_CHECKING:
     from klamm.net import Channel
@@ -129,7 +129,8 @@ class RequestMeter:
         """Count the bytes of a Produce request; a connection above its quota is muted from here on."""
         # Not with the response, as in Kafka: requests behind this one are handled before it is answered.
         if self._limits.produce is not None:
-            self._throttle(self._limits.produce.record(size, self._clock.monotonic_ms()), "produce")
+            quota = self._limits.produce
+            self._throttle(quota.record(size, self._clock.monotonic_ms()), "produce", quota.window)
         # With acks=0 the time of the request is counted, and has no place to be reported in.
         self._time_recorded = not has_response
 
@@ -149,7 +150,7 @@ class RequestMeter:
         # A batch that is larger than a window of the quota is sent when nothing else is counted, and throttled after
         # it. Kafka never sends it.
         is_alone = quota.window.rate(now_ms) <= 0 and not self.throttle_ms
-        self._throttle(quota.record(size, now_ms), "fetch")
+        self._throttle(quota.record(size, now_ms), "fetch", quota.window)
         if not self.throttle_ms or is_alone:
             return False
         quota.take_back(size, now_ms)
@@ -164,7 +165,8 @@ class RequestMeter:
         decided_ms = getattr(response, "throttle_time_ms", None)
         if decided_ms is None:
             return response
-        self._throttle(decided_ms, "controller_mutation")
+        mutations = self._limits.mutations
+        self._throttle(decided_ms, "controller_mutation", mutations.bucket if mutations is not None else None)
         if self.throttle_ms == decided_ms:
             return response
         # A copy: coordinators may send one response to several members.
@@ -182,12 +184,15 @@ class RequestMeter:
         if not self._time_recorded:
             self._time_recorded = True
             self._count_time()
-            self._throttle(self._record_time(), "request")
+            quota = self._limits.request
+            self._throttle(self._record_time(), "request", quota.window if quota is not None else None)
 
-    def _throttle(self, throttle_ms: int, kind: str) -> None:
+    def _throttle(self, throttle_ms: int, kind: str, used: RateWindow | TokenBucket | None) -> None:
         if throttle_ms > self.throttle_ms:
             self._quotas.throttled_requests[kind] += 1
             self._quotas.throttle_ms[kind] += throttle_ms - self.throttle_ms
+            if used is not None:
+                used.throttled_ms += throttle_ms - self.throttle_ms
             self.throttle_ms = throttle_ms
             self._channel.mute(throttle_ms)
 
