@@ -142,3 +142,21 @@ def test_fixed_voters_do_not_change(node, wire):
     assert added.error_code == ErrorCode.UNSUPPORTED_VERSION
     removed = wire.call("remove_raft_voter", 0, cluster_id=None, voter_id=1, voter_directory_id=ELSEWHERE)
     assert removed.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize(
+    ("behind", "refusal"), [(1, ErrorCode.FENCED_LEADER_EPOCH), (-1, ErrorCode.UNKNOWN_LEADER_EPOCH)]
+)
+def test_a_voter_of_another_epoch_learns_the_leader_and_changes_nothing(node, wire, behind, refusal):
+    answer = wire.call(
+        "update_raft_voter",
+        0,
+        cluster_id=None,
+        current_leader_epoch=epoch(node) - behind,
+        voter_id=1,
+        voter_directory_id=bytes(16),
+        listeners=[{"name": "CONTROLLER", "host": "127.0.0.1", "port": 1}],
+        k_raft_version_feature={"min_supported_version": 0, "max_supported_version": 1},
+    )
+    assert answer.error_code == refusal
+    assert (answer.current_leader.leader_id, answer.current_leader.leader_epoch) == (1, epoch(node))

@@ -201,6 +201,24 @@ def test_every_module_is_used():
     assert dead == []
 
 
+def test_every_handler_has_the_test_that_contributing_promises():
+    """A file of its name, or its name in the test of a family."""
+    promise = re.search(r"- The test of a handler is .*?(?=\n- )", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
+    assert promise is not None
+    folder = ROOT / "tests" / "server"
+    families = [folder / f"{name}.py" for name in re.findall(r"`(test_[a-z_]+)`", promise[0])]
+    tested = "".join(path.read_text(encoding="utf-8") for path in families)
+    untested = [
+        path.stem
+        for path in sorted((PACKAGE / "server" / "handlers").glob("*/*.py"))
+        if path.stem in {api.family for api in BY_NAME.values()}
+        and not (folder / f"test_{path.stem}.py").exists()
+        and path.stem not in tested
+        and f"{path.stem.title().replace('_', '')}Request" not in tested
+    ]
+    assert untested == []
+
+
 def _definitions(path: Path) -> set[str]:
     """Functions, classes and methods of a file, by dotted name."""
     defined = set()
