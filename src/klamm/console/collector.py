@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -17,6 +18,7 @@ from typing import Any, Final
 from klamm.client.admin.async_admin import AsyncAdmin
 from klamm.client.errors import KafkaError
 from klamm.console.clusters import ClusterLink
+from klamm.console.core.partition_offsets import PartitionOffsets
 from klamm.console.core.samples import (
     BrokerSample,
     ClusterSample,
@@ -66,9 +68,10 @@ class SampleCollector:
         ends = await reader.list_offsets(LATEST)
         starts = await self._read_starts(reader, before)
         log_dirs = await reader.read_log_dirs(online)
+        # Before the groups are read: it makes room for them.
+        samples = reader.make_samples(starts, ends, log_dirs)
         groups = await self._list_groups(admin, before, partial)
         reassigning = await self._count_reassignments(admin, partial)
-        samples = reader.make_samples(starts, ends, log_dirs)
         groups = await self._unread_times.add_to_groups(admin, groups, samples, self._now_ms())
         self._collections += 1
         sample = ClusterSample(
@@ -109,9 +112,10 @@ class SampleCollector:
             old = None if before is None else before.groups.get(listing.group_id)
             groups[listing.group_id] = GroupSample(
                 listing.group_id,
-                listing.type,
-                listing.protocol_type,
-                listing.state,
+                # The same few words in every response: one string of each for 15,000 groups.
+                sys.intern(listing.type),
+                sys.intern(listing.protocol_type),
+                sys.intern(listing.state),
                 listing.coordinator,
                 None if old is None else old.committed,
                 0 if old is None else old.committed_ms,
@@ -122,20 +126,23 @@ class SampleCollector:
                 0 if old is None else old.timed_ms,
             )
         oldest = sorted(groups.values(), key=attrgetter("committed_ms"))[:_GROUPS_PER_COLLECTION]
-        limit = asyncio.Semaphore(_GROUP_REQUESTS_MAX)
+        waiting = iter(oldest)
 
-        async def read(group: GroupSample) -> GroupSample:
-            async with limit:
-                try:
-                    offsets = await read_positions(admin, group.name, group.type)
-                except KafkaError:
-                    # Deleted meanwhile, or of a type that this cluster does not describe; tried again in its turn.
-                    return dataclasses.replace(group, committed_ms=self._now_ms())
-                return dataclasses.replace(group, committed=offsets, committed_ms=self._now_ms())
+        async def read_next() -> None:
+            # A task for each request at a time, not for each group.
+            for group in waiting:
+                groups[group.name] = await self._read_committed(admin, group)
 
-        for group in await asyncio.gather(*map(read, oldest)):
-            groups[group.name] = group
+        await asyncio.gather(*(read_next() for _ in range(_GROUP_REQUESTS_MAX)))
         return groups
+
+    async def _read_committed(self, admin: AsyncAdmin, group: GroupSample) -> GroupSample:
+        try:
+            offsets = await read_positions(admin, group.name, group.type)
+        except KafkaError:
+            # Deleted meanwhile, or of a type that this cluster does not describe; tried again in its turn.
+            return dataclasses.replace(group, committed_ms=self._now_ms())
+        return dataclasses.replace(group, committed=PartitionOffsets(offsets), committed_ms=self._now_ms())
 
 
 def _describe_brokers(

@@ -7,6 +7,7 @@ series that stay at 0 have no row. The collector's thread writes once a minute, 
 from __future__ import annotations
 
 import array
+import itertools
 import math
 import sqlite3
 import threading
@@ -26,6 +27,10 @@ CREATE TABLE IF NOT EXISTS resets (
     id INTEGER PRIMARY KEY AUTOINCREMENT, cluster TEXT, name TEXT, time_ms INTEGER, person TEXT, offsets TEXT,
     undone INTEGER DEFAULT 0
 );
+"""
+_FIND_HOUR: Final = """
+SELECT series.id, minutes FROM series LEFT JOIN hours ON hours.series = series.id AND hour = ?
+WHERE cluster = ? AND name = ?
 """
 _SLICE: Final = 1000
 _EMPTY: Final = array.array("f", [math.nan] * 60)
@@ -68,7 +73,7 @@ class SampleHistory:
         in_memory = path == ":memory:"
         self._reader_lock = self._lock if in_memory else threading.Lock()
         self._reader = self._connection if in_memory else sqlite3.connect(path, check_same_thread=False)
-        self._series: dict[tuple[str, str], int] = {}
+        self._first_hour = 0
         self._last_minute: dict[str, int] = {}
         self._last_time_ms: dict[str, int] = {}
         self._means: dict[str, _RateMeans] = {}
@@ -105,55 +110,44 @@ class SampleHistory:
             return
         self._last_minute[cluster] = minute
         del self._means[cluster]
-        lags = {name: lag for name, lag in sample.lags.items() if lag is not None}
-        values = {
-            RATE: means.rate,
-            BYTE_RATE: means.byte_rate,
-            LAG: float(sum(lags.values())),
-            **{topic_series(name): rate for name, rate in means.topic_rates()},
-            **{group_series(name): float(lag) for name, lag in lags.items() if lag},
-            **{
-                group_age_series(name): _UNKNOWN if age_ms is None else age_ms / 1000
-                for name, age_ms in sample.lags_ms.items()
-                if age_ms or lags.get(name)
-            },
-        }
-        self.write(cluster, sample.time_ms, values)
+        self._write_values(cluster, sample.time_ms, _list_values(sample, means))
 
     def write(self, cluster: str, time_ms: int, values: Mapping[str, float]) -> None:
         """Keep the values of one minute, and drop what is older than a day."""
+        self._write_values(cluster, time_ms, values.items())
+
+    def _write_values(self, cluster: str, time_ms: int, values: Iterable[tuple[str, float]]) -> None:
         hour, minute = time_ms // HOUR_MS, time_ms % HOUR_MS // MINUTE_MS
-        names = list(values)
+        left = iter(values)
         # In slices, so that a reset, which uses the same connection, waits for one of them at most.
-        for begin in range(0, len(names), _SLICE):
+        while part := list(itertools.islice(left, _SLICE)):
             with self._lock:
                 self._connection.execute("BEGIN")
-                self._write_slice(cluster, hour, minute, {name: values[name] for name in names[begin : begin + _SLICE]})
+                self._write_slice(cluster, hour, minute, part)
                 self._connection.execute("COMMIT")
-        with self._lock:
-            self._connection.execute("DELETE FROM hours WHERE hour < ?", ((time_ms - KEPT_MS) // HOUR_MS,))
+        self._drop_hours((time_ms - KEPT_MS) // HOUR_MS)
 
-    def _write_slice(self, cluster: str, hour: int, minute: int, values: Mapping[str, float]) -> None:
+    def _drop_hours(self, first: int) -> None:
+        # Once an hour: it reads all rows.
+        if first > self._first_hour:
+            self._first_hour = first
+            with self._lock:
+                self._connection.execute("DELETE FROM hours WHERE hour < ?", (first,))
+
+    def _write_slice(self, cluster: str, hour: int, minute: int, values: list[tuple[str, float]]) -> None:
         rows = []
-        for name, value in values.items():
-            series = self._find_series(cluster, name)
-            old = self._connection.execute(
-                "SELECT minutes FROM hours WHERE series = ? AND hour = ?", (series, hour)
-            ).fetchone()
-            minutes = array.array("f", _EMPTY if old is None else old[0])
+        for name, value in values:
+            # Ids are not kept in memory: those of 10,000 topics and 15,000 groups would be ten megabytes.
+            stored = self._connection.execute(_FIND_HOUR, (hour, cluster, name)).fetchone()
+            series, old = self._add_series(cluster, name) if stored is None else stored
+            minutes = array.array("f", _EMPTY if old is None else old)
             minutes[minute] = value
             rows.append((series, hour, minutes.tobytes()))
         self._connection.executemany("INSERT OR REPLACE INTO hours VALUES (?, ?, ?)", rows)
 
-    def _find_series(self, cluster: str, name: str) -> int:
-        number = self._series.get((cluster, name))
-        if number is None:
-            self._connection.execute("INSERT OR IGNORE INTO series (cluster, name) VALUES (?, ?)", (cluster, name))
-            row = self._connection.execute(
-                "SELECT id FROM series WHERE cluster = ? AND name = ?", (cluster, name)
-            ).fetchone()
-            number = self._series[cluster, name] = int(row[0])
-        return number
+    def _add_series(self, cluster: str, name: str) -> tuple[int | None, None]:
+        cursor = self._connection.execute("INSERT INTO series (cluster, name) VALUES (?, ?)", (cluster, name))
+        return cursor.lastrowid, None
 
     def read(self, cluster: str, names: Iterable[str], begin_ms: int, end_ms: int) -> dict[str, list[ChartPoint]]:
         """Return the points of series, one a minute; None in minutes without a sample.
@@ -192,6 +186,22 @@ class SampleHistory:
         for name, hour, blob in rows:
             loaded.setdefault(name, {})[hour] = array.array("f", blob)
         return loaded
+
+
+def _list_values(sample: ClusterSample, means: _RateMeans) -> Iterator[tuple[str, float]]:
+    """Yield the series of a sample that have a value, one at a time: there are 40,000 of a large cluster."""
+    lags = sample.lags
+    yield RATE, means.rate
+    yield BYTE_RATE, means.byte_rate
+    yield LAG, float(sum(lag or 0 for lag in lags.values()))
+    for name, rate in means.topic_rates():
+        yield topic_series(name), rate
+    for name, lag in lags.items():
+        if lag:
+            yield group_series(name), float(lag)
+    for name, age_ms in sample.lags_ms.items():
+        if age_ms or lags[name]:
+            yield group_age_series(name), _UNKNOWN if age_ms is None else age_ms / 1000
 
 
 class _RateMeans:

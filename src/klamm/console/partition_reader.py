@@ -6,6 +6,7 @@ is keyed by name and index: a key object for each partition would be larger than
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -34,6 +35,12 @@ class TopicLayout:
 
     internal: bool
     partitions: list[PartitionLayout] = field(default_factory=list)
+
+    def find_leader(self, index: int) -> int:
+        """Return the leader of a partition; -1 when there is none."""
+        if index < len(self.partitions) and self.partitions[index].index == index:
+            return self.partitions[index].leader
+        return next((partition.leader for partition in self.partitions if partition.index == index), -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,23 +143,23 @@ class PartitionReader:
 
     async def list_offsets(self, timestamp: int) -> OffsetsByTopic:
         """Return offsets from the leaders that the metadata names, without another look at it."""
-        by_leader: dict[int, dict[str, list[int]]] = {}
-        for name, topic in self.topics.items():
+        names = list(self.topics)
+        # Positions in `names` and indexes, one after the other: lists by topic for each leader are twenty times larger.
+        places: dict[int, array[int]] = {}
+        for position, topic in enumerate(self.topics.values()):
             for partition in topic.partitions:
                 if partition.leader >= 0:
-                    by_leader.setdefault(partition.leader, {}).setdefault(name, []).append(partition.index)
+                    places.setdefault(partition.leader, array("i")).extend((position, partition.index))
         offsets: OffsetsByTopic = {}
-        for leader, partitions in by_leader.items():
+        for leader, numbers in places.items():
+            partitions: dict[str, list[ListOffsetsPartition]] = {}
+            for position, index in zip(numbers[::2], numbers[1::2], strict=True):
+                partition_request = ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+                partitions.setdefault(names[position], []).append(partition_request)
             request = ListOffsetsRequest(
                 replica_id=-1,
                 isolation_level=0,
-                topics=[
-                    ListOffsetsTopic(
-                        name=name,
-                        partitions=[ListOffsetsPartition(partition_index=i, timestamp=timestamp) for i in indexes],
-                    )
-                    for name, indexes in partitions.items()
-                ],
+                topics=[ListOffsetsTopic(name=name, partitions=listed) for name, listed in partitions.items()],
             )
             what = f"offsets of broker {leader}"
             response = await guard(what, self._admin.request(request, broker=leader), self._partial)
@@ -165,29 +172,27 @@ class PartitionReader:
 
     async def read_log_dirs(self, brokers: Iterable[int]) -> LogDirReading:
         """Return the sizes of replicas, read from one broker after the other."""
-        leaders = {
-            name: {partition.index: partition.leader for partition in topic.partitions}
-            for name, topic in self.topics.items()
-        }
         reading = LogDirReading()
         for broker in brokers:
             what = f"log dirs of broker {broker}"
             described = await guard(what, self._admin.describe_log_dirs([broker]), self._partial)
             if described is not None:
-                _add_log_dirs(reading, broker, described[broker], leaders)
+                _add_log_dirs(reading, broker, described[broker], self.topics)
         return reading
 
     def make_samples(
         self,
-        starts: Mapping[str, Mapping[int, int]] | ClusterSample,
-        ends: Mapping[str, Mapping[int, int]],
+        starts: OffsetsByTopic | ClusterSample,
+        ends: OffsetsByTopic,
         log_dirs: LogDirReading,
     ) -> dict[str, TopicSample]:
-        """Return the topics by name; starts may be those of an earlier sample."""
+        """Return the topics by name; starts may be those of an earlier sample. Uses up what was read."""
         samples = {}
-        for name, topic in sorted(self.topics.items()):
-            known_starts = _starts_of(starts, name)
-            known_ends, known_sizes = ends.get(name, {}), log_dirs.sizes.get(name, {})
+        for name in sorted(self.topics):
+            # Taken out, so that its memory is free for the samples.
+            topic = self.topics.pop(name)
+            known_starts = _take_starts(starts, name)
+            known_ends, known_sizes = ends.pop(name, {}), log_dirs.sizes.pop(name, {})
             partitions = tuple(
                 PartitionSample(
                     partition.index,
@@ -206,16 +211,16 @@ class PartitionReader:
         return samples
 
 
-def _starts_of(starts: Mapping[str, Mapping[int, int]] | ClusterSample, name: str) -> Mapping[int, int]:
+def _take_starts(starts: OffsetsByTopic | ClusterSample, name: str) -> dict[int, int]:
     if not isinstance(starts, ClusterSample):
-        return starts.get(name, {})
+        return starts.pop(name, {})
     topic = starts.topics.get(name)
     partitions = () if topic is None else topic.partitions
     return {partition.index: partition.start for partition in partitions if partition.start is not None}
 
 
 def _add_log_dirs(
-    reading: LogDirReading, broker: int, folders: list[LogDirDescription], leaders: Mapping[str, Mapping[int, int]]
+    reading: LogDirReading, broker: int, folders: list[LogDirDescription], topics: Mapping[str, TopicLayout]
 ) -> None:
     size = 0
     for folder in folders:
@@ -226,7 +231,8 @@ def _add_log_dirs(
                 continue
             reading.totals[where.topic] = reading.totals.get(where.topic, 0) + replica.size
             reading.replicas[where.topic] = reading.replicas.get(where.topic, 0) + 1
-            if leaders.get(where.topic, {}).get(where.partition) == broker:
+            topic = topics.get(where.topic)
+            if topic is not None and topic.find_leader(where.partition) == broker:
                 reading.sizes.setdefault(where.topic, {})[where.partition] = replica.size
     reading.broker_bytes[broker] = size
     reading.folders[broker] = tuple(

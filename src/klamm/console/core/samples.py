@@ -36,7 +36,7 @@ class PartitionSample:
         return len(self.isr) < len(self.replicas)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TopicSample:
     """One topic."""
 
@@ -48,15 +48,25 @@ class TopicSample:
     sized_replicas: int = 0
     """Replicas whose sizes are in `total_bytes`: those of brokers that reported their log dirs."""
 
-    @cached_property
-    def records(self) -> int | None:
-        """Offsets of all partitions; None when one is unknown."""
-        return _sum(partition.records for partition in self.partitions)
+    records: int | None = field(init=False, compare=False)
+    """Offsets of all partitions; None when one is unknown."""
+    end_sum: int | None = field(init=False, compare=False)
+    """The sum of end offsets, whose growth is the rate of the topic."""
+    under_replicated: int = field(init=False, compare=False)
+    """Partitions with a replica out of sync."""
+    offline: int = field(init=False, compare=False)
+    """Partitions without a leader."""
 
-    @cached_property
-    def end_sum(self) -> int | None:
-        """The sum of end offsets, whose growth is the rate of the topic."""
-        return _sum(partition.end for partition in self.partitions)
+    def __post_init__(self) -> None:
+        # Once, and in slots: a dict for the cached values of each of 10,000 topics would be larger than them.
+        values = {
+            "records": _sum(partition.records for partition in self.partitions),
+            "end_sum": _sum(partition.end for partition in self.partitions),
+            "under_replicated": sum(1 for partition in self.partitions if partition.is_under_replicated),
+            "offline": sum(1 for partition in self.partitions if partition.leader < 0),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
     def partition(self, index: int) -> PartitionSample | None:
         """The partition of an index; None when there is none."""
@@ -69,16 +79,6 @@ class TopicSample:
     def replication_factor(self) -> int:
         """Replicas of the first partition."""
         return len(self.partitions[0].replicas) if self.partitions else 0
-
-    @cached_property
-    def under_replicated(self) -> int:
-        """Partitions with a replica out of sync."""
-        return sum(1 for partition in self.partitions if partition.is_under_replicated)
-
-    @cached_property
-    def offline(self) -> int:
-        """Partitions without a leader."""
-        return sum(1 for partition in self.partitions if partition.leader < 0)
 
 
 @dataclass(frozen=True, slots=True)
