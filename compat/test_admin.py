@@ -1,7 +1,6 @@
-"""Klamm's admin on two nodes of either broker: what it changes, and, on Apache Kafka, who may do what.
+"""Klamm's admin on two nodes of either broker: what it changes, and who may do what.
 
-One quorum that can change, two brokers with two log dirs each. Klamm has no authorizer yet, so rules, limits and
-passwords are told to Apache Kafka alone; that Klamm refuses them in words is in `tests/client`.
+One quorum that can change, two brokers with two log dirs each and an authorizer.
 """
 
 import json
@@ -33,7 +32,7 @@ def start(kind: str, tmp_path_factory: pytest.TempPathFactory) -> list[Broker]:
     made = changing_quorum(kind, folder, 2)
     for node in made:
         node.overrides["log.dirs"] = f"{node.data / 'one'},{node.data / 'two'}"
-        node.overrides |= AUTHORIZER if kind == "kafka" else {}
+        node.overrides |= AUTHORIZER
     try:
         with ThreadPoolExecutor() as pool:  # a JVM each, where folders are formatted by hand
             list(pool.map(Broker.write_config, made))
@@ -69,7 +68,6 @@ def test_story(nodes: list[Broker], story: Story) -> None:
     story(nodes[0].bootstrap)
 
 
-@pytest.mark.parametrize("nodes", ["kafka"], indirect=True)
 @pytest.mark.parametrize("story", ACCESS.values(), ids=ACCESS.keys())
 def test_story_of_access(nodes: list[Broker], story: Story) -> None:
     story(nodes[0].bootstrap)

@@ -4,13 +4,16 @@ import re
 from typing import Any
 
 from harness.access import DENIALS, Grant, collect_codes
-from harness.rights_requests import BROKER_ROWS, CONTROLLER_ROWS, GROUP, TOPIC, TRANSACTIONAL_ID, Row
-from harness.wire import Wire
+from harness.rights_places import find_places, walk_codes
+from harness.rights_requests import BROKER_ROWS, CONTROLLER_ROWS, GROUP, TOPIC, TOPIC_ID, TRANSACTIONAL_ID, Row
+from harness.wire import Wire, batch
 from klamm.model.acls import AclResourceType as Type
+from klamm.protocol.apis import BY_NAME
 from klamm.server.requests.access.rights import Right, find_requirements
 from klamm.server.requests.routes import routes
 
 ALICE = "User:alice"
+UNKNOWN_TOPIC_ID = 100
 LISTENERS = ("broker", "controller")
 SERVED = [(kind, route.api.name) for kind in LISTENERS for _, route in sorted(routes(kind, authorized=True).items())]
 """Every API with the kinds of listeners that serve it."""
@@ -20,6 +23,33 @@ def find_row(kind: str, api: str) -> Row:
     rows = {**BROKER_ROWS, **CONTROLLER_ROWS} if kind == "controller" else BROKER_ROWS
     assert api in rows, f"{api} is served on the {kind} listener: give it a row in tests/harness/rights_requests.py"
     return rows[api]
+
+
+def versions_of(api: str, row: Row) -> list[int]:
+    """The lowest and the highest version of an API, and the one of its row."""
+    lowest, highest = BY_NAME[api].versions
+    highest = highest if row.last_version is None else row.last_version
+    return sorted({max(lowest, row.lowest_version), row.version, highest})
+
+
+def fields_of(row: Row, version: int, topic_id: bytes) -> dict[str, Any]:
+    """The fields of the request in a version."""
+    fields = dict(row.fields)
+    if version < row.version:
+        fields |= row.lowest
+    elif version > row.version:
+        fields |= row.highest
+    return {name: _with_topic_id(value, topic_id) for name, value in fields.items()}
+
+
+def _with_topic_id(value: Any, topic_id: bytes) -> Any:
+    match value:
+        case dict():
+            return {name: _with_topic_id(part, topic_id) for name, part in value.items()}
+        case list():
+            return [_with_topic_id(part, topic_id) for part in value]
+        case _:
+            return topic_id if value == TOPIC_ID else value
 
 
 def snake_case(api: str) -> str:
@@ -57,14 +87,25 @@ def prepare_resources(wire: Wire) -> None:
     assert reply.error_code == 0, reply
 
 
-def check_denied(api: str, row: Row, reply: Any, code: int) -> None:
+def produce_by_id(wire: Wire, topic_id: bytes) -> int:
+    """The code of a Produce request that names its topic by id."""
+    data = {"topic_id": topic_id, "partition_data": [{"index": 0, "records": batch(b"v")}]}
+    reply = wire.call("produce", 13, acks=1, timeout=1000, topic_data=[data])
+    return int(reply.responses[0].partition_responses[0].error_code)
+
+
+def check_denied(kind: str, api: str, version: int, row: Row, reply: Any, missing: int = 0) -> None:
+    """Check that the reply has the code of the missing right in its place, and no other code anywhere."""
     if row.on_denial == "hidden":
         assert collect_codes(reply) == [0], reply
         assert not getattr(reply, "groups", ()), reply
         assert not getattr(reply, "transaction_states", ()), reply
         return
-    codes = collect_codes(reply)
-    assert code in codes, (api, code, reply)
+    code, places = row.denials[missing], find_places(kind, api, version, missing)
+    codes = list(walk_codes(reply))
+    assert {place for place, value in codes if value} == places, (api, version, reply)
+    for place, value in codes:
+        assert value == (code if place in places else 0), (api, version, place, reply)
 
 
 def check_allowed(api: str, row: Row, reply: Any) -> None:

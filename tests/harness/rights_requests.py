@@ -16,6 +16,8 @@ from klamm.security.core.principal import Principal
 from klamm.server.controller.channel import encode_principal
 
 TOPIC, GROUP, TRANSACTIONAL_ID = "orders", "readers", "writer-1"
+TOPIC_ID = b"the id of TOPIC."
+"""Stands for the id that the topic of a running node has."""
 OTHER_NODE = 99
 """The id of a node that does not exist: requests of brokers and controllers are refused for other reasons, at most."""
 
@@ -29,6 +31,14 @@ class Row:
     fields: dict[str, Any] = field(default_factory=dict)
     on_denial: str = "error"
     """"error": the reply has the code. "hidden": the reply leaves the resource out."""
+    lowest: dict[str, Any] = field(default_factory=dict)
+    """Fields that the lowest version has instead of, or besides, those of `version`."""
+    highest: dict[str, Any] = field(default_factory=dict)
+    """The same for the highest version."""
+    lowest_version: int = 0
+    """A version below which a denial has no place, if there is one."""
+    last_version: int | None = None
+    """The last version of the same rights, if later ones need others."""
 
 
 _PARTITION = {"name": TOPIC, "partitions": [{"partition_index": 0}]}
@@ -62,7 +72,9 @@ BROKER_ROWS: dict[str, Row] = {
         {
             "acks": 1,
             "timeout": 1000,
-            "topic_data": [{"name": TOPIC, "partition_data": [{"index": 0, "records": batch(b"v")}]}],
+            "topic_data": [
+                {"name": TOPIC, "topic_id": TOPIC_ID, "partition_data": [{"index": 0, "records": batch(b"v")}]}
+            ],
         },
     ),
     "Fetch": Row(
@@ -75,6 +87,7 @@ BROKER_ROWS: dict[str, Row] = {
             "topics": [
                 {
                     "topic": TOPIC,
+                    "topic_id": TOPIC_ID,
                     "partitions": [
                         {
                             "partition": 0,
@@ -108,15 +121,30 @@ BROKER_ROWS: dict[str, Row] = {
         {
             "group_id": GROUP,
             "generation_id_or_member_epoch": -1,
-            "topics": [{"name": TOPIC, "partitions": [{"partition_index": 0, "committed_offset": 1}]}],
+            "topics": [
+                {
+                    "name": TOPIC,
+                    "topic_id": TOPIC_ID,
+                    "partitions": [{"partition_index": 0, "committed_offset": 1}],
+                }
+            ],
         },
     ),
     "OffsetFetch": Row(
         8,
         (GROUP_DENIED, TOPIC_DENIED),
-        {"groups": [{"group_id": GROUP, "topics": [{"name": TOPIC, "partition_indexes": [0]}]}]},
+        {
+            "groups": [
+                {
+                    "group_id": GROUP,
+                    "topics": [{"name": TOPIC, "topic_id": TOPIC_ID, "partition_indexes": [0]}],
+                    "member_epoch": -1,
+                }
+            ]
+        },
+        lowest={"group_id": GROUP, "topics": [{"name": TOPIC, "partition_indexes": [0]}]},
     ),
-    "FindCoordinator": Row(4, (GROUP_DENIED,), {"key_type": 0, "coordinator_keys": [GROUP]}),
+    "FindCoordinator": Row(4, (GROUP_DENIED,), {"key_type": 0, "coordinator_keys": [GROUP]}, lowest={"key": GROUP}),
     "JoinGroup": Row(
         5,
         (GROUP_DENIED,),
@@ -129,8 +157,18 @@ BROKER_ROWS: dict[str, Row] = {
         },
     ),
     "Heartbeat": Row(3, (GROUP_DENIED,), {"group_id": GROUP, "member_id": "m"}),
-    "LeaveGroup": Row(3, (GROUP_DENIED,), {"group_id": GROUP, "members": [{"member_id": "m"}]}),
-    "SyncGroup": Row(3, (GROUP_DENIED,), {"group_id": GROUP, "member_id": "m"}),
+    "LeaveGroup": Row(
+        3,
+        (GROUP_DENIED,),
+        {"group_id": GROUP, "members": [{"member_id": "m"}]},
+        lowest={"member_id": "m"},
+    ),
+    "SyncGroup": Row(
+        3,
+        (GROUP_DENIED,),
+        {"group_id": GROUP, "member_id": "m"},
+        highest={"protocol_type": "consumer", "protocol_name": "range"},
+    ),
     "DescribeGroups": Row(5, (GROUP_DENIED,), {"groups": [GROUP]}),
     "ListGroups": Row(4, (GROUP_DENIED,), {}, on_denial="hidden"),
     "SaslHandshake": Row(1, (), {"mechanism": "PLAIN"}),
@@ -145,7 +183,12 @@ BROKER_ROWS: dict[str, Row] = {
             "validate_only": True,
         },
     ),
-    "DeleteTopics": Row(6, (TOPIC_DENIED,), {"topics": [{"name": "no-such-topic", "topic_id": bytes(16)}]}),
+    "DeleteTopics": Row(
+        6,
+        (TOPIC_DENIED,),
+        {"topics": [{"name": "no-such-topic", "topic_id": bytes(16)}], "timeout": 5000},
+        lowest={"topic_names": ["no-such-topic"]},
+    ),
     "DeleteRecords": Row(
         2,
         (TOPIC_DENIED,),
@@ -176,6 +219,7 @@ BROKER_ROWS: dict[str, Row] = {
             "v3_and_below_transactional_id": TRANSACTIONAL_ID,
             "v3_and_below_topics": [{"name": TOPIC, "partitions": [0]}],
         },
+        last_version=3,
     ),
     "AddOffsetsToTxn": Row(
         3, (TRANSACTIONAL_ID_DENIED, GROUP_DENIED), {"transactional_id": TRANSACTIONAL_ID, "group_id": GROUP}
@@ -301,7 +345,12 @@ BROKER_ROWS: dict[str, Row] = {
 _METADATA = {"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}
 
 CONTROLLER_ROWS: dict[str, Row] = {
-    "Fetch": Row(12, (CLUSTER_DENIED,), {"cluster_id": _OTHER_CLUSTER, "replica_id": OTHER_NODE, "max_wait": 0}),
+    "Fetch": Row(
+        12,
+        (CLUSTER_DENIED,),
+        {"cluster_id": _OTHER_CLUSTER, "replica_id": OTHER_NODE, "max_wait": 0},
+        lowest_version=7,
+    ),
     "Vote": Row(0, (CLUSTER_DENIED,), {"cluster_id": _OTHER_CLUSTER, "topics": [_METADATA]}),
     "BeginQuorumEpoch": Row(0, (CLUSTER_DENIED,), {"cluster_id": _OTHER_CLUSTER, "topics": [_METADATA]}),
     "EndQuorumEpoch": Row(0, (CLUSTER_DENIED,), {"cluster_id": _OTHER_CLUSTER, "topics": [_METADATA]}),

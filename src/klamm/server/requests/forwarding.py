@@ -171,7 +171,7 @@ def refuse_request(request: Any, code: ErrorCode, text: str | None) -> Any:
         case el.ElectLeadersRequest():
             return _refuse_elections(request, code, text)
         case apr.AlterPartitionReassignmentsRequest():
-            return apr.AlterPartitionReassignmentsResponse(error_code=code, error_message=text)
+            return _refuse_reassignments(request, code, text)
         case lpr.ListPartitionReassignmentsRequest():
             return lpr.ListPartitionReassignmentsResponse(error_code=code, error_message=text)
         case asc.AlterUserScramCredentialsRequest():
@@ -225,6 +225,25 @@ def _refuse_configs(request: Any, code: ErrorCode, text: str | None) -> Any:
     ]
     response = module.AlterConfigsResponse if module is ac else module.IncrementalAlterConfigsResponse
     return response(responses=answers)
+
+
+def _refuse_reassignments(
+    request: apr.AlterPartitionReassignmentsRequest, code: ErrorCode, text: str | None
+) -> apr.AlterPartitionReassignmentsResponse:
+    """Refuse reassignments; as Kafka does, for the request and again for every partition."""
+    responses = [
+        apr.ReassignableTopicResponse(
+            name=topic.name,
+            partitions=[
+                apr.ReassignablePartitionResponse(
+                    partition_index=partition.partition_index, error_code=code, error_message=text
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return apr.AlterPartitionReassignmentsResponse(error_code=code, error_message=text, responses=responses)
 
 
 def _refuse_elections(request: el.ElectLeadersRequest, code: ErrorCode, text: str | None) -> el.ElectLeadersResponse:

@@ -45,6 +45,8 @@ from klamm.server.requests.slices import SLICE_ELEMENTS, SliceSteps, run_in_slic
 from klamm.server.services import Services
 from klamm.storage.batch_validation import DecompressInThread
 
+TOPIC_IDS_SINCE = 13
+"""Requests name topics by id from this version on (KIP-516)."""
 ZSTD_SINCE = 7
 TRANSIENT = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 """Errors after which a retry of the same batch may succeed, before the batches that were sent after it."""
@@ -273,6 +275,9 @@ def _append(
     except KlammError as error:
         response.error_code = error.code
         response.error_message = error.message
+        if not topic.name and topic.topic_id == ZERO_UUID and context.version >= TOPIC_IDS_SINCE:
+            # No topic has this id. Looked at only here: a name is what such a topic is looked up by.
+            response.error_code = ErrorCode.UNKNOWN_TOPIC_ID
         _count_failure(services, topic, partition.index)
         if error.code in TRANSIENT:
             _record_refusal(services, topic, partition, error.code)

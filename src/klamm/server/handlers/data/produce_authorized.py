@@ -11,7 +11,7 @@ known, and prefixes are forgotten when the ACLs change.
 
 from klamm.model.acls import AclOperation
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.model.ids import ZERO_UUID, Uuid
+from klamm.model.ids import Uuid
 from klamm.protocol.messages.produce import ProduceRequest, TopicProduceData
 from klamm.records.batch import CRC_START, HEADER_SIZE, TRANSACTIONAL
 from klamm.server.handlers.data import produce
@@ -36,7 +36,7 @@ def handle(services: Services, context: RequestContext, request: ProduceRequest)
             _refuse(topic, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, refused)
     else:
         for topic in request.topic_data:
-            name = _find_name(services, topic)
+            name = _find_name(services, context, topic)
             # An id that does not exist is UNKNOWN_TOPIC_ID, whatever the rights.
             if name is not None and topic_denied(
                 services, context, AclOperation.WRITE, name, count=len(topic.partition_data)
@@ -56,8 +56,8 @@ def _refuse(topic: TopicProduceData, code: ErrorCode, refused: dict[int, KlammEr
         partition.records = None
 
 
-def _find_name(services: Services, topic: TopicProduceData) -> str | None:
-    if topic.topic_id == ZERO_UUID:
+def _find_name(services: Services, context: RequestContext, topic: TopicProduceData) -> str | None:
+    if context.version < produce.TOPIC_IDS_SINCE:
         return topic.name
     image = services.image.topics.by_id.get(Uuid(topic.topic_id))
     return None if image is None else image.name
