@@ -1,14 +1,18 @@
 """Clients of schema registries in other languages, unchanged, against `klamm registry`."""
 
+import base64
 import json
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
+from compat.registry_programs import srclient
 from compat.toolchain import go_registry, java_registry, js_registry, python_registry
 from klamm.testing import broker as run_broker
 from klamm.testing import unique
@@ -46,6 +50,44 @@ def test_franz_go(registry: str) -> None:
     assert (seen["refused"], seen["compatible"], seen["found"], seen["level"]) == (40901, False, 1, "FULL")
     assert seen["versions"] == seen["deleted"] == seen["purged"] == [1, 2]
     assert seen["name"] == "Ada"
+    assert seen["types"] == ["JSON", "PROTOBUF"]
+    assert (seen["referrers"], seen["referenced"], len(seen["references"])) == (1, 42206, 1)  # type: ignore[arg-type]
+    # A context counts ids of its own.
+    subject = f":.{unique_of(seen['in_context'])}:s"
+    assert (seen["context"], seen["in_context"]) == (1, [subject])
+    assert subject in seen["subjects"]  # type: ignore[operator]
+    file = FileDescriptorProto.FromString(base64.b64decode(str(seen["serialized"])))
+    assert (file.message_type[0].name, list(file.dependency)) == ("Order", ["person.proto"])
+
+
+def unique_of(subjects: Any) -> str:
+    """The name of the context of the only subject."""
+    [subject] = subjects
+    return str(subject).split(":")[1].removeprefix(".")
+
+
+def test_srclient(registry: str) -> None:
+    name = unique("srclient")
+    seen = run_client(srclient(), registry, name)
+    first, again, second = seen["ids"]  # type: ignore[misc]
+    assert first == again != second
+    # srclient has codes and texts of the registry, and no more.
+    assert (seen["refused"], seen["compatible"], seen["found"], seen["level"]) == (40901, False, 1, "FULL")
+    assert (seen["value"], seen["json"], seen["missing"]) == ({"name": "Ada", "age": 36}, True, 40401)
+    assert seen["order"] == [seen["order"][0]] * 2  # type: ignore[index]
+    assert seen["references"] == [{"name": "person.proto", "subject": f"{name}-person", "version": 1}]
+    assert (seen["type"], seen["versions"], seen["uses"]) == ("PROTOBUF", [1, 2], [{"subject": name, "version": 2}])
+
+
+def test_confluent_kafka_python(registry: str) -> None:
+    program = Path(__file__).parent / "python-registry" / "confluent.py"
+    name = unique("confluent")
+    seen = run_client([sys.executable, str(program)], registry, name)
+    assert seen == {
+        "avro": {"inner": {"x": 7}},
+        "json": [{"name": "Ada"}, "refused"],
+        "protobuf": ["Ada", 1, [f"{name}/person.proto"]],
+    }
 
 
 def test_javascript(registry: str) -> None:
@@ -55,6 +97,11 @@ def test_javascript(registry: str) -> None:
     assert (seen["refused"], seen["compatible"]) == (40901, False)
     assert (seen["id"], seen["value"]) == (second, {"name": "Ada", "age": 36})
     assert seen["versions"] == seen["deleted"] == [1, 2]
+    assert seen["formats"] == {"json": {"name": "Ada"}, "refused": "refused", "person": "Ada"}
+    assert seen["nested"] == {"inner": {"x": 7}}
+    schema_id, subject, version = seen["context"]  # type: ignore[misc]
+    assert (schema_id, version) == (1, 1)
+    assert str(subject).startswith(":.js")
 
 
 def test_java(registry: str) -> None:

@@ -52,9 +52,34 @@ func main() {
 	if err := serde.Decode(framed, &back); err != nil {
 		log.Fatal(err)
 	}
+	document := sr.Schema{Schema: `{"type":"object","properties":{"n":{"type":"integer"}}}`, Type: sr.TypeJSON}
+	inJSON := must(client.CreateSchema(ctx, subject+"-json", document))
+	person := sr.Schema{Schema: `syntax = "proto3"; package p; message Person { string name = 1; }`, Type: sr.TypeProtobuf}
+	must(client.CreateSchema(ctx, subject+"-person", person))
+	order := sr.Schema{
+		Schema:     `syntax = "proto3"; package p; import "person.proto"; message Order { Person person = 1; }`,
+		Type:       sr.TypeProtobuf,
+		References: []sr.SchemaReference{{Name: "person.proto", Subject: subject + "-person", Version: 1}},
+	}
+	inProtobuf := must(client.CreateSchema(ctx, subject+"-order", order))
+	referrers := must(client.SchemaReferences(ctx, subject+"-person", 1))
+	_, err = client.DeleteSubject(ctx, subject+"-person", sr.SoftDelete)
+	var referenced *sr.ResponseError
+	if !errors.As(err, &referenced) {
+		log.Fatal("a referenced schema was deleted: ", err)
+	}
+	within := sr.InContext(ctx, "."+subject)
+	contextual := must(client.CreateSchema(within, "s", first))
+	subjects := must(client.Subjects(ctx))
+	inContext := must(client.SubjectsByID(within, contextual.ID))
+	serialized := must(client.SchemaTextByID(sr.WithParams(ctx, sr.Format("serialized")), inProtobuf.ID))
+
 	json.NewEncoder(os.Stdout).Encode(map[string]any{
 		"ids": []int{one.ID, again.ID, two.ID}, "refused": refused.ErrorCode, "compatible": checked.Is,
 		"found": found.Version, "text": text.Schema, "level": level.Level.String(), "versions": versions,
 		"deleted": deleted, "purged": purged, "name": back.Name,
+		"types": []string{inJSON.Type.String(), inProtobuf.Type.String()}, "references": inProtobuf.References,
+		"referrers": len(referrers), "referenced": referenced.ErrorCode, "context": contextual.ID, "in_context": inContext,
+		"subjects": subjects, "serialized": serialized,
 	})
 }
