@@ -13,6 +13,7 @@ A client of clusters and nothing else: it keeps no state that a cluster has, exc
     dead_letters     what a pipeline could not read; redrive
     group_details    members, offsets and lag in seconds of one group
     group_positions  the requests of each type of group: consumers, share, streams
+    hanging_transactions  transactions that are open in a partition and at no coordinator
     insync_minimums  min.insync.replicas of topics, for the check of restarts
     unread_times     the timestamps of unread records, for lag in seconds
     settings         the console's file: users, roles, masks, audit

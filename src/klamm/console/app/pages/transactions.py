@@ -1,11 +1,11 @@
-"""GET .../transactions: open ones with their age and partitions; POST abort."""
+"""GET .../transactions: open ones, stuck ones with the reason, those that hang in partitions; POST abort."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from klamm.client.admin.transaction_types import TransactionDescription, TransactionListing
 from klamm.client.errors import KafkaError
@@ -15,10 +15,21 @@ from klamm.console.app.requests import ConsoleRequest
 from klamm.console.core.commands import make_command
 from klamm.console.core.roles import Action
 from klamm.console.core.tables import parse_table_query, select_page
+from klamm.console.core.transaction_states import OPEN_STATES, explain_stuck
+from klamm.console.hanging_transactions import CANDIDATES_MAX, abort_hanging, search_hanging
 from klamm.http.messages import HttpResponse
+from klamm.http.refusals import HttpRefusal
+from klamm.model.ids import TopicPartition
 
-_OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 _COLUMNS: Final = {"id": attrgetter("transactional_id"), "state": attrgetter("state")}
+
+
+class _TransactionRow(NamedTuple):
+    """One transactional id, and why its transaction does not end; empty while it may."""
+
+    listing: TransactionListing
+    about: TransactionDescription | None
+    stuck: str
 
 
 class TransactionPages(PageGroup):
@@ -27,35 +38,84 @@ class TransactionPages(PageGroup):
     def add_routes(self) -> None:
         """Serve these pages."""
         self.app.get("/c/{cluster}/transactions", self.list_transactions, RouteRight(Action.VIEW))
+        self.app.get("/c/{cluster}/hanging-transactions", self.list_hanging, RouteRight(Action.VIEW))
+        self.app.post("/c/{cluster}/hanging-transactions", self.abort_hanging, RouteRight(Action.CLUSTER))
         self.app.post("/c/{cluster}/transactions/{id}/abort", self.abort, RouteRight(Action.CLUSTER))
 
     async def list_transactions(self, request: ConsoleRequest) -> HttpResponse:
         """GET .../transactions?all=1&q=: those that are open; with `all` every transactional id."""
         admin = await request.cluster.admin()
         every = request.text("all") == "1"
-        listings = await admin.list_transactions(states=() if every else _OPEN)
+        listings = await admin.list_transactions(states=() if every else OPEN_STATES)
         query = parse_table_query(request.query, _COLUMNS, "id", ("all",))
         table = select_page(listings, query, _COLUMNS, attrgetter("transactional_id"))
-        described = await asyncio.gather(*(self._describe(request, listing) for listing in table.rows))
+        rows = await asyncio.gather(*(self._describe(request, listing) for listing in table.rows))
         return self.app.page(
             request,
             "transactions.html",
             title="Transactions",
             section="transactions",
+            view="all" if every else "open",
             table=table,
-            rows=list(zip(table.rows, described, strict=True)),
+            rows=rows,
             every=every,
-            open_states=_OPEN,
+            open_states=OPEN_STATES,
             command=make_command(request.cluster.cluster.command_target, "txn", "ls"),
         )
 
-    async def _describe(self, request: ConsoleRequest, listing: TransactionListing) -> TransactionDescription | None:
+    async def _describe(self, request: ConsoleRequest, listing: TransactionListing) -> _TransactionRow:
         admin = await request.cluster.admin()
         try:
-            return (await admin.describe_transactions([listing.transactional_id]))[listing.transactional_id]
+            about = (await admin.describe_transactions([listing.transactional_id]))[listing.transactional_id]
         except KafkaError:
             # It expired between the list and its description.
-            return None
+            return _TransactionRow(listing, None, "")
+        topics = request.sample.topics
+        leaderless = [
+            where
+            for where in about.partitions
+            if where.topic in topics
+            and (partition := topics[where.topic].partition(where.partition)) is not None
+            and partition.leader < 0
+        ]
+        return _TransactionRow(listing, about, explain_stuck(about, self.parts.now_ms(), leaderless))
+
+    async def list_hanging(self, request: ConsoleRequest) -> HttpResponse:
+        """GET .../hanging-transactions?topic=: open in a partition, without an entry of a coordinator."""
+        name, topics = request.text("topic").strip(), request.sample.topics
+        if name and name not in topics:
+            raise HttpRefusal(404, f"There is no topic {name}")
+        admin = await request.cluster.admin()
+        visible = request.visitor.visible(request.cluster.name, [name] if name else topics)
+        search = await search_hanging(admin, [topics[topic] for topic in visible])
+        return self.app.page(
+            request,
+            "hanging_transactions.html",
+            title="Hanging transactions",
+            section="transactions",
+            view="hanging",
+            search=search,
+            candidates_max=CANDIDATES_MAX,
+            topic_name=name,
+        )
+
+    async def abort_hanging(self, request: ConsoleRequest) -> HttpResponse:
+        """POST .../hanging-transactions: write an abort marker to the partition, if it hangs there still."""
+        topic, partition = request.form("topic"), request.form_number("partition")
+        producer_id, start_offset = request.form_number("producer_id"), request.form_number("start_offset")
+        if not topic or partition is None or producer_id is None or start_offset is None:
+            raise HttpRefusal(400, "Name topic, partition, producer and start offset; nothing was changed")
+        admin = await request.cluster.admin()
+        where = TopicPartition(topic, partition)
+        await self.app.change(
+            request,
+            "abort hanging transaction",
+            f"{topic}-{partition}",
+            functools.partial(abort_hanging, admin, where, producer_id, start_offset),
+            done=f"Aborted the transaction of producer {producer_id} in {topic}-{partition}.",
+            detail={"producer_id": producer_id, "start_offset": start_offset},
+        )
+        return redirect(self.path(request, "hanging-transactions"))
 
     async def abort(self, request: ConsoleRequest) -> HttpResponse:
         """POST .../abort: fence the producer, which aborts its open transaction."""
