@@ -173,7 +173,10 @@ class RegistryState:
             if value is None:
                 self.configs.pop(subject, None)
             else:
-                self.configs[subject] = {name: item for name, item in value.items() if item is not None}
+                # Confluent's registry repeats the subject of the key.
+                self.configs[subject] = {
+                    name: item for name, item in value.items() if item is not None and name != "subject"
+                }
         elif key.keytype == log.MODE:
             if value is None:
                 self.modes.pop(subject, None)
