@@ -80,7 +80,7 @@ class LoopTurn:
         request on that is timed.
         """
         # By the list of ready sockets: `number` counts turns that had something to write or send.
-        events = self._poller.events if self._poller is not None else None
+        events = self._poller.dispatching if self._poller is not None else None
         if events is None or events is not self._began_events:
             self._began_events = events
             self.began = now

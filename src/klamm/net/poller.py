@@ -61,10 +61,11 @@ class Poller(BaseSelector):
         self.turn: LoopTurn | None = None
         self.loop: Any = None
         """The event loop whose timers and callbacks end a row of turns; without it each wait is one turn."""
-        self.dispatching = False
-        """Whether connections are being called; the turn then ends without being scheduled."""
-        self.events: list[tuple[int, int]] = []
-        """The sockets that were ready after the last wait: a new list for every turn."""
+        self.dispatching: list[tuple[int, int]] | None = None
+        """The ready sockets while their connections are called: a new list for every turn, which then ends without
+        being scheduled."""
+        self._ready_max = 1
+        """How many sockets may be ready: counted when one is added or removed, and not for every wait."""
         self.on_turn: Callable[[float, int, bool], None] = _ignore_turn
         """Called with the seconds, the ready sockets and whether records were written, for one turn in 32 of a row."""
 
@@ -98,13 +99,18 @@ class Poller(BaseSelector):
 
     def _watch(self, fd: int) -> _Watch:
         watch = self._watched[fd] = _Watch()
+        self._count_watched()
         return watch
+
+    def _count_watched(self) -> None:
+        self._ready_max = len(self._keys) + len(self._watched) or 1
 
     def _change(self, fd: int, watch: _Watch) -> None:
         mask = watch.mask
         if not mask:
             # At once: the descriptor may be closed next, and its number be another connection's.
             del self._watched[fd]
+            self._count_watched()
             self._changed.discard(fd)
             self._epoll.unregister(fd)
         elif not watch.applied:
@@ -162,14 +168,14 @@ class Poller(BaseSelector):
         ready: list[tuple[SelectorKey, int]] = []
         watched = self._watched
         try:
-            events = self.events = self._epoll.poll(timeout, len(self._keys) + len(watched) or 1)
+            events = self._epoll.poll(timeout, self._ready_max)
         except InterruptedError:
             return 0, ready
         turn = self.turn
+        self.dispatching = events
         if timed and turn is not None:
             turn.wrote = False
             turn.note_began(monotonic())
-        self.dispatching = True
         try:
             for fd, event in events:
                 watch = watched.get(fd)
@@ -190,7 +196,7 @@ class Poller(BaseSelector):
                 except Exception as error:  # noqa: BLE001 - one connection's bug must not stop the loop
                     log.failure("connection handler failed", error, peer=_peer_address(watch))
         finally:
-            self.dispatching = False
+            self.dispatching = None
         if turn is not None and turn.scheduled:
             turn.end()
         return len(events), ready
@@ -203,6 +209,7 @@ class Poller(BaseSelector):
         if fd in self._keys:
             raise KeyError(f"{fileobj!r} is registered already")
         key = self._keys[fd] = SelectorKey(fileobj, fd, events, data)
+        self._count_watched()
         self._epoll.register(fd, (_IN if events & EVENT_READ else 0) | (_OUT if events & EVENT_WRITE else 0))
         return key
 
@@ -210,6 +217,7 @@ class Poller(BaseSelector):
         """Watch it no longer."""
         fd = fileobj if isinstance(fileobj, int) else fileobj.fileno()
         key = self._keys.pop(fd)
+        self._count_watched()
         with contextlib.suppress(OSError):  # closed before it was unregistered
             self._epoll.unregister(fd)
         return key
