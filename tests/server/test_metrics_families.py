@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from klamm.pipeline.metrics import render_exposition
+from klamm.security.core.client_quotas import QuotaUsage
 from klamm.server.metrics import node_families
 from klamm.server.metrics.families import build_families
 from klamm.server.metrics.snapshot import (
@@ -28,7 +30,7 @@ kafka_server_brokertopicmetrics_totalfetchrequests_total kafka_server_brokertopi
 kafka_server_brokertopicmetrics_failedfetchrequests_total kafka_server_replicamanager_leadercount
 kafka_server_replicamanager_partitioncount kafka_server_replicamanager_underreplicatedpartitions
 kafka_server_replicamanager_underminisrpartitioncount kafka_cluster_partition_underminisr
-kafka_cluster_partition_atminisr kafka_cluster_partition_replicascount
+kafka_cluster_partition_atminisr kafka_cluster_partition_replicascount kafka_server_replicafetchermanager_maxlag
 kafka_controller_kafkacontroller_activecontrollercount kafka_controller_kafkacontroller_offlinepartitionscount
 kafka_controller_controllerstats_uncleanleaderelections_total
 kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent
@@ -82,6 +84,10 @@ def snapshot(partitions: int = 3) -> NodeSnapshot:
         connection_limit=10,
         refused_connections={"ip_rate": 1},
         quotas=[QuotaFacts("alice", "", "", "producer_byte_rate", 1024.0)],
+        quota_usage=[QuotaUsage("producer_byte_rate", "alice", "", "", 512.0, 1500)],
+        logins_failed={"SASL": 2},
+        logins_succeeded={"SASL": 5},
+        tls_failures={("SASL", "handshake"): 3},
         throttled_requests={"produce": 3},
         throttle_ms={"produce": 1500},
         group_states={"Stable": 1},
@@ -135,6 +141,13 @@ def test_confluents_names_are_served_on_a_switch():
     assert "kafka_server_brokertopicmetrics_messagesin_total" not in names
 
 
+def served_everywhere() -> set[str]:
+    """The names of nodes and of a pipeline, as one Prometheus has them."""
+    query = {"lag_ms": 2500, "lag_records": 4, "rows_total": 9, "failures": 0}
+    text = render_exposition("orders", {"state": "running", "queries": {"totals": query}})
+    return served().keys() | {line.partition("{")[0] for line in text.splitlines() if not line.startswith("#")}
+
+
 def names_in(expression: str) -> set[str]:
     words = re.findall(r"[a-z_]+(?=[{\[)\s]|$)", re.sub(r"\{[^}]*\}|\"[^\"]*\"", "{", expression))
     return {word for word in words if re.match(r"(kafka|klamm|process)_", word)}
@@ -145,7 +158,8 @@ def test_the_dashboard_uses_only_names_that_are_served():
     expressions = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
     assert len(expressions) > 30
     assert all(names_in(expression) for expression in expressions)
-    assert set().union(*map(names_in, expressions)) - served().keys() == set()
+    assert set().union(*map(names_in, expressions)) - served_everywhere() == set()
+    assert any("klamm_pipeline_lag_seconds" in expression for expression in expressions)
     ids = [panel["id"] for panel in dashboard["panels"]]
     assert len(ids) == len(set(ids))
 
@@ -154,7 +168,8 @@ def test_the_alerts_use_only_names_that_are_served():
     text = files("klamm.telemetry.dashboards").joinpath("alerts.yml").read_text()
     expressions = re.findall(r"^ +expr: (.+)$", text, re.MULTILINE)
     assert len(expressions) == len(re.findall(r"- alert: Klamm\w+$", text, re.MULTILINE)) > 10
-    assert set().union(*map(names_in, expressions)) - served().keys() == set()
+    assert set().union(*map(names_in, expressions)) - served_everywhere() == set()
+    assert any("klamm_pipeline_lag_seconds" in expression for expression in expressions)
 
 
 def test_the_alerts_are_about_each_cluster_of_klamm():
@@ -189,6 +204,11 @@ def test_numbers_come_from_the_snapshot():
     }
     assert names["klamm_metrics_omitted"] == {'{kind="partitions"}': 4}
     assert names["klamm_connections_limit"] == {"": 10}
+    labels = '{user="alice",client_id="",ip="",quota="producer_byte_rate"}'
+    assert names["klamm_quota_rate"] == {labels: 512}
+    assert names["klamm_quota_entity_throttle_seconds_total"] == {labels: 1.5}
+    failed = "kafka_server_socket_server_metrics_failed_authentication_total"
+    assert names[failed] == {'{listener="SASL",networkProcessor="0"}': 5}
 
 
 def test_partitions_below_their_replicas_and_min_isr_are_counted():
