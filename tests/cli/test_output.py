@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm.cli.output import default_format, printable, render, table_lines, yaml_lines
-from klamm.cli.record_format import compile_format, from_shown, record_row, shown, unescape
+from klamm.cli.record_format import compile_format, format_data, from_shown, record_row, unescape
 
 ROWS = [
     {"topic": "a", "size_bytes": 2048, "age_ms": 90_000, "isr": [1, 2], "note": None, "on": True},
@@ -82,10 +82,10 @@ def test_a_format_of_kcat():
 def test_records_go_out_and_come_back():
     row = record_row(RECORD)
     assert (row["key"], row["value"]) == ("k", {"base64": "dv8="})
-    assert shown(b'{"a": 1}', "json") == {"a": 1}
-    assert shown(b"\x01", "hex") == "01"
+    assert format_data(b'{"a": 1}', "json") == {"a": 1}
+    assert format_data(b"\x01", "hex") == "01"
 
 
 @given(st.one_of(st.none(), st.binary(max_size=50)))
 def test_any_bytes_come_back_the_same(data):
-    assert from_shown(json.loads(json.dumps(shown(data, "text")))) == data
+    assert from_shown(json.loads(json.dumps(format_data(data, "text")))) == data

@@ -51,7 +51,7 @@ def test_every_row_is_in_one_part_and_none_is_too_large():
             rows_sent += [
                 (decode_row[2], decode_row[3], list(decode_row[4])) for decode_row in BatchView(data).decode_rows()
             ]
-            part.done(data)
+            part.release(data)
         wanted = [
             (row["key"], row["value"], [(header["key"], header["value"]) for header in row["headers"]])
             for row in table.to_pylist()
@@ -85,7 +85,7 @@ def test_a_part_is_built_where_the_last_one_was():
     rows = ArrowRows(pa.RecordBatch.from_pydict({"value": pa.array([b"x" * 1000] * 20)}), 7)
     part = TablePart(rows, 0, 10, buffer_pool)
     data = part.encode()
-    part.done(data)
+    part.release(data)
     assert TablePart(rows, 10, 20, buffer_pool).encode() is data
 
 

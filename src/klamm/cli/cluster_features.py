@@ -62,9 +62,9 @@ def _set_levels(cluster: BlockingCluster, wanted: tuple[str, ...], consent: Cons
         raise click.UsageError("some levels would rise and some fall; change them one after the other")
     if not consent.to(plan, target):
         return
-    for name, (code, said) in update_features(cluster, changed, kinds.pop(), validate_only=False).items():
+    for name, (code, message) in update_features(cluster, changed, kinds.pop(), validate_only=False).items():
         if code:
-            raise broker_refusal(code, f"{name} was not changed: {said or code.text}")
+            raise broker_refusal(code, f"{name} was not changed: {message or code.text}")
         click.echo(f"{name} is at {level_name(name, changed[name])}.")
 
 

@@ -81,7 +81,7 @@ def reassign(
             _cancel(cluster, topics, target, consent)
             return
         alive = _alive(cluster)
-        racks = _chosen(alive, brokers)
+        racks = _choose_brokers(alive, brokers)
         placements = _placements(cluster, topics, alive)
         moves = _plan(placements, racks, copies, balance=True)
         _carry_out(cluster, moves, alive, target, consent, throttle=throttle, wait=not no_wait)
@@ -172,7 +172,7 @@ def _alive(cluster: BlockingCluster) -> dict[int, Node]:
     return {broker.id: broker for broker in describe_cluster(cluster).brokers if not broker.fenced}
 
 
-def _chosen(alive: Mapping[int, Node], text: str | None) -> dict[int, str | None]:
+def _choose_brokers(alive: Mapping[int, Node], text: str | None) -> dict[int, str | None]:
     if text is None:
         return {broker.id: broker.rack for broker in alive.values()}
     ids = [word.strip() for word in text.split(",") if word.strip()]

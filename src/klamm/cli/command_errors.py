@@ -66,9 +66,9 @@ class CommandRefusal(click.ClickException):
         click.echo(f"klamm: {self.format_message()}", file=file, err=file is None)
 
 
-def broker_refusal(code: ErrorCode, said: str | None = None) -> CommandRefusal:
+def broker_refusal(code: ErrorCode, message: str | None = None) -> CommandRefusal:
     """The refusal for a broker's error: its name first, then what it means here, then what to try."""
-    sentence = said or code.text
+    sentence = message or code.text
     if code.name not in sentence:
         sentence = f"{code.name}: {sentence}"
     advice = NEXT.get(code.name)
@@ -85,8 +85,8 @@ def error_detail(error: KlammError) -> str:
     return getattr(error, "detail", None) or error.message or error.code.text
 
 
-def _larger_request(said: str) -> str:
-    sizes = re.search(r"of (\d+) bytes", said)
+def _larger_request(message: str) -> str:
+    sizes = re.search(r"of (\d+) bytes", message)
     return f"raise it with -X max.request.size={int(sizes[1]) + _HEADROOM_BYTES}" if sizes else "raise it with -X"
 
 
@@ -99,16 +99,16 @@ def refuses(command: Callable[P, R]) -> Callable[P, R]:
             return command(*args, **kwargs)
         except KlammError as error:
             # The producer and the consumer report a foreign protocol as a broken connection.
-            if error.code is ErrorCode.NETWORK_EXCEPTION and (said := not_kafka(error.message or "")):
-                raise CommandRefusal(said, code=exit_codes.NO_ANSWER) from None
+            if error.code is ErrorCode.NETWORK_EXCEPTION and (message := not_kafka(error.message or "")):
+                raise CommandRefusal(message, code=exit_codes.NO_ANSWER) from None
             raise broker_refusal(error.code, error_detail(error)) from None
         except ConfigError as error:
             raise CommandRefusal(str(error)) from None
         # Bytes that are no response of a broker: usually the wrong port.
         except ProtocolError as error:
-            said = not_kafka(str(error))
+            message = not_kafka(str(error))
             raise CommandRefusal(
-                said or str(error), code=exit_codes.NO_ANSWER if said else exit_codes.REFUSED
+                message or str(error), code=exit_codes.NO_ANSWER if message else exit_codes.REFUSED
             ) from None
         except BrokenPipeError:
             raise  # the reader of our output has left; `klamm.cli.main` ends quietly
@@ -141,8 +141,8 @@ def _os_exit_code(error: OSError) -> int:
 def explain(error: OSError) -> str:
     """The message of an OSError; its own sentence when it has no errno."""
     if type(error).__name__ == "ClusterUnreachable" and "`klamm" not in str(error):
-        if said := not_kafka(str(error)):
-            return said
+        if message := not_kafka(str(error)):
+            return message
         # A node did answer; its certificate, or this client's, was refused.
         if _REFUSED_TLS.search(str(error)):
             return str(error)

@@ -122,23 +122,23 @@ def change_settings(
     from klamm.client.admin.config_types import AlterOp
 
     before = {entry.name: entry for entry in configs.describe(cluster, kind, name)}
-    known = _known(cluster, kind, name, before)
+    known = _find_names(cluster, kind, name, before)
     # The word of the command line, for error texts; the enum has another spelling for broker loggers.
     word = next(word for word, number in configs.KINDS.items() if number == kind)
 
-    def named(key: str) -> str:
+    def find_name(key: str) -> str:
         return key if known is None else true_name(word, key, known)
 
     operations: list[AlterConfigOp] = []
     for written, value in parse_settings(settings).items():
-        key = named(written)
+        key = find_name(written)
         old = before.get(key)
         # A value equal to the default is still a change: set, it survives a change of the default.
         if old is None or old.value != value or old.is_default:
             plan.changes(key, to_person(key, old.value) if old else None, to_person(key, value))
             operations.append((AlterOp.SET, key, value))
     # A name that the broker lists is taken as it is: `retention.ms` must not be read as an abbreviation.
-    for key in (key if key in before else named(setting_name(key)) for key in keys):
+    for key in (key if key in before else find_name(setting_name(key)) for key in keys):
         old = before.get(key)
         if old is not None and not old.is_default:
             # Synonyms are all values in the order of their precedence (KIP-226), the built-in default last.
@@ -151,7 +151,9 @@ def change_settings(
     return operations
 
 
-def _known(cluster: BlockingCluster, kind: ResourceType, name: str, before: dict[str, ConfigEntry]) -> set[str] | None:
+def _find_names(
+    cluster: BlockingCluster, kind: ResourceType, name: str, before: dict[str, ConfigEntry]
+) -> set[str] | None:
     """The names of all settings; None where only the broker has them."""
     from klamm.cli.queries import configs
 

@@ -329,9 +329,9 @@ def _places(cluster: BlockingCluster, topics: tuple[str, ...], partitions: tuple
         held = [p.partition for p in topic.partitions]
         for index in partitions:
             if index not in held:
-                said = f"{topic.name} has {counted(len(held), 'partition')}, and none is number {index}"
-                said += f"; `klamm topic show {topic.name}` lists them"
-                raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, said)
+                message = f"{topic.name} has {counted(len(held), 'partition')}, and none is number {index}"
+                message += f"; `klamm topic show {topic.name}` lists them"
+                raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
         places += [(topic.name, index) for index in held if not partitions or index in partitions]
     return places
 

@@ -95,9 +95,9 @@ class Doctor:
                 if round_trip:
                     self._write(confirm)
         except (ClusterUnreachable, KlammError, OSError, ProtocolError) as error:
-            said = not_kafka(str(error))
+            detail = not_kafka(str(error))
             complaint = f"the port is open, but what listens there does not answer as Kafka: {error}"
-            self.add("cluster", "wrong", said or complaint)
+            self.add("cluster", "wrong", detail or complaint)
 
     def _write(self, confirm: str | None) -> None:
         """The round trip, unless the context is protected or the addresses are wrong."""
@@ -131,8 +131,8 @@ class Doctor:
         # A resolver that falls back to a second server takes seconds, and every new connection pays for it.
         state = "ok" if took < 1000 else "warning"
         self.add("DNS", state, f"{host} is {', '.join(addresses)} ({took:.0f} ms)")
-        reached, said = self._tcp(host, port)
-        self.add("TCP", "ok" if reached else "wrong", said)
+        reached, detail = self._tcp(host, port)
+        self.add("TCP", "ok" if reached else "wrong", detail)
         return reached
 
     def _look_up(self, host: str, port: int) -> list[str]:
@@ -206,13 +206,13 @@ class Doctor:
                 self.add("advertised addresses", "warning", f"broker {broker.id} is fenced: it is down, or starting")
                 continue
             address = f"{broker.host}:{broker.port}"
-            reached, said = self._tcp(broker.host, broker.port)
+            reached, detail = self._tcp(broker.host, broker.port)
             if not reached:
                 self.add(
                     "advertised addresses",
                     "wrong",
                     f"broker {broker.id} advertises {address}, which cannot be reached from here"
-                    f" ({said});"
+                    f" ({detail});"
                     " set its advertised.listeners to an address that can",
                 )
             # The usual mistake of a broker in a container: it advertises localhost, which works only on its own
@@ -224,7 +224,7 @@ class Doctor:
                     f"broker {broker.id} advertises {address}: for a client that is its own machine",
                 )
             else:
-                self.add("advertised addresses", "ok", said)
+                self.add("advertised addresses", "ok", detail)
 
     def _partitions(self) -> None:
         from klamm.cli.queries.topics import list_topics

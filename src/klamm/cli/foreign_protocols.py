@@ -49,8 +49,8 @@ def _by_first_bytes(address: str, first: bytes) -> str:
     if first[0] in (0x15, 0x16) and first[1] == 3:
         return _tls(address)
     name = {b"HTTP": "HTTP, not Kafka's protocol", b"SSH-": "SSH, not Kafka's protocol"}.get(first)
-    said = f"{address} does not speak Kafka's protocol" if name is None else f"{address} speaks {name}"
-    return f"{said}; write the address of a broker"
+    message = f"{address} does not speak Kafka's protocol" if name is None else f"{address} speaks {name}"
+    return f"{message}; write the address of a broker"
 
 
 def _tls(address: str) -> str:

@@ -161,7 +161,7 @@ def seek(*, name: str, place: str, topics: tuple[str, ...], consent: Consent, ta
         if description is not None and description.members:
             code = ErrorCode.NON_EMPTY_GROUP
             raise broker_refusal(
-                code, f"{name} has {_named(description.members)}; stop them first, nothing was changed"
+                code, f"{name} has {_format_members(description.members)}; stop them first, nothing was changed"
             )
         # Computed twice: what is shown and agreed to, and then again with the offsets of the moment it is done.
         rows = seek_group(cluster, name, goal, wanted, dry_run=True)
@@ -184,7 +184,7 @@ def seek(*, name: str, place: str, topics: tuple[str, ...], consent: Consent, ta
     show([{column: row[column] for column in ("topic", "partition", "before", "offset")} for row in moved], output)
 
 
-def _named(members: Sequence[MemberDescription]) -> str:
+def _format_members(members: Sequence[MemberDescription]) -> str:
     shown = ", ".join(member.client_id or member.member_id for member in members[:_NAMED_MAX])
     more = ", ..." if len(members) > _NAMED_MAX else ""
     return f"{counted(len(members), 'member')} ({shown}{more})"

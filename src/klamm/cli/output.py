@@ -25,7 +25,7 @@ _LAST_MIN: Final = 16
 """A last column narrower than this is not worth being wrapped."""
 
 
-def _chosen(_: click.Context, __: click.Parameter, value: str | None) -> str:
+def _choose_format(_: click.Context, __: click.Parameter, value: str | None) -> str:
     return value or default_format()
 
 
@@ -38,7 +38,7 @@ output_option = click.option(
     "-o",
     "--output",
     type=click.Choice(FORMATS),
-    callback=_chosen,
+    callback=_choose_format,
     help="Output format.  [default: table on a terminal, jsonl elsewhere]",
 )
 

@@ -205,8 +205,10 @@ class _Partitions:
         with self._target.cluster() as cluster:
             entries = describe(cluster, BROKER, str(cluster.broker_ids[0]), ["auto.create.topics.enable"])
         if entries and entries[0].value == "false":
-            said = f"there is no topic {self._topic}, and the cluster does not create topics by itself"
-            raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{said}; `klamm topic create {self._topic}` does")
+            message = f"there is no topic {self._topic}, and the cluster does not create topics by itself"
+            raise KlammError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{message}; `klamm topic create {self._topic}` does"
+            )
         return True
 
 
@@ -223,14 +225,14 @@ def _show_drafts(topic: str, partitions: _Partitions, drafts: Iterator[Draft], c
         records += 1
         size += _size(whole)
         if records <= SHOWN_MAX:
-            key = "" if whole.get("key") is None else f" key={_shown(whole['key'])}"
-            plan.adds(f"{topic}{key} value={_shown(whole.get('value'))}")
+            key = "" if whole.get("key") is None else f" key={_format_data(whole['key'])}"
+            plan.adds(f"{topic}{key} value={_format_data(whole.get('value'))}")
     if records > SHOWN_MAX:
         plan.adds(f"... and {records - SHOWN_MAX} more, {records} records ({format_size(size)}) in all")
     show_dry_run(plan)
 
 
-def _shown(data: bytes | None) -> str:
+def _format_data(data: bytes | None) -> str:
     if data is None:
         return "(null)"
     # A cut may fall inside a character, which is then replaced, not refused.

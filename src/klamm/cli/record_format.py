@@ -142,19 +142,19 @@ def record_row(record: RecordLike, decode: Decodings = _TEXT) -> dict[str, Any]:
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
-        "key": shown(record.key, decode.key),
-        "value": shown(record.value, decode.value),
+        "key": format_data(record.key, decode.key),
+        "value": format_data(record.value, decode.value),
         "headers": _header_row(record.headers or ()),
     }
 
 
 def _header_row(headers: Sequence[tuple[str, Any]]) -> Any:
     """Headers as an object; as pairs when a name occurs twice, so that none is lost."""
-    named = {name: shown(value, "text") for name, value in headers}
-    return named if len(named) == len(headers) else [[name, shown(value, "text")] for name, value in headers]
+    named = {name: format_data(value, "text") for name, value in headers}
+    return named if len(named) == len(headers) else [[name, format_data(value, "text")] for name, value in headers]
 
 
-def shown(data: Any, decode: str) -> Any:
+def format_data(data: Any, decode: str) -> Any:
     """Bytes in the requested form."""
     if data is None:
         return None

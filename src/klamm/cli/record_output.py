@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from klamm.cli.output import csv_lines, json_line, printable, yaml_lines
-from klamm.cli.record_format import Decodings, compile_format, record_row, shown
+from klamm.cli.record_format import Decodings, compile_format, format_data, record_row
 from klamm.cli.signals import leave_full_pipe
 from klamm.model.units import format_time
 
@@ -125,5 +125,5 @@ def for_person(data: Any, decode: str) -> str:
     if data is None:
         return "(null)"
     if decode in ("hex", "base64"):
-        return str(shown(data, decode))
+        return str(format_data(data, decode))
     return printable(bytes(data).decode(errors="backslashreplace"))

@@ -53,15 +53,15 @@ def _summary(findings: Findings, seconds: float) -> str:
     # Never divided by 0: an empty folder takes less than the resolution of the clock.
     rate = findings.size_bytes / 1e6 / max(seconds, 0.001)
     looked = (
-        f"{counted(findings.partitions, 'partition')}, {counted(findings.segments, 'segment')}, "
-        f"{counted(findings.batches, 'batch', 'batches')}, "
+        f"{count_noun(findings.partitions, 'partition')}, {count_noun(findings.segments, 'segment')}, "
+        f"{count_noun(findings.batches, 'batch', 'batches')}, "
         f"{findings.size_bytes / 1e6:.1f} MB in {seconds:.1f} s ({rate:.0f} MB/s)"
     )
-    verdict = counted(len(findings.problems), "problem") if findings.problems else "clean"
+    verdict = count_noun(len(findings.problems), "problem") if findings.problems else "clean"
     return f"{verdict}: {looked}"
 
 
-def counted(count: int, one: str, many: str | None = None) -> str:
+def count_noun(count: int, one: str, many: str | None = None) -> str:
     """`1 step`, `2 steps`."""
     return f"{count} {one if count == 1 else many or one + 's'}"
 

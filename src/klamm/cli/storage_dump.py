@@ -114,8 +114,8 @@ def _text_lines(rows: Iterable[DumpRow]) -> Iterator[DumpLine]:
 def _lines(rows: Iterable[DumpRow], widths: dict[str, int]) -> Iterator[DumpLine]:
     for kind, fields in rows:
         if kind in _ASIDE:
-            said = " ".join(f"{name}={_value(value)}" for name, value in fields.items())
-            yield kind, f"  | {said}" if kind == "record" else f"{kind}: {said}"
+            pairs = " ".join(f"{name}={_value(value)}" for name, value in fields.items())
+            yield kind, f"  | {pairs}" if kind == "record" else f"{kind}: {pairs}"
         else:
             cells = [_cell(value).rjust(widths.get(name, 0)) for name, value in fields.items()]
             yield kind, "  ".join(cells).rstrip()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from klamm.cli.command_errors import refuses
-from klamm.cli.storage_check import Bar, counted
+from klamm.cli.storage_check import Bar, count_noun
 
 
 @click.command()
@@ -45,7 +45,7 @@ def repair(*, folders: tuple[str, ...], dry_run: bool, yes: bool) -> None:
         for problem in plan.unfixed:
             click.echo(f"left as it is: {problem.path}: {problem.what}")
         if dry_run:
-            click.echo(f"{counted(len(plan.steps), 'step')} would be done; nothing was changed")
+            click.echo(f"{count_noun(len(plan.steps), 'step')} would be done; nothing was changed")
             raise SystemExit(1)
         for step in plan.steps:
             step.run()
@@ -55,7 +55,7 @@ def repair(*, folders: tuple[str, ...], dry_run: bool, yes: bool) -> None:
         for problem in left:
             click.echo(f"remains: {problem}")
         remain = "1 problem remains" if len(left) == 1 else f"{len(left)} problems remain"
-        click.echo(f"{counted(len(plan.steps), 'step')} done, {remain}")
+        click.echo(f"{count_noun(len(plan.steps), 'step')} done, {remain}")
         if left:
             raise SystemExit(1)
     finally:

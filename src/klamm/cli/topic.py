@@ -371,9 +371,9 @@ def delete(*, names: tuple[str, ...], if_exists: bool, consent: Consent, target:
             plan.removes(f"topic {name} partitions={len(own)} offsets={offsets}")
         if not consent.to(plan, target):
             return
-        for name, (code, said) in delete_topics(cluster, wanted).items():
+        for name, (code, message) in delete_topics(cluster, wanted).items():
             if code:
-                raise broker_refusal(code, f"{name} was not deleted: {said or code.text}")
+                raise broker_refusal(code, f"{name} was not deleted: {message or code.text}")
             click.echo(f"Deleted {name}.")
 
 
@@ -406,8 +406,8 @@ def trim(*, name: str, before: str, partitions: tuple[int, ...], consent: Consen
         missing = set(partitions) - {p.partition for p in held.partitions}
         if missing:
             many = counted(len(held.partitions), "partition")
-            said = f"{name} has {many}, and none is number {min(missing)}; `klamm topic show {name}` lists them"
-            raise broker_refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, said)
+            message = f"{name} has {many}, and none is number {min(missing)}; `klamm topic show {name}` lists them"
+            raise broker_refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
         chosen = [(name, p.partition) for p in held.partitions if not partitions or p.partition in partitions]
         first = list_offsets(cluster, chosen, EARLIEST)
         goals = resolve_position(cluster, chosen, before)

@@ -89,7 +89,7 @@ def up(
     if secure:
         if ephemeral or nodes > 1:
             raise click.UsageError("--secure runs one node that keeps its data; leave --ephemeral and --nodes out")
-        _run_secure(data, _given("host"), _given("port"), overrides, services)
+        _run_secure(data, _find_option("host"), _find_option("port"), overrides, services)
         return
     with _folder(data, nodes, ephemeral=ephemeral) as folder:
         children = _list_children(services, None if ephemeral else folder, console=console)
@@ -130,7 +130,7 @@ def _list_children(services: ServicesProcess | None, data: str | None, *, consol
     return children
 
 
-def _given(name: str) -> Any:
+def _find_option(name: str) -> Any:
     """Return the value of an option of this command, or None if it is the default."""
     context = click.get_current_context()
     is_default = context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT

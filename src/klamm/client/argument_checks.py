@@ -42,7 +42,7 @@ _CHECKS: Final[dict[str, ArgumentCheck]] = {
 _Class = TypeVar("_Class", bound=type)
 
 
-def checked(cls: _Class) -> _Class:
+def check_arguments(cls: _Class) -> _Class:
     """Let every public method of a class, inherited ones included, check its arguments."""
     for name, method in inspect.getmembers(cls, inspect.isfunction):
         checks = {} if name.startswith("_") or name in _UNCHECKED else _checks_of(method)

@@ -148,7 +148,7 @@ class BoundedRead:
             batch = await consumer.poll_arrow(_POLL_S)
             watch.raise_error()  # before the rows are used: they may be of a new topic of that name
             if batch.num_rows:
-                parts.extend(self._wanted(batch))
+                parts.extend(self._select_rows(batch))
                 last_rows = clock()
             elif clock() - last_rows > _SILENCE_S:
                 await self._refresh_ends()
@@ -160,7 +160,7 @@ class BoundedRead:
                     consumer.pause(where)  # fetches of the others do not carry its records any more
         return parts
 
-    def _wanted(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _select_rows(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The rows before the ends, without duplicates."""
         import pyarrow.compute as pc  # type: ignore[import-untyped] # noqa: PLC0415
 

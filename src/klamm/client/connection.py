@@ -287,10 +287,10 @@ class Connection:
                 self._expiry = self._loop.call_at(deadline, self._expire)
         else:
             future.set_result(None)
-        self._traffic.sent(size + 4)
+        self._traffic.count_sent(size + 4)
         self._write([encode_prefix(size) + head, *pieces])
 
-    async def drained(self) -> None:
+    async def wait_drained(self) -> None:
         """Wait while more than _PAUSE_WRITING_BYTES wait to be written."""
         while self._out_bytes > _PAUSE_WRITING_BYTES and self.closed is None:
             if self._drained is None or self._drained.done():
@@ -443,7 +443,7 @@ class Connection:
         if not self._pending:
             raise RemoteProtocolError(f"{self.address} sends a response without a request")
         pending = self._pending.popleft()
-        self._traffic.answered(len(answer) + 4, self._loop.time() - pending.sent)
+        self._traffic.count_answered(len(answer) + 4, self._loop.time() - pending.sent)
         self._expect_large = len(answer) >= _FLOW_BYTES
         number = int.from_bytes(answer[:4], "big")
         if number != pending.correlation_id:

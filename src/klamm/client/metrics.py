@@ -53,12 +53,12 @@ class Traffic:
         """Seconds from request to response, over all responses."""
         self.latency_max_s = 0.0
 
-    def sent(self, size: int) -> None:
+    def count_sent(self, size: int) -> None:
         """Count a request of `size` bytes."""
         self.requests += 1
         self.bytes_out += size
 
-    def answered(self, size: int, latency_s: float) -> None:
+    def count_answered(self, size: int, latency_s: float) -> None:
         """Count a response of `size` bytes, `latency_s` after its request."""
         self.responses += 1
         self.bytes_in += size

@@ -23,7 +23,7 @@ from klamm.storage import offset_index, time_index, txn_index
 from klamm.storage.batch_file import BatchFile
 from klamm.storage.checkpoints import CLEAN_SHUTDOWN, LEADER_EPOCH, PARTITION_METADATA, read_lines
 from klamm.storage.disk import Disk
-from klamm.storage.internal_topics import FieldsDecoder, decode_control, decoder_of, shown
+from klamm.storage.internal_topics import FieldsDecoder, decode_control, decoder_of, format_bytes
 from klamm.storage.log_segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 from klamm.storage.meta_properties import META_PROPERTIES
 from klamm.storage.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
@@ -114,7 +114,7 @@ def _records(batch: BatchView, decoder: FieldsDecoder) -> Iterator[DumpRow]:
             else:
                 fields |= decoder(record.key, record.value)
             if record.headers:
-                fields["headers"] = [[name, shown(value)] for name, value in record.headers]
+                fields["headers"] = [[name, format_bytes(value)] for name, value in record.headers]
             yield DumpRow("record", fields)
     except (KlammError, RemoteProtocolError, ValueError) as error:
         yield DumpRow("damage", {"offset": batch.base_offset, "what": f"its records cannot be read: {error}"})

@@ -35,7 +35,7 @@ CONTROL_VALUES: dict[int, type[Any]] = {
 """The values of raft's control records, by control type."""
 
 
-def shown(data: bytes | bytearray | memoryview | None) -> str | None:
+def format_bytes(data: bytes | bytearray | memoryview | None) -> str | None:
     """Bytes as text where they are text, as `hex:` and their digits where not."""
     if data is None:
         return None
@@ -60,7 +60,7 @@ def _plain(value: Any, type_: Any) -> Any:
     if isinstance(type_, Array):
         return [_plain(element, type_.element) for element in value]
     if isinstance(value, bytes | bytearray | memoryview):
-        return shown(value)
+        return format_bytes(value)
     if hasattr(type(value), "__wire__"):
         return plain(value)
     return value
@@ -68,7 +68,7 @@ def _plain(value: Any, type_: Any) -> Any:
 
 def decode_plain(key: bytes | None, value: bytes | None) -> Decoded:
     """A record of an ordinary topic."""
-    return {"key": shown(key), "value": shown(value)}
+    return {"key": format_bytes(key), "value": format_bytes(value)}
 
 
 def decode_group(key: bytes | None, value: bytes | None) -> Decoded:
@@ -89,7 +89,7 @@ def decode_control(record: DecodedRecord) -> Decoded:
     cls = CONTROL_VALUES.get(kind)
     if cls is None:
         fields = dict(zip(("version", "coordinator_epoch"), Struct(">hi").unpack_from(value), strict=True))
-        return {"control": name, **fields} if len(value) >= 6 else {"control": name, "value": shown(value)}
+        return {"control": name, **fields} if len(value) >= 6 else {"control": name, "value": format_bytes(value)}
     # Of a newer version, the fields that the newest known one has are decoded.
     version = min(_INT16.unpack_from(value)[0], declaration(cls).versions[1])
     return {"control": name, **plain(decode(cls, version, value)[0])}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, one_action
-from klamm.cli.kafka.script import ToolFailed, checked, connect, java_error, read_flags
+from klamm.cli.kafka.script import ToolFailed, connect, java_error, read_flags, run_check
 from klamm.cli.queries.acls import CLUSTER_NAME, AclResource, AclRule, add_rules, list_rules, remove_rules
 from klamm.client.blocking_cluster import BlockingCluster
 from klamm.model.acls import AclOperation, AclPermission, AclResourceType, PatternType
@@ -86,7 +86,7 @@ def main(args: list[str]) -> int:
     parsed = read_flags(FLAGS, args, empty_is_help=True)
     if parsed is None:
         return 0
-    checked(FLAGS, functools.partial(_check, parsed))
+    run_check(FLAGS, functools.partial(_check, parsed))
     try:
         with connect(parsed) as cluster:
             if parsed.has("list"):
@@ -132,28 +132,28 @@ def _add(cluster: BlockingCluster, parsed: Parsed) -> None:
     if _pattern(parsed) not in (PatternType.LITERAL, PatternType.PREFIXED):
         word = _pattern(parsed).name
         raise Usage(f"A '--resource-pattern-type' value of '{word}' is not valid when adding acls.")
-    wanted = _wanted(parsed)
+    wanted = _parse_acls(parsed)
     if not all(wanted.values()):
         raise Usage(_NO_PRINCIPAL)
     list_rules(cluster, wanted)  # Kafka's tool lists first too, and fails here without an authorizer
     for resource, rules in wanted.items():
         add_rules(cluster, resource, rules)
-        print(f"Adding ACLs for resource `{_shown(resource)}`: \n {_lines(rules)}\n")
+        print(f"Adding ACLs for resource `{_format_resource(resource)}`: \n {_lines(rules)}\n")
 
 
 def _remove(cluster: BlockingCluster, parsed: Parsed) -> None:
-    for resource, rules in _wanted(parsed).items():
-        where = _shown(resource)
+    for resource, rules in _parse_acls(parsed).items():
+        where = _format_resource(resource)
         question = f"Are you sure you want to delete all ACLs for resource filter `{where}`? (y/n)"
         if rules:
             question = (
                 f"Are you sure you want to remove ACLs: \n {_lines(rules)}\n from resource filter `{where}`? (y/n)"
             )
-        if parsed.has("force") or _agreed(question):
+        if parsed.has("force") or _confirm(question):
             remove_rules(cluster, resource, rules)
 
 
-def _agreed(question: str) -> bool:
+def _confirm(question: str) -> bool:
     print(question)
     try:
         # Anything but y, and the end of input, is no: as in the JVM tool.
@@ -162,7 +162,7 @@ def _agreed(question: str) -> bool:
         return False
 
 
-def _wanted(parsed: Parsed) -> dict[AclResource, list[AclRule]]:
+def _parse_acls(parsed: Parsed) -> dict[AclResource, list[AclRule]]:
     """The rules of the command line, by the resource they are for."""
     resources = _resources(parsed)
     if not resources:
@@ -174,7 +174,7 @@ def _wanted(parsed: Parsed) -> dict[AclResource, list[AclRule]]:
         }
     wanted: dict[AclResource, list[AclRule]] = {}
     for resource in resources:
-        operations = _needed(parsed, resource.type)
+        operations = _choose_operations(parsed, resource.type)
         if operations:
             wanted[resource] = _rules(parsed, operations)
     if parsed.has("idempotent"):
@@ -182,7 +182,7 @@ def _wanted(parsed: Parsed) -> dict[AclResource, list[AclRule]]:
     return wanted
 
 
-def _needed(parsed: Parsed, resource_type: AclResourceType) -> list[AclOperation]:
+def _choose_operations(parsed: Parsed, resource_type: AclResourceType) -> list[AclOperation]:
     """What a producer, a consumer or both do with a resource."""
     operations: list[AclOperation] = []
     if parsed.has("producer") and resource_type == AclResourceType.TOPIC:
@@ -251,10 +251,10 @@ def _principal(text: str) -> str:
 
 def _print_rules(word: str, rules: dict[AclResource, list[AclRule]]) -> None:
     for resource, held in rules.items():
-        print(f"{word} ACLs for resource `{_shown(resource)}`:\n{_lines(held)}\n")
+        print(f"{word} ACLs for resource `{_format_resource(resource)}`:\n{_lines(held)}\n")
 
 
-def _shown(resource: AclResource) -> str:
+def _format_resource(resource: AclResource) -> str:
     return (
         f"ResourcePattern(resourceType={resource.type.name}, name={resource.name}, patternType={resource.pattern.name})"
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flags, require
-from klamm.cli.kafka.script import checked, connect, read_flags
+from klamm.cli.kafka.script import connect, read_flags, run_check
 
 FLAGS: Final = Flags("kafka-broker-api-versions", BOOTSTRAP, COMMAND_CONFIG)
 TELEMETRY: Final = {71: ("GetTelemetrySubscriptions", (0, 0)), 72: ("PushTelemetry", (0, 0))}
@@ -19,7 +19,7 @@ def main(args: list[str]) -> int:
     parsed = read_flags(FLAGS, args)
     if parsed is None:
         return 0
-    checked(FLAGS, functools.partial(require, parsed, "bootstrap-server"))
+    run_check(FLAGS, functools.partial(require, parsed, "bootstrap-server"))
     from klamm.cli.queries.cluster import describe_api_versions, describe_cluster
 
     with connect(parsed) as cluster:

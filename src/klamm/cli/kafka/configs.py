@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, java_integer, one_action
-from klamm.cli.kafka.script import ToolFailed, checked, connect, java_error, read_flags
+from klamm.cli.kafka.script import ToolFailed, connect, java_error, read_flags, run_check
 from klamm.model.config_resources import ResourceType
 from klamm.model.errors import KlammError
 
@@ -72,7 +72,7 @@ def main(args: list[str]) -> int:
     parsed = read_flags(FLAGS, args)
     if parsed is None:
         return 0
-    checked(FLAGS, functools.partial(_check, parsed))
+    run_check(FLAGS, functools.partial(_check, parsed))
     entities = _entities(parsed)
     if not entities:
         raise ToolFailed("At least one entity type must be specified")

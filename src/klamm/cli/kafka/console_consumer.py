@@ -9,7 +9,7 @@ from typing import Any, Final
 from klamm.cli.kafka.console_source import ConsoleSource, Signals, consumer_settings
 from klamm.cli.kafka.formatters import Formatter, Unprintable, find_formatter, unknown_deserializers
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, require
-from klamm.cli.kafka.script import ToolFailed, checked, java_error, read_flags
+from klamm.cli.kafka.script import ToolFailed, java_error, read_flags, run_check
 from klamm.model.errors import KlammError
 
 FLAGS: Final = Flags(
@@ -59,7 +59,7 @@ def main(args: list[str]) -> int:
         config = consumer_settings(parsed)
         formatter = find_formatter(parsed.text("formatter", _DEFAULT), _properties(parsed))
 
-    checked(FLAGS, check)
+    run_check(FLAGS, check)
     assert formatter is not None
     for old, new in _OLD.items():
         if parsed.has(old):

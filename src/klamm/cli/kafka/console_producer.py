@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, require
-from klamm.cli.kafka.script import ToolFailed, checked, read_flags, settings
+from klamm.cli.kafka.script import ToolFailed, read_flags, run_check, settings
 
 FLAGS: Final = Flags(
     "kafka-console-producer",
@@ -74,7 +74,7 @@ def main(args: list[str]) -> int:
         for name in _NUMBERS:
             parsed.integer(name, bits=64 if name in _LONGS else 32)
 
-    checked(FLAGS, check)
+    run_check(FLAGS, check)
     for old, new in _OLD.items():
         if parsed.has(old):
             print(f"Option --{old} is deprecated and will be removed in a future version. Use --{new} instead.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klamm.cli.kafka import group_tables
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, one_action
-from klamm.cli.kafka.script import ToolFailed, checked, connect, error_text, java_error, read_flags
+from klamm.cli.kafka.script import ToolFailed, connect, error_text, java_error, read_flags, run_check
 from klamm.model.errors import ErrorCode, KlammError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def main(args: list[str]) -> int:
             raise Usage('Missing required argument "[bootstrap-server]"')
         _check(action, parsed)
 
-    checked(FLAGS, check)
+    run_check(FLAGS, check)
     if action == "validate-regex":
         return _validate(parsed.text("validate-regex"))
     with connect(parsed) as cluster:

@@ -7,7 +7,7 @@ import time
 from typing import Any, Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, require
-from klamm.cli.kafka.script import checked, read_flags, settings
+from klamm.cli.kafka.script import read_flags, run_check, settings
 
 FLAGS: Final = Flags(
     "kafka-consumer-perf-test",
@@ -56,7 +56,7 @@ def main(args: list[str]) -> int:
         for name in ("num-records", "messages", "timeout", "reporting-interval"):
             parsed.integer(name, bits=64)
 
-    checked(FLAGS, check)
+    run_check(FLAGS, check)
     if parsed.has("messages"):
         print("Warning: --messages is deprecated. Use --num-records instead.")
     if not parsed.has("hide-header"):

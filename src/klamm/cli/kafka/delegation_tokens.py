@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, one_action
-from klamm.cli.kafka.script import ToolFailed, checked, connect, java_error, read_flags
+from klamm.cli.kafka.script import ToolFailed, connect, java_error, read_flags, run_check
 from klamm.model.errors import KlammError
 from klamm.security.core.principal import parse_principal
 
@@ -57,7 +57,7 @@ def main(args: list[str]) -> int:
     parsed = read_flags(FLAGS, args, empty_is_help=True)
     if parsed is None:
         return 0
-    checked(FLAGS, functools.partial(_check, parsed))
+    run_check(FLAGS, functools.partial(_check, parsed))
     run = {"create": _create, "renew": _renew, "expire": _expire, "describe": _describe}
     action = next(name for name in _ACTIONS if parsed.has(name))
     try:

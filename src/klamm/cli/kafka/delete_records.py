@@ -7,7 +7,7 @@ from typing import Final
 
 from klamm.cli.kafka.message_json import NotThatJson, listed
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, require
-from klamm.cli.kafka.script import ToolFailed, checked, connect, java_error, read_flags
+from klamm.cli.kafka.script import ToolFailed, connect, java_error, read_flags, run_check
 from klamm.model.errors import KlammError
 
 FLAGS: Final = Flags(
@@ -27,7 +27,7 @@ def main(args: list[str]) -> int:
     parsed = read_flags(FLAGS, args)
     if parsed is None:
         return 0
-    checked(FLAGS, functools.partial(require, parsed, "bootstrap-server", "offset-json-file"))
+    run_check(FLAGS, functools.partial(require, parsed, "bootstrap-server", "offset-json-file"))
     goals = read_plan(parsed.text("offset-json-file"))
     from klamm.cli.queries.offsets import delete_records
 

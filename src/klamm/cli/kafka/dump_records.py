@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm.cli.kafka.message_json import as_json, compact, shouted
+from klamm.cli.kafka.message_json import as_json, compact, format_upper_snake
 from klamm.cli.kafka.options import Parsed
 from klamm.cli.kafka.script import ToolFailed
 
@@ -117,8 +117,8 @@ def _record_line(batch: BatchView, record: DecodedRecord, decode: DecodeFields |
     words = [] if bare else ["|", *_facts(batch, record)]
     if decode is not None and not batch.is_control:
         key, value = decode(record)
-        said = [*([] if key is None else [f"key: {key}"]), *([] if value is None else [f"payload: {value}"])]
-        words += ["|", *said] if bare and said else said
+        fields = [*([] if key is None else [f"key: {key}"]), *([] if value is None else [f"payload: {value}"])]
+        words += ["|", *fields] if bare and fields else fields
     return " ".join(words)
 
 
@@ -205,13 +205,13 @@ def _coordinator_record(
         if record.value is None:
             return compact(key), "<DELETE>"
         version = int.from_bytes(record.value[:2], "big")
-        said = decode(values[kind], version, record.value, 2)[0]
+        message = decode(values[kind], version, record.value, 2)[0]
     except (RemoteProtocolError, ValueError) as error:
         return f"Error at offset {record.offset}, skipping. {error}", None
-    data = as_json(said, version)
+    data = as_json(message, version)
     # Other protocols (connect) put bytes of their own format there.
-    if getattr(said, "protocol_type", None) == "consumer":
-        for shown, member in zip(data["members"], said.members, strict=True):
+    if getattr(message, "protocol_type", None) == "consumer":
+        for shown, member in zip(data["members"], message.members, strict=True):
             _open_member(shown, member)
     return compact(key), compact({"version": str(version), "data": data})
 
@@ -241,4 +241,4 @@ def _metadata_record(record: DecodedRecord) -> tuple[str | None, str | None]:
     except RemoteProtocolError as error:
         return None, f"Error at {record.offset}, skipping. {error}"
     data = as_json(hide_secrets(message), version)
-    return None, compact({"type": shouted(type(message).__name__), "version": version, "data": data})
+    return None, compact({"type": format_upper_snake(type(message).__name__), "version": version, "data": data})

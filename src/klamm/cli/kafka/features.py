@@ -107,7 +107,7 @@ def _change(cluster: BlockingCluster, command: str, parsed: Parsed) -> int:
     from klamm.cli.queries.features import update_features
     from klamm.client.admin.cluster_types import UpgradeType
 
-    levels = _wanted(command, parsed)
+    levels = _parse_levels(command, parsed)
     kind = UpgradeType.UPGRADE
     if command != "upgrade":
         # disable is a downgrade to 0.
@@ -116,11 +116,11 @@ def _change(cluster: BlockingCluster, command: str, parsed: Parsed) -> int:
     results = update_features(cluster, levels, kind, validate_only=dry_run)
     failed = 0
     # In the order of names, as Kafka's tool prints them.
-    for name, (code, said) in sorted(results.items()):
+    for name, (code, message) in sorted(results.items()):
         to = "" if command == "disable" else f" to {levels[name]}"
         if code:
             failed += 1
-            print(f"{'Can' if dry_run else 'Could'} not {command} {name}{to}. {said or code.text}")
+            print(f"{'Can' if dry_run else 'Could'} not {command} {name}{to}. {message or code.text}")
         else:
             print(f"{name} {'can be' if dry_run else 'was'} {_DONE[command]}{to}.")
     if failed:
@@ -128,7 +128,7 @@ def _change(cluster: BlockingCluster, command: str, parsed: Parsed) -> int:
     return 1 if failed else 0
 
 
-def _wanted(command: str, parsed: Parsed) -> Mapping[str, int]:
+def _parse_levels(command: str, parsed: Parsed) -> Mapping[str, int]:
     from klamm.cli.queries.features import METADATA, metadata_level, release_levels
 
     features = parsed.all("feature")

@@ -119,7 +119,7 @@ def default_formatter(properties: Mapping[str, str]) -> Formatter:
         deserializer(properties.get(f"{part}.deserializer", "")) for part in ("key", "value", "headers")
     )
 
-    def shown(data: bytes | None, by: TextDeserializer | None) -> bytes:
+    def format_field(data: bytes | None, by: TextDeserializer | None) -> bytes:
         # As in Kafka, null.literal goes through the deserializer too, which may fail on its length.
         raw = null if data is None else bytes(data)
         made = raw if by is None else by(raw)
@@ -140,12 +140,12 @@ def default_formatter(properties: Mapping[str, str]) -> Formatter:
         if with_epoch:
             cells.append(f"Epoch:{record.leader_epoch if record.leader_epoch >= 0 else 'NOT_PRESENT'}".encode())
         if with_headers:
-            pairs = [name.encode() + b":" + shown(value, of_headers) for name, value in record.headers]
+            pairs = [name.encode() + b":" + format_field(value, of_headers) for name, value in record.headers]
             cells.append(between.join(pairs) if pairs else b"NO_HEADERS")
         if with_key:
-            cells.append(shown(record.key, of_key))
+            cells.append(format_field(record.key, of_key))
         if with_value:
-            cells.append(shown(record.value, of_value))
+            cells.append(format_field(record.value, of_value))
         return separator.join(cells) + end if cells else b""
 
     return line

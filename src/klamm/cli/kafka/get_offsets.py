@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, java_integer
-from klamm.cli.kafka.script import ToolFailed, checked, connect, read_flags
+from klamm.cli.kafka.script import ToolFailed, connect, read_flags, run_check
 
 if TYPE_CHECKING:
     from klamm.client.admin.topic_types import TopicDescription
@@ -43,7 +43,7 @@ def main(args: list[str]) -> int:
         if not (parsed.has("bootstrap-server") or parsed.has("broker-list")):
             raise Usage('Missing required argument "[bootstrap-server]"')
 
-    checked(FLAGS, check)
+    run_check(FLAGS, check)
     moment = _moment(parsed.text("time", "latest"))
     if parsed.has("topic-partitions") and (parsed.has("topic") or parsed.has("partitions")):
         raise _failed("--topic-partitions cannot be used with --topic or --partitions")

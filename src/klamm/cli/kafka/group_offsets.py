@@ -35,7 +35,7 @@ def new_offsets(cluster: BlockingCluster, parsed: Parsed, name: str) -> dict[Par
     if parsed.has("from-file"):
         goals = _from_file(parsed.text("from-file"), name)
         _check_exist(cluster, list(goals))
-        return _bounded(cluster, goals)
+        return _clamp_offsets(cluster, goals)
     # All topics of the group, not of the cluster.
     places = sorted(committed) if parsed.has("all-topics") else partitions(cluster, parsed.all("topic"))
     _check_exist(cluster, places)
@@ -49,7 +49,7 @@ def new_offsets(cluster: BlockingCluster, parsed: Parsed, name: str) -> dict[Par
         return {place: min(max(committed.get(place, last[place]), first[place]), last[place]) for place in places}
     if parsed.has("to-offset"):
         goal = parsed.integer("to-offset", bits=64) or 0
-        return _bounded(cluster, dict.fromkeys(places, goal))
+        return _clamp_offsets(cluster, dict.fromkeys(places, goal))
     if parsed.has("shift-by"):
         step = parsed.integer("shift-by", bits=64) or 0
         missing = [place for place in places if place not in committed]
@@ -59,7 +59,7 @@ def new_offsets(cluster: BlockingCluster, parsed: Parsed, name: str) -> dict[Par
                 f"Cannot shift offset for partition {missing[0][0]}-{missing[0][1]} since there is no current committed"
                 " offset",
             )
-        return _bounded(cluster, {place: committed[place] + step for place in places})
+        return _clamp_offsets(cluster, {place: committed[place] + step for place in places})
     moment = _datetime(parsed.text("to-datetime")) if parsed.has("to-datetime") else _before(parsed.text("by-duration"))
     timed = list_offsets(cluster, places, moment)
     for topic, partition in places:
@@ -78,7 +78,7 @@ def _check_exist(cluster: BlockingCluster, places: list[PartitionPair]) -> None:
         raise Usage(f'The partitions "{missing}" do not exist', flags=False)
 
 
-def _bounded(cluster: BlockingCluster, goals: dict[PartitionPair, int]) -> dict[PartitionPair, int]:
+def _clamp_offsets(cluster: BlockingCluster, goals: dict[PartitionPair, int]) -> dict[PartitionPair, int]:
     first, last = list_offsets(cluster, goals, EARLIEST), list_offsets(cluster, goals, LATEST)
     return {place: min(max(goal, first[place]), last[place]) for place, goal in goals.items()}
 

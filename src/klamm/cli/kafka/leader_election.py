@@ -7,7 +7,7 @@ from typing import Final
 
 from klamm.cli.kafka.message_json import NotThatJson, listed
 from klamm.cli.kafka.options import BOOTSTRAP, Flag, Flags, Parsed, Usage, require
-from klamm.cli.kafka.script import ToolFailed, checked, connect, error_text, read_flags
+from klamm.cli.kafka.script import ToolFailed, connect, error_text, read_flags, run_check
 from klamm.model.errors import ErrorCode
 
 FLAGS: Final = Flags(
@@ -30,7 +30,7 @@ def main(args: list[str]) -> int:
     parsed = read_flags(FLAGS, args)
     if parsed is None:
         return 0
-    checked(FLAGS, functools.partial(_check, parsed))
+    run_check(FLAGS, functools.partial(_check, parsed))
     kind = parsed.text("election-type").upper()
     if kind not in ("PREFERRED", "UNCLEAN"):
         raise Usage(f"Cannot parse argument '{parsed.text('election-type')}' of option election-type", flags=False)
@@ -43,19 +43,21 @@ def main(args: list[str]) -> int:
     done: list[tuple[str, int]] = []
     needless: list[tuple[str, int]] = []
     failed = []
-    for place, (code, said) in results.items():
+    for place, (code, message) in results.items():
         if not code:
             done.append(place)
         elif code == ErrorCode.ELECTION_NOT_NEEDED:
             needless.append(place)
         else:
-            failed.append((place, code, said))
+            failed.append((place, code, message))
     if done:
         print(f"Successfully completed leader election ({kind}) for partitions {_names(done)}")
     if needless:
         print(f"Valid replica already elected for partitions {_names(needless)}")
-    for (topic, partition), code, said in failed:
-        print(f"Error completing leader election ({kind}) for partition: {topic}-{partition}: {error_text(code, said)}")
+    for (topic, partition), code, message in failed:
+        print(
+            f"Error completing leader election ({kind}) for partition: {topic}-{partition}: {error_text(code, message)}"
+        )
     if failed:
         raise ToolFailed(f"{len(failed)} replica(s) could not be elected")
     return 0

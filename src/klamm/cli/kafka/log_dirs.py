@@ -7,7 +7,7 @@ import json
 from typing import Final
 
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, require
-from klamm.cli.kafka.script import ToolFailed, checked, connect, error_text, integers, read_flags
+from klamm.cli.kafka.script import ToolFailed, connect, error_text, integers, read_flags, run_check
 from klamm.model.errors import ErrorCode
 
 FLAGS: Final = Flags(
@@ -25,7 +25,7 @@ def main(args: list[str]) -> int:
     parsed = read_flags(FLAGS, args)
     if parsed is None:
         return 0
-    checked(FLAGS, functools.partial(require, parsed, "bootstrap-server", "describe"))
+    run_check(FLAGS, functools.partial(require, parsed, "bootstrap-server", "describe"))
     from klamm.cli.queries.cluster import describe_log_dirs
 
     topics = {name for name in parsed.text("topic-list").split(",") if name}

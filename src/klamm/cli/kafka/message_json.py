@@ -72,6 +72,6 @@ def camel(name: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-def shouted(name: str) -> str:
+def format_upper_snake(name: str) -> str:
     """`RegisterBrokerRecord` as Java writes constants: REGISTER_BROKER_RECORD."""
     return "".join(f"_{letter}" if letter.isupper() and at else letter for at, letter in enumerate(name)).upper()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klamm.cli.kafka.message_json import NotThatJson, listed
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, one_action
-from klamm.cli.kafka.script import ToolFailed, checked, connect, error_text, integers, java_error, read_flags
+from klamm.cli.kafka.script import ToolFailed, connect, error_text, integers, java_error, read_flags, run_check
 from klamm.model.errors import KlammError
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def main(args: list[str]) -> int:
             if not parsed.has(name):
                 raise Usage(f'Missing required argument "[{name}]"')
 
-    checked(FLAGS, check)
+    run_check(FLAGS, check)
     try:
         with connect(parsed) as cluster:
             _ACTIONS[action](cluster, parsed)
@@ -208,7 +208,7 @@ def _execute(cluster: BlockingCluster, parsed: Parsed) -> None:
         print(f"The inter-broker throttle limit was set to {throttle} B/s")
     failed = {place: result for place, result in reassign(cluster, plan).items() if result[0]}
     if failed:
-        lines = [f"{topic}-{index}: {error_text(code, said)}" for (topic, index), (code, said) in failed.items()]
+        lines = [f"{topic}-{index}: {error_text(code, message)}" for (topic, index), (code, message) in failed.items()]
         raise ToolFailed("Error reassigning partition(s):\n" + "\n".join(lines))
     plural = "s" if len(plan) > 1 else ""
     names = ",".join(f"{topic}-{index}" for topic, index in sorted(plan))
@@ -286,9 +286,9 @@ def _cancel(cluster: BlockingCluster, parsed: Parsed) -> None:
     if active:
         failed = {place: result for place, result in reassign(cluster, dict.fromkeys(active)).items() if result[0]}
         if failed:
-            place, (code, said) = next(iter(failed.items()))
+            place, (code, message) = next(iter(failed.items()))
             raise ToolFailed(
-                f"Error cancelling partition reassignment of {place[0]}-{place[1]}: {error_text(code, said)}"
+                f"Error cancelling partition reassignment of {place[0]}-{place[1]}: {error_text(code, message)}"
             )
         plural = "s" if len(active) > 1 else ""
         names = ",".join(f"{topic}-{index}" for topic, index in active)

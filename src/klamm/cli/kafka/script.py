@@ -19,7 +19,7 @@ TIMEOUT_S: Final = 60.0
 _HTTP: Final = int.from_bytes(b"HTTP", "big")
 _TLS: Final = frozenset({0x1503, 0x1603})
 """An alert, or a handshake, of TLS."""
-_SIZE: Final = re.compile(r"(\S+) (?:answers with|broke: a frame of) (-?\d+) bytes")
+_SIZE: Final = re.compile(r"(\S+) broke: a frame of (-?\d+) bytes")
 ADDRESSES: Final = ("bootstrap-server", "bootstrap-controller", "broker-list")
 _JAVA_NAMES: Final = {
     "TOPIC_ALREADY_EXISTS": "TopicExists",
@@ -83,9 +83,9 @@ def run(main: Callable[[list[str]], int], args: list[str]) -> int:
         return 1
 
 
-def peer_words(said: str) -> str | None:
+def peer_words(message: str) -> str | None:
     """The protocol of a peer that is no broker, judged by the first four bytes of its response."""
-    size = _SIZE.search(said)
+    size = _SIZE.search(message)
     if size is None:
         return None
     where, length = size.group(1), int(size.group(2)) & 0xFFFFFFFF
@@ -112,7 +112,7 @@ def read_flags(flags: Flags, args: list[str], *, empty_is_help: bool = False) ->
     return parsed
 
 
-def checked(flags: Flags, check: Callable[[], None]) -> None:
+def run_check(flags: Flags, check: Callable[[], None]) -> None:
     """Run a check of the command line; its error is followed by the list of flags."""
     try:
         check()
@@ -165,14 +165,14 @@ def java_name(code: ErrorCode) -> str:
     return f"org.apache.kafka.common.errors.{plain}Exception"
 
 
-def java_error(error: KlammError, said: str | None = None) -> str:
+def java_error(error: KlammError, message: str | None = None) -> str:
     """An error as Kafka's tools print it."""
-    return f"{java_name(error.code)}: {said or error_detail(error)}"
+    return f"{java_name(error.code)}: {message or error_detail(error)}"
 
 
-def error_text(code: ErrorCode, said: str | None = None) -> str:
+def error_text(code: ErrorCode, message: str | None = None) -> str:
     """As `java_error`, for a code of an answer."""
-    return f"{java_name(code)}: {said or code.text}"
+    return f"{java_name(code)}: {message or code.text}"
 
 
 def columns(heads: list[str], rows: list[list[str]]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from klamm.cli.command_errors import error_detail
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, java_integer, one_action
-from klamm.cli.kafka.script import ToolFailed, checked, connect, read_flags
+from klamm.cli.kafka.script import ToolFailed, connect, read_flags, run_check
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition, uuid_to_str
 
@@ -78,13 +78,13 @@ def main(args: list[str]) -> int:
                 if parsed.has(name):
                     raise Usage(f'Option "[replica-assignment]" can\'t be used with option "[{name}]"')
 
-    checked(FLAGS, check)
+    run_check(FLAGS, check)
     with connect(parsed) as cluster:
         try:
             _ACTIONS[action](cluster, parsed)
         except (KlammError, Usage) as error:
-            said = error_detail(error) if isinstance(error, KlammError) else str(error)
-            raise ToolFailed(f"Error while executing topic command : {said}", out=True) from None
+            message = error_detail(error) if isinstance(error, KlammError) else str(error)
+            raise ToolFailed(f"Error while executing topic command : {message}", out=True) from None
     return 0
 
 
@@ -205,9 +205,9 @@ def _delete(cluster: BlockingCluster, parsed: Parsed) -> None:
     topics = _matching(cluster, parsed)
     _ensure(topics, parsed)
     if topics:
-        for code, said in delete_topics(cluster, [topic.name for topic in topics]).values():
+        for code, message in delete_topics(cluster, [topic.name for topic in topics]).values():
             if code:
-                raise KlammError(code, said or code.text)
+                raise KlammError(code, message or code.text)
 
 
 def _describe(cluster: BlockingCluster, parsed: Parsed) -> None:

@@ -17,7 +17,7 @@ from klamm.client.admin.streams_groups import StreamsGroupsAdmin
 from klamm.client.admin.topic_changes import TopicChangesAdmin
 from klamm.client.admin.topics import TopicsAdmin
 from klamm.client.admin.transactions import TransactionsAdmin
-from klamm.client.argument_checks import checked
+from klamm.client.argument_checks import check_arguments
 from klamm.client.client_settings import admin_settings
 from klamm.client.cluster import ClusterClient
 from klamm.client.errors import IllegalStateError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from klamm.client.settings import AdminSettings
 
 
-@checked
+@check_arguments
 class AsyncAdmin(
     TopicsAdmin,
     TopicChangesAdmin,

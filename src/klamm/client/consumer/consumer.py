@@ -8,7 +8,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
-from klamm.client.argument_checks import checked
+from klamm.client.argument_checks import check_arguments
 from klamm.client.client_settings import consumer_settings
 from klamm.client.cluster import ClusterClient
 from klamm.client.consumer.assignment import Assignment
@@ -47,7 +47,7 @@ _ITERATE_S = 3600.0
 _WAIT_S_MAX = 1.0
 
 
-@checked
+@check_arguments
 class AsyncConsumer(Cursor, Generic[K, V]):
     """Reads records; on the event loop it was started on.
 

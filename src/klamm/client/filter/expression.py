@@ -172,7 +172,7 @@ def _bool(node: ast.BoolOp, depth: int) -> CompiledPart:
     parts = [_build(value, depth) for value in node.values]
     decides = isinstance(node.op, ast.Or)  # one such value is enough, whatever is unknown beside it
 
-    def joined(view: View) -> Any:
+    def join(view: View) -> Any:
         unknown = False
         for part in parts:
             value = part(view)
@@ -183,7 +183,7 @@ def _bool(node: ast.BoolOp, depth: int) -> CompiledPart:
                 return decides
         return UNKNOWN if unknown else not decides
 
-    return joined
+    return join
 
 
 def _unary(node: ast.UnaryOp, depth: int) -> CompiledPart:

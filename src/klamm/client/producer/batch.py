@@ -45,7 +45,7 @@ class EncodablePart(Protocol):
     def encode(self, **header: Any) -> bytearray:
         """The whole batch; `header` is as for `seal_batch`."""
 
-    def done(self, data: bytearray) -> None:
+    def release(self, data: bytearray) -> None:
         """Take back the buffer that `encode` returned."""
 
 
@@ -168,7 +168,7 @@ class Batch:
         So a few megabytes of memory are written again and again, and stay in the processor's cache.
         """
         if self.part is not None and self.data is not None:
-            self.part.done(self.data)
+            self.part.release(self.data)
             self.data = None
 
     def split(self) -> list[Batch]:
@@ -227,7 +227,7 @@ class Batch:
         part, data = self.part, self.data
         self.rows, self.part, self.data = [], None, None
         if part is not None and data is not None:
-            part.done(data)
+            part.release(data)
 
     def when_done(self, callback: Callable[[], None]) -> None:
         """Call back once, on the thread that finishes the batch, or at once when it is done."""

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from klamm.client.argument_checks import checked
+from klamm.client.argument_checks import check_arguments
 from klamm.client.arguments import function
 from klamm.client.at_exit import report_unsent
 from klamm.client.client_settings import producer_settings
@@ -60,7 +60,7 @@ def _wake_nothing(when: float) -> None:
     """Used in place of the sender until `start`."""
 
 
-@checked
+@check_arguments
 class AsyncProducer:
     """Sends records; on the event loop it was started on.
 

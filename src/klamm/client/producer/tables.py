@@ -54,7 +54,7 @@ class TablePart:
         """The whole batch, in a buffer of the pool if one is free."""
         return self._rows.encode(self._first, self.count, spare=self._buffer_pool.take(), **header)
 
-    def done(self, data: bytearray) -> None:
+    def release(self, data: bytearray) -> None:
         """Return the buffer to the pool."""
         self._buffer_pool.give(data)
 

@@ -97,7 +97,7 @@ def round_robin_assign(members: Members, counts: Counts) -> GroupAssignment:
 def sticky_assign(members: Members, counts: Counts) -> GroupAssignment:
     """As balanced as subscriptions allow, moving as few partitions as possible (KIP-54)."""
     everything = _topic_partitions(members, counts)
-    held = _held(members, set(everything))
+    held = _find_held(members, set(everything))
     ordered = _order(members)
     wanted = {topic for member in members.values() for topic in member.topics if topic in counts}
     # Equal subscriptions are the normal case and need one pass; unequal ones need rounds of moves.
@@ -107,7 +107,7 @@ def sticky_assign(members: Members, counts: Counts) -> GroupAssignment:
     return _balance_unequal(everything, held, ordered, members)
 
 
-def _held(members: Members, existing: set[TopicPartition]) -> GroupAssignment:
+def _find_held(members: Members, existing: set[TopicPartition]) -> GroupAssignment:
     """What members own: a claim of an older generation loses, two of the same generation are both dropped."""
     claims: dict[TopicPartition, list[tuple[int, str]]] = defaultdict(list)
     for name, member in members.items():
@@ -186,7 +186,7 @@ def _balance_unequal(
 def cooperative_sticky_assign(members: Members, counts: Counts) -> GroupAssignment:
     """As sticky; a partition that another member still owns is left out until that member revoked it."""
     assignment = sticky_assign(members, counts)
-    held = _held(members, set(_topic_partitions(members, counts)))
+    held = _find_held(members, set(_topic_partitions(members, counts)))
     holder = {where: name for name, places in held.items() for where in places}
     return {name: [where for where in places if holder.get(where, name) == name] for name, places in assignment.items()}
 

@@ -48,7 +48,7 @@ def by_crc32(key: bytes, partitions: int) -> int:
 def partitioner(given: object, chance: Chance, *, ignore_keys: bool = False) -> Partitioner:
     """The function for the setting `partitioner`."""
     if callable(given):
-        return _checked(given)
+        return _check_choices(given)
 
     # -1 leaves the choice to the sticky partitioner, which fills one batch before it goes on.
     def sticky(_topic: str, _key: bytes | None, _count: int) -> int:
@@ -88,7 +88,7 @@ def partitioner(given: object, chance: Chance, *, ignore_keys: bool = False) -> 
     return choose
 
 
-def _checked(function: Callable[..., object]) -> Partitioner:
+def _check_choices(function: Callable[..., object]) -> Partitioner:
     def choose(topic: str, key: bytes | None, partitions: int) -> int:
         chosen = function(topic, key, partitions)
         if not isinstance(chosen, int) or not -1 <= chosen < partitions:

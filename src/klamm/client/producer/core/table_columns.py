@@ -67,12 +67,12 @@ def chosen_columns(schema: pa.Schema, given: Mapping[str, object]) -> Chosen:
     for role, name in given.items():
         if name is not None and not isinstance(name, str):
             raise TypeError(f"{role}={name!r}: write the name of a column, or None")
-    return _chosen(schema, tuple(given.items()))
+    return _choose_columns(schema, tuple(given.items()))
 
 
 # Streams send thousands of small tables of one schema: the checks below cost more than encoding a small batch.
 @functools.lru_cache(maxsize=64)
-def _chosen(schema: pa.Schema, given: tuple[tuple[str, str | None], ...]) -> Chosen:
+def _choose_columns(schema: pa.Schema, given: tuple[tuple[str, str | None], ...]) -> Chosen:
     import pyarrow as pa  # noqa: PLC0415
 
     columns: list[tuple[str, str, int, Callable[[Any], Any] | None]] = []
