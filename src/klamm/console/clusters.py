@@ -11,7 +11,7 @@ from typing import Any, Final
 from klamm.client.admin.async_admin import AsyncAdmin
 from klamm.client.consumer import AsyncConsumer
 from klamm.client.producer import AsyncProducer
-from klamm.console.core.commands import CommandTarget
+from klamm.console.core.commands import CommandTarget, describe_security
 from klamm.console.core.sample_views import SampleViews, make_views
 from klamm.console.core.samples import ClusterSample
 from klamm.console.insync_minimums import InsyncMinimums
@@ -50,7 +50,7 @@ class ConsoleCluster:
     @property
     def command_target(self) -> CommandTarget:
         """How commands that the pages show name it."""
-        return CommandTarget(self.context, self.bootstrap)
+        return CommandTarget(self.context, self.bootstrap, describe_security(self.settings.get("admin", {})))
 
 
 class ClusterLink:

@@ -228,7 +228,7 @@ class MessagePages(PageGroup):
             masked=bool(masked),
             commands=[
                 consume_command(target, topic.name, partition=int(partition), start=offset, count=1),
-                kcat_command(target.bootstrap, topic.name, int(partition), int(offset)),
+                kcat_command(target, topic.name, int(partition), int(offset)),
             ],
             **TopicPages(self.app).describe(request, topic),
         )
