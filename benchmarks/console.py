@@ -64,14 +64,14 @@ class RunningConsole:
         return round(int(line.split()[1]) * 1024 / 1e6, 1)
 
 
-def fill_history(path: str, cluster: FakeCluster, now_ms: int) -> None:
-    """Write a day of samples of all topics and groups."""
+def fill_history(path: str, cluster: FakeCluster, now_ms: int, hours: int = HISTORY_HOURS) -> None:
+    """Write the samples of a day, or of some hours, of all topics and groups."""
     chance = random.Random(7)
     history = SampleHistory(path)
     names = [RATE, BYTE_RATE, LAG]
     names += [topic_series(topic.name) for topic in cluster.topics] + [group_series(name) for name in cluster.groups]
     last_hour = now_ms // HOUR_MS
-    hours = [array.array("f", (chance.random() * 1000 for _ in range(60))).tobytes() for _ in range(100)]
+    blobs = [array.array("f", (chance.random() * 1000 for _ in range(60))).tobytes() for _ in range(100)]
     with history.lock:
         database = history.connection
         database.execute("BEGIN")
@@ -79,8 +79,7 @@ def fill_history(path: str, cluster: FakeCluster, now_ms: int) -> None:
         database.executemany("INSERT INTO series VALUES (?, ?, ?)", series)
         for number in range(len(names)):
             rows = [
-                (number, hour, hours[(number + hour) % 100])
-                for hour in range(last_hour - HISTORY_HOURS + 1, last_hour + 1)
+                (number, hour, blobs[(number + hour) % 100]) for hour in range(last_hour - hours + 1, last_hour + 1)
             ]
             database.executemany("INSERT INTO hours VALUES (?, ?, ?)", rows)
         database.execute("COMMIT")

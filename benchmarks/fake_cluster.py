@@ -2,9 +2,9 @@
 
     python -m benchmarks.fake_cluster [--topics N] [--groups N]
 
-One process listens as all brokers. Offsets grow with the clock, each topic at a rate of its own; every group reads one
-topic. The registry beside it has a subject for each topic. Prints the bootstrap server and the address of the registry
-as JSON, and ends with its standard input.
+One process listens as all brokers. The offsets of a third of the topics grow with the clock, each at a rate of its own;
+every group reads one topic. The registry beside it has a subject for each topic. Prints the bootstrap server and the
+address of the registry as JSON, and ends with its standard input.
 """
 
 import argparse
@@ -53,6 +53,7 @@ from klamm.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
+from klamm.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from klamm.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from klamm.protocol.messages.list_groups import ListedGroup, ListGroupsResponse
 from klamm.protocol.messages.list_offsets import (
@@ -80,8 +81,10 @@ PARTITIONS = 10
 TRANSACTIONS = 300
 USERS = 300
 RECORD_BYTES = 300
-OFFSETS_BY_NAME = 9
-"""The newest version of OffsetFetch that names topics."""
+BUSY = 1 / 3
+"""The share of topics with traffic; of so many topics most are idle."""
+VERSIONS_BY_NAME = {"OffsetFetch": 9, "Fetch": 12}
+"""The newest versions that name topics, and not their ids."""
 LATEST = -1
 
 
@@ -115,7 +118,7 @@ class FakeCluster:
             FakeTopic(
                 f"{chance.choice(words)}-{i:05}",
                 chance.randrange(1_000_000),
-                chance.random() * 5,
+                chance.random() * 5 if chance.random() < BUSY else 0.0,
                 chance.randrange(BROKERS),
             )
             for i in range(topics)
@@ -129,6 +132,7 @@ class FakeCluster:
         self._positions = {topic.name: position for position, topic in enumerate(self.topics)}
         self._encoded: dict[tuple[str, int, int], bytes] = {}
         self._servers: list[asyncio.Server] = []
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def bootstrap(self) -> str:
@@ -147,14 +151,30 @@ class FakeCluster:
         await self._listen(self.serve_registry)
 
     async def _listen(self, serve: Any) -> None:
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        async def track(incoming: asyncio.StreamReader, outgoing: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            self._tasks.add(task)
+            try:
+                await serve(incoming, outgoing)
+            except asyncio.CancelledError:
+                # By `stop`; the callback of the stream would report it as an error.
+                pass
+            finally:
+                self._tasks.discard(task)
+
+        server = await asyncio.start_server(track, "127.0.0.1", 0)
         self._servers.append(server)
         self.ports.append(server.sockets[0].getsockname()[1])
 
-    def stop(self) -> None:
-        """Listen no more."""
+    async def stop(self) -> None:
+        """Listen no more, and end all connections."""
         for server in self._servers:
             server.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def answer(self, frame: bytes, node: int) -> bytes:
         """Return the response frame of a request frame."""
@@ -185,8 +205,7 @@ class FakeCluster:
         keys = []
         for name in self._served:
             first, last = BY_NAME[name].versions
-            if name == "OffsetFetch":
-                last = OFFSETS_BY_NAME
+            last = VERSIONS_BY_NAME.get(name, last)
             keys.append(ApiVersion(api_key=BY_NAME[name].key, min_version=first, max_version=last))
         return ApiVersionsResponse(api_keys=keys)
 
@@ -278,6 +297,20 @@ class FakeCluster:
             topics.append(DescribeLogDirsTopic(name=topic.name, partitions=partitions))
         folder = DescribeLogDirsResult(log_dir="/data", topics=topics, total_bytes=1 << 44, usable_bytes=1 << 43)
         return DescribeLogDirsResponse(results=[folder])
+
+    def _fetch(self, request: Any, _node: int) -> FetchResponse:
+        # Logs without records: the age of unread ones stays unknown.
+        responses = [
+            FetchableTopicResponse(
+                topic=topic.topic,
+                partitions=[
+                    PartitionData(partition_index=partition.partition, high_watermark=0, records=b"")
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+        return FetchResponse(responses=responses)
 
     def _coordinator_of(self, name: str) -> int:
         return sum(name.encode()) % BROKERS + 1
@@ -446,7 +479,7 @@ async def run(topics: int, groups: int) -> None:
     await cluster.start()
     print(json.dumps({"bootstrap": cluster.bootstrap, "registry": cluster.registry}), flush=True)
     await asyncio.to_thread(sys.stdin.read)
-    cluster.stop()
+    await cluster.stop()
 
 
 def main() -> int:

@@ -50,9 +50,9 @@ class ServedConsole:
         self.service = ConsoleService(self._config)
         await serve([ServedApp(self.service.app, self.service, self._listening)], self._ready.set, self._stopping)
 
-    def collect(self, name="test"):
+    def collect(self, name="test", timeout_s=START_S):
         """Wait for a sample that shows what was done before."""
-        asyncio.run_coroutine_threadsafe(self.service.refresh(name), self._loop).result(START_S)
+        asyncio.run_coroutine_threadsafe(self.service.refresh(name), self._loop).result(timeout_s)
 
     def visitor(self):
         """A browser without scripts."""

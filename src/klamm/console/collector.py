@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from klamm.client.admin.async_admin import AsyncAdmin
 from klamm.client.errors import KafkaError
+from klamm.console.cluster_reader import EARLIEST, LATEST, ClusterReader, LogDirReading, OffsetsByTopic, guard
 from klamm.console.clusters import ClusterLink
 from klamm.console.core.partition_offsets import PartitionOffsets
 from klamm.console.core.samples import (
@@ -27,7 +28,6 @@ from klamm.console.core.samples import (
     add_rates,
 )
 from klamm.console.group_positions import read_positions
-from klamm.console.partition_reader import EARLIEST, LATEST, LogDirReading, OffsetsByTopic, PartitionReader, guard
 from klamm.console.unread_times import UnreadTimes
 from klamm.model.errors import ErrorCode
 from klamm.telemetry import get_logger
@@ -62,14 +62,14 @@ class SampleCollector:
         partial: list[str] = []
         cluster = await admin.describe_cluster(include_fenced=True)
         time_ms = self._now_ms()
-        reader = PartitionReader(admin, partial)
+        reader = ClusterReader(admin, partial)
         await reader.read_topics()
         online = [broker.id for broker in cluster.brokers if not broker.fenced]
         ends = await reader.list_offsets(LATEST)
         starts = await self._read_starts(reader, before)
         log_dirs = await reader.read_log_dirs(online)
         # Before the groups are read: it makes room for them.
-        samples = reader.make_samples(starts, ends, log_dirs)
+        samples = reader.make_samples(starts, ends, log_dirs, before)
         groups = await self._list_groups(admin, before, partial)
         reassigning = await self._count_reassignments(admin, partial)
         groups = await self._unread_times.add_to_groups(admin, groups, samples, self._now_ms())
@@ -88,9 +88,7 @@ class SampleCollector:
         rates, byte_rates = add_rates(sample, before)
         return dataclasses.replace(sample, rates=rates, byte_rates=byte_rates)
 
-    async def _read_starts(
-        self, reader: PartitionReader, before: ClusterSample | None
-    ) -> OffsetsByTopic | ClusterSample:
+    async def _read_starts(self, reader: ClusterReader, before: ClusterSample | None) -> OffsetsByTopic | ClusterSample:
         """Return log starts; of large clusters mostly those of the sample before."""
         is_large = reader.partition_count > _LARGE_PARTITIONS
         if before is not None and is_large and self._collections % _STARTS_EVERY:

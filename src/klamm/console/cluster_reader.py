@@ -78,7 +78,7 @@ async def guard(what: str, work: Awaitable[T], partial: list[str]) -> T | None:
         return None
 
 
-class PartitionReader:
+class ClusterReader:
     """Reads one cluster once; `partial` gets what could not be read."""
 
     def __init__(self, admin: AsyncAdmin, partial: list[str]) -> None:
@@ -185,9 +185,14 @@ class PartitionReader:
         starts: OffsetsByTopic | ClusterSample,
         ends: OffsetsByTopic,
         log_dirs: LogDirReading,
+        before: ClusterSample | None = None,
     ) -> dict[str, TopicSample]:
-        """Return the topics by name; starts may be those of an earlier sample. Uses up what was read."""
+        """Return the topics by name; starts may be those of an earlier sample. Uses up what was read.
+
+        Topics that are as they were `before` are the same objects: most topics of a large cluster are idle.
+        """
         samples = {}
+        earlier = {} if before is None else before.topics
         for name in sorted(self.topics):
             # Taken out, so that its memory is free for the samples.
             topic = self.topics.pop(name)
@@ -205,9 +210,11 @@ class PartitionReader:
                 )
                 for partition in topic.partitions
             )
-            samples[name] = TopicSample(
+            sample = TopicSample(
                 name, topic.internal, partitions, log_dirs.totals.get(name), log_dirs.replicas.get(name, 0)
             )
+            old = earlier.get(name)
+            samples[name] = sample if old is None or old != sample else old
         return samples
 
 
