@@ -4,11 +4,12 @@ import time
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
-from harness import KlammCluster, Wire, unique
+from harness import KlammCluster, Wire, batch, unique
 from harness.members import wait_until
 from harness.scrapes import Scrape, check_health, served_address
+from harness.wire import produce_fields
 
 pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.timeout(400)]
 
@@ -24,6 +25,8 @@ SETTINGS = {
 CONTROLLER = "kafka_controller_kafkacontroller_"
 REPLICAS = "kafka_server_replicamanager_"
 RAFT = "kafka_server_raftmetrics_"
+PURGATORY = "kafka_server_delayedoperationpurgatory_purgatorysize"
+MAX_LAG = "kafka_server_replicafetchermanager_maxlag"
 SECONDS = "kafka_consumergroup_group_lag_seconds"
 GROUPS = 300
 
@@ -323,3 +326,56 @@ def test_a_transaction_whose_markers_cannot_be_written_stays_open(cluster):
     wait_until(lambda: total(cluster, "klamm_transactions_open") == 0, what="the transaction stays open")
     assert total(cluster, "klamm_partition_transactions_open") == 0
     wait_whole(cluster)
+
+
+def test_an_append_that_waits_for_a_follower_is_in_the_purgatory(cluster):
+    controller = active_controller(cluster)
+    victim, _ = (node for node in cluster.nodes if node is not controller)
+    config = {"min.insync.replicas": "1"}
+    topic = assigned_topic(cluster, [controller.node_id, victim.node_id], **config)
+    wait_whole(cluster)
+    address = served_address(controller.log())
+    with Wire(controller.port, timeout=60) as wire:
+        victim.pause()
+        try:
+            wire.send("produce", 9, **produce_fields(topic, batch(b"x")))
+            wait_until(lambda: Scrape(address).value(PURGATORY, delayedOperation="Produce") == 1)
+            assert Scrape(address).value("klamm_follower_max_lag_records") >= 1
+        finally:
+            victim.resume()
+        wire.receive("produce", 9)
+    wait_until(lambda: Scrape(address).value(PURGATORY, delayedOperation="Produce") == 0)
+    wait_whole(cluster)
+
+
+def test_a_throttled_follower_tells_how_far_it_is_behind(cluster):
+    controller = active_controller(cluster)
+    victim, _ = (node for node in cluster.nodes if node is not controller)
+    config = {"min.insync.replicas": "1", "follower.replication.throttled.replicas": "*"}
+    topic = assigned_topic(cluster, [controller.node_id, victim.node_id], **config)
+    wait_whole(cluster)
+    # Before: librdkafka sends settings of a broker to that broker.
+    set_rate(cluster, victim, "20000")
+    victim.kill9()
+    # In batches of one record each, more than the follower may copy in a second.
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "batch.num.messages": 1, "linger.ms": 0})
+    for _ in range(60):
+        producer.produce(topic, b"x" * 50_000, partition=0)
+    assert producer.flush(60) == 0
+    victim.start()
+    try:
+        address = served_address(victim.log())
+        wait_until(lambda: Scrape(address).value(MAX_LAG, clientId="Replica") >= 10, what="no lag of the follower")
+    finally:
+        set_rate(cluster, victim, None)
+    wait_whole(cluster)
+    wait_until(lambda: Scrape(address).value(MAX_LAG, clientId="Replica") == 0)
+
+
+def set_rate(cluster, node, rate):
+    """Set how many bytes a second a node copies of throttled replicas; None for no limit."""
+    operation = AlterConfigOpType.DELETE if rate is None else AlterConfigOpType.SET
+    entry = ConfigEntry("follower.replication.throttled.rate", rate, incremental_operation=operation)
+    resource = ConfigResource(ConfigResource.Type.BROKER, str(node.node_id), incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result(60)
