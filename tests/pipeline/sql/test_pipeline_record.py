@@ -29,10 +29,11 @@ STORED = QueryIdentity("one", "shop", {}, {}).renew(PIPELINE)
 RECORD = PipelineRecord(STORED, "host", "/home")
 
 
-def choose(stored, record=RECORD, pipeline=PIPELINE, repaired=(), name="shop"):
+def choose(stored, record=RECORD, pipeline=PIPELINE, repaired=(), name="shop", has_run=True):
     records = {} if record is None else {record.name: record}
     outputs = output_places(pipeline, "host", "/work")
-    return choose_identity(pipeline, name, "here:/folder", stored, records, frozenset(repaired), outputs)
+    place = "here:/folder"
+    return choose_identity(pipeline, name, place, stored, records, frozenset(repaired), outputs, has_run=has_run)
 
 
 def renamed(text, record=RECORD):
@@ -129,6 +130,9 @@ def test_rows_that_another_pipeline_writes_are_not_written_twice(text):
     # A pipeline of an older version has written there before: it goes on.
     both = QueryIdentity("two", "store", {}, {}).renew(other)
     assert choose(both, pipeline=other, name="store") == both
+    # A backfill has stored the identity, and no query has run.
+    with pytest.raises(ConfigError, match="as the pipeline shop in host:/home does"):
+        choose(both, pipeline=other, name="store", has_run=False)
 
 
 def test_another_statement_may_add_rows_to_a_topic():

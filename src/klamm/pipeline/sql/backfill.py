@@ -29,6 +29,7 @@ from klamm.pipeline.sql.core.problems import suggest
 from klamm.pipeline.sql.core.statements import SINK, SOURCE, TABLE
 from klamm.pipeline.sql.query_ledger import QueryLedger
 from klamm.pipeline.sql.registry_schemas import resolve
+from klamm.pipeline.sql.renamed_pipelines import take_renamed
 from klamm.pipeline.sql.runner import SPARK_SETTINGS, renew_identity
 from klamm.pipeline.sql.spark_jvm import active_session
 from klamm.pipeline.sql.state_folders import home_of, name_of
@@ -178,6 +179,8 @@ def run_backfill(
     """
     pipeline = resolve(pipeline, declared=True)
     home = home_of(pipeline, client)
+    # A new identity for a file that was renamed would not know the ranges that were filled under its older name.
+    take_renamed(pipeline, home, ClusterTopics(pipeline, client).registry(), report)
     identity = _identity(pipeline, home)
     app = app_name(pipeline, identity, job)
     # A check by name and range only; the sink's own log is what prevents a second write after a crash.

@@ -42,7 +42,7 @@ from klamm.pipeline.sql.registry_schemas import resolve
 from klamm.pipeline.sql.renamed_pipelines import take_renamed
 from klamm.pipeline.sql.snapshots import find_snapshot
 from klamm.pipeline.sql.state_folders import describe_place, home_of, name_of, placed_home
-from klamm.pipeline.sql.status import Home, error_line
+from klamm.pipeline.sql.status import NEVER_RAN, Home, error_line
 from klamm.pipeline.sql.supervisor import Supervisor, report_nothing
 from klamm.pipeline.sql.topic_lag import LagWatch
 from klamm.pipeline.sql.topics import ClusterTopics
@@ -252,7 +252,9 @@ def _identify(
     place = f"{registry.host}:{folder}"
     outputs = output_places(pipeline, registry.host, os.getcwd())
     repaired = rebuild | frozenset(adopt)
-    stored = choose_identity(pipeline, name, place, home.identity(), records, repaired, outputs)
+    # A backfill stores an identity as well, and has not written what the queries write.
+    has_run = home.status()["state"] != NEVER_RAN
+    stored = choose_identity(pipeline, name, place, home.identity(), records, repaired, outputs, has_run=has_run)
     if stored is not None:
         # Before anything is prepared: the other run may be writing to the checkpoints.
         registry.check_lease(stored, folder)

@@ -37,6 +37,7 @@ _LOCK_ATTEMPTS: Final = 20
 _LOCK_PAUSE_S: Final = 0.05
 """A process that starts retries the lock: `klamm pipeline ls` holds it for an instant to see whether it is free."""
 _ERROR_CHARS_MAX: Final = 2000
+NEVER_RAN: Final = "never ran"
 _ALIVE: Final = ("starting", "running")
 """States that only a process that holds the lock has."""
 
@@ -119,7 +120,7 @@ class Home:
         except ValueError:
             status = {}
         # A folder that only a backfill has created has no status.
-        status.setdefault("state", "never ran")
+        status.setdefault("state", NEVER_RAN)
         status.setdefault("queries", {})
         # The lock decides: a killed process has left its status file behind, but not its lock.
         if status["state"] in _ALIVE and not self.running():

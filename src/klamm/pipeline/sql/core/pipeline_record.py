@@ -254,14 +254,16 @@ def choose_identity(
     records: Mapping[str, PipelineRecord],
     repaired: frozenset[str],
     outputs: Mapping[str, str],
+    *,
+    has_run: bool = True,
 ) -> QueryIdentity | None:
     """Return the identity that a run continues, None for a new pipeline; ConfigError when another folder has it.
 
     `repaired` are the queries that the run rebuilds or adopts: they get new checkpoints, so the old ones may be gone.
-    `outputs` is where the pipeline's queries write.
+    `outputs` is where the pipeline's queries write, `has_run` whether those of the stored identity have.
     """
     record = _own_record(records, name, stored, pipeline, outputs)
-    _refuse_outputs_of_others(records, record, stored, name, pipeline, outputs)
+    _refuse_outputs_of_others(records, record, stored if has_run else None, name, pipeline, outputs)
     identity = _choose(pipeline, name, place, stored, record, repaired)
     return None if identity is None else replace(identity, name=name)
 
