@@ -82,7 +82,7 @@ def test_rights_are_evaluated_by_pattern_with_denials_and_hosts(rules, visit):
         [f"topic {rules}.secret", "write describe", "read", "any host"],
         [f"topic {rules}.secret", "write delete describe", "read", "10.0.0.7"],
     ]
-    assert "do not tell who is in super.users" in page
+    assert "The value of super.users is hidden by brokers" in page
 
 
 def test_rights_of_a_host_have_its_rules(rules, visit):
