@@ -90,7 +90,7 @@ _DESERIALIZERS: Final[dict[str, TextDeserializer]] = {
 def deserializer(name: str) -> TextDeserializer | None:
     """The deserializer of a class; None for one that is not known."""
     short = name.strip().removeprefix(_SERIALIZATION)
-    return _DESERIALIZERS.get(short.removesuffix("Deserializer")) if short.endswith("TextDeserializer") else None
+    return _DESERIALIZERS.get(short.removesuffix("Deserializer")) if short.endswith("Deserializer") else None
 
 
 def unknown_deserializers(properties: Mapping[str, str]) -> list[str]:
