@@ -6,7 +6,7 @@ from bisect import bisect_left
 
 import pytest
 
-from klamm.server.metrics.record_times import TOLERANCE_MS, TOLERANCE_SHARE, UNKNOWN, RecordTimes
+from klamm.server.metrics.lag.record_times import TOLERANCE_MS, TOLERANCE_SHARE, UNKNOWN, RecordTimes
 
 SEED = int(os.environ.get("KLAMM_SEED", random.SystemRandom().randrange(2**32)))
 NOW = 1_800_000_000_000

@@ -15,7 +15,7 @@ from klamm.replication import Replica
 from klamm.server.cluster.lifecycle import BrokerLifecycle, BrokerState
 from klamm.server.login.counts import LoginCounts
 from klamm.server.metrics import limits
-from klamm.server.metrics.group_lag import GroupLags
+from klamm.server.metrics.lag.group_lag import GroupLags
 from klamm.server.metrics.snapshot import (
     ApiFacts,
     GroupFacts,

@@ -8,7 +8,7 @@ replica on this node are asked of their leaders (`remote_partitions`).
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm.model.errors import CorruptBatch, KlammError, StorageFailure
-from klamm.server.metrics.remote_partitions import RemotePartitions
+from klamm.server.metrics.lag.remote_partitions import RemotePartitions
 
 if TYPE_CHECKING:
     from klamm.server.services import Services

@@ -18,7 +18,7 @@ from klamm.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from klamm.server.cluster.broker_peers import BrokerPeers
-from klamm.server.metrics.record_times import RecordTimes
+from klamm.server.metrics.lag.record_times import RecordTimes
 from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:
