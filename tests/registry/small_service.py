@@ -24,6 +24,7 @@ class MemoryLog:
         self.topic = []
         self.batches = []
         self.ends_with_marker = False
+        self.foreign_writes = 0
 
     @property
     def position(self):

@@ -1,17 +1,21 @@
 """A registry over a real broker: its topic, restarts, two registries, a foreign topic."""
 
+import io
 import json
 import time
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from klamm import telemetry
 from klamm.client import Consumer, Producer
 from klamm.model.errors import ConfigError
 from klamm.registry.store import RegistryState
 from klamm.testing import unique
 
 from .conftest import running_registry
+from .processes import wait_until
 from .small_store import record
 
 A, B, C = record("R", a=False), record("R", a=False, b=True), record("R", a=False, b=True, c=True)
@@ -199,3 +203,36 @@ def test_the_topic_ends_with_a_record_soon_after_a_change(klamm_broker, registry
     while not read_last():
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def test_writes_of_another_group_are_reported(klamm_broker):
+    """Two registries on one topic under two groups are both leaders: an operator has to learn of it."""
+    topic = unique("_schemas")
+    lines = io.StringIO()
+    with (
+        running_registry(klamm_broker.bootstrap, topic, unique("one")) as first,
+        running_registry(klamm_broker.bootstrap, topic, unique("other")) as second,
+    ):
+        assert first.register("s", A)["id"] == 1
+        # What was written before, or is written by the registry itself, is not foreign.
+        assert read_foreign(first) == 0
+        telemetry.configure(telemetry.Level.WARNING, lines)
+        try:
+            second.register("t", B)
+            wait_until(lambda: read_foreign(first) > 0)
+        finally:
+            telemetry.configure()
+        assert read_foreign(first) == 1
+        # The other one sees this one's as foreign, too.
+        first.register("u", C)
+        wait_until(lambda: read_foreign(second) > 0)
+    assert "foreign write" in lines.getvalue()
+    assert "--group" in lines.getvalue()
+
+
+def read_foreign(registry):
+    with urllib.request.urlopen(f"{registry.url}/metrics", timeout=60) as response:
+        lines = response.read().decode().splitlines()
+    return int(
+        float(next(line.split()[-1] for line in lines if line.startswith("klamm_registry_foreign_writes_total")))
+    )

@@ -9,7 +9,7 @@ from klamm.testing import broker
 from .conftest import running_proxy
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
-EXAMPLES = 3
+EXAMPLES = 8
 GENERATED = settings(
     max_examples=EXAMPLES,
     database=None,

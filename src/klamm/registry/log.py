@@ -8,6 +8,7 @@ reader has replayed it, so a client that registered a schema reads it from the s
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -22,7 +23,7 @@ from klamm.model.config_resources import ConfigResource
 from klamm.model.errors import ConfigError
 from klamm.model.ids import TopicPartition
 from klamm.registry.store import RegistryState
-from klamm.registry.store.log_records import LogEntry
+from klamm.registry.store.log_records import NOOP, LogEntry, parse_key
 from klamm.registry.store.refusals import RegistryRefusal
 from klamm.telemetry import get_logger
 
@@ -35,8 +36,8 @@ _POLL_RECORDS: Final = 2000
 _RETRY_S: Final = 1.0
 _OVERHEAD_BYTES: Final = 4096
 """Of a batch and a record around key and value."""
-_SKIPS_LOGGED_MAX: Final = 20
-"""A damaged topic must not fill the log."""
+_WARNINGS_MAX: Final = 20
+"""Of a kind: a damaged topic must not fill the log."""
 
 
 class SchemasLog:
@@ -56,6 +57,10 @@ class SchemasLog:
         """Whether the last offset is the marker of a transaction of ours."""
         self._max_bytes = 0
         self._skips = 0
+        self._own_writes: Counter[tuple[bytes | None, bytes | None]] = Counter()
+        """Records of this writer that are not replayed yet."""
+        self.foreign_writes = 0
+        """Records of others that appeared while this registry wrote."""
         self.position = 0
         """Everything before this offset is replayed."""
         self.end = 0
@@ -126,6 +131,7 @@ class SchemasLog:
                 reason = self._state.replay(record.key, record.value, record.timestamp)
                 if reason is not None:
                     self._report_skip(record.offset, reason)
+                self._notice_writer(record.key, record.value, record.offset)
             before = self.position
             position = self._consumer.subscription_state.state(self._partition).position
             self.position = max(self.position, position or 0)
@@ -138,8 +144,22 @@ class SchemasLog:
 
     def _report_skip(self, offset: int, reason: str) -> None:
         self._skips += 1
-        if self._skips <= _SKIPS_LOGGED_MAX:
+        if self._skips <= _WARNINGS_MAX:
             _log.warning("record skipped", topic=self._partition.topic, offset=offset, reason=reason)
+
+    def _notice_writer(self, key: bytes | None, value: bytes | None, offset: int) -> None:
+        """Report a record that this writer did not write: it should be the only one."""
+        if self._own_writes[key, value] > 0:
+            # Entries of zero would stay, with their keys.
+            self._own_writes -= Counter([(key, value)])
+            return
+        parsed = parse_key(key)
+        if self._producer is None or parsed is None or parsed.keytype == NOOP:
+            return
+        self.foreign_writes += 1
+        if self.foreign_writes <= _WARNINGS_MAX:
+            advice = "another registry writes to this topic; run all registries of a topic with one --group"
+            _log.warning("foreign write", topic=self._partition.topic, offset=offset, advice=advice)
 
     async def wait_position(self, offset: int, timeout_s: float) -> None:
         """Wait until everything before an offset is replayed; KafkaTimeoutError after `timeout_s`."""
@@ -174,6 +194,8 @@ class SchemasLog:
         except BaseException:
             await producer.close(0)
             raise
+        # Of a write that failed: whether it is in the topic is known by now.
+        self._own_writes.clear()
         self._producer = producer
         self.ends_with_marker = True
 
@@ -211,6 +233,7 @@ class SchemasLog:
         if producer is None:
             raise KafkaTimeoutError("this registry does not write")
         pairs = [self._state.encode(entry) for entry in entries]
+        self._own_writes.update(pairs)
         producer.begin_transaction()
         deliveries = [await producer.send(self._partition.topic, value, key, partition=0) for key, value in pairs]
         await producer.commit_transaction(timeout_s)

@@ -28,6 +28,7 @@ def list_metrics(service: RegistryService) -> Iterable[ServiceMetric]:
     for name, help_text, count in (
         ("records_replayed_total", "Records read from the topic.", state.records),
         ("records_skipped_total", "Records of the topic that could not be used.", state.skipped),
+        ("foreign_writes_total", "Records of other writers while this registry led.", service.log.foreign_writes),
         ("writes_total", "Changes written by this registry.", counts.writes),
         ("forwards_total", "Changes forwarded to the leader.", counts.forwarded),
         ("elections_total", "Elections that this registry took part in.", counts.elections),
