@@ -1,7 +1,7 @@
 """Copying that is slowed: bytes per second over a window, and which replicas it is about."""
 
+from klamm.replication.core.throttle import WINDOW_MS, Throttle
 from klamm.replication.settings import is_throttled
-from klamm.replication.throttle import WINDOW_MS, Throttle
 
 
 def test_without_a_rate_nothing_is_too_fast():

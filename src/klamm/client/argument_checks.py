@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from klamm.client.arguments import (
+from klamm.client.core.arguments import (
     ArgumentCheck,
     binary,
     function,

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from klamm.client import at_exit
-from klamm.client.arguments import function, seconds
+from klamm.client.core.arguments import function, seconds
 from klamm.client.errors import IllegalStateError
 from klamm.client.loop_thread import BlockingClient
 from klamm.client.metrics import Metrics

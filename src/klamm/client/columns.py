@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from klamm.client.arguments import seconds, several, text
+from klamm.client.core.arguments import seconds, several, text
 from klamm.client.core.offset_specs import OffsetBound, parse_read_bound
 from klamm.client.extras import require_pyarrow
 from klamm.client.json_columns import FORMS, read_values

@@ -21,9 +21,9 @@ from klamm.model.clock import Clock
 from klamm.model.errors import ErrorCode, KlammError, StorageFailure
 from klamm.model.ids import Uuid
 from klamm.records.batch import HEADER_SIZE, BatchView
+from klamm.replication.core.throttle import Throttle
 from klamm.replication.manager import ReplicaManager
 from klamm.replication.replica import Replica
-from klamm.replication.throttle import Throttle
 from klamm.storage import Log
 from klamm.storage.disk import FileSlice
 from klamm.storage.log_dir import LogDir

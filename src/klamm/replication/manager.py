@@ -15,12 +15,12 @@ from klamm.model.errors import ErrorCode, KlammError, StorageFailure
 from klamm.model.ids import Uuid
 from klamm.records.batch import BatchView
 from klamm.replication.core.acknowledgements import ExpiringReply
+from klamm.replication.core.throttle import Throttle
 from klamm.replication.delayed_fetch import DelayedFetch
 from klamm.replication.follower_sessions import FollowerSession, FollowerSessions
 from klamm.replication.isr import IsrChanges, log_isr_change
 from klamm.replication.replica import Replica
 from klamm.replication.settings import ReplicationConfig, TopicSettings
-from klamm.replication.throttle import Throttle
 from klamm.storage import LogManager
 from klamm.storage.log_appender import is_disk_full
 from klamm.storage.producer_state import GAPS_REFUSED_MS, Origin

@@ -10,7 +10,7 @@ from typing import Any
 
 from klamm.client.admin.acl_types import AclBinding, AclFilter, QuotaEntity, ScramCredential, ScramMechanism
 from klamm.client.admin.base import AdminBase, Outcomes
-from klamm.client.arguments import several, texts
+from klamm.client.core.arguments import several, texts
 from klamm.client.errors import raise_for
 from klamm.model.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from klamm.model.errors import ErrorCode

@@ -16,7 +16,7 @@ from klamm.client.admin.cluster_types import (
     QuorumReplica,
     UpgradeType,
 )
-from klamm.client.arguments import several
+from klamm.client.core.arguments import several
 from klamm.client.errors import UnsupportedVersionError, raise_for
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener

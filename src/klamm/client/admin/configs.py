@@ -7,8 +7,8 @@ from typing import Any
 
 from klamm.client.admin.base import AdminBase, Outcomes
 from klamm.client.admin.config_types import AlterOp, ConfigEntry
-from klamm.client.arguments import several, texts
 from klamm.client.config import ConfigValue, value_text
+from klamm.client.core.arguments import several, texts
 from klamm.model.config_resources import ConfigResource, ResourceType
 from klamm.model.config_sources import ConfigSynonym, source_of
 from klamm.protocol.messages.describe_configs import (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from klamm.client.admin.acl_types import DelegationToken
 from klamm.client.admin.base import AdminBase
-from klamm.client.arguments import texts
+from klamm.client.core.arguments import texts
 from klamm.protocol.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
 from klamm.protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenOwner,

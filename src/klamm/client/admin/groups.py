@@ -11,7 +11,7 @@ from klamm.client.admin.authorized_operations import operations
 from klamm.client.admin.base import AdminBase, Outcomes, by_topic
 from klamm.client.admin.cluster_types import Node
 from klamm.client.admin.group_types import GroupDescription, GroupListing, MemberDescription
-from klamm.client.arguments import by_place, places, texts
+from klamm.client.core.arguments import by_place, places, texts
 from klamm.client.core.routing import ADMIN, GROUP_COORDINATOR
 from klamm.client.errors import (
     GroupNotEmptyError,

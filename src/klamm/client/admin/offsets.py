@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from klamm.client.admin.base import AdminBase, Outcomes, by_topic
-from klamm.client.arguments import by_place
+from klamm.client.core.arguments import by_place
 from klamm.client.types import OffsetAndTimestamp, TopicPartition
 from klamm.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from klamm.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

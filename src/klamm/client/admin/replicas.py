@@ -8,7 +8,7 @@ from typing import Any
 
 from klamm.client.admin.base import AdminBase, Outcomes, by_topic
 from klamm.client.admin.replica_types import ElectionType, LogDirDescription, Reassignment, ReplicaInfo
-from klamm.client.arguments import by_place, place, places, several, texts
+from klamm.client.core.arguments import by_place, place, places, several, texts
 from klamm.client.errors import raise_for
 from klamm.client.types import TopicPartition
 from klamm.model.errors import ErrorCode

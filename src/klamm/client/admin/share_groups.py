@@ -10,7 +10,7 @@ from klamm.client.admin.authorized_operations import operations
 from klamm.client.admin.base import AdminBase
 from klamm.client.admin.cluster_types import Node
 from klamm.client.admin.group_types import GroupDescription, MemberDescription, ShareGroupOffset
-from klamm.client.arguments import texts
+from klamm.client.core.arguments import texts
 from klamm.client.core.routing import ADMIN, GROUP_COORDINATOR
 from klamm.client.errors import raise_for
 from klamm.client.types import TopicPartition

@@ -16,7 +16,7 @@ from klamm.client.admin.group_types import (
     StreamsTopology,
     Subtopology,
 )
-from klamm.client.arguments import texts
+from klamm.client.core.arguments import texts
 from klamm.client.core.routing import ADMIN, GROUP_COORDINATOR
 from klamm.client.errors import raise_for
 from klamm.client.types import TopicPartition

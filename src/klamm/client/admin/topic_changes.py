@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from klamm.client.admin.base import AdminBase, Outcomes
 from klamm.client.admin.topic_types import CreatedTopic
-from klamm.client.arguments import config_texts, several, texts
+from klamm.client.core.arguments import config_texts, several, texts
 from klamm.client.types import NewPartitions, NewTopic
 from klamm.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,

@@ -8,7 +8,7 @@ from operator import attrgetter
 from klamm.client.admin.authorized_operations import operations
 from klamm.client.admin.base import AdminBase, Outcomes
 from klamm.client.admin.topic_types import PartitionDescription, TopicDescription, TopicListing
-from klamm.client.arguments import texts
+from klamm.client.core.arguments import texts
 from klamm.client.errors import UnsupportedVersionError, raise_for
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition

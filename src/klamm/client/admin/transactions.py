@@ -8,7 +8,7 @@ from typing import Any
 
 from klamm.client.admin.base import AdminBase, Outcomes, by_topic
 from klamm.client.admin.transaction_types import ProducerState, TransactionDescription, TransactionListing
-from klamm.client.arguments import place, places, several, texts
+from klamm.client.core.arguments import place, places, several, texts
 from klamm.client.core.routing import ADMIN, TRANSACTION_COORDINATOR
 from klamm.client.errors import raise_for
 from klamm.client.types import TopicPartition

@@ -6,13 +6,13 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 
-from klamm.client.arguments import by_place, whole
 from klamm.client.cluster import ClusterClient
 from klamm.client.consumer.commits import Commits
 from klamm.client.consumer.core.fetch_buffer import FetchBuffer
 from klamm.client.consumer.core.subscription import Subscription
 from klamm.client.consumer.fetch_positions import FetchPositions
 from klamm.client.consumer.offsets import EARLIEST, LATEST, list_offsets
+from klamm.client.core.arguments import by_place, whole
 from klamm.client.errors import IllegalStateError
 from klamm.client.types import OffsetAndMetadata, OffsetAndTimestamp, Record, TopicPartition
 

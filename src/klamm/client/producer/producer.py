@@ -11,10 +11,10 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext,
 from typing import TYPE_CHECKING, Any, Self
 
 from klamm.client.argument_checks import check_arguments
-from klamm.client.arguments import function
 from klamm.client.at_exit import report_unsent
 from klamm.client.client_settings import producer_settings
 from klamm.client.cluster import ClusterClient
+from klamm.client.core.arguments import function
 from klamm.client.core.buffer_pool import BufferPool
 from klamm.client.errors import (
     IllegalStateError,

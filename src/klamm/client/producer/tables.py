@@ -17,7 +17,7 @@ from contextlib import suppress
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from klamm.client.arguments import text
+from klamm.client.core.arguments import text
 from klamm.client.core.buffer_pool import BufferPool
 from klamm.client.errors import IllegalStateError, RecordTooLargeError, error_for
 from klamm.client.producer.batch import Batch, Delivery

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from klamm.client.arguments import text, whole
+from klamm.client.core.arguments import text, whole
 from klamm.client.errors import UnknownTopicOrPartitionError
 from klamm.client.producer.batch import Delivery
 from klamm.model.errors import ErrorCode
