@@ -66,7 +66,7 @@ def test_an_admin_describes_streams_groups(peer):
 
 def test_the_list_has_groups_of_all_types_with_their_lag(peer_visit):
     page = text_of(peer_visit.get("/c/test/groups"))
-    assert re.search(r"workers\s+Stable\s+share\s+1\s+40", page), page
+    assert re.search(r"workers\s+Stable\s+share\s+1\s+37", page), page
     assert re.search(r"wordcount\s+Stable\s+streams\s+1\s+20", page), page
 
 

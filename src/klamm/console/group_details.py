@@ -12,7 +12,7 @@ from klamm.client.admin.offset_types import OffsetSpec
 from klamm.console.clusters import ClusterLink
 from klamm.console.core.group_rows import GroupLimits, TopicLag, describe_limits, list_lags
 from klamm.console.core.offset_plans import OffsetMove, ResetTarget, plan_reset
-from klamm.console.group_positions import describe_any_group, read_positions
+from klamm.console.group_positions import describe_any_group, read_positions, read_share_positions
 from klamm.console.unread_times import read_unread_times
 from klamm.model.ids import TopicPartition
 
@@ -48,14 +48,15 @@ async def describe_group(link: ClusterLink, name: str, now_ms: int) -> GroupDeta
     if group.type == "share":
         offsets = await admin.list_share_group_offsets(name)
         committed = {where: entry.start_offset for where, entry in offsets.items()}
+        positions = await read_share_positions(admin, offsets)
         reported = {where: entry.lag for where, entry in offsets.items() if entry.lag is not None}
     else:
-        committed = await read_positions(admin, name, group.type)
+        committed = positions = await read_positions(admin, name, group.type)
     assigned = {where for member in group.members for where in member.assignment}
     partitions = await _siblings(admin, {*committed, *assigned})
     starts, ends = await _limits(admin, partitions)
     unread = {
-        where: max(offset, starts.get(where, 0)) for where, offset in committed.items() if offset < ends.get(where, 0)
+        where: max(offset, starts.get(where, 0)) for where, offset in positions.items() if offset < ends.get(where, 0)
     }
     unread = dict(sorted(unread.items())[:_AGES_MAX])
     times = await read_unread_times(admin, unread, admin.cluster.table.leader)

@@ -89,7 +89,7 @@ def describe_limits(group: GroupDescription) -> GroupLimits:
             False,
             (
                 "Offsets of a share group cannot be reset here: kafka-share-groups.sh --reset-offsets does it.",
-                "Which records members hold and have acknowledged, brokers do not report.",
+                "Brokers report how many records are unread, not which: the age is that of the last so many records.",
                 "Members of a share group cannot be removed; they leave when their client stops.",
             ),
         )
