@@ -9,7 +9,7 @@ from klamm.rest.openapi.operations import OPERATIONS
 
 from .conftest import running_proxy, wait_until
 
-OPERATORS = {"/health/live", "/health/ready", "/metrics", "/openapi.json"}
+OPERATORS = {"/_health", "/health/live", "/health/ready", "/metrics", "/openapi.json"}
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +170,7 @@ def test_a_proxy_is_observed_and_stops_in_order(klamm_broker, topic):
     with running_proxy(klamm_broker.bootstrap, instance_timeout_ms=300) as proxy:
         assert proxy.get("/health/live").json() == {"status": "live"}
         ready = proxy.get("/health/ready").json()
+        assert proxy.get("/_health").json().items() >= ready.items()
         assert (ready["status"], ready["cluster_id"]) == ("ready", proxy.service.cluster_id)
         proxy.produce(topic, 1)
         instance = proxy.create_instance(topic)

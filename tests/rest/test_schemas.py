@@ -58,7 +58,7 @@ def test_values_pass_with_their_schema(proxy, registry, topic, kind):
     proxy.request("DELETE", instance)
     for body, code in (
         ({"records": [{"value": bad}], "value_schema_id": schema_id}, 42203),
-        ({"records": [{"value": value}], "value_schema_id": 999_999}, 42205),
+        ({"records": [{"value": value}], "value_schema_id": 999_999}, 42207),
         ({"records": [{"value": value}], "value_schema": "nonsense {"}, 42205),
         ({"records": [{"key": value}], "value_schema_id": schema_id}, 42201),
     ):
@@ -83,9 +83,11 @@ def test_v3_finds_the_schema_by_text_id_version_and_subject(proxy, registry, top
     ):
         answer = proxy.post(path, {"value": data}).json()
         assert (answer["error_code"], answer["value"]["schema_id"]) == (200, described["schema_id"]), answer
+        assert answer["value"]["schema_version"] == 1, answer
     refusal = proxy.post(path, {"value": {"data": bad}}).json()
     assert refusal["error_code"] == 42203
-    assert proxy.post(path, {"key": {"data": 1}}).json()["error_code"] == 42205
+    assert proxy.post(path, {"key": {"data": 1}}).json()["error_code"] == 42207
+    assert proxy.post(path, {"value": {"schema_version": 9, "data": value}}).json()["error_code"] == 400
     strategy = {"subject_name_strategy": "RECORD_NAME", "data": value}
     assert proxy.post(path, {"value": strategy}).json()["error_code"] == 400
 
@@ -96,6 +98,76 @@ def test_the_subject_may_be_the_name_of_the_record(proxy, registry, topic):
     answer = proxy.post(path, {"value": value | {"subject_name_strategy": "TOPIC_RECORD_NAME"}}).json()
     assert answer["value"]["subject"] == f"{topic}-shop.Order"
     assert f"{topic}-shop.Order" in registry.get("/subjects")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_id_of_another_subject_is_refused(proxy, registry, topic, kind):
+    schema, value, _ = KINDS[kind]
+    registered = {"text": schema, "schemaType": TYPES[kind]}
+    schema_id = registry.register(f"{topic}-other", **registered)["id"]
+    body = {"records": [{"value": value}], "value_schema_id": schema_id}
+    refusal = proxy.post(f"/topics/{topic}", body, media_type(kind))
+    assert (refusal.status, refusal.json()["error_code"]) == (422, 42207), refusal.body
+    assert f"subject = {topic}-value" in refusal.json()["message"]
+    path = f"{proxy.cluster}/topics/{topic}/records"
+    data = {"schema_id": schema_id, "data": value}
+    assert proxy.post(path, {"value": data}).json()["error_code"] == 42207
+    assert proxy.post(path, {"value": data | {"subject": f"{topic}-other"}}).json()["error_code"] == 200
+    # Registered under the subject of the topic, the same id is taken.
+    assert registry.register(f"{topic}-value", **registered)["id"] == schema_id
+    assert proxy.post(f"/topics/{topic}", body, media_type(kind)).status == 200
+    assert proxy.post(path, {"value": data}).json()["error_code"] == 200
+
+
+def test_an_id_of_an_aliased_subject_is_taken(proxy, registry, topic):
+    schema_id = registry.register(f"{topic}-shared", AVRO)["id"]
+    registry.request("PUT", f"/config/{topic}-value", {"alias": f"{topic}-shared"})
+    proxy.produce(topic, {"item": "tea", "note": None}, embedded="avro", value_schema_id=schema_id)
+
+
+def test_the_subject_of_an_id_is_looked_up_once(proxy, topic, monkeypatch):
+    value = {"item": "tea", "note": None}
+    schema_id = proxy.produce(topic, value, embedded="avro", value_schema=AVRO)["value_schema_id"]
+    proxy.produce(topic, value, embedded="avro", value_schema_id=schema_id)
+    client = proxy.service.own.schemas.require().registry
+    monkeypatch.setattr(client, "_send", _fail)
+    proxy.produce(topic, value, embedded="avro", value_schema_id=schema_id)
+
+
+def _fail(url, body, method):
+    raise AssertionError(f"a request to the registry: {method} {url} {body}")
+
+
+def test_an_incompatible_schema_is_not_published(proxy, topic):
+    proxy.produce(topic, {"item": "tea", "note": None}, embedded="avro", value_schema=AVRO)
+    other = AVRO.replace('"string"}, {', '"long"}, {')
+    assert other != AVRO
+    body = {"records": [{"value": {"item": 1, "note": None}}], "value_schema": other}
+    refusal = proxy.post(f"/topics/{topic}", body, media_type("avro"))
+    assert (refusal.status, refusal.json()["error_code"]) == (422, 42207), refusal.body
+    assert "incompatible" in refusal.json()["message"]
+    data = {"type": "AVRO", "schema": other, "data": {"item": 1, "note": None}}
+    answer = proxy.post(f"{proxy.cluster}/topics/{topic}/records", {"value": data}).json()
+    assert answer["error_code"] == 42207
+
+
+def test_equal_ids_of_two_contexts_are_two_schemas(proxy, registry, topic):
+    """Ids are counted by context, so one id may stand for two schemas."""
+    schema_id = registry.register(f"{topic}-value", AVRO)["id"]
+    inner = f":.{topic}:text"
+    registry.request("PUT", f"/config/{inner}", {"compatibility": "NONE"})
+    for number in range(1, schema_id + 1):
+        schema = json.dumps({"type": "string", "number": number})
+        assert registry.register(inner, schema)["id"] == number
+    path = f"{proxy.cluster}/topics/{topic}/records"
+    for data in (
+        {"subject": inner, "data": "tea"},
+        {"schema_id": schema_id, "data": {"item": "tea", "note": None}},
+        {"subject": inner, "schema_id": schema_id, "data": "tea"},
+        {"subject": inner, "schema_version": schema_id, "data": "tea"},
+    ):
+        answer = proxy.post(path, {"value": data}).json()
+        assert (answer["error_code"], answer["value"]["schema_id"]) == (200, schema_id), (data, answer)
 
 
 def test_a_record_without_a_schema_is_named(proxy, topic):

@@ -103,6 +103,7 @@ def test_the_answer_has_a_media_type_that_the_client_takes(proxy):
     ):
         assert proxy.get("/topics", accept=accept).headers["content-type"] == content_type
     assert proxy.get("/topics", accept="text/html").status == 406
+    assert proxy.get("/topics", accept="*").status == 200
 
 
 def test_a_body_that_is_too_long_is_refused_before_it_is_read(proxy):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from klamm.http.refusals import HttpRefusal
+
+_ANY: Final = ("*/*", "*")
+"""`*` is no media range of the standard; Java's URLConnection and others send it."""
 
 
 def content_type(headers: Mapping[str, str]) -> str:
@@ -22,13 +26,13 @@ def check_content_type(headers: Mapping[str, str], taken: Sequence[str]) -> None
 def choose_content_type(headers: Mapping[str, str], given: Sequence[str]) -> str:
     """Return the media type of the answer, the first of `given` by default; 406 when the client takes none of them."""
     accepted = headers.get("accept", "")
-    if not accepted or accepted == "*/*":
+    if not accepted or accepted in _ANY:
         return given[0]
     chosen, best = "", 0.0
     for media_range in accepted.split(","):
         name, *parameters = (part.strip().lower() for part in media_range.split(";"))
         quality = _parse_quality(parameters)
-        match = name if name in given else given[0] if name in ("*/*", "application/*") else ""
+        match = name if name in given else given[0] if name in _ANY or name == "application/*" else ""
         # Of equal weight the first counts, as clients list what they prefer first.
         if match and quality > best:
             chosen, best = match, quality

@@ -223,6 +223,17 @@ class Registry:
         answer = self._request(subject_path(subject), body, **_normalized(normalize), deleted="false")
         return Schema.parse({**body, **answer, "schema": text})
 
+    def find_version(self, subject: str, schema: Schema) -> int:
+        """Return the version that the schema of an id has in a subject, not cached; UnknownSchema if it has none."""
+        context = {} if _context(subject) is None else {"subject": subject}
+        with contextlib.suppress(UnknownSchema):
+            uses = self.call("GET", f"/schemas/ids/{schema.id}/versions", **context)
+            for use in uses if isinstance(uses, list) else ():
+                if isinstance(use, dict) and use.get("subject") == subject and isinstance(use.get("version"), int):
+                    return int(use["version"])
+        # By its content: the subject may be an alias of another one, or have the schema by another id.
+        return self.look_up(subject, schema.text, schema.kind, schema.references).version or 0
+
     def call(self, method: str, path: str, body: Any = None, **query: str) -> Any:
         """Send any request and return its JSON; UnknownSchema for a 404, RegistryError for other refusals.
 
@@ -409,6 +420,10 @@ class AsyncRegistry:
     ) -> Schema:
         """As `Registry.look_up`."""
         return await asyncio.to_thread(self.registry.look_up, subject, text, kind, references, normalize=normalize)
+
+    async def find_version(self, subject: str, schema: Schema) -> int:
+        """As `Registry.find_version`."""
+        return await asyncio.to_thread(self.registry.find_version, subject, schema)
 
     async def references(self, schema: Schema) -> dict[str, Schema]:
         """As `Registry.references`."""

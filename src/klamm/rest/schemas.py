@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
+from http import HTTPStatus
 from typing import Any, Final
 
 from klamm.client.types import Record
@@ -17,9 +17,17 @@ from klamm.rest.core.fields import dump_json
 from klamm.rest.core.media_types import EmbeddedFormat
 from klamm.rest.core.produce_v2 import ProduceBody, SchemaSelector
 from klamm.rest.core.produce_v3 import RecordData
-from klamm.rest.core.refusals import bad_request, conversion_failed, invalid_schema
+from klamm.rest.core.refusals import (
+    bad_request,
+    conversion_failed,
+    invalid_schema,
+    schema_forbidden,
+    serialization_failed,
+)
 
 _CACHED_MAX: Final = 1000
+_INVALID_SCHEMA: Final = 42201
+"""The registry's code for a text that is no schema."""
 _NEWEST_CACHED_S: Final = 10.0
 """A new version of a subject is used after so long at the latest."""
 _FORMATS: Final = {embedded.schema_type: embedded for embedded in EmbeddedFormat if embedded.needs_schema}
@@ -30,8 +38,11 @@ class RecordSchemas:
 
     def __init__(self, registry: Registry | None) -> None:
         self._registry = None if registry is None else AsyncRegistry(registry)
-        self._codecs: dict[int | uuid.UUID, SchemaCodec] = {}
+        self._codecs: dict[Schema, SchemaCodec] = {}
+        """Not by id: contexts give the same id to different schemas."""
         self._registered: dict[tuple[str, str, str], Schema] = {}
+        self._by_id: dict[tuple[str, int], Schema] = {}
+        """By subject and id: schemas that the subject has, with their version in it."""
         self._newest: dict[str, tuple[Schema, float]] = {}
         """By subject, with the time it was fetched."""
 
@@ -60,16 +71,16 @@ class RecordSchemas:
     ) -> SchemaCodec | None:
         if choice is None:
             return None
-        registry = self.require()
+        self.require()
         try:
             if choice.schema_id is not None:
-                schema = await registry.schema(choice.schema_id)
+                schema = await self._schema_of_subject(subject, choice.schema_id)
             else:
                 assert choice.text is not None
                 schema = await self._register(subject, choice.text, embedded.schema_type)
             return await self._compile(schema, embedded)
         except (UnknownSchema, ConfigError, RegistryError) as error:
-            raise _refuse_schema(error) from None
+            raise _refuse_schema(error, f"subject = {subject}") from None
 
     # v3
 
@@ -79,7 +90,7 @@ class RecordSchemas:
             schema, subject = await self._find(topic, part, data)
             codec = await self._compile(schema, data.embedded)
         except (UnknownSchema, ConfigError, RegistryError) as error:
-            raise _refuse_schema(error) from None
+            raise _refuse_schema(error, f"subject = {data.subject or f'{topic}-{part}'}") from None
         encoded = _encode(codec, data.data)
         fields: dict[str, Any] = {
             "type": _FORMATS[schema.kind].name,
@@ -107,15 +118,31 @@ class RecordSchemas:
                 subject = _record_subject(topic, data.strategy, draft)
             return await self._register(subject, data.schema, kind), subject
         if data.schema_id is not None:
-            schema = await registry.schema(data.schema_id)
             if subject is None:
+                schema = await registry.schema(data.schema_id)
                 subject = _record_subject(topic, data.strategy, await self._compile(schema, data.embedded))
-            return schema, subject
+            return await self._schema_of_subject(subject, data.schema_id), subject
         if subject is None:
             raise bad_request(f"Cannot use schema_subject_strategy={data.strategy} without schema_id or schema.")
         if data.schema_version is not None and data.schema_version > 0:
-            return await registry.version(subject, data.schema_version), subject
+            try:
+                return await registry.version(subject, data.schema_version), subject
+            except UnknownSchema:
+                reason = f"Schema does not exist for subject: {subject}, version: {data.schema_version}"
+                raise bad_request(reason) from None
         return await self._latest(subject), subject
+
+    async def _schema_of_subject(self, subject: str, schema_id: int) -> Schema:
+        """Return the schema of an id, which the subject must have: its levels hold for the topic."""
+        schema = self._by_id.get((subject, schema_id))
+        if schema is None:
+            registry = self.require()
+            schema = await registry.schema(schema_id, subject)
+            schema = schema._replace(version=await registry.find_version(subject, schema))
+            if len(self._by_id) >= _CACHED_MAX:
+                self._by_id.clear()
+            self._by_id[subject, schema_id] = schema
+        return schema
 
     async def _latest(self, subject: str) -> Schema:
         schema, fetched_s = self._newest.get(subject, (None, 0.0))
@@ -139,18 +166,16 @@ class RecordSchemas:
     async def _compile(self, schema: Schema, embedded: EmbeddedFormat | None) -> SchemaCodec:
         if embedded is not None and schema.kind != embedded.schema_type:
             raise invalid_schema(f"schema {schema.id} is {schema.kind}, not {embedded.schema_type}")
-        name = schema.id if schema.id is not None else schema.guid
-        codec = None if name is None else self._codecs.get(name)
+        codec = self._codecs.get(schema)
         if codec is None:
             try:
                 # In a thread: it parses the schema, and requests those that it refers to.
                 codec = await asyncio.to_thread(compile_schema, self.require().registry, schema)
             except BadRecord as error:
                 raise invalid_schema(str(error)) from None
-            if name is not None:
-                if len(self._codecs) >= _CACHED_MAX:
-                    self._codecs.clear()
-                self._codecs[name] = codec
+            if len(self._codecs) >= _CACHED_MAX:
+                self._codecs.clear()
+            self._codecs[schema] = codec
         return codec
 
     # Reading
@@ -168,9 +193,7 @@ class RecordSchemas:
             return "null"
         try:
             frame = unframe(data, header)
-            codec = self._codecs.get(frame.schema)
-            if codec is None or codec.schema.kind != embedded.schema_type:
-                codec = await self._compile(await self.require().schema(frame.schema), embedded)
+            codec = await self._compile(await self.require().schema(frame.schema), embedded)
             return dump_json(codec.to_json(frame, tagged=True)).decode()
         except (BadRecord, ConfigError) as error:
             raise conversion_failed(str(error)) from None
@@ -195,8 +218,12 @@ def _record_subject(topic: str, strategy: str, codec: SchemaCodec) -> str:
     return name if strategy == "RECORD_NAME" else f"{topic}-{name}"
 
 
-def _refuse_schema(error: Exception) -> Exception:
+def _refuse_schema(error: Exception, subject: str) -> Exception:
     # An unreachable registry may come back: 50003, by the application.
     if isinstance(error, HttpRefusal | RegistryUnreachable):
         return error
-    return invalid_schema(str(error))
+    if isinstance(error, RegistryError) and error.error_code == _INVALID_SCHEMA:
+        return invalid_schema(str(error))
+    if isinstance(error, RegistryError) and error.status == HTTPStatus.FORBIDDEN:
+        return schema_forbidden(str(error))
+    return serialization_failed(f"{subject}: {error}")

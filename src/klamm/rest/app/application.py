@@ -57,7 +57,10 @@ class RestApp(HttpApp):
             RecordRoutes(service),
         ):
             routes.add_to(self.router)
-        OperationRoutes(service, self.metrics).add_to(self.router)
+        operations = OperationRoutes(service, self.metrics)
+        operations.add_to(self.router)
+        # Where probes of Karapace's proxy look.
+        self.router.add("GET", "/_health", operations.get_readiness, public=True, quiet=True)
         self.router.add("GET", "/openapi.json", self.get_description, public=True)
         self._description = describe(self.router.routes())
 

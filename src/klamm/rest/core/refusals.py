@@ -12,8 +12,9 @@
 | 42201, 42202 | keys or values without a schema | x | |
 | 42203 | a value does not fit its format or schema | x | |
 | 42204 | an invalid setting of a consumer instance | x | |
-| 42205 | a schema that the registry does not have or refuses | x | x |
+| 42205 | a schema that is not valid | x | x |
 | 42206 | an invalid record | | x |
+| 42207 | a schema that the subject of the topic does not have, or that the registry refuses | x | x |
 | 42208 | an invalid batch | | x |
 | 50002, 50003 | an error of the cluster, and one that may pass | x | x |
 """
@@ -111,6 +112,16 @@ def conversion_failed(reason: str) -> HttpRefusal:
 def invalid_schema(reason: str) -> HttpRefusal:
     """Return the refusal of a schema."""
     return HttpRefusal(42205, f"Invalid schema: {reason}")
+
+
+def serialization_failed(reason: str) -> HttpRefusal:
+    """Return the refusal of a schema that the subject does not have, or that the registry does not take for it."""
+    return HttpRefusal(42207, f"Error serializing message. {reason}")
+
+
+def schema_forbidden(reason: str) -> HttpRefusal:
+    """Return the refusal of a schema to which the registry gives no right."""
+    return HttpRefusal(40301, reason)
 
 
 def invalid_payload(reason: str) -> HttpRefusal:
