@@ -9,8 +9,7 @@ import pytest
 
 from klamm.pipeline.metrics import render_exposition
 from klamm.security.core.client_quotas import QuotaUsage
-from klamm.server.metrics import node_families
-from klamm.server.metrics.families import build_families
+from klamm.server.metrics.families import build_families, node_families
 from klamm.server.metrics.snapshot import (
     ApiFacts,
     GroupFacts,

@@ -1,6 +1,6 @@
 """All metrics of a snapshot; runs in a thread, and reads nothing of the node but the snapshot."""
 
-from klamm.server.metrics.node_families import (
+from klamm.server.metrics.families.node_families import (
     cluster_families,
     connection_families,
     login_families,
@@ -11,7 +11,7 @@ from klamm.server.metrics.node_families import (
     storage_families,
     transaction_families,
 )
-from klamm.server.metrics.partition_families import (
+from klamm.server.metrics.families.partition_families import (
     PartitionTable,
     group_families,
     led_partitions,
