@@ -2,10 +2,13 @@
 
 import contextlib
 import http.client
+import json
 import os
+import re
 import signal
 import subprocess
 import threading
+import urllib.request
 
 import pytest
 
@@ -91,7 +94,33 @@ def test_kill_9_of_the_leader_loses_nothing_that_was_acknowledged(klamm_broker):
             registry.end(signal.SIGKILL)
 
 
-@pytest.mark.parametrize("command", ["registry", "schema"])
+def test_the_services_take_the_options_of_the_registry(klamm_broker):
+    topic, group = unique("_schemas"), unique("sr")
+    options = ("--topic", topic, "--group", group, "--compatibility", "none", "--advertised-host", "localhost")
+    command = [*KLAMM, "services", "-b", klamm_broker.bootstrap, "--port", "0", "--rest-port", "0", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        match = re.match(r"Klamm registry is ready on (http://localhost:\d+), REST proxy on", line)
+        assert match, line + process.stderr.read()
+
+        def read(path):
+            with urllib.request.urlopen(match[1] + path, timeout=60) as response:
+                return json.loads(response.read())
+
+        assert read("/config") == {"compatibilityLevel": "NONE"}
+        assert read("/v1/metadata/id")["scope"]["clusters"]["schema-registry-cluster"] == group
+        with klamm_broker.admin() as admin:
+            assert topic in {listing.name for listing in admin.list_topics(internal=True)}
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+@pytest.mark.parametrize("command", ["registry", "services", "schema"])
 def test_help_shows_a_first_step(command):
     shown = subprocess.run([*KLAMM, command, "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
-    assert ("curl -X POST" if command == "registry" else "put ") in shown
+    assert ("put " if command == "schema" else "curl -X POST") in shown
+    if command != "schema":
+        for option in ("--topic", "--group", "--compatibility", "--follower", "--authorizer"):
+            assert option in shown

@@ -9,6 +9,7 @@ import click
 
 from klamm.cli.command_errors import CommandRefusal, refuses
 from klamm.cli.http_options import HttpOptions, http_options
+from klamm.cli.registry import RegistryOptions, registry_options
 from klamm.cli.target import Target, cluster_options
 
 
@@ -28,14 +29,30 @@ from klamm.cli.target import Target, cluster_options
     metavar="URL",
     help="Where the REST proxy finds the registry, with user:password@ where logins are needed.",
 )
+@registry_options
 @refuses
 def services(
-    *, target: Target, http: HttpOptions, rest_port: int, rest_listen_fd: int | None, registry_url: str | None
+    *,
+    target: Target,
+    http: HttpOptions,
+    options: RegistryOptions,
+    rest_port: int,
+    rest_listen_fd: int | None,
+    registry_url: str | None,
 ) -> None:
     """Run a schema registry and a REST proxy over a cluster, in one process.
 
-    Address, TLS and logins are those of both. `klamm registry` and `klamm rest` run one of them, with all its options.
-    """
+    Address, TLS and logins are those of both; `klamm rest` has more options of the proxy. Prints a line when both
+    serve; stops on Ctrl-C or SIGTERM. The first schema, and a record with one:
+
+    \b
+    curl -X POST http://127.0.0.1:8081/subjects/orders-value/versions \\
+      -H 'Content-Type: application/vnd.schemaregistry.v1+json' \\
+      -d '{"schema": "{\\"type\\": \\"string\\"}"}'
+    curl http://127.0.0.1:8082/topics/orders \\
+      -H 'Content-Type: application/vnd.kafka.avro.v2+json' \\
+      -d '{"value_schema": "\\"string\\"", "records": [{"value": "tea"}]}'
+    """  # noqa: D301 - click keeps the lines of a paragraph that begins with the character \b
     import asyncio
     import functools
 
@@ -46,24 +63,21 @@ def services(
         from klamm.http.server import serve_until_signal
         from klamm.registry import schemas
         from klamm.registry.server import make_registry
-        from klamm.registry.service import RegistryConfig
-        from klamm.registry.store.election import RegistryIdentity
         from klamm.rest.server import make_rest
         from klamm.rest.service import RestConfig
     except ModuleNotFoundError as error:
         raise CommandRefusal(f"{error.name} is not installed: pip install 'klamm[http,registry]'") from None
-    from klamm.cli.registry import make_rights
 
     timeout = {"bootstrap.timeout.ms": str(int(target.timeout_s * 1000))}
     client = {"bootstrap.servers": target.bootstrap, **timeout, **target.settings}
     authfile = http.open_authfile()
-    rights = make_rights(http, authfile, None, client, ())
+    rights = options.make_rights(http, authfile, client)
     tls = http.server_tls()
     rest_http = dataclasses.replace(http, port=rest_port, listen_fd=rest_listen_fd)
     with http.bind() as of_registry, rest_http.bind() as of_rest:
-        identity = RegistryIdentity(http.advertised_host(), of_registry.getsockname()[1], scheme=http.scheme)
+        config = options.make_config(http, of_registry.getsockname()[1], client)
         registry = make_registry(
-            RegistryConfig(client, identity, "_schemas", "schema-registry", "BACKWARD"),
+            config,
             schemas,
             of_registry,
             login=http.make_login(authfile, "schema registry"),
@@ -76,14 +90,14 @@ def services(
                 {**timeout, **target.client("admin")},
                 target.client("producer"),
                 target.client("consumer"),
-                registry=registry_url or identity.url,
+                registry=registry_url or config.advertised.url,
             ),
             of_rest,
             login=http.make_login(authfile, "REST proxy"),
             tls=tls,
         )
         rest_url = f"{http.scheme}://{http.advertised_host()}:{of_rest.getsockname()[1]}"
-        announce = functools.partial(_announce, identity.url, rest_url, target.bootstrap)
+        announce = functools.partial(_announce, config.advertised.url, rest_url, target.bootstrap)
         asyncio.run(serve_until_signal([registry, rest], announce))
 
 
