@@ -148,6 +148,7 @@ class Broker(ABC):
         from klamm.client import Consumer
 
         settings.setdefault("auto_offset_reset", "earliest")
+        # A group of its own reads everything, whatever other tests of the run have committed.
         settings.setdefault("group_id", unique("group"))
         consumer = Consumer(bootstrap_servers=self.bootstrap, **settings)
         if topics:
@@ -240,6 +241,7 @@ class ChildBroker(ControlledBroker, Broker):
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-m", "klamm.testing.child", str(theirs.fileno()), self.data, str(self.port)]
         temporary = "temporary" if self._own_folder else ""
+        # Closed here once the child has it: only then does the end of the child close the channel.
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own program
                 [*command, json.dumps(self.config), self.log_level, temporary],
@@ -250,6 +252,7 @@ class ChildBroker(ControlledBroker, Broker):
         self._link = ControlChannel(ours)
         try:
             self.port = int(self._receive_reply(READY_S)["port"])
+        # KeyboardInterrupt included: a child that is still starting would outlive the test.
         except BaseException:
             self.kill()
             raise

@@ -14,6 +14,7 @@ Seconds = float | timedelta
 
 def parse_error(error: str | int) -> ErrorCode:
     """Return the error of a name, in either case, or a number; ValueError suggests the nearest name."""
+    # bool is an int in Python, and refuse(True) is a mistake.
     if isinstance(error, bool) or not isinstance(error, str | int):
         raise TypeError(f'an error is a name or a number, e.g. "NOT_LEADER_OR_FOLLOWER" or 6, not {error!r}')
     if isinstance(error, str):
@@ -39,6 +40,7 @@ def parse_api(api: str | int | Api) -> Api:
         raise TypeError(f'an API is a name or a key, e.g. "Produce" or 0, not {api!r}')
     if isinstance(api, str):
         known = {name.lower(): known_api for name, known_api in BY_NAME.items()}.get(
+            # ListOffsets, listoffsets and list_offsets: Kafka's name, and the one of the module here.
             api.strip().lower().replace("_", "")
         )
     else:
@@ -72,6 +74,7 @@ def parse_times(times: int | None) -> int | None:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
+    # Here, because only a misspelt name needs it, and importing it takes longer than a fault.
     import difflib
 
     by_lower = {known_name.lower(): known_name for known_name in known}

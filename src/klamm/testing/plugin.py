@@ -41,6 +41,7 @@ def klamm_config(request: pytest.FixtureRequest) -> dict[str, str]:
     """Settings of the broker by Kafka's names, from the ini option; override this fixture for others."""
     settings = {}
     for line in request.config.getini("klamm_config"):
+        # The first "=" only: values such as JAAS lines contain more of them.
         name, _, value = line.partition("=")
         settings[name.strip()] = value.strip()
     return settings
@@ -131,6 +132,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Import what a broker needs if a test uses one, so that the time is not counted for the first test."""
+    # A timeout of the first test should not include the import of a broker and a client.
     wanted = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     if session.config.getoption("--klamm-bootstrap") or session.config.option.collectonly:
         return

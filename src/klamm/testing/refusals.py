@@ -51,8 +51,10 @@ def _mirror(request: Any, response: Any, code: ErrorCode, message: str) -> bool:
         kind = field.metadata["wire"].type
         if not isinstance(kind, Array) or not is_dataclass(kind.element) or not lists:
             continue
+        # The first list of the request is that of its items (topics, groups, resources); later ones hold options.
         elements, has_error = _mirror_list(lists[0], kind.element, code, message)
         if has_error:
+            # Lists without an error field, such as the brokers of Metadata, stay empty.
             setattr(response, field.name, elements)
             has_error_field = True
             break
@@ -81,6 +83,7 @@ def _fill_scalar(item: Any, response: Any, code: ErrorCode, message: str) -> boo
             has_error_field = True
         elif field.name == "error_message":
             setattr(response, field.name, message)
+        # By the type of the default: `partition_indexes: [0, 1]` fills the first int32, a topic name the first string.
         elif not taken and type(getattr(response, field.name)) is type(item):
             setattr(response, field.name, item)
             taken = True

@@ -44,6 +44,7 @@ class AccessControlEntry(NamedTuple):
         """Whether the entry applies to the resource `name` of its type."""
         if self.pattern_type is PatternType.PREFIXED:
             return name.startswith(self.resource_name)
+        # Only a literal "*" is a wildcard; a prefixed "*" covers names that begin with an asterisk.
         return self.resource_name in (name, WILDCARD)
 
     def concerns(self, operation: AclOperation) -> bool:
@@ -109,6 +110,7 @@ def find_fault(entry: AccessControlEntry) -> str | None:
         return "Invalid empty resource name"
     if entry.resource_type is AclResourceType.CLUSTER and entry.resource_name != CLUSTER_NAME:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
+    # Any type is allowed, as in Kafka: a principal builder of another cluster may have types of its own.
     kind, colon, name = entry.principal.partition(":")
     if not (kind and colon and name):
         return (
@@ -173,6 +175,7 @@ def filter_from_codes(
     )
 
 
+# Tables, because an enum raises for an unknown number, and requests of newer clients may have some.
 _TYPES: Final = {int(member): member for member in AclResourceType}
 _PATTERNS: Final = {int(member): member for member in PatternType}
 _OPERATIONS: Final = {int(member): member for member in AclOperation}

@@ -89,6 +89,7 @@ def check_claims(claims: Mapping[str, Any], rules: ClaimRules, now_s: float) -> 
     """Return who a token identifies; InvalidToken names the claim that is missing or wrong."""
     expires_at = _read_time(claims, "exp", required=True)
     assert expires_at is not None
+    # The skew widens both ends: clocks of the provider and the broker differ.
     if now_s - rules.clock_skew_s >= expires_at:
         raise InvalidToken(f"the token has expired (exp {expires_at:.0f})")
     issued_at = _read_time(claims, "iat", required=rules.requires_issue_time)
@@ -105,6 +106,7 @@ def check_claims(claims: Mapping[str, Any], rules: ClaimRules, now_s: float) -> 
     subject = claims.get(rules.subject_claim)
     if not isinstance(subject, str) or not subject.strip():
         raise InvalidToken(f"the token has no subject (claim {rules.subject_claim})")
+    # Last, because its refusal names the scopes to the peer: only for a token that is valid otherwise.
     scopes = _read_scopes(claims, rules.scope_claim)
     missing = [scope for scope in rules.required_scopes if scope not in scopes]
     if missing:
@@ -139,6 +141,7 @@ def _check_parties(claims: Mapping[str, Any], rules: ClaimRules) -> None:
         raise InvalidToken("the token has another issuer (iss)")
     if rules.audiences:
         audience = claims.get("aud")
+        # RFC 7519, 4.1.3: a single audience may be a text.
         audiences = audience if isinstance(audience, list) else [audience]
         if not any(isinstance(name, str) and name in rules.audiences for name in audiences):
             raise InvalidToken("the token is for another audience (aud)")
@@ -148,6 +151,7 @@ def _read_scopes(claims: Mapping[str, Any], name: str) -> frozenset[str]:
     value = claims.get(name)
     if value is None:
         return frozenset()
+    # RFC 8693 has a text with spaces; several providers issue a list.
     scopes = value.split() if isinstance(value, str) else value
     if not isinstance(scopes, list) or not all(isinstance(scope, str) for scope in scopes):
         raise InvalidToken(f"the scope is neither a text nor a list of texts (claim {name})")

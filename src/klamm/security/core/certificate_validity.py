@@ -24,6 +24,7 @@ def describe_validity(certificate: bytes, now_ms: int) -> str | None:
     """As `describe_invalid`, and of a valid certificate that it expires soon."""
     end = validity(certificate)[1]
     left = end - _read_now(now_ms)
+    # Already invalid comes first: of an expired certificate the days left would be negative.
     if (reason := describe_invalid(certificate, now_ms)) is not None or left > timedelta(days=WARNING_DAYS):
         return reason
     return f"certificate {subject_name(certificate)} expires in {left.days} days, at {_format(end)}; renew it"

@@ -48,6 +48,7 @@ def token_password(token_hmac: bytes) -> Secret:
 
 def find_by_hmac(tokens: Mapping[str, StoredToken], secret_key: Secret, token_hmac: bytes) -> StoredToken | None:
     """Return the token that an HMAC belongs to."""
+    # Requests carry the HMAC alone, and it is not stored: a copy of the metadata log must be no login.
     for token in tokens.values():
         if hmac.compare_digest(sign_token_id(secret_key, token.token_id), token_hmac):
             return token

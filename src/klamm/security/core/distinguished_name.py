@@ -106,6 +106,7 @@ def _children(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
         start = position
         tag, length = data[position], data[position + 1]
         position += 2
+        # DER's long form: the low bits say how many bytes of length follow.
         if length & 0x80:
             count = length & 0x7F
             length = int.from_bytes(data[position : position + count])
@@ -120,6 +121,7 @@ def _format_attribute(attribute: bytes) -> str:
     (_, number, _), (tag, value, encoding) = _children(attribute)
     keyword = _KEYWORDS.get(_format_number(number))
     codec = _TEXTS.get(tag)
+    # RFC 2253, 2.4: a value that is not a known text is its encoding in hexadecimal.
     if keyword is None or codec is None:
         return f"{keyword or _format_number(number)}=#{encoding.hex()}"
     return f"{keyword}={_escape(value.decode(codec))}"
@@ -133,6 +135,7 @@ def _format_number(data: bytes) -> str:
         if not byte & 0x80:
             parts.append(part)
             part = 0
+    # The first byte holds two numbers, 40 * first + second; only below 2 is the second less than 40.
     first = min(parts[0] // 40, 2)
     return ".".join(map(str, (first, parts[0] - 40 * first, *parts[1:])))
 

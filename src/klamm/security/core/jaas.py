@@ -17,6 +17,7 @@ _TOKEN: Final = re.compile(
     |(?P<mark>[=;])""",
     re.VERBOSE | re.DOTALL,
 )
+# Octal escapes as in Java's StreamTokenizer, by which Kafka parses these lines: at most \377.
 _ESCAPE: Final = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.DOTALL)
 _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "b": "\b", "a": "\a", "v": "\v"}
 
@@ -44,6 +45,7 @@ def parse_jaas(text: str) -> LoginModule:
     if not tokens:
         raise ConfigError('sasl.jaas.config names no login module; write Module required key="value";')
     flag = tokens[1] if len(tokens) > 1 else ("mark", "")
+    # The flag is required by the grammar and has no effect here: there is one module per mechanism.
     if tokens[0][0] != "text" or flag[0] != "text" or flag[1].lower() not in _FLAGS:
         raise ConfigError(f"sasl.jaas.config: the login module must be followed by one of {', '.join(_FLAGS)}")
     rest = tokens[2:]
@@ -52,6 +54,7 @@ def parse_jaas(text: str) -> LoginModule:
         key = rest[0][1]
         if len(rest) < 3 or rest[0][0] != "text" or rest[1] != ("mark", "=") or rest[2][0] != "text":
             raise ConfigError(f'sasl.jaas.config: key {key!r} has no value; write {key}="value"')
+        # All values are secrets: which option holds a password depends on the module.
         options[key] = Secret(rest[2][1])
         rest = rest[3:]
     if not rest:

@@ -40,6 +40,7 @@ def format_bearer(message: BearerMessage) -> bytes:
 
 def parse_bearer(data: bytes) -> BearerMessage:
     """Parse a client's message; InvalidCredentials if it is none."""
+    # Latin-1 takes every byte; what is not ASCII is then refused by the pattern, in one place.
     match = _FIRST.fullmatch(data.decode("latin-1"))
     if match is None:
         raise InvalidCredentials("invalid OAUTHBEARER client message")
@@ -87,6 +88,7 @@ class BearerServer:
         except InvalidToken as error:
             self._refusal = error
             return error.response.encode()
+        # CVE-2017-12610, here for tokens: a client could name any other user and become it.
         if message.authorization_id not in ("", identity.subject):
             raise LoginRefused(
                 f"Authentication failed: Client requested an authorization id ({message.authorization_id}) that is"

@@ -32,8 +32,10 @@ class MappingRule:
         """Return the user's name, or None if the rule is not for this name."""
         if self.pattern is None:
             return name
+        # Kafka tests the whole name, and then replaces every occurrence within it.
         if not self.pattern.fullmatch(name):
             return None
+        # A function, not a template: Java writes groups as $1, and Python would read \1 in the text as one.
         user = self.pattern.sub(self._expand, name)
         return user.lower() if self.case == "L" else user.upper() if self.case == "U" else user
 
@@ -69,6 +71,7 @@ def parse_mapping_rules(text: str) -> tuple[MappingRule, ...]:
 def map_subject(rules: Sequence[MappingRule], subject: str) -> str:
     """Return the user's name by the first rule that matches the whole subject."""
     for rule in rules:
+        # Before the pattern is tried; DEFAULT takes a subject of any length.
         if rule.pattern is not None and len(subject) > SUBJECT_CHARS_MAX:
             raise NoMatchingRule(f"the subject has {len(subject)} characters, more than {SUBJECT_CHARS_MAX}")
         user = rule.apply(subject)

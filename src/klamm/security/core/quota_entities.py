@@ -44,6 +44,7 @@ def find_quota(
 
     A default gives every user, or client id, a window of its own.
     """
+    # The order of ClientQuotaManager (KIP-55): a user counts more than a client id, a name more than a default.
     for of_user, of_client in (
         ((user,), (client_id,)),
         ((user,), (None,)),
@@ -100,6 +101,7 @@ def _check_address(name: str | None) -> None:
 
 def check_limit(entity: EntityParts, key: str, value: float) -> None:
     """Raise KlammError INVALID_REQUEST for a key that the entity does not have, or a value that it cannot have."""
+    # An entity with an address has no other part (KIP-612), so the first one tells.
     keys = _IP_KEYS if entity[0][0] == IP else _CLIENT_KEYS
     if key not in keys:
         raise KlammError(ErrorCode.INVALID_REQUEST, f"Invalid configuration key {key}")
@@ -107,6 +109,7 @@ def check_limit(entity: EntityParts, key: str, value: float) -> None:
         raise KlammError(ErrorCode.INVALID_REQUEST, f"Quota {key} must be greater than 0")
     if key in _INTEGERS:
         type_name, largest = _INTEGERS[key]
+        # Values travel as doubles: one beyond the type would be stored, and be another number when it is read.
         if value > largest:
             raise KlammError(ErrorCode.INVALID_REQUEST, f"Proposed value for {key} is too large for {type_name}.")
         if value != int(value):
@@ -157,6 +160,7 @@ class EntityFilter:
         if kind in self._exact or kind in self._specified:
             _refuse_filter(f"Entity type {kind} cannot appear more than once in the filter.")
         if kind not in (USER, CLIENT_ID, IP):
+            # Kafka's code: a newer client may filter by types that this broker does not know.
             raise KlammError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
 
     def matches(self, entity: EntityParts) -> bool:

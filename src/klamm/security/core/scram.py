@@ -186,6 +186,7 @@ class ScramServer:
         message = f"{self._first_messages},{match['unproven']}".encode()
         proof = _decode(match["proof"])
         signature = mechanism.sign(credential.stored_key, message)
+        # Before the xor, which takes equal lengths only.
         if len(proof) != len(signature):
             raise InvalidCredentials("the proof has another length than the hash")
         stored_key = mechanism.hash(_xor(proof, signature))
@@ -225,6 +226,7 @@ class ScramClient:
         match = _SERVER_FIRST.fullmatch(text)
         if match is None:
             raise InvalidCredentials("invalid SCRAM server first message")
+        # RFC 5802, 5.1: the client's part shows that this is the answer to this login; the server must add its own.
         if not match["nonce"].startswith(self._nonce) or match["nonce"] == self._nonce:
             raise InvalidCredentials("the server did not extend the nonce")
         iterations = int(match["iterations"])
@@ -254,6 +256,7 @@ class ScramClient:
 
 def escape_name(name: str) -> str:
     """Write a name as SCRAM does: "," and "=" would end it."""
+    # "=" first, or the escapes of "," would be escaped again; `unescape_name` goes the other way round.
     return name.replace("=", "=3D").replace(",", "=2C")
 
 

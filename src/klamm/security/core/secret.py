@@ -35,5 +35,6 @@ class Secret:
     def __repr__(self) -> str:
         return HIDDEN
 
+    # Pickle and copy would write the text into files and messages between processes.
     def __reduce__(self) -> str:
         raise TypeError("a secret is not pickled")

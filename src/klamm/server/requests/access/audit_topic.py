@@ -24,6 +24,7 @@ QUEUED_MAX: Final = 10_000
 BATCH_RECORDS_MAX: Final = 500
 RETRY_SECONDS: Final = 0.5
 RETRY_SECONDS_MAX: Final = 10.0
+# Topics by name, which is what the setting has; from version 13 on they are named by id.
 PRODUCE_VERSION: Final = 9
 PRODUCE_TIMEOUT_MS: Final = 10_000
 
@@ -55,6 +56,8 @@ class AuditQueue:
         """Return the next records; the first one says how many are missing, if some are."""
         records: list[tuple[int, Fields]] = []
         if self.dropped:
+            # At the front although the newest are dropped: a full queue takes long to write, and a reader of the topic
+            # must not take the gap for silence meanwhile.
             records.append((now_ms, {"event": "dropped", "count": self.dropped}))
             self.dropped = 0
         while self._queued and len(records) < BATCH_RECORDS_MAX:
@@ -105,6 +108,7 @@ class AuditTopic:
     async def _run(self) -> None:
         while True:
             await self._wake.wait()
+            # Before the queue is read: a denial that arrives while a batch is written sets it again.
             self._wake.clear()
             while len(self.queue):
                 dropped = self.queue.dropped
@@ -132,6 +136,7 @@ class AuditTopic:
         topic = self._services.image.topics.by_name.get(self.topic)
         if topic is None:
             return "the topic does not exist"
+        # One partition after another, so that a leader that is down delays a batch and not the topic.
         leaders = [(index, partition.leader) for index, partition in topic.partitions.items() if partition.leader >= 0]
         if not leaders:
             return "no partition has a leader"
@@ -139,6 +144,7 @@ class AuditTopic:
         index, leader = leaders[self._turn % len(leaders)]
         partition = PartitionProduceData(index=index, records=batch)
         request = ProduceRequest(
+            # Not idempotent: a retry may write a batch twice, which is better for an audit than a lost one.
             acks=-1,
             timeout_ms=PRODUCE_TIMEOUT_MS,
             topic_data=[TopicProduceData(name=self.topic, partition_data=[partition])],
