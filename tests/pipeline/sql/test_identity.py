@@ -11,7 +11,7 @@ from klamm.pipeline.sql.core.identity import QueryIdentity, compare
 from klamm.pipeline.sql.core.query_progress import summarize_progress
 from klamm.pipeline.sql.runner import renew_identity
 from klamm.pipeline.sql.state_folders import find_home, known_homes
-from klamm.pipeline.sql.status import Home, error_summary
+from klamm.pipeline.sql.status import Home, error_line, error_summary
 
 TEXT = """
 CREATE STREAM payments (account STRING, amount INT, at TIMESTAMP) WITH (timestamp = 'at', watermark = '10 seconds');
@@ -153,3 +153,7 @@ def test_errors_are_told_without_plans_and_traces():
     assert error_summary(RuntimeError("away.\n=== Streaming Query ===\nIdentifier: x")) == "away."
     assert error_summary("no\n\tat org.x\n\tat org.y") == "no"
     assert len(error_summary("x" * 10_000)) < 2001
+    frames = "".join(f'  File "/lib/module{number}.py", line 7, in call\n    call()\n' for number in range(200))
+    trace = f"An exception was raised. Return Message: Traceback (most recent call last):\n{frames}OSError: disk full"
+    assert len(error_summary(trace)) < 2001
+    assert error_line(error_summary(trace)) == "OSError: disk full"

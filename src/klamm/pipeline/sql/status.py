@@ -37,6 +37,7 @@ _LOCK_ATTEMPTS: Final = 20
 _LOCK_PAUSE_S: Final = 0.05
 """A process that starts retries the lock: `klamm pipeline ls` holds it for an instant to see whether it is free."""
 _ERROR_CHARS_MAX: Final = 2000
+_LEFT_OUT: Final = "\n ...\n"
 NEVER_RAN: Final = "never ran"
 _ALIVE: Final = ("starting", "running")
 """States that only a process that holds the lock has."""
@@ -256,7 +257,12 @@ def error_summary(error: object) -> str:
     text = str(error)
     for end in ("\n=== Streaming Query ===", "\n\nJVM stacktrace", "\n\tat "):
         text = text.split(end, maxsplit=1)[0]
-    return safe_message(text)[:_ERROR_CHARS_MAX].strip()
+    text = safe_message(text).strip()
+    if len(text) <= _ERROR_CHARS_MAX:
+        return text
+    # The last line of a Python traceback is what happened.
+    half = (_ERROR_CHARS_MAX - len(_LEFT_OUT)) // 2
+    return f"{text[:half]}{_LEFT_OUT}{text[-half:]}"
 
 
 def _try_lock(handle: int, kind: int) -> bool:

@@ -320,12 +320,12 @@ class Supervisor:
             running.state = QueryState.RESTARTING
             pause_s = restart_pause_s(running.failures, self._first_pause_s)
             running.restart_at = time.monotonic() + pause_s
-            _log.warning("query failed query=%s restart_in_s=%g: %s", name, pause_s, running.error)
+            _log.warning("query failed query=%s restart_in_s=%g: %s", name, pause_s, error_line(running.error))
             self._report(f"{name}: failed, starts again in {pause_s:.0f} s: {error_line(running.error)}")
 
     def _park(self, running: _RunningQuery, failure: QueryFailure) -> None:
         running.state, running.failure, running.next_state = QueryState.FAILED, failure, None
-        _log.error("query failed for good query=%s: %s", running.query.name, failure.reason)
+        _log.error("query failed for good query=%s: %s", running.query.name, error_line(failure.reason))
         self._report(f"{running.query.name}: failed, does not start again: {error_line(failure.reason)}")
         self._report(f"{running.query.name}: to go on: {failure.advice}")
 
