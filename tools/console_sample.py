@@ -60,6 +60,7 @@ PAGES = {
     "broker": SamplePage("/brokers/{broker}", "/brokers/1", "log.dirs"),
     "reassignments": SamplePage("/reassignments", "/reassignments?plan=balance", "Under way"),
     "transactions": SamplePage("/transactions", "/transactions?all=1", "transfers"),
+    "hanging-transactions": SamplePage("/hanging-transactions", "/hanging-transactions", "with an open transaction"),
     "schemas": SamplePage("/schemas", "/schemas", "payments-value"),
     "schema": SamplePage("/schemas/{subject}", "/schemas/payments-value", "Changes since version 1"),
     "new-schema": SamplePage("/new-schema", "/new-schema?subject=payments-value", "Check"),
