@@ -20,6 +20,10 @@ from .small_store import record
 
 A, B, C = record("R", a=False), record("R", a=False, b=True), record("R", a=False, c=False)
 V1 = "application/vnd.schemaregistry.v1+json"
+LEVELS_MESSAGE = (
+    "Invalid compatibility level. Valid values are none, backward, forward, full, backward_transitive,"
+    " forward_transitive, and full_transitive"
+)
 
 
 @pytest.fixture
@@ -77,7 +81,11 @@ def test_subjects_arrive_percent_encoded(http):
         ("GET", "/subjects/s/versions/9/referencedby", None, 40402),
         ("GET", "/subjects/s/metadata?key=a&value=b", None, 40403),
         ("GET", "/schemas/ids/99", None, 40403),
-        ("GET", "/schemas/ids/x", None, 40403),
+        ("GET", "/schemas/ids/-1", None, 40403),
+        ("GET", "/schemas/ids/x", None, 404),
+        ("GET", "/schemas/ids/x/schema", None, 404),
+        ("GET", "/schemas/ids/2147483648", None, 404),
+        ("GET", f"/schemas/ids/{'9' * 5000}", None, 404),
         ("GET", "/schemas/guids/x", None, 40403),
         ("GET", "/dek-registry/v1/keks", None, 404),
         ("GET", "/exporters", None, 404),
@@ -94,6 +102,10 @@ def test_subjects_arrive_percent_encoded(http):
         ("POST", "/subjects/x", {"schema": A}, 40401),
         ("POST", "/subjects/s", {"schema": B}, 40403),
         ("POST", "/subjects/s", {"schema": "{"}, 42201),
+        ("POST", "/subjects/s", {"schema": ""}, 40403),
+        ("POST", "/subjects/s", {"schema": " \n"}, 40403),
+        ("POST", "/subjects/s", {}, 40403),
+        ("POST", "/subjects/x", {}, 40401),
         ("POST", "/subjects/s/versions", {"schema": "{"}, 42201),
         ("POST", "/subjects/s/versions", {"schema": 1}, 42201),
         ("POST", "/subjects/s/versions", {"schema": A, "references": [{"name": "x"}]}, 42201),
@@ -123,6 +135,34 @@ def test_refusals_have_confluents_codes(http, method, target, body, code):
     assert answer.error_code == code
     assert answer.status == int(str(code)[:3])
     assert answer.json()["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "body", "message"),
+    [
+        (
+            "PUT",
+            "/config",
+            {"compatibility": "x"},
+            LEVELS_MESSAGE,
+        ),
+        (
+            "DELETE",
+            "/subjects/gone/versions/1",
+            None,
+            "Subject 'gone' Version 1 was soft deleted.Set permanent=true to delete permanently",
+        ),
+        ("DELETE", "/subjects/gone", None, "Subject 'gone' was soft deleted.Set permanent=true to delete permanently"),
+        ("POST", "/subjects/new/versions", {}, "Empty schema"),
+        ("POST", "/subjects/new/versions", {"schema": " "}, "Empty schema"),
+        ("POST", "/compatibility/subjects/s/versions/1", {}, "Empty schema"),
+    ],
+)
+def test_refusals_have_confluents_texts(http, method, target, body, message):
+    http.register("s", A)
+    http.register("gone", A)
+    http.delete("/subjects/gone")
+    assert http(method, target, body).json()["message"] == message
 
 
 def test_deletes(http):
@@ -239,6 +279,8 @@ def test_tags_and_metadata(http):
     ("accept", "given"),
     [
         ("*/*", V1),
+        ("*", V1),
+        ("text/html, *; q=.2", V1),
         ("application/json", "application/json"),
         ("application/vnd.schemaregistry+json", "application/vnd.schemaregistry+json"),
         ("text/html;q=1, application/json;q=0.5, application/vnd.schemaregistry.v1+json;q=0.9", V1),

@@ -12,7 +12,7 @@ from klamm.registry.app.requests import RegistryRequest
 from klamm.registry.service import RegistryService
 from klamm.registry.store.content import SchemaContent
 from klamm.registry.store.lookup import cut_page, find_by_guid, find_by_id, list_schemas
-from klamm.registry.store.refusals import schema_not_found
+from klamm.registry.store.requests import parse_id
 from klamm.registry.store.state import SchemaVersion
 
 _LISTED_MAX: Final = 1000
@@ -57,12 +57,10 @@ class SchemaRoutes:
         return json_response([version_fields(version, self._parser, request) for version in page])
 
     def _find(self, request: RegistryRequest) -> tuple[int, str, SchemaContent]:
-        text = request.values["id"]
-        if not (text.isascii() and text.isdecimal()):
-            raise schema_not_found(text)
-        context, content = find_by_id(self._state, int(text), request.chosen_subject())
-        self._access.require_id(request, (context, int(text)))
-        return int(text), context, content
+        schema_id = parse_id(request.values["id"])
+        context, content = find_by_id(self._state, schema_id, request.chosen_subject())
+        self._access.require_id(request, (context, schema_id))
+        return schema_id, context, content
 
     async def get_by_id(self, request: RegistryRequest) -> HttpResponse:
         """GET /schemas/ids/{id}."""

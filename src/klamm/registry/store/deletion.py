@@ -9,6 +9,7 @@ from klamm.registry.store.log_records import LogEntry, LogKey, RegistryDecision,
 from klamm.registry.store.lookup import list_referrers
 from klamm.registry.store.refusals import (
     RegistryRefusal,
+    already_deleted,
     reference_exists,
     subject_associated,
     subject_not_found,
@@ -30,7 +31,7 @@ def decide_delete_subject(state: RegistryState, subject: Subject, *, permanent: 
     if permanent and live:
         raise RegistryRefusal(40405, f"Subject '{subject}' was not deleted first before being permanently deleted")
     if not permanent and not live:
-        raise RegistryRefusal(40404, f"Subject '{subject}' was soft deleted. Set permanent=true to delete permanently")
+        raise already_deleted(f"Subject '{subject}'", 40404)
     _refuse_associated(state, subject)
     for version in versions if permanent else live:
         # Versions of the same subject go with it.
@@ -60,9 +61,7 @@ def decide_delete_version(state: RegistryState, subject: Subject, number: int, *
             40407, f"Subject '{subject}' Version {number} was not deleted first before being permanently deleted"
         )
     if not permanent and version.deleted:
-        raise RegistryRefusal(
-            40406, f"Subject '{subject}' Version {number} was soft deleted. Set permanent=true to delete permanently"
-        )
+        raise already_deleted(f"Subject '{subject}' Version {number}", 40406)
     _refuse_referenced(state, version, permanent=permanent)
     if live == [version]:
         _refuse_associated(state, subject)

@@ -46,6 +46,17 @@ def invalid_schema(reason: str) -> RegistryRefusal:
     return RegistryRefusal(42201, f"Invalid schema: {reason}")
 
 
+def empty_schema() -> RegistryRefusal:
+    """A request without a schema that needs one."""
+    return RegistryRefusal(42201, "Empty schema")
+
+
+def already_deleted(name: str, error_code: int) -> RegistryRefusal:
+    """A subject or version is deleted softly for the second time."""
+    # Without a space, as Confluent's registry says it: programs compare the text.
+    return RegistryRefusal(error_code, f"{name} was soft deleted.Set permanent=true to delete permanently")
+
+
 def invalid_version(version: object) -> RegistryRefusal:
     """A version that is neither a positive int32, `latest` nor -1."""
     return RegistryRefusal(
@@ -57,8 +68,12 @@ def invalid_version(version: object) -> RegistryRefusal:
 
 def invalid_level() -> RegistryRefusal:
     """A compatibility level that does not exist."""
-    names = ", ".join(name.lower() for name in LEVELS)
-    return RegistryRefusal(42203, f"Invalid compatibility level. Valid values are {names}")
+    # Word for word as Confluent's registry says it: programs compare the text.
+    return RegistryRefusal(
+        42203,
+        "Invalid compatibility level. Valid values are none, backward, forward, full, backward_transitive,"
+        " forward_transitive, and full_transitive",
+    )
 
 
 def invalid_mode() -> RegistryRefusal:

@@ -21,6 +21,7 @@ from klamm.registry.store.parsing import AnyParsedSchema, SchemaParser
 from klamm.registry.store.refusals import (
     VERSION_MAX,
     RegistryRefusal,
+    empty_schema,
     incompatible,
     invalid_schema,
     not_permitted,
@@ -94,7 +95,7 @@ class Registration:
     ) -> Steps[SchemaVersion | None]:
         """`find` in steps."""
         versions = self._state.versions(subject, deleted=deleted)
-        if not versions:
+        if not (versions and request.text):
             return None
         config = effective_config(self._state, subject, self._default_level)
         normalize = normalize or bool(config.get("normalize"))
@@ -238,6 +239,8 @@ class Registration:
         self, subject: Subject, request: SchemaRequest, *, normalize: bool, is_new: bool
     ) -> Steps[CandidateSchema]:
         """`parse` in steps; what is parsed is kept for a while, since a request is looked up, prepared and decided."""
+        if not request.text:
+            raise empty_schema()
         # -1 is the newest version at the time of the request.
         references = [self._pin(reference, subject.context) for reference in request.references]
         if normalize:
@@ -283,7 +286,7 @@ class Registration:
         live = self._state.versions(subject)
         if not request.text:
             if not live:
-                raise invalid_schema("Empty schema")
+                raise empty_schema()
             previous = live[-1].content
             request = replace(
                 request, text=previous.text, schema_type=previous.schema_type, references=previous.references

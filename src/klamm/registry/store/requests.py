@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from klamm.registry.store.contracts import parse_metadata, parse_rule_set
-from klamm.registry.store.log_records import parse_int, parse_references
+from klamm.registry.store.log_records import INT_MAX, parse_int, parse_references
 from klamm.registry.store.refusals import VERSION_MAX, RegistryRefusal, invalid_schema, invalid_version
 from klamm.registry.store.registration import SchemaRequest, TagChanges
 
 LATEST: Final = -1
+_ID_DIGITS_MAX: Final = 20
 
 
 def parse_schema_request(body: Mapping[str, Any]) -> SchemaRequest:
@@ -23,7 +24,7 @@ def parse_schema_request(body: Mapping[str, Any]) -> SchemaRequest:
     except ValueError as error:
         raise invalid_schema(str(error)) from None
     return SchemaRequest(
-        text=text or "",
+        text=text if text and not text.isspace() else "",
         schema_type=str(body.get("schemaType") or "AVRO").upper(),
         references=references,
         metadata=parse_metadata(body.get("metadata")),
@@ -56,6 +57,15 @@ def parse_version(text: str) -> int:
     # isdecimal alone accepts digits of other scripts.
     if not (text.isascii() and text.isdecimal()) or not 0 < int(text) <= VERSION_MAX:
         raise invalid_version(text)
+    return int(text)
+
+
+def parse_id(text: str) -> int:
+    """Parse the id in a path; another text than an int32 is a path that is not served."""
+    digits = text.removeprefix("-")
+    # Longer texts are not converted: the time of it grows with the square of the digits.
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= _ID_DIGITS_MAX) or int(digits) > INT_MAX:
+        raise RegistryRefusal(404, "HTTP 404 Not Found")
     return int(text)
 
 
