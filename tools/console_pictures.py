@@ -8,7 +8,6 @@ Chromium. Records, groups and rates are real; the hours before in the charts and
 up, so that a run takes a minute.
 """
 
-
 import base64
 import contextlib
 import json
@@ -28,7 +27,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import httpx2
 from playwright.sync_api import Page, sync_playwright
 
-from klamm.console.history import BYTE_RATE, LAG, RATE, SampleHistory, group_series, topic_series
+from klamm.console.history import (
+    BYTE_RATE,
+    LAG,
+    RATE,
+    SampleHistory,
+    group_age_series,
+    group_series,
+    topic_series,
+)
 from klamm.testing import Broker, Cluster
 from tools.browser import find_browser
 from tools.console_sample import CONFIG, DRINKS, PAGES, fill_cluster, running_pipeline
@@ -57,6 +64,12 @@ def main() -> int:
         fill_cluster(cluster, registry, replicas=3)
         stack.enter_context(running_pipeline(cluster, time.time_ns() // 1_000_000))
         write_history(folder)
+        stopping = threading.Event()
+        traffic = threading.Thread(target=write_records, args=(cluster, stopping))
+        # Before the console: its first samples should show what the hours before do.
+        traffic.start()
+        stack.callback(traffic.join)
+        stack.callback(stopping.set)
         config = Path(folder, "console.toml")
         config.write_text('[audit]\ntopic = "console-audit"\n')
         console = stack.enter_context(
@@ -64,11 +77,6 @@ def main() -> int:
         )
         stack.enter_context(open_transaction(cluster))
         make_changes(console)
-        stopping = threading.Event()
-        traffic = threading.Thread(target=write_records, args=(cluster, stopping))
-        traffic.start()
-        stack.callback(traffic.join)
-        stack.callback(stopping.set)
         print(f"== {seconds:g} seconds of traffic", flush=True)
         time.sleep(seconds)
         # While it goes on: pages show the rates of the last seconds.
@@ -100,6 +108,7 @@ def write_history(folder: str) -> None:
         lag = max(lag * 0.9 + chance.uniform(-60, 130), 0)
         shares = {"orders": 0.6, "payments": 0.37, "totals": 0.03}
         values = {RATE: rate, BYTE_RATE: rate * 70, LAG: lag, group_series("billing"): lag * 0.7}
+        values[group_age_series("billing")] = lag / 40
         values |= {topic_series(name): rate * share for name, share in shares.items()}
         history.write(NAME, now_ms - minute * 60_000, values)
     history.close()

@@ -1,6 +1,7 @@
 """Every page of the console in Chromium: readable in both schemes and at 320 px, usable by keys, small."""
 
 import re
+from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -15,6 +16,7 @@ pytestmark = pytest.mark.xdist_group("every-console-page")
 
 WAIT_MS = 60_000
 PAGE_BYTES_MAX = 200_000
+PICTURES_BYTES_MAX = 3_000_000
 NO_PAGES = {
     "/static/{name}": "a file",
     "/health/live": "for probes",
@@ -210,3 +212,12 @@ def test_a_slash_goes_to_the_search_and_letters_in_it_are_no_keys(filled, views)
     view.keyboard.type("gt?")
     assert view.evaluate("document.activeElement.value") == "gt?"
     assert view.url == f"{filled.url}/c/test/brokers"
+
+
+def test_every_page_has_its_pictures():
+    docs = Path(__file__).parents[2] / "docs"
+    gallery = (docs / "guides" / "console-pictures.md").read_text()
+    pictures = [f"images/console/{name}-{scheme}.webp" for name in PAGES for scheme in LOOKS]
+    # tools/console_pictures.py writes them.
+    assert [picture for picture in pictures if not (docs / picture).is_file() or picture not in gallery] == []
+    assert sum((docs / picture).stat().st_size for picture in pictures) < PICTURES_BYTES_MAX
