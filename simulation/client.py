@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from klamm.model.errors import ErrorCode, KlammError
+from klamm.net.outbound import OutboundSecurity
 from klamm.net.peer import Peer
 from klamm.protocol.messages.find_coordinator import FindCoordinatorRequest
 from klamm.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -112,9 +113,13 @@ class Client(ABC):
                 client_id=self.name,
                 request_timeout_ms=TIMEOUT_MS,
                 connect_timeout_ms=2_000,
-                security=login_as(self.user, self.password) if self.cluster.layout.secured else None,
+                security=self._security(),
             )
         return peer
+
+    def _security(self) -> OutboundSecurity | None:
+        layout = self.cluster.layout
+        return login_as(self.user, self.password, tls=layout.tls) if layout.secured else None
 
     def forget_peers(self) -> None:
         """Connect anew for what is sent from now on; connections with requests in flight end with their answers."""

@@ -19,7 +19,8 @@ from klamm.storage.meta_properties import MetaProperties, write_meta_properties
 from simulation.disk import Image, SimDisk
 from simulation.layout import BROKER_PORT, CONTROLLER_PORT, DATA, Layout, host_of
 from simulation.loop import Process, SimLoop
-from simulation.net import SimNet, SimSockets
+from simulation.net import SimNet
+from simulation.sockets import SimSockets
 from simulation.threads import SimThreads
 from simulation.users import first_credentials
 

@@ -141,7 +141,7 @@ class Guest(Client):
             BROKER_PORT,
             client_id=self.name,
             request_timeout_ms=TIMEOUT_MS,
-            security=login_as(self.user, password),
+            security=login_as(self.user, password, tls=self.cluster.layout.tls),
         )
         accepted = True
         try:

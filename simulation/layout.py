@@ -32,11 +32,15 @@ class Layout:
     """Whether every broker has a rack of its own, and consumers are sent to the replica in theirs."""
     secured: bool = False
     """Whether nodes have an authorizer, and all listeners require logins."""
+    tls: bool = False
+    """Whether these listeners are encrypted."""
 
     @classmethod
-    def named(cls, name: str, *, dynamic: bool = False, racks: bool = False, secured: bool = False) -> "Layout":
+    def named(
+        cls, name: str, *, dynamic: bool = False, racks: bool = False, secured: bool = False, tls: bool = False
+    ) -> "Layout":
         """A layout of `LAYOUTS`."""
-        return cls(dict(enumerate(LAYOUTS[name], 1)), dynamic, racks, secured)
+        return cls(dict(enumerate(LAYOUTS[name], 1)), dynamic, racks, secured, tls)
 
     @property
     def brokers(self) -> list[int]:
@@ -51,7 +55,7 @@ class Layout:
     def config(self, node: int, host: str, overrides: Mapping[str, str]) -> NodeConfig:
         """The settings of one node; parsed once per process, they do not change."""
         roles = self.roles[node]
-        kind = (str(sorted(self.roles.items())), self.dynamic, self.racks, self.secured)
+        kind = (str(sorted(self.roles.items())), self.dynamic, self.racks, self.secured, self.tls)
         key = (*kind, node, host, tuple(sorted(overrides.items())))
         if key not in _CONFIGS:
             text = "".join(f"{name}={value}\n" for name, value in self._settings(node, host, roles, overrides).items())
@@ -103,7 +107,7 @@ class Layout:
             settings["advertised.listeners"] = f"{broker_listener}://{host}:{BROKER_PORT}"
             settings["inter.broker.listener.name"] = broker_listener
         if self.secured:
-            settings |= secured_settings(roles)
+            settings |= secured_settings(roles, tls=self.tls)
         if self.racks and "broker" in roles:
             settings["broker.rack"] = rack_of(node)
             settings["replica.selector.class"] = RACK_AWARE

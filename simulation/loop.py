@@ -15,6 +15,8 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
 
+from simulation.tls import begin_tls
+
 Callback = Callable[..., object]
 TASKS_KEPT = 4096
 """Tasks remembered before those that are done are forgotten."""
@@ -221,9 +223,18 @@ class SimLoop(asyncio.AbstractEventLoop):
         pool.submit(func, *args).add_done_callback(settle)
         return future
 
-    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
-        """Connect over the simulated network."""
-        return await self.net.connect(self.process, protocol_factory, host, port)
+    async def create_connection(
+        self, protocol_factory: Any, host: Any = None, port: Any = None, *, ssl: Any = None, **_: Any
+    ) -> Any:
+        """Connect over the simulated network, and begin TLS."""
+        process = self.process
+
+        def connect(factory: Any) -> Any:
+            return self.net.connect(process, factory, host, port, encrypted=ssl is not None)
+
+        if ssl is None:
+            return await connect(protocol_factory)
+        return await begin_tls(self, connect, protocol_factory, ssl, host)
 
     def add_reader(self, fd: Any, callback: Callback, *args: Any) -> None:  # type: ignore[override]
         """Call back whenever a simulated socket can be read."""

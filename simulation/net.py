@@ -12,7 +12,6 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from klamm.net.sockets import Sockets
 from simulation.loop import Handle, Process, SimLoop
 
 GIVE_UP_S = 20.0
@@ -38,6 +37,8 @@ class End(ABC):
         self.held: list[tuple[str, bytes]] = []
         """What this end sent while the path was cut."""
         self.in_flight = 0
+        self.encrypted = False
+        """Whether this end began TLS."""
 
     @property
     def host(self) -> str:
@@ -139,6 +140,10 @@ class SimTransport(End):
         self.shut()
         self._finish(None, notify_peer=True)
 
+    def _force_close(self, error: Exception | None) -> None:
+        """End the connection for an error that asyncio's TLS has met."""
+        self._finish(error, notify_peer=True)
+
     def _finish(self, error: Exception | None, *, notify_peer: bool) -> None:
         if not self.closed:
             self.drop(notify_peer=notify_peer)
@@ -147,7 +152,16 @@ class SimTransport(End):
     def received(self, data: bytes) -> None:
         """Hand bytes to the protocol."""
         self.net.read(self, len(data))
-        self.protocol.data_received(data)
+        if not isinstance(self.protocol, asyncio.BufferedProtocol):
+            self.protocol.data_received(data)
+            return
+        rest = memoryview(data)
+        while rest and not self.closed:
+            space = self.protocol.get_buffer(len(rest))
+            count = min(len(space), len(rest))
+            space[:count] = rest[:count]
+            self.protocol.buffer_updated(count)
+            rest = rest[count:]
 
     def on_fin(self) -> None:
         """The peer is done, and so are we; perhaps before there is a protocol."""
@@ -206,6 +220,11 @@ class SimSocket(End):
 
     def setblocking(self, _: bool) -> None:
         """Never blocks."""
+
+    def recv(self, size: int) -> bytes:
+        """Read what has arrived; for TLS, which decrypts it."""
+        space = memoryview(bytearray(size))
+        return bytes(space[: self.recv_into(space)])
 
     def recv_into(self, view: memoryview) -> int:
         """Read what has arrived."""
@@ -412,7 +431,9 @@ class SimNet:
 
     def _arrive(self, end: End, kind: str, data: bytes) -> None:
         peer = end.peer
-        self.loop.witness(data or kind.encode())
+        # What is encrypted is never the same twice; how much it is must be.
+        encrypted = end.encrypted or peer.encrypted
+        self.loop.witness(b"%d" % len(data) if encrypted and data else data or kind.encode())
         if peer.closed:
             return
         if kind == "data":
@@ -454,12 +475,15 @@ class SimNet:
 
     # --- connecting --------------------------------------------------------------------------------------------------
 
-    async def connect(self, process: Process, factory: Callable[[], Any], host: str, port: int) -> tuple[Any, Any]:
+    async def connect(
+        self, process: Process, factory: Callable[[], Any], host: str, port: int, *, encrypted: bool = False
+    ) -> tuple[Any, Any]:
         """A connection to a listener, as `loop.create_connection` makes one."""
         loop = self.loop
         attempt: asyncio.Future[Any] = loop.create_future()
         loop.call_in(loop.outside, self.delay(process.host, host), self._knock, attempt, process, (host, port), 1.0)
         transport: SimTransport = await attempt
+        transport.encrypted = encrypted
         protocol = factory()
         transport.protocol = protocol
         protocol.connection_made(transport)
@@ -554,25 +578,3 @@ class SimNet:
                 end.held.clear()
                 error = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
                 self.loop.call_in(end.process, self.delay(host, end.host), self._broken, end, error)
-
-
-class SimSockets(Sockets):
-    """The operating system's sockets as a simulated process sees them."""
-
-    def __init__(self, net: SimNet, process: Process, read: Callable[[int, int, int], bytes]) -> None:
-        self._net = net
-        self._process = process
-        self._read = read
-
-    def listen(self, host: str, port: int, *, backlog: int, receive_buffer_bytes: int = -1) -> Any:
-        """Listen on this machine."""
-        return self._net.listen(self._process, host, port)
-
-    def sendfile(self, out: int, source: int, position: int, length: int) -> int:  # type: ignore[override]
-        """Send bytes of a simulated file."""
-        sock = self._net.sockets[out]
-        free = WINDOW_BYTES - sock.in_flight
-        if free <= 0:
-            raise BlockingIOError
-        data = self._read(source, min(length, free), position)
-        return int(sock.send(data)) if data else 0

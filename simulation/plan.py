@@ -15,6 +15,8 @@ FREE = 0.5
 """The share of seeds that draw from everything."""
 SECURED = 0.15
 """The share of seeds whose clusters require logins and rights."""
+ENCRYPTED = 0.4
+"""The share of these whose connections are encrypted."""
 SECONDS = 20.0
 
 
@@ -53,6 +55,8 @@ class RunPlan:
     events: int = 20_000
     secured: bool = False
     """Whether all listeners require logins, nodes have an authorizer, and rights and passwords of some users change."""
+    tls: bool = False
+    """Whether these listeners are encrypted."""
     flush: bool = False
     """Whether records are synced before they are acknowledged: then every machine may lose power at once."""
     faults: tuple[Fault, ...] = ()
@@ -61,7 +65,7 @@ class RunPlan:
     @property
     def nodes(self) -> Layout:
         """The machines."""
-        return Layout.named(self.layout, dynamic=self.dynamic, racks=self.racks, secured=self.secured)
+        return Layout.named(self.layout, dynamic=self.dynamic, racks=self.racks, secured=self.secured, tls=self.tls)
 
 
 def draw_plan(seed: int) -> RunPlan:
@@ -71,9 +75,11 @@ def draw_plan(seed: int) -> RunPlan:
         plan = _draw_freely(seed, chance)
     else:
         plan = draw_situation(seed, chance.choice(sorted(SITUATIONS)))
-    # A source of its own, so that all else of a seed stays what it is.
-    secured = Random(f"{seed}/secured").random() < SECURED
-    return replace(plan, secured=True) if secured else plan
+    # Sources of their own, so that all else of a seed stays what it is.
+    if Random(f"{seed}/secured").random() < SECURED:
+        plan = replace(plan, secured=True)
+    tls = plan.secured and Random(f"{seed}/tls").random() < ENCRYPTED
+    return replace(plan, tls=True) if tls else plan
 
 
 def draw_situation(seed: int, name: str) -> RunPlan:

@@ -24,6 +24,7 @@ from simulation.limits import may_lose, out_of_sync
 from simulation.load import make_load, topics_of
 from simulation.plan import RunPlan, draw_plan
 from simulation.rights import RightsModel, unready
+from simulation.tls import encryption_in_memory
 from simulation.users import seeded_secrets
 from simulation.watch import InvariantWatch
 
@@ -386,7 +387,8 @@ def run_seed(seed: int, *, plan: RunPlan | None = None, verbose: bool = False) -
     run = Run(plan or draw_plan(seed))
     configure(Level.INFO if verbose else Level.OFF, _LogCapture(run.cluster) if verbose else None)
     try:
-        with warnings.catch_warnings(), seeded_secrets(run.cluster.chance("secrets")):
+        secrets = seeded_secrets(run.cluster.chance("secrets"))
+        with warnings.catch_warnings(), secrets, encryption_in_memory():
             # Killed processes leave coroutines that never began.
             warnings.simplefilter("ignore", RuntimeWarning)
             outcome = run.execute()

@@ -62,8 +62,10 @@ def _smaller(plan: RunPlan) -> Iterator[RunPlan]:
         yield replace(plan, faults=faults[half:])
     for i in range(len(faults)):
         yield replace(plan, faults=faults[:i] + faults[i + 1 :])
+    if plan.tls:
+        yield replace(plan, tls=False)
     if plan.secured:
-        yield replace(plan, secured=False)
+        yield replace(plan, secured=False, tls=False)
     for name, least in LEAST.items():
         if getattr(plan, name) > least:
             yield _with(plan, name, least)
@@ -90,6 +92,7 @@ def format_story(outcome: RunResult, *, lines: int = 400) -> str:
         *(["a rack for every broker"] if plan.racks else []),
         *(["compaction never rests"] if plan.hot else []),
         *(["logins are required, and rights change"] if plan.secured else []),
+        *(["connections are encrypted"] if plan.tls else []),
     ]
     load = [
         *([f"situation: {plan.situation}"] if plan.situation else []),

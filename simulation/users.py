@@ -14,6 +14,7 @@ from klamm.security.core.secret import Secret
 from klamm.security.login import ClientCredentials
 from klamm.server.boot.config_checks import STANDARD_AUTHORIZER
 from klamm.server.login import security as server_login
+from simulation.tls import client_context, tls_settings
 
 NODE = "node"
 ADMIN = "admin"
@@ -27,14 +28,15 @@ LISTENER = "SASL"
 _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
-def secured_settings(roles: str) -> dict[str, str]:
-    """The settings of a node with an authorizer, all of whose listeners require logins.
+def secured_settings(roles: str, *, tls: bool) -> dict[str, str]:
+    """The settings of a node with an authorizer, all of whose listeners require logins, and TLS if need be.
 
     Nodes log in with PLAIN: the credentials of SCRAM are in the log that the quorum's listener serves.
     """
     module = f'{_PLAIN_MODULE} required username="{NODE}" password="{NODE}" user_{NODE}="{NODE}";'
+    protocol = "SASL_SSL" if tls else "SASL_PLAINTEXT"
     settings = {
-        "listener.security.protocol.map": f"{LISTENER}:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+        "listener.security.protocol.map": f"{LISTENER}:{protocol},CONTROLLER:{protocol}",
         "sasl.mechanism.controller.protocol": "PLAIN",
         "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
         "listener.name.controller.plain.sasl.jaas.config": module,
@@ -47,7 +49,7 @@ def secured_settings(roles: str) -> dict[str, str]:
             "listener.name.sasl.sasl.enabled.mechanisms": f"PLAIN,{MECHANISM.name}",
             "listener.name.sasl.plain.sasl.jaas.config": module,
         }
-    return settings
+    return settings | (tls_settings() if tls else {})
 
 
 def first_password(user: str) -> str:
@@ -84,9 +86,10 @@ def first_credentials() -> list[UserScramCredentialRecord]:
     return records
 
 
-def login_as(user: str, password: str) -> OutboundSecurity:
+def login_as(user: str, password: str, *, tls: bool) -> OutboundSecurity:
     """How a client connects."""
-    return OutboundSecurity(credentials=ClientCredentials(MECHANISM.name, user, Secret(password)))
+    credentials = ClientCredentials(MECHANISM.name, user, Secret(password))
+    return OutboundSecurity(client_context if tls else None, credentials)
 
 
 class _SeededSecrets:

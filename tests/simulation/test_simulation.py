@@ -19,6 +19,7 @@ from simulation.disk_faults import QUORUM_FILES
 from simulation.faults import KINDS, Fault
 from simulation.keyed import KeyedRecord, KeyedRecords
 from simulation.ledger import Ledger
+from simulation.net import SimNet
 from simulation.plan import SITUATIONS, RunPlan, draw_plan, draw_situation
 from simulation.run import run_seed
 from simulation.shrink import format_story, shrink
@@ -197,6 +198,41 @@ class TestRights:
         secured = [plan for plan in plans if plan.secured and plan.situation != "rights change"]
         assert 30 < len(secured) < 90
         assert {plan.layout for plan in secured} >= {"combined", "extra", "apart"}
+
+    def test_some_of_the_secured_seeds_are_encrypted(self):
+        plans = [plan for plan in map(draw_plan, range(400)) if plan.secured]
+        assert 0.25 < sum(plan.tls for plan in plans) / len(plans) < 0.55
+
+    def test_an_encrypted_cluster_survives_faults_and_runs_the_same_again(self):
+        """OpenSSL's keys are others each time; what arrives when, and so all that follows, must be the same."""
+        faults = (
+            Fault(1.0, "kill", (1,), 1.0),
+            Fault(3.0, "isolate", (2,), 1.5),
+            Fault(5.0, "kill", (3,), 1.0),
+        )
+        plan = RunPlan(seed=7, secured=True, tls=True, pace=0.3, seconds=8.0, members=1, transactional=1, faults=faults)
+        first, again = run_seed(7, plan=plan), run_seed(7, plan=plan)
+        assert first.violation is None, first.violation
+        assert first.acks > 20
+        assert (first.digest, first.events) == (again.digest, again.events)
+
+    def test_an_encrypted_cluster_sends_nothing_in_the_clear(self, monkeypatch):
+        """Breaks when a listener or a client of an encrypted run is left without TLS."""
+        first_bytes, pieces = {}, []
+        carry = SimNet.carry
+
+        def watch(net, end, kind, data):
+            if kind == "data":
+                first_bytes.setdefault(id(end), (end, data[:2]))
+                pieces.append(data)
+            carry(net, end, kind, data)
+
+        monkeypatch.setattr(SimNet, "carry", watch)
+        outcome = run_seed(8, plan=RunPlan(seed=8, secured=True, tls=True, pace=0.3, seconds=2.0))
+        assert outcome.violation is None, outcome.violation
+        assert outcome.acks > 0
+        assert {begin for _, begin in first_bytes.values()} == {b"\x16\x03"}, "not every connection begins with TLS"
+        assert not any(b"SCRAM" in data or b"PLAIN" in data for data in pieces)
 
     def test_a_secured_seed_runs_the_same_again(self):
         """Breaks when a nonce or a salt comes from the operating system."""

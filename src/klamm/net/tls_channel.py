@@ -6,7 +6,6 @@ where the kernel encrypts (kTLS), they are sent with sendfile, too.
 
 import asyncio
 import contextlib
-import os
 import socket
 import ssl
 from collections.abc import Callable
@@ -216,7 +215,7 @@ class TlsChannel(Channel):
         if not self._piece:
             self._piece = memoryview(bytearray(PIECE_BYTES))
         piece = self._piece[: min(PIECE_BYTES, region.length)]
-        size = os.preadv(region.fileno(), [piece], region.position)
+        size = self._server.sockets.read_file(region.fileno(), piece, region.position)
         if not size:
             raise OSError(0, "the file ended before the bytes of the reply")
         sent = self._tls.send(piece[:size])
