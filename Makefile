@@ -134,7 +134,7 @@ campaign: java setup
 
 chaos: setup
 	@echo "== chaos"
-	@PYTHONPATH=tests $(BIN)/python -m chaos.run --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) --report docs/chaos-report.md
+	@PYTHONPATH=tests $(BIN)/python -m chaos.run --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(if $(SECURED),--secured) --report docs/chaos-report.md
 
 fuzz: setup
 	@echo "== hostile requests"

@@ -113,6 +113,7 @@ def main() -> int:
         help="TLS, SCRAM and ACLs; without it the seed decides",
     )
     options = parser.parse_args()
+    is_forced = options.secured is not None
     folder = options.keep or Path(tempfile.mkdtemp(prefix="klamm-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
     print(f"seed {options.seed}, nodes in {folder}")
@@ -122,7 +123,8 @@ def main() -> int:
         print(f"replaced: {line}")
     print(outcome)
     if options.report:
-        options.report.write_text(report(outcome), encoding="utf-8")
+        before = options.report.read_text(encoding="utf-8") if options.report.exists() else ""
+        options.report.write_text(add_report(before, outcome, is_forced=is_forced), encoding="utf-8")
     if outcome.findings or outcome.history.hung or options.keep:
         outcome.history.save(folder / "history.json")
         print(f"kept: {folder}")
@@ -135,13 +137,23 @@ def _say(line: str) -> None:
     print(f"{clock_time(time.time())} {line}", flush=True)
 
 
-def report(outcome: Outcome) -> str:
-    """The page about a run."""
+_SECURED_HEADING = "\n## Last run with security forced on\n"
+
+
+def add_report(before: str, outcome: Outcome, *, is_forced: bool) -> str:
+    """The page about the last long run and the last secured one, with one of the two replaced."""
+    usual, _, secured = before.partition(_SECURED_HEADING)
+    if outcome.secured and is_forced:
+        secured = _format_run(outcome, "make chaos SECURED=1")
+    else:
+        usual = "# Last long chaos run\n" + _format_run(outcome, "make chaos")
+    return usual + (_SECURED_HEADING + secured if secured else "")
+
+
+def _format_run(outcome: Outcome, command: str) -> str:
     verdict = "Violations were found." if outcome.findings else "No violation was found."
     lines = "\n".join(f"- {line}" for line in str(outcome).splitlines())
-    minutes = outcome.seconds / 60
-    return f"""# Last long chaos run
-
+    return f"""
 {verdict} Faults, clients and findings: [guides/chaos.md](guides/chaos.md).
 
 {lines}
@@ -149,7 +161,7 @@ def report(outcome: Outcome) -> str:
 The same faults in the same order, on the same nodes:
 
 ```console
-$ make chaos SEED={outcome.seed} MINUTES={minutes:g}
+$ {command} SEED={outcome.seed} MINUTES={outcome.seconds / 60:g}
 ```
 """
 

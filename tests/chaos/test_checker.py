@@ -6,6 +6,7 @@ import pytest
 
 from chaos.checker import check
 from chaos.history import Fate, History, Place, Poll, Send, Transaction
+from chaos.run import Outcome, add_report
 
 A, B = Place("log", 0), Place("txn", 0)
 
@@ -140,3 +141,18 @@ def test_each_violation_is_found(healthy, plant, kind):
 def test_a_new_assignment_may_go_back(healthy):
     healthy.polls.append(Poll("c", 1, A, [(1, 2)]))
     assert check(healthy) == []
+
+
+def test_a_run_replaces_its_own_part_of_the_report_only():
+    def outcome(seed, *, secured):
+        return Outcome(seed, 60.0, History(), {"kill": 1}, [], secured)
+
+    page = add_report("", outcome(1, secured=False), is_forced=False)
+    page = add_report(page, outcome(2, secured=True), is_forced=True)
+    assert "SEED=1 MINUTES=1" in page
+    assert "make chaos SECURED=1 SEED=2 MINUTES=1" in page
+    page = add_report(page, outcome(3, secured=True), is_forced=False)
+    assert "make chaos SEED=3" in page
+    assert "SEED=1" not in page
+    assert "SECURED=1 SEED=2" in page
+    assert page.count("Last run with security forced on") == 1
