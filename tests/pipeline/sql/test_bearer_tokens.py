@@ -1,4 +1,5 @@
-"""Spark jobs and pipelines log in with tokens that they request from an identity provider.
+"""Spark jobs and pipelines log in in every way: passwords, client certificates, delegation tokens, and tokens that they
+request from an identity provider.
 
 The pipeline reads and writes streams by the same format as the job, which reads and writes batches.
 """
@@ -7,7 +8,7 @@ import json
 
 import pytest
 
-from harness.logins import running_listeners
+from harness.logins import LOGINS, running_listeners
 from klamm.client import Admin, Consumer, Producer
 from klamm.pipeline.sql import compile_text
 from klamm.pipeline.sql.runner import run_pipeline
@@ -85,3 +86,25 @@ def test_a_pipeline_reads_and_writes(spark, patiently, settings, monkeypatch, tm
     # The secret is that of the environment, and no file of the pipeline contains it.
     for path in tmp_path.rglob("*"):
         assert path.is_dir() or b"alice-secret" not in path.read_bytes(), path
+
+
+@pytest.mark.parametrize("login", [login for login in LOGINS if login != "OAUTHBEARER"])
+def test_a_job_and_a_stream_log_in(spark, patiently, listeners, login, tmp_path):
+    """The sink writes a batch, a stream copies it to another topic, and the source reads that."""
+    settings = listeners.settings(login)
+    options = {f"kafka.{name}": value for name, value in settings.items()}
+    topic, copy = make_topic(settings), make_topic(settings)
+    rows = spark.createDataFrame([("one",), ("two",)], "value string").coalesce(1)
+    patiently(rows.write.format("klamm").options(**options, topic=topic).mode("append").save)
+
+    def run_stream() -> None:
+        frame = spark.readStream.format("klamm").options(**options, subscribe=topic, startingOffsets="earliest").load()
+        writer = frame.select("value").writeStream.format("klamm").options(**options, topic=copy)
+        query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    patiently(run_stream)
+    frame = patiently(spark.read.format("klamm").options(**options, subscribe=copy).load)
+    assert {row.value for row in patiently(frame.collect)} == {b"one", b"two"}
+    # Plans are printed in logs and on Spark's pages.
+    assert "alice-secret" not in frame._jdf.queryExecution().toString()
