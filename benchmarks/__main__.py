@@ -37,6 +37,7 @@ def main() -> int:
 
     from benchmarks import compare, loaders, report, service_loads
     from benchmarks.growth import growth
+    from benchmarks.security_loads import SECURITY
 
     loads = compare.chosen(options.only)
     if options.list:
@@ -65,7 +66,9 @@ def main() -> int:
         print(f"bench: {problem}", file=sys.stderr)
         return 1
     is_complete = not (options.quick or options.only or options.broker)
-    name = "growth" if options.growth else "latest" if is_complete else "partial"
+    # Measured apart from the rest, and kept apart: a run of other rows must not replace them.
+    is_security = not (options.quick or options.broker) and all(load in SECURITY for load in loads)
+    name = "growth" if options.growth else "latest" if is_complete else "security" if is_security else "partial"
     held = report.publish(name, rows, grown, quick=options.quick, only=options.only, repeats=repeats or 3)
     return 0 if held else 1
 

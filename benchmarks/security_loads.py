@@ -4,6 +4,7 @@ All run against a second node of the same kind, with listeners of every protocol
 same settings and PEM files.
 """
 
+import itertools
 import json
 import socket
 import statistics
@@ -70,6 +71,9 @@ class SecuredNode:
         make_authority(certs)
         issue(certs, "node", ("127.0.0.1", "localhost"))
         self.authority = f"{certs}/ca.pem"
+        self._topics: dict[str, str] = {}
+        """The present topic of each purpose."""
+        self._numbers = itertools.count()
         self.broker: Broker = bench.kind(folder / "node", heap_mb=1024)
         ports = {"SSL": free_port(), "SASL_SSL": free_port()}
         self.ports = {"PLAINTEXT": self.broker.port, **ports}
@@ -105,12 +109,23 @@ class SecuredNode:
             settings |= {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": USER, "sasl_password": PASSWORD}
         return settings
 
-    def fresh_topic(self, name: str, partitions: int = PARTITIONS) -> str:
-        """An empty topic."""
-        with suppress(KafkaException):  # not there yet
-            self.admin.delete_topics([name])[name].result(30)
+    def fresh_topic(self, purpose: str, partitions: int = PARTITIONS) -> str:
+        """An empty topic; the last one of this purpose is deleted.
+
+        Under a new name: a broker of Kafka that still has the old topic's partitions answers for them, and refuses the
+        first requests for the new ones with NOT_LEADER_OR_FOLLOWER.
+        """
+        old = self._topics.get(purpose)
+        name = self._topics[purpose] = f"{purpose}-{next(self._numbers)}"
         self._create(name, partitions)
+        if old is not None:
+            with suppress(KafkaException):
+                self.admin.delete_topics([old])[old].result(30)
         return name
+
+    def topic_of(self, purpose: str) -> str | None:
+        """The topic of a purpose; None before the first."""
+        return self._topics.get(purpose)
 
     def _create(self, name: str, partitions: int) -> None:
         deadline = time.monotonic() + LIMIT_S
@@ -265,6 +280,7 @@ def quota(bench: Bench) -> Sample:
     before = _written_in(producer, value, node, topic, QUOTA_WINDOW_S)
     after = _written_in(producer, value, node, topic, windows * QUOTA_WINDOW_S)
     producer.purge()
+    producer.flush(10)
     rate = (after - before) * len(value) / (windows * QUOTA_WINDOW_S)
     return {ACCURACY: 1 - abs(rate / QUOTA_BYTES - 1), "MB/s": rate / 1e6}
 
@@ -332,9 +348,9 @@ def idle_handshakes(node: SecuredNode, stack: ExitStack) -> None:
 
 def slow_readers(node: SecuredNode, stack: ExitStack) -> None:
     """Peers that fetch megabytes again and again, and read a few bytes a second."""
-    topic = "slow"
-    if topic not in node.admin.list_topics(timeout=30).topics:
-        node.fresh_topic(topic, 1)
+    topic = node.topic_of("slow")
+    if topic is None:
+        topic = node.fresh_topic("slow", 1)
         what = (node.broker.bootstrap, topic, 1, 1000, 1_000_000, 50_000, LIMIT_S)
         loaders.rd("produce", *what, timeout_s=LIMIT_S, acks=1, linger_ms=5)
     request = _fetch_request(topic)

@@ -157,7 +157,7 @@ class SimTransport(End):
             return
         rest = memoryview(data)
         while rest and not self.closed:
-            space = self.protocol.get_buffer(len(rest))
+            space = memoryview(self.protocol.get_buffer(len(rest)))
             count = min(len(space), len(rest))
             space[:count] = rest[:count]
             self.protocol.buffer_updated(count)
