@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import time
+import urllib.error
 import urllib.request
 
 from harness import KLAMM
@@ -31,6 +32,14 @@ class RegistryProcess:
         request.add_header("Content-Type", "application/json")
         with urllib.request.urlopen(request, timeout=60) as response:
             return json.loads(response.read())
+
+    def read_readiness(self):
+        """The fields of /health/ready, which answers 503 during an election."""
+        try:
+            return self.request("GET", "/health/ready")
+        except urllib.error.HTTPError as error:
+            with error:
+                return json.loads(error.read())
 
     def read_metric(self, name):
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=60) as response:

@@ -76,7 +76,7 @@ def test_kill_9_of_the_leader_loses_nothing_that_was_acknowledged(klamm_broker):
         for writer in writers:
             writer.start()
         wait_until(lambda: len(acknowledged) >= 20)
-        leader = next(registry for registry in registries if registry.request("GET", "/health/ready")["leading"])
+        leader = next(registry for registry in registries if registry.read_readiness()["leading"])
         survivor = next(registry for registry in registries if registry is not leader)
         leader.end(signal.SIGKILL)
         before = len(acknowledged)

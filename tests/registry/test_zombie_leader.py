@@ -69,7 +69,7 @@ def test_a_leader_that_was_stopped_while_it_wrote_is_fenced(klamm_broker):
         wait_until(
             lambda: all(registry.request("GET", "/master_available")["master_available"] for registry in registries)
         )
-        zombie = next(registry for registry in registries if registry.request("GET", "/health/ready")["leading"])
+        zombie = next(registry for registry in registries if registry.read_readiness()["leading"])
         survivor = next(registry for registry in registries if registry is not zombie)
 
         at_zombie = Writers(zombie, "z")
@@ -81,7 +81,7 @@ def test_a_leader_that_was_stopped_while_it_wrote_is_fenced(klamm_broker):
         late = list_waiting(at_zombie)
 
         # The other one takes over, and has everything that was acknowledged.
-        wait_until(lambda: survivor.request("GET", "/health/ready")["leading"])
+        wait_until(lambda: survivor.read_readiness()["leading"])
         at_survivor = Writers(survivor, "s")
         writers.append(at_survivor)
         wait_until(lambda: len(at_survivor.acknowledged) >= 10)
@@ -91,8 +91,8 @@ def test_a_leader_that_was_stopped_while_it_wrote_is_fenced(klamm_broker):
 
         os.kill(zombie.process.pid, signal.SIGCONT)
         wait_until(lambda: not late & list_waiting(at_zombie))
-        wait_until(lambda: zombie.request("GET", "/health/ready")["leader"] == survivor.url)
-        assert zombie.request("GET", "/health/ready")["leading"] is False
+        wait_until(lambda: zombie.read_readiness()["leader"] == survivor.url)
+        assert zombie.read_readiness()["leading"] is False
         for group_of_writers in writers:
             group_of_writers.end()
 
