@@ -109,13 +109,44 @@ def test_topics_of_the_cluster_beyond_the_limit_are_omitted(broker, scrape, monk
 
 
 def test_quotas_beyond_the_limit_are_omitted(broker, scrape, monkeypatch):
-    monkeypatch.setattr(limits, "QUOTAS_MAX", 2)
     with broker.admin() as admin:
         admin.alter_client_quotas(
             {(("client-id", f"limited-{number}"),): {"producer_byte_rate": 1e9} for number in range(5)}
         )
-    wait_until(lambda: scrape().find("klamm_metrics_omitted", kind="quotas") == 3)
+    limited = {f"limited-{number}" for number in range(5)}
+    wait_until(lambda: limited <= {labels["client_id"] for labels in scrape().labels("klamm_quota_limit")})
+    quotas = len(scrape().labels("klamm_quota_limit"))
+    monkeypatch.setattr(limits, "QUOTAS_MAX", 2)
+    assert scrape().value("klamm_metrics_omitted", kind="quotas") == quotas - 2
     assert len(scrape().labels("klamm_quota_limit")) == 2
+
+
+def test_clients_of_a_default_quota_beyond_the_limit_are_omitted(broker, scrape, monkeypatch):
+    """Each client id has a window of its own, and clients choose as many ids as they like."""
+    topic = broker.topic("windows")
+    with broker.admin() as admin:
+        admin.alter_client_quotas({(("client-id", None),): {"consumer_byte_rate": 1e9}})
+    wait_until(lambda: any(labels["client_id"] == "<default>" for labels in scrape().labels("klamm_quota_limit")))
+    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
+    topics = [{"topic": topic, "partitions": [partition]}]
+    for number in range(6):
+        with Wire(int(broker.bootstrap.rpartition(":")[2]), client_id=f"window-{number}") as wire:
+            wire.call("fetch", 12, replica_id=-1, max_wait=0, min_bytes=0, max_bytes=1000, topics=topics)
+    used = [labels for labels in scrape().labels("klamm_quota_rate") if labels["client_id"].startswith("window-")]
+    assert len(used) == 6
+    monkeypatch.setattr(limits, "QUOTAS_MAX", 2)
+    capped = scrape()
+    assert len(capped.labels("klamm_quota_rate")) <= 2
+    assert capped.value("klamm_metrics_omitted", kind="quota usage") >= 4
+    # Clients with a quota do not take the quick path of Produce, which another test needs.
+    with broker.admin() as admin:
+        admin.alter_client_quotas({(("client-id", None),): {"consumer_byte_rate": None}})
+    wait_until(
+        lambda: (
+            ("client-id", None)
+            not in [part for entity in broker.node.services.image.client_quotas for part in entity.parts]
+        )
+    )
 
 
 def test_totals_never_decrease_when_a_topic_is_deleted(broker, scrape):
