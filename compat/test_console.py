@@ -2,21 +2,25 @@
 
 import json
 import re
+import subprocess
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from compat import toolchain
 from compat.clusters import BrokerCluster
 from console.served import ServedConsole, Visit
 from klamm.client import Admin, Consumer, Producer
+from klamm.client.errors import GroupNotFoundError
 from klamm.client.types import TopicPartition
 from klamm.console.clusters import ConsoleCluster
 from klamm.console.service import ConsoleConfig
 from klamm.console.settings import parse_settings
 
 MOVED_S = 60
+SHARE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
 OTHER_ROUTES = {
     "/login",
     "/static/{name}",
@@ -51,6 +55,7 @@ PAGES = {
     "/c/test/brokers/2": "127.0.0.1",
     "/c/test/reassignments?plan=balance": "Under way",
     "/c/test/transactions?all=1": "transfers",
+    "/c/test/hanging-transactions": "1 with an open transaction",
     "/c/test/pipelines": "Pipelines",
     "/c/test/access?principal=User:alice": "Users with passwords",
     "/c/test/audit": "Audit",
@@ -173,6 +178,37 @@ def test_a_group_is_reset_and_taken_back(visit: Visit, admin: Admin) -> None:
     (undo,) = re.findall(r'action="([^"]+/undo/[^"]+)"', moved)[:1]
     visit.post("/c/test/new-topic", undo)
     assert {at.offset for at in admin.list_group_offsets("idle").values()} == {10}
+
+
+def test_a_share_group_of_kafka_has_a_page(
+    cluster: BrokerCluster, console: ServedConsole, visit: Visit, kind: str
+) -> None:
+    """With Kafka's own share consumer; Klamm does not serve share groups."""
+    if kind != "kafka":
+        assert "share" not in visit.get("/c/test/groups").partition("<main")[2]
+        return
+    where = ["--bootstrap-server", cluster.bootstrap, "--topic", "orders", "--group", "workers"]
+    command = [*toolchain.java_command(heap_mb=128, log_level="off"), SHARE_CONSUMER, *where]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            wait_until(lambda: has_assignment(cluster, "workers"))
+            console.collect()
+            assert re.search(r"workers</a></th>.*?>share<", visit.get("/c/test/groups"))
+            page = visit.get("/c/test/groups/workers")
+            assert "console-share-consumer" in page
+            assert "Start offset" in page
+        finally:
+            process.terminate()
+            process.wait(MOVED_S)
+
+
+def has_assignment(cluster: BrokerCluster, group: str) -> bool:
+    with Admin({"bootstrap.servers": cluster.bootstrap}) as admin:
+        try:
+            members = admin.describe_share_groups([group])[group].members
+        except GroupNotFoundError:
+            return False
+    return any(member.assignment for member in members)
 
 
 def replicas_of(admin: Admin, topic: str) -> list[int]:
