@@ -4,6 +4,8 @@ import threading
 
 import pytest
 
+from klamm.registry.store import parsing
+
 from . import small_formats
 from .small_service import AsgiClient, SmallService
 from .small_store import record
@@ -77,3 +79,39 @@ def test_refusals_come_from_threads_too(http):
     assert http.register("s", "x" * 10_000).error_code == 42201
     http("PUT", "/mode", {"mode": "READONLY"})
     assert http.register("s", large(1001)).error_code == 42205
+
+
+def test_a_look_up_reads_each_version_once(http, formats, monkeypatch):
+    """Afterwards it is found by its hash, also when the cache has lost what the versions were parsed to."""
+    monkeypatch.setattr(parsing, "_CACHED_MAX", 1)
+    for count in range(1, 6):
+        http.register("s", large(count))
+    assert http.post("/subjects/s", {"schema": large(10)}).error_code == 40403
+    formats.calls.clear()
+    assert http.post("/subjects/s", {"schema": large(11)}).error_code == 40403
+    assert formats.calls == [("parse", True)]
+    assert http.post("/subjects/s", {"schema": large(3)}).json()["version"] == 3
+
+
+def test_versions_are_compared_up_to_the_first_that_forbids(http, formats):
+    http.put("/config/s", {"compatibility": "NONE"})
+    for schema in (record("R", a=True), record("R", b=True), record("R", x=False), record("R", x=False, y=True)):
+        assert http.register("s", schema).status == 200
+    http.put("/config/s", {"compatibility": "BACKWARD_TRANSITIVE"})
+    formats.calls.clear()
+    for _ in range(2):
+        refusal = http.register("s", record("R", x=False, z=True))
+        assert refusal.error_code == 40901
+        assert "{oldSchemaVersion: 2}" in refusal.json()["message"]
+        assert [kind for kind, _ in formats.calls].count("compare") == 3
+
+
+def test_a_version_that_cannot_be_parsed_forbids_after_newer_ones(http):
+    http.put("/config/s", {"compatibility": "NONE"})
+    http.register("s", record("R", a=True))
+    key = b'{"keytype":"SCHEMA","subject":"s","version":2,"magic":1}'
+    http.service.state.replay(key, b'{"subject":"s","version":2,"id":50,"schema":"{"}', 1)
+    assert http.register("s", record("R", x=False)).json()["version"] == 3
+    http.put("/config/s", {"compatibility": "BACKWARD_TRANSITIVE"})
+    assert "version 2 cannot be parsed" in http.register("s", record("R", x=False, y=True)).json()["message"]
+    assert "{oldSchemaVersion: 3}" in http.register("s", record("R", z=False)).json()["message"]

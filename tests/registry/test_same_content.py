@@ -68,6 +68,17 @@ def test_other_metadata_is_inherited_without_the_version_that_a_client_chose(htt
     assert http.register("s", C, version=3).json()["metadata"]["properties"]["confluent:version"] == "3"
 
 
+def test_content_of_two_ids_is_found_in_the_subjects_of_both(http):
+    """An import may give a second id to a schema."""
+    for subject, schema_id in (("s", 5), ("t", 9)):
+        assert http.put(f"/mode/{subject}", {"mode": "IMPORT"}).status == 200
+        assert http.register(subject, A, id=schema_id, version=3).json()["id"] == schema_id
+        version = http.post(f"/subjects/{subject}", {"schema": A}).json()
+        assert (version["id"], version["version"]) == (schema_id, 3)
+        assert http.put(f"/mode/{subject}", {"mode": "READWRITE"}).status == 200
+        assert http.register(subject, A).json()["id"] == schema_id
+
+
 # Descriptor and text
 
 

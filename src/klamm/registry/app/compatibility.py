@@ -76,4 +76,4 @@ class CompatibilityRoutes:
                 return messages
             raise version_not_found(number)
         version = find_version(self._state, subject, number)
-        return messages + (yield from compare_steps(service.parser, parsed, version, config))
+        return messages + (yield from compare_steps(service.parser, parsed, [version], config))

@@ -110,7 +110,7 @@ class PairComparison(ABC, Generic[Node]):
         except (CheckLimitExceeded, RecursionError):
             message = "The schemas are too large or too deeply recursive to be compared"
             return [Incompatibility("CHECK_LIMIT_EXCEEDED", path, message)]
-        return list(dict.fromkeys(incompatibilities))
+        return list(dict.fromkeys(incompatibilities)) if incompatibilities else []
 
     def compare(self, reader: Node, writer: Node, path: str) -> list[Incompatibility]:
         """Return why the reader's type cannot take values of the writer's type."""

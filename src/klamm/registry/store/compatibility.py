@@ -13,6 +13,8 @@ from klamm.registry.store.steps import Steps
 
 _RESERVED_PROPERTY: Final = "confluent:reserved"
 _OWN_PREFIX: Final = "$$"
+_GROUP_CHARS: Final = 4096
+"""Versions are compared in groups of so many characters: a step for each of a hundred small ones takes longer."""
 
 
 def find_incompatibilities_steps(
@@ -33,28 +35,46 @@ def find_incompatibilities_steps(
     compared = [version for version in reversed(versions) if _same_group(version, metadata, config)]
     if not level.endswith("_TRANSITIVE"):
         compared = compared[:1]
+    group: list[SchemaVersion] = []
+    chars = 0
     for version in compared:
-        if messages := (yield from compare_steps(parser, parsed, version, config)):
-            return messages
-    return []
+        group.append(version)
+        chars += len(version.content.text) + len(parsed.canonical)
+        if chars >= _GROUP_CHARS:
+            if messages := (yield from compare_steps(parser, parsed, group, config)):
+                return messages
+            group, chars = [], 0
+    return (yield from compare_steps(parser, parsed, group, config))
 
 
 def compare_steps(
-    parser: SchemaParser, parsed: AnyParsedSchema, version: SchemaVersion, config: Mapping[str, Any]
+    parser: SchemaParser, parsed: AnyParsedSchema, versions: Sequence[SchemaVersion], config: Mapping[str, Any]
 ) -> Steps[list[str]]:
-    """Return why a schema must not follow one version."""
+    """Return why a schema must not follow the first of these versions that forbids it."""
     level: str = config["compatibilityLevel"]
     policy = config.get("compatibilityPolicy", "STRICT")
-    try:
-        old = yield from parser.parse_steps(version.content, version.subject.context)
-    except RegistryRefusal as refusal:
-        # A stored schema may refer to a missing one, when its topic was written by hand or restored in part.
-        messages = [f"{{description:'version {version.version} cannot be parsed: {refusal.message}'}}"]
-    else:
-        differences = yield from parser.compare_steps(parsed, old, level, policy)
-        messages = [difference.describe() for difference in differences]
-    if not messages:
-        return []
+    olds: list[AnyParsedSchema] = []
+    refusal = None
+    for version in versions:
+        try:
+            olds.append((yield from parser.parse_steps(version.content, version.subject.context)))
+        except RegistryRefusal as problem:
+            # A stored schema may refer to a missing one, when its topic was written by hand or restored in part.
+            refusal = problem
+            break
+    differences = yield from parser.compare_steps(parsed, olds, level, policy)
+    if differences:
+        version = versions[len(differences) - 1]
+        return _describe(version, [difference.describe() for difference in differences[-1]], config)
+    if refusal is not None:
+        version = versions[len(olds)]
+        message = f"{{description:'version {version.version} cannot be parsed: {refusal.message}'}}"
+        return _describe(version, [message], config)
+    return []
+
+
+def _describe(version: SchemaVersion, messages: Sequence[str], config: Mapping[str, Any]) -> list[str]:
+    level: str = config["compatibilityLevel"]
     validates = str(bool(config.get("validateFields"))).lower()
     return [
         *messages,

@@ -28,7 +28,7 @@ class SchemaReference(NamedTuple):
 class SchemaContent:
     """A schema without subject, version and id. Immutable; versions of the same content share one object."""
 
-    __slots__ = ("guid", "metadata", "references", "rule_set", "schema_type", "text")
+    __slots__ = ("guid", "linked_guid", "metadata", "references", "rule_set", "schema_type", "text")
 
     def __init__(
         self,
@@ -44,6 +44,11 @@ class SchemaContent:
         self.metadata = metadata
         self.rule_set = rule_set
         self.guid = _digest(text, self.references, metadata, rule_set)
+        self.linked_guid: bytes | None = None
+        """The GUID of the content with its linked text; None until a look-up has needed it.
+
+        Without references only: what they stand for may change.
+        """
 
     @property
     def identity(self) -> tuple[str, bytes]:

@@ -6,7 +6,7 @@ A registry with 50,000 schemas starts in seconds because most of them are never 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
@@ -95,8 +95,9 @@ class SchemaParser:
         self._cache: OrderedDict[tuple[str, str, bytes], tuple[AnyParsedSchema, int]] = OrderedDict()
         self._cached_chars = 0
         self._comparisons: WeakKeyDictionary[
-            AnyParsedSchema, dict[tuple[AnyParsedSchema, str, str], Sequence[Difference]]
+            AnyParsedSchema, dict[tuple[str, str], dict[AnyParsedSchema, Sequence[Difference]]]
         ] = WeakKeyDictionary()
+        """By new schema, level and policy, and old schema."""
 
     def parse(self, content: SchemaContent, context: str) -> AnyParsedSchema:
         """Parse a stored schema of a context; 42201 when it or a reference is not valid."""
@@ -152,15 +153,30 @@ class SchemaParser:
         return resolved
 
     def compare_steps(
-        self, new: AnyParsedSchema, old: AnyParsedSchema, level: str, policy: str
-    ) -> Steps[Sequence[Difference]]:
-        """Return the changes that a level forbids; remembered as long as the new schema is."""
-        remembered = self._comparisons.setdefault(new, {})
-        key = (old, level, policy)
-        if key not in remembered:
-            check = partial(self.formats.check_compatibility, new, old, level, policy)
-            remembered[key] = yield PureCall(check, len(new.canonical) + len(old.canonical))
-        return remembered[key]
+        self, new: AnyParsedSchema, olds: Sequence[AnyParsedSchema], level: str, policy: str
+    ) -> Steps[list[Sequence[Difference]]]:
+        """Return the changes that a level forbids, of each up to the first that has any; () if none of them has.
+
+        They are remembered as long as the new schema is.
+        """
+        remembered = self._comparisons.setdefault(new, {}).setdefault((level, policy), {})
+        unknown = []
+        for old in olds:
+            if old not in remembered:
+                unknown.append(old)
+            elif remembered[old]:
+                break
+        if unknown:
+            check = partial(self.formats.check_compatibility, level=level, policy=policy)
+            chars = len(unknown) * len(new.canonical) + sum(len(old.canonical) for old in unknown)
+            compared = yield PureCall(partial(_compare_until, check, new, unknown), chars)
+            remembered.update(zip(unknown, compared, strict=False))
+        differences = []
+        for old in olds:
+            differences.append(remembered[old])
+            if differences[-1]:
+                return differences
+        return []
 
     def find(self, reference: SchemaReference, context: str) -> SchemaVersion | None:
         """Return the version that a reference names; -1 is the newest live one."""
@@ -195,6 +211,20 @@ class SchemaParser:
             inner = version.subject.context
             yield from self._collect(version.content.references, inner, resolved, (*path, reference))
             resolved[reference.name] = yield from self.parse_steps(version.content, inner)
+
+
+def _compare_until(
+    check: Callable[[AnyParsedSchema, AnyParsedSchema], Sequence[Difference]],
+    new: AnyParsedSchema,
+    olds: Sequence[AnyParsedSchema],
+) -> list[Sequence[Difference]]:
+    """Return the differences of each, up to the first that has any."""
+    compared = []
+    for old in olds:
+        compared.append(check(new, old))
+        if compared[-1]:
+            break
+    return compared
 
 
 def _read_linked_text(parsed: AnyParsedSchema) -> str:

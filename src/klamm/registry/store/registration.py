@@ -101,12 +101,21 @@ class Registration:
         normalize = normalize or bool(config.get("normalize"))
         candidate = yield from self.parse_steps(subject, request, normalize=normalize, is_new=False)
         inherited = self._inherit(candidate.content, subject, config, None)
-        for content in (candidate.content, inherited):
-            for version in reversed(versions):
-                if _matches(version.content, content):
-                    return version
-        same = yield from self._find_printed(versions, candidate.parsed, (candidate.content, inherited))
+        contents = (candidate.content,) if inherited is candidate.content else (candidate.content, inherited)
+        for content in contents:
+            if (version := self._find_content(versions, content)) is not None:
+                return version
+        same = yield from self._find_printed(versions, candidate.parsed, contents)
         return same or (yield from self._find_resolved(candidate, versions))
+
+    def _find_content(self, versions: list[SchemaVersion], content: SchemaContent) -> SchemaVersion | None:
+        """Return the newest version with this content: one with its id, or with more metadata than was sent."""
+        ids = self._state.ids_of(versions[0].subject.context, content.guid)
+        for version in reversed(versions):
+            other = version.content
+            if (version.schema_id in ids or other.metadata is not None) and _matches(other, content):
+                return version
+        return None
 
     def _find_printed(
         self, versions: list[SchemaVersion], candidate: AnyParsedSchema, sent: tuple[SchemaContent, ...]
@@ -116,19 +125,25 @@ class Registration:
         Karapace sorts the properties of Avro; Protobuf may be sent as text or as descriptor.
         """
         linked = yield from self._parser.link_steps(candidate)
-        wanted = tuple(_with_text(content, linked) for content in sent)
+        wanted = sent if linked == sent[0].text else tuple(_with_text(content, linked) for content in sent)
+        guids = {content.guid for content in wanted}
         for version in reversed(versions):
             content = version.content
             if content.schema_type != wanted[0].schema_type:
+                continue
+            # Most versions are known to be another schema; metadata may have a version that was not sent.
+            if content.linked_guid is not None and content.linked_guid not in guids and content.metadata is None:
                 continue
             try:
                 parsed = yield from self._parser.parse_steps(content, version.subject.context)
             except RegistryRefusal:
                 continue
             text = yield from self._parser.link_steps(parsed)
-            if text == content.text and linked == sent[0].text:
+            printed = content if text == content.text else _with_text(content, text)
+            if not content.references:
+                content.linked_guid = printed.guid
+            if printed is content and linked == sent[0].text:
                 continue
-            printed = _with_text(content, text)
             if any(_matches(printed, other) for other in wanted):
                 return version
         return None
@@ -306,7 +321,10 @@ class Registration:
             metadata = live[-1].content.metadata if metadata is None else metadata
             rule_set = live[-1].content.rule_set if rule_set is None else rule_set
         metadata, rule_set = apply_config(metadata, rule_set, config)
-        return content.replace(metadata=with_version_property(metadata, version), rule_set=rule_set)
+        metadata = with_version_property(metadata, version)
+        if metadata is content.metadata and rule_set is content.rule_set:
+            return content
+        return content.replace(metadata=metadata, rule_set=rule_set)
 
     def _check(
         self,

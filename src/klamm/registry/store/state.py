@@ -103,6 +103,10 @@ class RegistryState:
             if version is not None and (deleted or not version.deleted):
                 yield version
 
+    def ids_of(self, context: str, guid: bytes) -> set[int]:
+        """Return the ids that stand for a content in a context."""
+        return {schema_id for other, schema_id in self.guids.get(guid, ()) if other == context}
+
     def reserve_id(self, context: str, schema_id: int) -> None:
         """Keep an id from being given again until `release_ids`; for decisions that are written together."""
         schemas = self.contexts.setdefault(context, ContextSchemas())

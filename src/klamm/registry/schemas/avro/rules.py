@@ -81,22 +81,22 @@ class _AvroComparison(PairComparison[AvroType]):
 
     def _compare_fields(self, reader: AvroType, writer: AvroType, path: str) -> list[Incompatibility]:
         written = {item.name: item for item in writer.fields}
-        own_names = {item.name for item in reader.fields}
         incompatibilities = []
         for index, item in enumerate(reader.fields):
-            place = f"{path}/fields/{index}"
-            match = _find_written(item, written, own_names)
+            match = written.get(item.name) or (_find_by_alias(item, written, reader) if item.aliases else None)
             if match is not None:
-                incompatibilities += self.compare(item.type, match.type, f"{place}/type")
+                # Primitive types are one object each.
+                if item.type is not match.type or item.type.name:
+                    incompatibilities += self.compare(item.type, match.type, f"{path}/fields/{index}/type")
             elif not item.has_default:
+                place = f"{path}/fields/{index}"
                 message = f"The field {item.name} at path {place} has no default and is missing in the writer's schema"
                 incompatibilities.append(Incompatibility("READER_FIELD_MISSING_DEFAULT_VALUE", place, message))
         return incompatibilities
 
 
-def _find_written(item: AvroField, written: dict[str, AvroField], own_names: set[str]) -> AvroField | None:
-    if item.name in written:
-        return written[item.name]
+def _find_by_alias(item: AvroField, written: dict[str, AvroField], reader: AvroType) -> AvroField | None:
+    own_names = {own.name for own in reader.fields}
     aliases = (alias for alias in item.aliases if alias in written and alias not in own_names)
     return next((written[alias] for alias in aliases), None)
 
