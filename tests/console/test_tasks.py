@@ -5,32 +5,22 @@ become worse.
 """
 
 import json
-import os
-import re
-import shutil
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from klamm.client import TopicPartition
 from klamm.testing import unique
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+from .browsing import opened_browser
+
 WAIT_MS = 60_000
 
 
 @pytest.fixture(scope="module")
 def browser():
-    with sync_playwright() as playwright:
-        path = next(filter(None, map(shutil.which, BROWSERS)), playwright.chromium.executable_path)
-        if not os.path.exists(path):
-            # No skip: a machine without a browser would lose these tests unseen.
-            pytest.fail("the console is tested in Chromium: run tools/browser.py, as `make test` does, or install it")
-        # A container has no user namespaces for Chromium's sandbox; the pages are our own.
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+    with opened_browser() as browser:
         yield browser
-        browser.close()
 
 
 class Person:
@@ -298,61 +288,3 @@ def test_20_see_what_needs_rights(person):
     person.page.keyboard.press("Enter")
     person.see("User:alice may do everything")
     assert person.clicks == 1
-
-
-# How it looks
-
-PAGES = {
-    "overview": "",
-    "topics": "/topics",
-    "topic": "/topics/orders",
-    "messages": "/topics/orders/messages",
-    "produce": "/topics/orders/produce",
-    "settings": "/topics/orders/settings?all=1",
-    "groups": "/groups",
-    "group": "/groups/billing",
-    "reset": "/groups/billing/reset?to=earliest",
-    "brokers": "/brokers",
-    "reassignment": "/reassignments?plan=balance",
-    "transactions": "/transactions?all=1",
-    "pipelines": "/pipelines",
-    "access": "/access?principal=User:alice",
-    "audit": "/audit",
-    "new-topic": "/new-topic",
-}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 320)])
-def test_every_page_is_readable(browser, console, orders, scheme, width, tmp_path_factory):
-    """No serious fault of accessibility, no sideways scrolling; pictures are kept for people to look at."""
-    pictures = tmp_path_factory.getbasetemp() / "pictures"
-    pictures.mkdir(exist_ok=True)
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    page = context.new_page()
-    faults = []
-    for name, path in PAGES.items():
-        page.goto(f"{console.url}/c/test{path}")
-        page.screenshot(path=pictures / f"{name}-{scheme}-{width}.png", full_page=True)
-        if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
-            faults.append(f"{name}: wider than the window")
-        faults += [
-            f"{name}: {violation['id']}: {violation['nodes'][0]['html'][:200]}"
-            for violation in Axe().run(page).response["violations"]
-            if violation["impact"] in ("serious", "critical")
-        ]
-    context.close()
-    assert faults == []
-
-
-def test_the_whole_page_is_small(browser, console, orders):
-    context = browser.new_context()
-    page = context.new_page()
-    page.goto(f"{console.url}/c/test/topics/orders/messages")
-    sizes = page.evaluate(
-        "performance.getEntriesByType('navigation').concat(performance.getEntriesByType('resource'))"
-        ".map(entry => [entry.name, entry.transferSize])"
-    )
-    context.close()
-    assert all(re.match(re.escape(console.url), name) for name, _ in sizes)
-    assert sum(size for _, size in sizes) < 200_000
