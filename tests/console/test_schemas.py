@@ -7,7 +7,7 @@ import pytest
 
 from klamm.console.clusters import ConsoleCluster
 from klamm.console.core.schema_texts import (
-    SchemaReference,
+    ReferenceRow,
     compare_schemas,
     format_references,
     format_schema,
@@ -153,7 +153,7 @@ def test_a_line_that_is_no_reference_is_refused(schemas, line):
 
 
 def test_references_come_back_as_they_were_written():
-    references = (SchemaReference("a.proto", "files/a b", 2), SchemaReference("B", ":.ctx:b", 10))
+    references = (ReferenceRow("a.proto", "files/a b", 2), ReferenceRow("B", ":.ctx:b", 10))
     assert parse_references(format_references(references) + "\n\n") == references
 
 

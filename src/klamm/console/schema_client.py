@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from klamm.console.core.record_views import SubjectVersion
-from klamm.console.core.schema_texts import SchemaReference
+from klamm.console.core.schema_texts import ReferenceRow
 from klamm.registry.client import Registry, RegistryError, UnknownSchema, parse_settings, subject_path
 
 _SUBJECTS_S: Final = 60.0
@@ -30,7 +30,7 @@ class ShownSchema:
     id: int
     kind: str
     text: str
-    references: tuple[SchemaReference, ...] = ()
+    references: tuple[ReferenceRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class SchemaClient:
             str(answer.get("schemaType", "AVRO")),
             str(answer["schema"]),
             tuple(
-                SchemaReference(str(item["name"]), str(item["subject"]), int(item["version"]))
+                ReferenceRow(str(item["name"]), str(item["subject"]), int(item["version"]))
                 for item in answer.get("references") or ()
             ),
         )
@@ -92,7 +92,7 @@ class SchemaClient:
         return str(answer.get("compatibilityLevel", ""))
 
     async def check(
-        self, subject: str, kind: str, text: str, references: Sequence[SchemaReference] = ()
+        self, subject: str, kind: str, text: str, references: Sequence[ReferenceRow] = ()
     ) -> CompatibilityAnswer:
         """Return whether the schema is compatible with the newest version; a first version always is."""
         path = "/compatibility" + subject_path(subject, "versions", "latest")
@@ -102,7 +102,7 @@ class SchemaClient:
             return CompatibilityAnswer(compatible=True, messages=())
         return CompatibilityAnswer(bool(answer["is_compatible"]), tuple(map(str, answer.get("messages", ()))))
 
-    async def register(self, subject: str, kind: str, text: str, references: Sequence[SchemaReference] = ()) -> int:
+    async def register(self, subject: str, kind: str, text: str, references: Sequence[ReferenceRow] = ()) -> int:
         """Register a version and return its id."""
         answer = await self._call("POST", subject_path(subject, "versions"), _body(kind, text, references))
         return int(answer["id"])
@@ -156,7 +156,7 @@ class SchemaClient:
         return await asyncio.to_thread(self.registry.call, method, path, body, **query)
 
 
-def _body(kind: str, text: str, references: Sequence[SchemaReference]) -> dict[str, Any]:
+def _body(kind: str, text: str, references: Sequence[ReferenceRow]) -> dict[str, Any]:
     body: dict[str, Any] = {"schema": text, "schemaType": kind}
     if references:
         body["references"] = [reference._asdict() for reference in references]

@@ -17,7 +17,7 @@ class DiffLine(NamedTuple):
     text: str
 
 
-class SchemaReference(NamedTuple):
+class ReferenceRow(NamedTuple):
     """Another schema that one uses: the name it has there, and where it is registered."""
 
     name: str
@@ -25,12 +25,12 @@ class SchemaReference(NamedTuple):
     version: int
 
 
-def format_references(references: Iterable[SchemaReference]) -> str:
+def format_references(references: Iterable[ReferenceRow]) -> str:
     """Return references as a form has them: name, subject and version, one in a line."""
     return "\n".join(f"{reference.name} {reference.subject} {reference.version}" for reference in references)
 
 
-def parse_references(text: str) -> tuple[SchemaReference, ...]:
+def parse_references(text: str) -> tuple[ReferenceRow, ...]:
     """Parse the lines of a form; ValueError says which one is no reference."""
     references = []
     for line in filter(None, map(str.strip, text.splitlines())):
@@ -38,7 +38,7 @@ def parse_references(text: str) -> tuple[SchemaReference, ...]:
         subject, _, version = rest.strip().rpartition(" ")
         if not subject or not version.isascii() or not version.isdecimal() or len(version) > 9:
             raise ValueError(f"{line[:80]!r} is no reference: write its name, the subject and the version")
-        references.append(SchemaReference(name, subject.strip(), int(version)))
+        references.append(ReferenceRow(name, subject.strip(), int(version)))
     return tuple(references)
 
 
