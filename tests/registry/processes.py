@@ -49,7 +49,9 @@ class RegistryProcess:
     def end(self, number):
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process.pid, number)
-        self.process.communicate(timeout=60)
+        if self.process.returncode is None:
+            # Shown by pytest if the test fails.
+            print(self.url, self.process.communicate(timeout=60)[1])
         return self.process.returncode
 
 

@@ -3,8 +3,10 @@
 import contextlib
 import http.client
 import os
+import random
 import signal
 import threading
+import time
 
 from klamm.testing import unique
 
@@ -50,6 +52,20 @@ class Writers:
             assert not thread.is_alive()
 
 
+def stop_in_a_transaction(broker, registry, transactional_id):
+    """Stop the process when it has sent records and not committed them; else let it go on, and try again."""
+    with broker.admin() as admin:
+        for _ in range(1000):
+            os.kill(registry.process.pid, signal.SIGSTOP)
+            # What it has sent is handled by the broker within some milliseconds.
+            states = {admin.describe_transactions([transactional_id])[transactional_id].state for _ in range(5)}
+            if states == {"Ongoing"}:
+                return
+            os.kill(registry.process.pid, signal.SIGCONT)
+            time.sleep(random.random() * 0.01)
+    raise AssertionError("never stopped in a transaction")
+
+
 def list_waiting(writers):
     return writers.begun - writers.acknowledged.keys() - writers.failed
 
@@ -75,13 +91,13 @@ def test_a_leader_that_was_stopped_while_it_wrote_is_fenced(klamm_broker):
         at_zombie = Writers(zombie, "z")
         writers.append(at_zombie)
         wait_until(lambda: len(at_zombie.acknowledged) >= 10)
-        os.kill(zombie.process.pid, signal.SIGSTOP)
+        stop_in_a_transaction(klamm_broker, zombie, f"{group}-{topic}")
+        # The other one takes over, and has everything that was acknowledged.
+        wait_until(lambda: survivor.read_readiness()["leading"])
+        # Answers that were sent before the stop are read by now.
         wait_until(lambda: len(list_waiting(at_zombie)) == WRITERS)
         before = dict(at_zombie.acknowledged)
         late = list_waiting(at_zombie)
-
-        # The other one takes over, and has everything that was acknowledged.
-        wait_until(lambda: survivor.read_readiness()["leading"])
         at_survivor = Writers(survivor, "s")
         writers.append(at_survivor)
         wait_until(lambda: len(at_survivor.acknowledged) >= 10)

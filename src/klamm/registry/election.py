@@ -122,7 +122,9 @@ class RegistryElection:
                     self._member.forget()
                 if code is not ErrorCode.REBALANCE_IN_PROGRESS:
                     _log.warning("group not joined", group=self._group_id, error=error)
-                    # Out of the group this member does not learn of another leader; the next join begins anew.
+                    # Out of the group this member does not learn of another leader; the next join begins anew. A write
+                    # in progress ends first: another leader fences it, and its callers are forwarded to that one.
+                    await self._listener.stop_writing()
                     await self._listener.follow(None, own=False)
             await asyncio.sleep(backoff.next())
 
