@@ -29,8 +29,8 @@ def message_types() -> tuple[type, type]:
     pool.Add(person)
     pool.Add(order)
     names = ("p.Order", "p.Person")
-    found = [message_factory.GetMessageClass(pool.FindMessageTypeByName(name)) for name in names]
-    return found[0], found[1]
+    classes = [message_factory.GetMessageClass(pool.FindMessageTypeByName(name)) for name in names]
+    return classes[0], classes[1]
 
 
 def use_avro() -> object:
