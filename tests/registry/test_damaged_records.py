@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm.registry.store import RegistryState
-from klamm.registry.store.log_records import INT_MAX, parse_int
+from klamm.registry.store.log_records import INT_MAX, LogKey, encode_json, encode_key, parse_int, parse_key
 from klamm.registry.store.subjects import parse_subject
 
 from .small_service import AsgiClient, SmallService
@@ -141,3 +141,36 @@ def test_ids_end(http):
     http.put("/mode/s", {"mode": "READWRITE"})
     refusal = http.post("/subjects/t/versions", {"schema": record("R", b=False)})
     assert (refusal.status, "used up" in refusal.json()["message"]) == (422, True)
+
+
+@pytest.mark.parametrize(
+    "subject", ["", "s", ":.c:s", "a/b ü", "日本", 'a"b', "a\\b", "tab\t", "\x00", "\x7f", "\u2028", "{}"]
+)
+def test_keys_of_any_subject_have_the_bytes_of_a_json_encoder(subject):
+    """Keys of schemas have a shorter way than others; compaction compares their bytes with those of any registry."""
+    for version in (1, 999_999_999, INT_MAX):
+        fields = {"keytype": "SCHEMA", "subject": subject, "version": version, "magic": 1}
+        key = LogKey("SCHEMA", subject, version)
+        assert encode_key(key) == encode_json(fields)
+        assert parse_key(encode_key(key)) == key
+        for spelling in (json.dumps(fields), json.dumps(dict(sorted(fields.items()))), json.dumps(fields, indent=1)):
+            assert parse_key(spelling.encode()) == key
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b'{"keytype":"SCHEMA","subject":"\xff","version":1,"magic":1}',
+        b'{"keytype":"SCHEMA","subject":"\xed\xa0\x80","version":1,"magic":1}',
+        b'{"keytype":"SCHEMA","subject":"\\ud800","version":1,"magic":1}',
+        b'{"keytype":"SCHEMA","subject":"\\uD800","version":1,"magic":1}',
+        b'{"keytype":"SCHEMA","subject":"a\nb","version":1,"magic":1}',
+        b'{"keytype":"SCHEMA","subject":"s","version":0,"magic":1}',
+        b'{"keytype":"SCHEMA","subject":"s","version":01,"magic":1}',
+        b'{"keytype":"SCHEMA","subject":"s","version":-1,"magic":1}',
+        b'{"keytype":"SCHEMA","subject":"s","version":2147483648,"magic":1}',
+        b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}}',
+    ],
+)
+def test_damaged_keys_of_schemas_are_skipped(key):
+    assert parse_key(key) is None

@@ -8,6 +8,7 @@ reader has replayed it, so a client that registered a schema reads it from the s
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -140,6 +141,8 @@ class SchemasLog:
             # Markers of transactions move the position without a record: a short poll notices it soon.
             timeout_s = _CATCH_UP_POLL_S if self.position < self.end else _POLL_S
             if len(records) >= _POLL_RECORDS:
+                # What is replayed stays: walking it again and again would take the collector a quarter of a start.
+                gc.freeze()
                 await asyncio.sleep(0)  # a long replay must not keep requests waiting
 
     def _report_skip(self, offset: int, reason: str) -> None:
@@ -149,6 +152,8 @@ class SchemasLog:
 
     def _notice_writer(self, key: bytes | None, value: bytes | None, offset: int) -> None:
         """Report a record that this writer did not write: it should be the only one."""
+        if self._producer is None and not self._own_writes:
+            return
         if self._own_writes[key, value] > 0:
             # Entries of zero would stay, with their keys.
             self._own_writes -= Counter([(key, value)])

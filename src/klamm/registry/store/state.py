@@ -203,7 +203,9 @@ class RegistryState:
         if schema_id < 0:
             return f"the id is {schema_id}"
         content = log.parse_content(value)
-        schemas = self.contexts.setdefault(subject.context, ContextSchemas())
+        schemas = self.contexts.get(subject.context)
+        if schemas is None:
+            schemas = self.contexts[subject.context] = ContextSchemas()
         schemas.id_max = max(schemas.id_max, schema_id)
         first = schemas.contents.get(schema_id)
         if first is not None and (first.text, first.schema_type) != (content.text, content.schema_type):
