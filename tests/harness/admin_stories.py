@@ -61,6 +61,20 @@ def an_admin_asks_what_it_may_do(bootstrap: str) -> None:
         assert admin.describe_cluster().authorized_operations is None
 
 
+def groups_of_kafka_4_are_refused_by_name(bootstrap: str) -> None:
+    """A broker without these groups does not serve the request; one that has them does not know this one."""
+    group = unique("group")
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        for call in (
+            lambda: admin.describe_share_groups([group]),
+            lambda: admin.list_share_group_offsets(group),
+            lambda: admin.describe_streams_groups([group]),
+        ):
+            with pytest.raises(KafkaError) as refusal:
+                call()
+            assert refusal.value.code in {ErrorCode.UNSUPPORTED_VERSION, ErrorCode.GROUP_ID_NOT_FOUND}, refusal.value
+
+
 def an_admin_ends_a_transaction_by_hand(bootstrap: str) -> None:
     name = topic(bootstrap)
     where = TopicPartition(name, 0)
@@ -132,6 +146,7 @@ ONE_BROKER: dict[str, Story] = {
     story.__name__: story
     for story in (
         an_admin_asks_what_it_may_do,
+        groups_of_kafka_4_are_refused_by_name,
         an_admin_ends_a_transaction_by_hand,
         an_admin_sets_feature_levels,
         settings_of_groups_are_kept,
