@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _BROKER_MS: Final = "2000"
 _PATIENCE_S: Final = 1.0
-"""How long catching up may take before something is message about it."""
+"""How long catching up may take before it is reported."""
 
 _file = click.argument("file", type=click.Path(exists=True, dir_okay=False))
 _set = click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE", help="Override a SET of the file.")
