@@ -97,19 +97,25 @@ def longest_stall_ms(watched, frame):
 
 @pytest.mark.timeout(900)
 def test_no_request_of_the_most_elements_holds_the_loop(watched):
-    stalls = {}
+    stalls, over = {}, {}
     for flood in floods():
         throw(watched[0], flood.request(1))  # whatever is compiled and cached on first use
         largest = flood.request(elements_max(flood.api.key) - 1)
-        stalls[flood.name] = longest_stall_ms(watched, largest)
-        # A collection of the test's own objects may fall into it: the least of three counts.
-        for _ in range(2):
-            if stalls[flood.name] > stall_ms_max():
-                stalls[flood.name] = min(stalls[flood.name], longest_stall_ms(watched, largest))
+        stall = longest_stall_ms(watched, largest)
+        # A collection of the test's own objects may fall into it, and the machine may be slower for a while: the least
+        # of five counts, beside the limit of the same moment.
+        limit = stall_ms_max()
+        for _ in range(4):
+            if stall <= limit:
+                break
+            stall = min(stall, longest_stall_ms(watched, largest))
+            limit = max(limit, stall_ms_max())
+        stalls[flood.name] = stall
+        if stall > limit:
+            over[flood.name] = (stall, limit)
     for name, stall in sorted(stalls.items(), key=lambda item: -item[1]):
         print(f"{stall:6.1f} ms  {name}")
-    limit = stall_ms_max()
-    assert {name: stall for name, stall in stalls.items() if stall > limit} == {}
+    assert over == {}
 
 
 def test_no_follower_holds_the_loop(watched):

@@ -114,14 +114,14 @@ def test_a_log_that_is_no_prefix_of_ours_hears_where_it_parts(node, wire):
     assert 0 < partition.diverging_epoch.end_offset < 10**6
 
 
-def test_a_replica_of_a_later_epoch_ends_this_one(node, wire):
-    """Another member has a newer epoch: this leader steps back, and being alone wins the next one."""
+def test_a_fetch_of_a_later_epoch_does_not_end_this_one(node, wire):
+    """A leader learns of a later epoch by the requests of an election only, as in Kafka."""
     before = epoch(node)
     partition = fetch(wire, node, 0, leader_epoch=before + 3)
-    assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert partition.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
     with Wire(node.port) as client:
         client.create_topic(unique())
-    assert epoch(node) > before + 3
+    assert epoch(node) == before
 
 
 def test_other_topics_are_not_fetched_here(node, wire):

@@ -80,7 +80,7 @@ def test_mistyped_security_settings_stop_the_start(override, text):
     [
         ("super.users=User:admin", "super.users has no effect without authorizer.class.name"),
         ("sasl.kerberos.service.name=kafka", "sasl.kerberos.service.name: Klamm has no Kerberos"),
-        ("sasl.oauthbearer.assertion.file=a", "sasl.oauthbearer.assertion.file: these security settings have no"),
+        ("ssl.provider=SunJSSE", "ssl.provider: these security settings have no"),
         ("sasl.enabled.mechanisms=PLAIN", "sasl.enabled.mechanisms has no effect: no listener"),
         ("ssl.keystore.location=node.pem", "ssl.keystore.location has no effect: no listener"),
     ],

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import socket
 import threading
 import time
@@ -34,7 +35,9 @@ _PARTITION: Final = TopicPartition(TOPIC, 0)
 _READ_TIMEOUT_S: Final = 30.0
 _WRITER: Final = "klamm-pipeline-records"
 """The transactional id of every writer of records."""
-_WRITE_ATTEMPTS: Final = 10
+_WRITE_ATTEMPTS: Final = 20
+_WRITE_PAUSE_S: Final = 0.05
+_WRITE_PAUSE_MAX_S: Final = 2.0
 _WRITE_TIMEOUT_MS: Final = 10_000
 """A writer that dies holds up readers of committed records for so long."""
 
@@ -119,7 +122,12 @@ class PipelineRegistry:
                     self._keep(producer, record, seen)
             except ProducerFencedError:  # another start was between: decide again by what it has written
                 if attempt == _WRITE_ATTEMPTS:
-                    raise
+                    raise ConfigError(
+                        f"{identity.name} could not be recorded in {TOPIC}, since other pipelines are started at the "
+                        "same time; start it again"
+                    ) from None
+                # Random: two starts that try again at once would fence each other for ever.
+                time.sleep(random.uniform(0, min(_WRITE_PAUSE_S * 2**attempt, _WRITE_PAUSE_MAX_S)))  # noqa: S311
             else:
                 return
 

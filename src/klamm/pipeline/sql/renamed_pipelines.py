@@ -17,8 +17,10 @@ from klamm.pipeline.sql.status import Home
 from klamm.pipeline.sql.topics import ClusterTopics
 
 _log = logging.getLogger(__name__)
+_BOOTSTRAP_MS: Final = "300"
+"""How long a command that only reads tries to connect again: a file can be planned before there is a cluster."""
 _LOOKUP_MS: Final = "2000"
-"""How long a command that only reads waits for the cluster."""
+"""How long it waits for an answer of the cluster."""
 
 
 def take_renamed(pipeline: Pipeline, home: Home, registry: PipelineRegistry, report: Callable[[str], None]) -> None:
@@ -46,7 +48,7 @@ def find_older_name(
 
     Nothing without a cluster, too.
     """
-    brief = {**(client or {}), "bootstrap.timeout.ms": _LOOKUP_MS, "default.api.timeout.ms": _LOOKUP_MS}
+    brief = {**(client or {}), "bootstrap.timeout.ms": _BOOTSTRAP_MS, "default.api.timeout.ms": _LOOKUP_MS}
     try:
         registry = ClusterTopics(pipeline, brief).registry()
         record = _renamed(pipeline, name_of(pipeline), registry)
