@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from harness.access import TOPIC_DENIED, connect_as, secured_node
 from harness.inprocess import NodeThread
 from harness.wire import Wire, unique
+from klamm.cli import exit_codes
 from klamm.cli.main import cli
 
 
@@ -57,6 +58,43 @@ def test_a_dry_run_shows_the_difference_and_changes_nothing(node: NodeThread) ->
     assert len(rows(node, "ls", "--principal", "bob")) == 1
 
 
+def test_rm_removes_denials_only_with_deny(node: NodeThread) -> None:
+    topic = unique()
+    rule = ("frank", "write", f"topic:{topic}")
+    run(node, "add", *rule)
+    run(node, "add", *rule, "--deny")
+    planned = run(node, "rm", *rule, "--dry-run")
+    assert f"- allow User:frank write topic:{topic}\n" in planned
+    assert "- deny" not in planned
+    removed = run(node, "rm", *rule, "--yes")
+    assert f"Removed: allow User:frank write topic:{topic}.\n" in removed
+    assert "1 denial stays; --deny removes denials" in removed
+    assert [row["permission"] for row in rows(node, "ls", "--principal", "frank")] == ["deny"]
+    # Without OPERATION and RESOURCE, too.
+    assert "1 denial stays" in run(node, "rm", "frank", "--yes")
+    assert len(rows(node, "ls", "--principal", "frank")) == 1
+    # A denial is removed after a confirmation, as an allowance is.
+    assert "--yes" in run(node, "rm", *rule, "--deny", exits=exit_codes.NOT_AGREED)
+    assert run(node, "rm", *rule, "--deny", "--yes") == f"Removed: deny User:frank write topic:{topic}.\n"
+    assert rows(node, "ls", "--principal", "frank") == []
+
+
+def test_rm_with_a_host_leaves_rules_of_others(node: NodeThread) -> None:
+    topic = unique()
+    rule = ("grace", "write", f"topic:{topic}")
+    for host in ("*", "10.0.0.7", "10.0.0.8"):
+        run(node, "add", *rule, "--host", host)
+    removed = run(node, "rm", *rule, "--host", "10.0.0.7", "--yes")
+    assert removed == f"Removed: allow User:grace write topic:{topic} from 10.0.0.7.\n"
+    assert {row["host"] for row in rows(node, "ls", "--principal", "grace")} == {"*", "10.0.0.8"}
+    run(node, "rm", *rule, "--host", "*", "--yes")
+    assert {row["host"] for row in rows(node, "ls", "--principal", "grace")} == {"10.0.0.8"}
+    # Without --host those of all hosts.
+    run(node, "add", *rule)
+    run(node, "rm", *rule, "--yes")
+    assert rows(node, "ls", "--principal", "grace") == []
+
+
 def test_can_lists_what_remains_after_denials(node: NodeThread) -> None:
     topic = unique()
     run(node, "add", "carol", "all", f"topic:{topic}")
@@ -77,6 +115,29 @@ def test_why_names_the_rule_that_decides(node: NodeThread) -> None:
     run(node, "add", "User:*", "read", f"topic:{topic}", "--deny")
     facts = json.loads(run(node, "why", "dave", "read", f"topic:{topic}", "-o", "json"))
     assert (facts["decision"], facts["reason"]) == ("denied", f"deny User:* read topic:{topic}")
+
+
+def test_why_and_can_name_hosts_that_are_denied(node: NodeThread) -> None:
+    topic = unique()
+    rule = ("heidi", "write", f"topic:{topic}")
+    run(node, "add", *rule)
+    run(node, "add", *rule, "--deny", "--host", "127.0.0.1")
+    shown = run(node, "why", *rule, "-o", "table")
+    assert shown == (
+        f"User:heidi write topic:{topic}: allowed, but denied from 127.0.0.1; allow User:heidi write topic:{topic}\n"
+    )
+    facts = json.loads(run(node, "why", *rule, "-o", "json"))
+    assert (facts["decision"], facts["denied_from"]) == ("allowed", ["127.0.0.1"])
+    # With an address its own rule decides.
+    assert f"denied, deny User:heidi write topic:{topic} from 127.0.0.1" in run(
+        node, "why", *rule, "--host", "127.0.0.1", "-o", "table"
+    )
+    elsewhere = json.loads(run(node, "why", *rule, "--host", "10.0.0.7", "-o", "json"))
+    assert (elsewhere["decision"], elsewhere["denied_from"]) == ("allowed", [])
+    (row,) = rows(node, "can", "heidi")
+    assert (row["operations"], row["denied"]) == ("write,describe", "write from 127.0.0.1")
+    (row,) = rows(node, "can", "heidi", "--host", "127.0.0.1")
+    assert (row["operations"], row["denied"]) == ("describe", "")
 
 
 def test_mistyped_words_are_refused(node: NodeThread) -> None:

@@ -111,6 +111,30 @@ def test_one_resource_shows_the_rule_that_decides(rules, visit, topic, operation
     assert reason.format(team=rules) in row[2]
 
 
+def test_one_resource_names_hosts_that_are_denied(node, visit):
+    topic = unique("host")
+    added = [
+        topic_rule(topic, "User:heidi", AclOperation.WRITE),
+        topic_rule(topic, "User:heidi", AclOperation.WRITE, DENY, host="127.0.0.1"),
+    ]
+    with Admin(bootstrap_servers=f"127.0.0.1:{node.port}") as admin:
+        admin.create_acls(added)
+    query = f"/c/test/access?principal=User:heidi&type=TOPIC&name={topic}"
+    reasons = {row[0]: row[2] for row in read_table(visit.get(query))}
+    assert reasons["write"] == f"allow User:heidi write topic {topic}, but denied from 127.0.0.1"
+    assert "denied" not in reasons["describe"]
+    assert "but denied" not in visit.get(f"{query}&host=10.0.0.7")
+
+
+def test_hosts_with_denials_are_listed_before_others():
+    allowed = [topic_rule("a", "User:alice", AclOperation.READ, host=f"10.0.0.{number}") for number in range(80)]
+    denied = topic_rule("a", "User:alice", AclOperation.WRITE, DENY, host="192.168.0.1")
+    rights = list_rights(
+        [topic_rule("a", "User:alice", AclOperation.WRITE), *allowed, denied], parse_principal("User:alice")
+    )
+    assert AclOperation.WRITE in next(right.denied for right in rights if right.host == "192.168.0.1")
+
+
 def test_the_page_decides_as_the_node_does(node, rules, visit):
     with Wire(node.port) as admin, connect_as(node, "User:alice") as alice:
         for topic in ("orders", "secret"):

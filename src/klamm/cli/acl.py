@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -17,6 +18,7 @@ from klamm.model.acls import RESOURCE_OPERATIONS, AclOperation, AclPermission, A
 if TYPE_CHECKING:
     from klamm.client.admin.acl_types import AclBinding, AclFilter
     from klamm.client.blocking_cluster import BlockingCluster
+    from klamm.client.core.rights import PatternRights
 
 COLUMNS: Final = ("permission", "principal", "operation", "resource", "pattern", "host")
 _TYPES: Final = {
@@ -142,6 +144,8 @@ def add(
 @click.argument("operations", metavar="[OPERATION[,...]]", required=False, callback=_read_operations)
 @click.argument("resource", metavar="[RESOURCE]", required=False, callback=_read_resource)
 @_prefixed
+@click.option("--host", metavar="ADDRESS", help="Only ACLs of this address, * for those of any; by default all.")
+@click.option("--deny", is_flag=True, help="Remove ACLs that deny, not those that allow.")
 @consent_options
 @cluster_options
 @refuses
@@ -151,17 +155,31 @@ def rm(
     operations: tuple[AclOperation, ...],
     resource: tuple[AclResourceType, str] | None,
     prefixed: bool,
+    host: str | None,
+    deny: bool,
     consent: Consent,
     target: Target,
 ) -> None:
-    """Remove ACLs of a principal; all of them without OPERATION and RESOURCE."""
+    """Remove ACLs that allow a principal something; all of them without OPERATION and RESOURCE.
+
+    Denials stay, since without them other ACLs could allow more than before; --deny removes denials, and nothing else.
+    """
     from klamm.client.admin.acl_types import AclFilter
     from klamm.client.admin.acls import AccessAdmin
 
     pattern = PatternType.ANY if resource is None else PatternType.PREFIXED if prefixed else PatternType.LITERAL
     with target.cluster() as cluster:
         present = _describe(cluster, _filter(principal, resource, pattern))
-        unwanted = [binding for binding in present if not operations or binding.operation in operations]
+        matching = [
+            binding
+            for binding in present
+            if (not operations or binding.operation in operations) and host in (None, binding.host)
+        ]
+        # One permission at a time: a denial that goes with an allowance could open what another rule allows.
+        permission = AclPermission.DENY if deny else AclPermission.ALLOW
+        unwanted = [binding for binding in matching if binding.permission is permission]
+        if not deny and (kept := len(matching) - len(unwanted)):
+            click.echo(f"{kept} {'denial stays' if kept == 1 else 'denials stay'}; --deny removes denials.", err=True)
         plan = ConfirmationPlan()
         for binding in unwanted:
             plan.removes(_sentence(binding))
@@ -201,20 +219,34 @@ def can(*, principal: str, host: str, target: Target, output: str) -> None:
 
     with target.cluster() as cluster:
         bindings = _describe(cluster, None)
+    rights = list_rights(bindings, parse_principal(principal), host)
     rows = [
         {
             "resource": f"{_TYPE_WORDS[right.resource_type]}:{right.name}",
             "pattern": right.pattern_type.name.lower(),
-            "operations": ",".join(operation.name.lower() for operation in right.allowed),
+            "operations": _list_operations(right.allowed),
+            "denied": "; ".join(_list_exceptions(right, rights)),
         }
-        for right in list_rights(bindings, parse_principal(principal), host)
+        for right in rights
         if right.allowed and right.host == host
     ]
     nothing = f"no ACL allows {principal} anything; {_NO_SUPER_USERS}"
-    show(rows, output, empty=nothing, columns=("resource", "pattern", "operations"))
+    show(rows, output, empty=nothing, columns=("resource", "pattern", "operations", "denied"))
     # Programs read an empty list as "may do nothing".
     if not rows and output != "table":
         click.echo(nothing, err=True)
+
+
+def _list_exceptions(right: PatternRights, rights: Iterable[PatternRights]) -> Iterable[str]:
+    """Return what is allowed from any host and denied from one, a text for each such host."""
+    for other in rights:
+        denied = [operation for operation in other.denied if operation in right.allowed]
+        if denied and other[:3] == right[:3]:
+            yield f"{_list_operations(denied)} from {other.host}"
+
+
+def _list_operations(operations: Iterable[AclOperation]) -> str:
+    return ",".join(operation.name.lower() for operation in operations)
 
 
 @acl.command("why")
@@ -238,14 +270,14 @@ def why(
 
     Super users may do everything, whatever the ACLs; brokers do not show super.users, so it is not considered.
     """
-    from klamm.client.core.rights import load_rules
+    from klamm.client.core.rights import explain_operations
     from klamm.security.core.principal import parse_principal
 
     if len(operations) != 1:
         raise click.UsageError("why explains one operation")
     with target.cluster() as cluster:
         bindings = _describe(cluster, _filter(None, resource, PatternType.MATCH))
-    verdict = load_rules(bindings).decide(parse_principal(principal), host, operations[0], *resource)
+    (verdict,) = explain_operations(bindings, parse_principal(principal), operations, *resource, host)
     if verdict.entry is not None:
         from klamm.client.admin.acl_types import AclBinding
 
@@ -274,13 +306,14 @@ def why(
         "host": host,
         "decision": word,
         "reason": reason,
+        "denied_from": list(verdict.denied_hosts),
         "note": None if verdict.allowed else _NO_SUPER_USERS,
     }
 
     def table() -> None:
-        click.echo(
-            f"{principal} {operation} {name}: {word}, {reason}{'' if verdict.allowed else f' ({_NO_SUPER_USERS})'}"
-        )
+        decision = f"{word}{verdict.exception};" if verdict.denied_hosts else f"{word},"
+        note = "" if verdict.allowed else f" ({_NO_SUPER_USERS})"
+        click.echo(f"{principal} {operation} {name}: {decision} {reason}{note}")
 
     show_one(facts, output, table)
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 HOSTS_MAX: Final = 50
 """Hosts of rules for which rights are listed apart."""
+_HOSTS_NAMED: Final = 5
+"""Hosts that a text names; of more it has the number."""
 
 
 class PatternRights(NamedTuple):
@@ -39,6 +41,16 @@ class OperationVerdict(NamedTuple):
     operation: AclOperation
     allowed: bool
     entry: AccessControlEntry | None
+    denied_hosts: tuple[str, ...] = ()
+    """Hosts from which a DENY forbids what is allowed; only for an operation that is allowed from any host."""
+
+    @property
+    def exception(self) -> str:
+        """What to add to "allowed" for the hosts that are denied; empty without any."""
+        if not self.denied_hosts:
+            return ""
+        more = len(self.denied_hosts) - _HOSTS_NAMED
+        return f", but denied from {', '.join(self.denied_hosts[:_HOSTS_NAMED])}{f' and {more} more' * (more > 0)}"
 
 
 def load_rules(bindings: Iterable[AclBinding]) -> StandardAuthorizer:
@@ -69,7 +81,7 @@ def list_rights(bindings: Sequence[AclBinding], principal: Principal, host: str 
     authorizer = load_rules(bindings)
     own = [binding for binding in bindings if binding.principal in (str(principal), WILDCARD_PRINCIPAL)]
     patterns = dict.fromkeys((binding.resource_type, binding.pattern_type, binding.resource_name) for binding in own)
-    hosts = sorted({binding.host for binding in own} - {WILDCARD})[:HOSTS_MAX] if host == WILDCARD else []
+    hosts = _list_hosts(own)[:HOSTS_MAX] if host == WILDCARD else []
     rights = []
     for resource_type, pattern_type, name in patterns:
         whole = None
@@ -97,12 +109,49 @@ def explain_rights(
     host: str = WILDCARD,
 ) -> list[OperationVerdict]:
     """Return for each operation on one resource whether it is allowed, and by which rule."""
+    return explain_operations(bindings, principal, RESOURCE_OPERATIONS[resource_type], resource_type, name, host)
+
+
+def explain_operations(
+    bindings: Sequence[AclBinding],
+    principal: Principal,
+    operations: Iterable[AclOperation],
+    resource_type: AclResourceType,
+    name: str,
+    host: str = WILDCARD,
+) -> list[OperationVerdict]:
+    """Return for each of these operations whether it is allowed, by which rule, and from which hosts it is denied."""
     authorizer = load_rules(bindings)
+    denials = [
+        binding
+        for binding in bindings
+        if binding.permission is AclPermission.DENY
+        and binding.resource_type is resource_type
+        and binding.principal in (str(principal), WILDCARD_PRINCIPAL)
+    ]
     verdicts = []
-    for operation in RESOURCE_OPERATIONS[resource_type]:
+    for operation in operations:
         verdict = authorizer.decide(principal, host, operation, resource_type, name)
-        verdicts.append(OperationVerdict(operation, verdict.allowed, verdict.entry))
+        denied_hosts: tuple[str, ...] = ()
+        if verdict.allowed and host == WILDCARD:
+            # A denial of an operation denies no other, so rules of other operations need no decision.
+            hosts = _list_hosts(binding for binding in denials if binding.operation in (operation, AclOperation.ALL))
+            denied_hosts = tuple(
+                place
+                for place in hosts
+                if _is_denied(authorizer.decide(principal, place, operation, resource_type, name))
+            )
+        verdicts.append(OperationVerdict(operation, verdict.allowed, verdict.entry, denied_hosts))
     return verdicts
+
+
+def _list_hosts(bindings: Iterable[AclBinding]) -> list[str]:
+    """Return the hosts of rules but *; those with a DENY first, since a limit must not hide them."""
+    denying: dict[str, bool] = {}
+    for binding in bindings:
+        if binding.host != WILDCARD:
+            denying[binding.host] = denying.get(binding.host, False) or binding.permission is AclPermission.DENY
+    return sorted(denying, key=lambda host: (not denying[host], host))
 
 
 def _is_denied(verdict: Verdict) -> bool:

@@ -98,7 +98,7 @@ def explain_right_rows(
         VerdictRow(
             verdict.operation.name,
             verdict.allowed,
-            "no rule allows it" if verdict.entry is None else _describe_entry(verdict.entry),
+            ("no rule allows it" if verdict.entry is None else _describe_entry(verdict.entry)) + verdict.exception,
         )
         for verdict in verdicts
     ]
