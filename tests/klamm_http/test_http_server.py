@@ -8,7 +8,7 @@ from klamm.http.binding import bind
 from klamm.http.messages import json_response
 from klamm.http.server import ServedApp, serve
 
-REQUEST = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 CONNECTIONS_MAX = 4
 LIMIT_S = 30
 

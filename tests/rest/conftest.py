@@ -122,6 +122,7 @@ def running_proxy(bootstrap, send_buffer_bytes=None, settings=None, **options):
         async def main():
             stopping = asyncio.Event()
             served = make_rest(config, listening)
+            served.app.hosts = frozenset({"proxy.example"})
             started.append((asyncio.get_running_loop(), stopping, served.service))
             await serve([served], ready.set, stopping)
 

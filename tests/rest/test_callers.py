@@ -287,7 +287,7 @@ def test_a_login_is_verified_again(proxy, node):
 def test_a_stream_keeps_the_clients_of_its_caller(proxy):
     table = proxy.service.callers.table
     with socket.create_connection(proxy.address, timeout=60) as connection:
-        head = f"POST {proxy.cluster}/topics/ada-orders/records HTTP/1.1\r\nHost: x\r\nAuthorization: {ADA}\r\n"
+        head = f"POST {proxy.cluster}/topics/ada-orders/records HTTP/1.1\r\nHost: localhost\r\nAuthorization: {ADA}\r\n"
         connection.sendall(f"{head}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
         record = b'{"value":{"type":"JSON","data":1}}'
         connection.sendall(b"%x\r\n%s\r\n" % (len(record), record))

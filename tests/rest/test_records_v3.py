@@ -19,7 +19,7 @@ class RecordConnection:
         self.socket = socket.create_connection(proxy.address, timeout=60)
         path = f"{proxy.cluster}/topics/{topic}/records"
         self.socket.sendall(
-            f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             "Transfer-Encoding: chunked\r\n\r\n".encode()
         )
         self._file = self.socket.makefile("rb")

@@ -109,7 +109,7 @@ def test_the_answer_has_a_media_type_that_the_client_takes(proxy):
 def test_a_body_that_is_too_long_is_refused_before_it_is_read(proxy):
     with socket.create_connection(proxy.address, timeout=30) as client:
         client.sendall(
-            b"POST /topics/t HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"POST /topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Content-Length: 99999999999\r\n\r\n{"
         )
         assert client.recv(100).startswith(b"HTTP/1.1 413")
@@ -119,7 +119,7 @@ def test_an_endless_body_is_cut(proxy):
     """Chunks without a declared length: refused at the limit, not kept in memory."""
     with socket.create_connection(proxy.address, timeout=30) as client:
         client.sendall(
-            b"POST /topics/t HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"POST /topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Transfer-Encoding: chunked\r\n\r\n"
         )
         chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
@@ -274,7 +274,7 @@ def test_a_client_that_leaves_while_it_waits_loses_nothing(proxy, topic):
     proxy.post(f"{instance}/assignments", {"partitions": [{"topic": topic, "partition": 0}]})
     with socket.create_connection(proxy.address, timeout=30) as client:
         # It has the record, and waits for the minimum of bytes.
-        client.sendall(f"GET {instance}/records?timeout=120000 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        client.sendall(f"GET {instance}/records?timeout=120000 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         client.settimeout(1)
         with pytest.raises(TimeoutError):
             client.recv(1)

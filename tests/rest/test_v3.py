@@ -61,8 +61,7 @@ def test_links_lead_to_where_the_request_came_from(proxy):
     answer = proxy.get("/kafka/v3/clusters", host="proxy.example:9999").json()
     assert answer["metadata"]["self"] == "http://proxy.example:9999/kafka/v3/clusters"
     assert answer["data"][0]["metadata"]["resource_name"] == f"crn:///kafka={proxy.service.cluster_id}"
-    answer = proxy.get("/v3/clusters", host="evil/<script>").json()
-    assert answer["metadata"]["self"] == "/v3/clusters"
+    assert proxy.get("/v3/clusters", host="evil/<script>").status == 421
 
 
 def test_another_cluster_is_not_found(proxy):

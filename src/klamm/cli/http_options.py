@@ -52,6 +52,7 @@ class HttpOptions:
     truststore: str | None = None
     client_auth: str = "none"
     mapping_rules: str = ""
+    server_names: tuple[str, ...] = ()
 
     @property
     def has_login(self) -> bool:
@@ -97,6 +98,13 @@ class HttpOptions:
             " add --authfile, --sasl-oauthbearer-jwks-endpoint-url or --ssl-client-auth, or --allow-insecure-bind if"
             " that is meant"
         )
+
+    def names_of(self, url: str) -> frozenset[str]:
+        """Return the names under which a service is reached: those of --server-name, and that of its own URL."""
+        from urllib.parse import urlsplit
+
+        own = urlsplit(url).hostname
+        return frozenset(name.lower() for name in (*self.server_names, own) if name)
 
     def advertised_host(self) -> str:
         """Return where other machines reach the service, unless an option says it: --host, or this machine's name."""
@@ -224,6 +232,13 @@ def _options(port: int) -> tuple[Callable[[Any], Any], ...]:
         click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on."),
         click.option(
             "--port", type=click.IntRange(0, 65535), default=port, show_default=True, help="Port; 0 takes a free one."
+        ),
+        click.option(
+            "--server-name",
+            "server_names",
+            multiple=True,
+            metavar="NAME",
+            help="Further name in the URL of the service, as of a proxy on this machine.",
         ),
         click.option(
             "--allow-insecure-bind", is_flag=True, help="Let --host be an address other machines reach, without login."

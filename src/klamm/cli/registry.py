@@ -157,6 +157,7 @@ def registry(*, target: Target, http: HttpOptions, options: RegistryOptions) -> 
     with http.bind() as listening:
         config = options.make_config(http, listening.getsockname()[1], client)
         served = make_registry(config, schemas, listening, login=login, rights=rights, tls=tls, forward_tls=forward_tls)
+        served.app.hosts = http.names_of(config.advertised.url)
         announce = functools.partial(_announce, config.advertised.url, target.bootstrap)
         asyncio.run(serve_until_signal([served], announce))
 

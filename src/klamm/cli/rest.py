@@ -129,7 +129,9 @@ def rest(
         bound = listening.getsockname()[1]
         url = advertised_url or f"{http.scheme}://{http.advertised_host()}:{bound}"
         announce = functools.partial(_announce, url, target.bootstrap)
-        asyncio.run(serve_until_signal([make_rest(config, listening, login=login, tls=tls)], announce))
+        served = make_rest(config, listening, login=login, tls=tls)
+        served.app.hosts = http.names_of(url)
+        asyncio.run(serve_until_signal([served], announce))
 
 
 def _announce(url: str, bootstrap: str) -> None:

@@ -97,6 +97,7 @@ def services(
             tls=tls,
         )
         rest_url = f"{http.scheme}://{http.advertised_host()}:{of_rest.getsockname()[1]}"
+        registry.app.hosts, rest.app.hosts = http.names_of(config.advertised.url), http.names_of(rest_url)
         announce = functools.partial(_announce, config.advertised.url, rest_url, target.bootstrap)
         asyncio.run(serve_until_signal([registry, rest], announce))
 

@@ -23,6 +23,7 @@ from klamm.http.messages import (
     too_long,
 )
 from klamm.http.metrics import RequestMetrics
+from klamm.http.origins import check_origin
 from klamm.http.refusals import HttpRefusal
 from klamm.http.router import HttpRoute, PathRouter, split_path
 from klamm.security.core.principal import ANONYMOUS, Principal
@@ -68,6 +69,8 @@ class HttpApp:
     given: ClassVar[tuple[str, ...]] = (JSON,)
     """Media types of answers, the default first; () does not negotiate."""
     request_class: ClassVar[type[HttpRequest]] = HttpRequest
+    checks_origin: ClassVar[bool] = True
+    """Whether requests of other sites' pages are refused; an application with pages of its own does it by itself."""
     timeout_code: ClassVar[int] = 503
     failure_code: ClassVar[int] = 500
 
@@ -76,6 +79,8 @@ class HttpApp:
         """Of the service, in log lines and metrics: klamm_NAME_http_requests_total."""
         self.login = login
         self.body_bytes_max = body_bytes_max
+        self.hosts: frozenset[str] = frozenset()
+        """Names in the URL of the service, beside those of this machine: that of a proxy in front of it."""
         self.metrics = RequestMetrics(f"klamm_{name}")
         self.router = PathRouter()
         self._log: Logger = get_logger(name)
@@ -163,6 +168,9 @@ class HttpApp:
     async def _respond(self, exchange: _Exchange) -> HttpResponse:
         content_type = self.given[0] if self.given else JSON
         try:
+            if self.checks_origin:
+                hosts = None if self.login is not None else self.hosts
+                check_origin(exchange.scope, exchange.headers, hosts)
             route, values = self.route(exchange.scope["method"], exchange.raw_path)
             exchange.route = route
             if self.given:

@@ -88,6 +88,8 @@ class ConsoleApp(HttpApp):
     taken: ClassVar[tuple[str, ...]] = (FORM_TYPE,)
     given: ClassVar[tuple[str, ...]] = ()
     request_class: ClassVar[type[HttpRequest]] = ConsoleRequest
+    # By tokens of its forms and by `_check_host`: an identity provider sends its visitors from another site.
+    checks_origin: ClassVar[bool] = False
 
     def __init__(self, parts: ConsoleParts) -> None:
         super().__init__("console", body_bytes_max=_BODY_BYTES_MAX)
