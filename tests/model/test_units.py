@@ -51,8 +51,12 @@ def test_times():
     assert parse_time_ms("2026-05-01T12:00:00Z", NOW) == 1_777_636_800_000
     assert parse_time_ms("1777636800", NOW) == 1_777_636_800_000
     assert parse_time_ms("1777636800123", NOW) == 1_777_636_800_123
+    # Negative numbers are the ends of a log: a reset to a time before 1970 must not skip everything.
+    assert parse_time_ms("9000000h ago", NOW) == parse_time_ms("1969-12-31T23:59:59.999Z", NOW) == 0
     with pytest.raises(ValueError, match="is no time"):
         parse_time_ms("yesterday-ish", NOW)
+    with pytest.raises(ValueError, match="at most 19 digits"):
+        parse_time_ms("9" * 23, NOW)
 
 
 def test_there_and_back():

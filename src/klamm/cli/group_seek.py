@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from klamm.cli.queries.groups import commit_offsets, committed_offsets, sibling_
 from klamm.cli.queries.offsets import EARLIEST, LATEST, PartitionPair, list_offsets
 from klamm.client.blocking_cluster import BlockingCluster
 from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.units import parse_iso_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +33,11 @@ def parse_target(text: str) -> SeekTarget:
     if text.isdecimal():
         return SeekTarget(offset=int(text))
     try:
-        moment = dt.datetime.fromisoformat(text)
+        return SeekTarget(timestamp=parse_iso_ms(text))
     except ValueError:
         raise ValueError(
             f"{text!r} is no position: write earliest, latest, an offset, +N, -N or a time such as 2026-05-01T12:00:00Z"
         ) from None
-    # A time without a zone is in the zone of the person who typed it, not in UTC.
-    if moment.tzinfo is None:
-        moment = moment.astimezone()
-    return SeekTarget(timestamp=int(moment.timestamp() * 1000))
 
 
 def parse_topic(text: str) -> tuple[str, list[int] | None]:

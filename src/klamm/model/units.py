@@ -26,6 +26,8 @@ _SIZES: Final = {
 }
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 FOREVER: Final = ("forever", "unlimited", "-1")
+_TIME_MS_MAX: Final = 2**63 - 1
+"""An int64 on the wire."""
 
 
 def parse_duration_ms(text: str) -> int:
@@ -62,12 +64,17 @@ def parse_size_bytes(text: str) -> int:
 
 
 def parse_time_ms(text: str, now_ms: int) -> int:
-    """A moment: `2h` or `2h ago` before now, `now`, an ISO time, milliseconds or seconds since 1970."""
+    """A moment: `2h` or `2h ago` before now, `now`, an ISO time, milliseconds or seconds since 1970.
+
+    Earlier times are 1970: no record is older, and negative numbers mean the ends of a log in Kafka's ListOffsets.
+    """
     words = text.strip()
     if words == "now":
         return now_ms
     if words.isdecimal():
         number = int(words)
+        if number > _TIME_MS_MAX:
+            raise ValueError(f"{text!r} is no time: milliseconds since 1970 have at most 19 digits")
         # 10^11 ms is 1973 and 10^11 s is the year 5138, so no plausible time is ambiguous.
         return number if number >= 10**11 else number * 1000
     try:
@@ -75,7 +82,7 @@ def parse_time_ms(text: str, now_ms: int) -> int:
     except ValueError:
         try:
             # `2h`, `-2h` and `2h ago` mean the same: times before now.
-            return now_ms - parse_duration_ms(words.removesuffix("ago").rstrip(" -").lstrip("-"))
+            return max(now_ms - parse_duration_ms(words.removesuffix("ago").rstrip(" -").lstrip("-")), 0)
         except ValueError:
             raise ValueError(
                 f"{text!r} is no time; write 2h (before now), 2026-05-01T12:00:00Z or milliseconds since 1970"
@@ -83,12 +90,12 @@ def parse_time_ms(text: str, now_ms: int) -> int:
 
 
 def parse_iso_ms(text: str) -> int:
-    """A moment in ISO's form, in local time where it names no zone; ValueError for anything else."""
+    """A moment in ISO's form, in local time where it names no zone, 1970 for earlier ones; ValueError otherwise."""
     moment = dt.datetime.fromisoformat(text)
     if moment.tzinfo is None:
         # Python takes a time without a zone as local time here.
         moment = moment.astimezone()
-    return int(moment.timestamp() * 1000)
+    return max(int(moment.timestamp() * 1000), 0)
 
 
 def format_duration(ms: float) -> str:

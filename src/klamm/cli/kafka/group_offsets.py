@@ -142,7 +142,8 @@ def _datetime(text: str) -> int:
     # Kafka takes a time without a zone as UTC, unlike `klamm group seek`, which takes it as local.
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=dt.UTC)
-    return int(moment.timestamp() * 1000)
+    # Before 1970 the number would be negative, which means an end of the log.
+    return max(int(moment.timestamp() * 1000), 0)
 
 
 def _before(text: str) -> int:
