@@ -16,12 +16,14 @@ from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness import KLAMM, KlammProcess
+from harness.access import PLAIN_MODULE, secured_node
 from harness.members import wait_until
 from klamm.cli import exit_codes
 from klamm.cli.main import cli
 from klamm.testing import broker
 
 PATIENCE_S = 60
+TLS = Path(__file__).parent / "tls"
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +126,7 @@ def answering():
     ("answer", "words"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", ["speaks HTTP"]),
-        (bytes.fromhex("15030300020246"), ["speaks TLS", "-X security.protocol=SSL"]),
+        (bytes.fromhex("15030300020246"), ["speaks TLS", "-X security.protocol=SSL or, with a login, SASL_SSL"]),
         (b"SSH-2.0-OpenSSH_9.6\r\n", ["speaks SSH"]),
         (b"\xff\xff\xff\xffwhatever", ["does not speak Kafka's protocol"]),
     ],
@@ -145,7 +147,7 @@ def test_a_port_that_speaks_something_else(answering, answer, words):
 def test_a_port_with_tls_that_hangs_up(answering):
     """Python's own TLS server says nothing to who speaks without."""
     served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    served.load_cert_chain(Path(__file__).parent / "tls" / "node.pem")
+    served.load_cert_chain(TLS / "node.pem")
 
     def shake(connection):
         with contextlib.suppress(OSError):
@@ -153,7 +155,8 @@ def test_a_port_with_tls_that_hangs_up(answering):
 
     bootstrap = answering(shake)
     assert (
-        "speaks TLS; try -X security.protocol=SSL" in run(bootstrap, "topic", "ls", exits=exit_codes.NO_ANSWER).stderr
+        "speaks TLS; try -X security.protocol=SSL or, with a login, SASL_SSL"
+        in run(bootstrap, "topic", "ls", exits=exit_codes.NO_ANSWER).stderr
     )
     assert "speaks TLS" in run(bootstrap, "doctor", exits=exit_codes.REFUSED).stdout
 
@@ -164,6 +167,49 @@ def test_a_login_without_tls_at_a_port_with_tls(answering):
     pairs = [word for pair in login for word in ("-X", pair)]
     said = run(bootstrap, "topic", "ls", *pairs, exits=exit_codes.NO_ANSWER).stderr
     assert "speaks TLS; try -X security.protocol=SASL_SSL" in said
+
+
+@pytest.fixture(scope="module")
+def login_port(tmp_path_factory):
+    """A listener with TLS on which clients log in."""
+    overrides = (
+        "listeners=PLAINTEXT://127.0.0.1:0,SECURE://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL",
+        "listener.name.secure.sasl.enabled.mechanisms=PLAIN",
+        f'listener.name.secure.plain.sasl.jaas.config={PLAIN_MODULE} required user_alice="one";',
+        "listener.name.secure.ssl.keystore.type=PEM",
+        f"listener.name.secure.ssl.keystore.location={TLS / 'node.pem'}",
+    )
+    with secured_node(tmp_path_factory.mktemp("login"), *overrides) as node:
+        yield f"127.0.0.1:{node.node.addresses['SECURE'][1]}"
+
+
+def write_pairs(*settings):
+    return [word for setting in settings for word in ("-X", setting)]
+
+
+@pytest.mark.parametrize("command", [("topic", "ls"), ("consume", "t", "--timeout", "3s")], ids=lambda words: words[0])
+def test_tls_without_a_login_at_a_port_with_both(login_port, command):
+    trusted = f"ssl.ca.location={TLS / 'ca.pem'}"
+    pairs = write_pairs("security.protocol=SSL", trusted)
+    said = run(login_port, *command, *pairs, exits=exit_codes.NO_ANSWER).stderr
+    assert "closed the connection after the TLS handshake" in said
+    assert "try -X security.protocol=SASL_SSL with sasl.mechanism, sasl.username and sasl.password" in said
+    assert "protocol=SSL" not in said
+
+
+def test_no_hint_repeats_a_protocol_that_is_set(answering):
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    served.load_cert_chain(TLS / "node.pem")
+
+    def shake(connection):
+        with contextlib.suppress(OSError):
+            served.wrap_socket(connection, server_side=True).close()
+
+    login = ("security.protocol=SASL_SSL", "sasl.mechanism=PLAIN", "sasl.username=a", "sasl.password=b")
+    pairs = write_pairs(*login, f"ssl.ca.location={TLS / 'ca.pem'}")
+    said = run(answering(shake), "topic", "ls", *pairs, exits=exit_codes.NO_ANSWER).stderr
+    assert "security.protocol" not in said
 
 
 def test_tls_at_a_port_without(klamm):

@@ -1,5 +1,6 @@
 """`klamm user`, `klamm certs` and kafka-configs --entity-type users."""
 
+import json
 import os
 import subprocess
 
@@ -52,6 +53,43 @@ def test_users_come_and_go(klamm, user):
     assert credentials(klamm, name) == []
     assert "there is no user" in call("rm", name, "--yes", exits=1).stderr
     assert "there is no user" in call("passwd", name, "--password-file", "-", stdin="x\n", exits=1).stderr
+
+
+@pytest.mark.parametrize("form", ["names", "jaas"])
+def test_a_context_with_the_old_password_is_named(klamm, user, tmp_path, form):
+    name, call = user
+    jaas = f'org.apache.kafka.common.security.scram.ScramLoginModule required username="{name}" password="secret";'
+    login = {
+        "names": {"sasl.username": name, "sasl.password": "secret"},
+        "jaas": {"sasl.jaas.config": jaas},
+    }[form]
+    settings = {"security.protocol": "PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512", **login}
+    contexts = tmp_path / "contexts.json"
+    context = {"bootstrap": klamm.bootstrap, "protected": False, "settings": settings}
+    contexts.write_text(json.dumps({"current": "dev", "contexts": {"dev": context}}))
+    contexts.chmod(0o600)
+
+    def change(*words: str) -> str:
+        words = ("user", "passwd", *words, "--password-file", "-")
+        env = {"KLAMM_CONTEXTS": str(contexts)}
+        done = CliRunner().invoke(cli, words, input="another\n", prog_name="klamm", env=env)
+        assert done.exit_code == 0, done.output
+        assert "another" not in done.output
+        return done.stderr
+
+    other = unique("other")
+    for new in (name, other):
+        call("add", new, "--mechanism", "scram-sha-512", "--password-file", "-", stdin="secret\n")
+    said = " ".join(change(name).split())
+    assert "the context dev still has the old password" in said
+    assert f"`klamm ctx add dev -b {klamm.bootstrap} --command-config FILE`" in said
+    # Neither the password of another user nor that of another mechanism is the context's.
+    assert change(other) == ""
+    assert change(name, "--mechanism", "SCRAM-SHA-256") == ""
+    # A cluster that is named by its address has no context.
+    assert call("passwd", name, "--password-file", "-", stdin="another\n").stderr == ""
+    for gone in (name, other):
+        call("rm", gone, "--yes")
 
 
 def test_a_dry_run_changes_nothing_and_shows_no_password(klamm, user):

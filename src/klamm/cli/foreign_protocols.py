@@ -25,9 +25,10 @@ def remember_protocol(protocol: str) -> None:
         context.meta[_SECURITY_PROTOCOL] = protocol.upper()
 
 
-def _uses_sasl() -> bool:
+def _security_protocol() -> str:
+    """The security.protocol of the running command; empty where none is set."""
     context = click.get_current_context(silent=True)
-    return context is not None and str(context.meta.get(_SECURITY_PROTOCOL, "")).startswith("SASL_")
+    return "" if context is None else str(context.meta.get(_SECURITY_PROTOCOL, ""))
 
 
 def not_kafka(message: str) -> str | None:
@@ -39,12 +40,16 @@ def not_kafka(message: str) -> str | None:
     if (match := _HUNG_UP.search(message)) and _speaks_tls(match[1]):
         return _tls(match[1])
     if match := _NO_TLS.search(message):
-        change = "write security.protocol=SASL_PLAINTEXT" if _uses_sasl() else "leave security.protocol=SSL out"
+        change = (
+            "write security.protocol=SASL_PLAINTEXT"
+            if _security_protocol().startswith("SASL_")
+            else "leave security.protocol=SSL out"
+        )
         return f"{match[1]} does not speak TLS; {change}, or write the address of the TLS listener"
     return None
 
 
-def _by_first_bytes(address: str, first: bytes) -> str:
+def _by_first_bytes(address: str, first: bytes) -> str | None:
     # A TLS record: alert (21) or handshake (22), then the major version 3 of every TLS.
     if first[0] in (0x15, 0x16) and first[1] == 3:
         return _tls(address)
@@ -53,8 +58,21 @@ def _by_first_bytes(address: str, first: bytes) -> str:
     return f"{message}; write the address of a broker"
 
 
-def _tls(address: str) -> str:
-    return f"{address} speaks TLS; try -X security.protocol={'SASL_SSL' if _uses_sasl() else 'SSL'}"
+def _tls(address: str) -> str | None:
+    """A sentence for a port with TLS that proposes what is not set yet; None where TLS and a login are set."""
+    match _security_protocol():
+        case "SASL_SSL":
+            return None
+        case "SSL":
+            # A listener with logins closes the connection at the first request that is not part of one.
+            return (
+                f"{address} closed the connection after the TLS handshake; if its clients log in, try"
+                " -X security.protocol=SASL_SSL with sasl.mechanism, sasl.username and sasl.password"
+            )
+        case "SASL_PLAINTEXT":
+            return f"{address} speaks TLS; try -X security.protocol=SASL_SSL"
+        case _:
+            return f"{address} speaks TLS; try -X security.protocol=SSL or, with a login, SASL_SSL"
 
 
 def _speaks_tls(address: str) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from klamm.cli import context_file as kept
 from klamm.cli.command_errors import CommandRefusal, refuses
 from klamm.cli.command_group import Noun
 from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
@@ -14,7 +15,7 @@ from klamm.cli.output import output_option, show
 from klamm.cli.target import Target, cluster_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable, Mapping
 
     from klamm.client.admin.acl_types import ScramCredential, ScramMechanism
     from klamm.client.blocking_cluster import BlockingCluster
@@ -116,6 +117,7 @@ def passwd(
             plan.changes(f"{name} {_name(mechanism)} password", "[hidden]", "[hidden]")
         if consent.to(plan, target):
             _set_password(cluster, name, chosen, read_password(password_file), iterations, done="Changed")
+            _warn_of_context(target, name, {_name(mechanism) for mechanism in chosen})
 
 
 @user.command("rm")
@@ -163,6 +165,37 @@ def _set_password(
         passwords = {(name, mechanism): password}
         cluster.run(AccessAdmin(cluster).alter_user_scram_credentials(passwords, iterations=iterations))
         click.echo(f"{done}: {name} {_name(mechanism)}.")
+
+
+def _warn_of_context(target: Target, name: str, mechanisms: Container[str]) -> None:
+    """Say that the context of the command logs in with the password that was changed, and how to replace it."""
+    context = None if target.context is None else kept.load().contexts.get(target.context)
+    if context is None or not _logs_in_as(context.settings, name, mechanisms):
+        return
+    # Adding a context replaces all of it, so the mark has to be written again.
+    protected = " --protected" if context.protected else ""
+    click.echo(
+        f"Warning: the context {target.context} still has the old password. Replace it by `klamm ctx add"
+        f" {target.context} -b {context.bootstrap}{protected} --command-config FILE`, where FILE has the settings that"
+        f" `klamm ctx show {target.context}` shows, with the new password.",
+        err=True,
+    )
+
+
+def _logs_in_as(settings: Mapping[str, str], name: str, mechanisms: Container[str]) -> bool:
+    from klamm.model.errors import ConfigError
+    from klamm.security.core.jaas import parse_jaas
+
+    if (settings.get("sasl.mechanism") or settings.get("sasl.mechanisms")) not in mechanisms:
+        return False
+    if not (jaas := settings.get("sasl.jaas.config")):
+        return settings.get("sasl.username") == name
+    try:
+        login = parse_jaas(jaas).option("username")
+    except ConfigError:
+        # -X replaced the setting for this command; the password is changed, so there is nothing to refuse.
+        return False
+    return login is not None and login.equals(name)
 
 
 def _mechanisms(names: tuple[str, ...]) -> list[ScramMechanism]:
