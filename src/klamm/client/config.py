@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from klamm.client.core.durations import duration_ns
 from klamm.client.oauth_settings import OAUTH
-from klamm.client.unsupported_settings import IGNORED, REFUSED, refusal
+from klamm.client.unsupported_settings import IGNORED, REFUSED, is_mistyped_login, refusal
 from klamm.model.config import (
     MAX_INT,
     REQUIRED,
@@ -188,7 +188,7 @@ class ClientConfigDef(ConfigDef):
         """The error text for a name that this kind of client does not have."""
         dotted = name.lower().replace("_", ".")
         known = refusal(dotted) if dotted not in self else None
-        if known is not None:
+        if known is not None and not is_mistyped_login(dotted):
             return known
         owners = [definition.role for definition in DEFINITIONS if name in definition]
         if owners:

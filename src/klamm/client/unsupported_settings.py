@@ -59,6 +59,8 @@ _LOGIN: Final = frozenset(
     }
 )
 """The settings of logins that are supported."""
+_MISTYPED: Final = 0.88
+"""The similarity of sasl.passwd and sasl.password is 0.92; Kerberos and librdkafka's own names are below 0.88."""
 _SHARE: Final = "configures share consumers, which this client does not have"
 
 REFUSED: Final = {
@@ -66,6 +68,8 @@ REFUSED: Final = {
     "config.providers": "names Java classes that look values up: look them up first and set the values",
     "interceptor.classes": "names Java classes: call a function before send and after poll instead",
     "partitioner.class": "names a Java class: set partitioner to a function or a name, e.g. partitioner=round_robin",
+    # Here by name, too: it is so near to sasl.login.callback.handler.class that it would be taken for a mistyped one.
+    "sasl.client.callback.handler.class": _SASL,
     "security.providers": "names Java classes: create an ssl.SSLContext and set ssl.context",
     "share.acknowledgement.mode": _SHARE,
     "share.acquire.mode": _SHARE,
@@ -87,6 +91,13 @@ def refusal(name: str) -> str | None:
     if reason is None and name.startswith("sasl.") and name not in _LOGIN:
         reason = _SASL
     return reason and f"{name} {reason}"
+
+
+def is_mistyped_login(name: str) -> bool:
+    """Whether a name that `refusal` knows by its prefix only is nearly that of a supported setting of logins."""
+    import difflib  # noqa: PLC0415 - needed for errors only
+
+    return name not in REFUSED and bool(difflib.get_close_matches(name, _LOGIN, 1, _MISTYPED))
 
 
 def is_unset(value: Any) -> bool:
