@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -25,7 +25,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT: Final = "<default>"
 """The default of a type in tables and plans, as Kafka writes it; no principal has such a name by accident."""
 _SIZES: Final = ("producer_byte_rate", "consumer_byte_rate")
-_KEYS: Final = (*_SIZES, "request_percentage", "controller_mutation_rate", "connection_creation_rate")
+_CLIENT_KEYS: Final = (*_SIZES, "request_percentage", "controller_mutation_rate")
+_ADDRESS_KEY: Final = "connection_creation_rate"
+_KEYS: Final = (*_CLIENT_KEYS, _ADDRESS_KEY)
 _TYPES: Final = {"user": "user", "client": "client-id", "ip": "ip"}
 
 
@@ -101,6 +103,7 @@ def set_limits(*, limits: tuple[str, ...], entity: Mapping[str, str | None], con
     """
     wanted = dict(_parse_limit(text) for text in limits)
     parts = _entity_parts(entity)
+    _check_keys(wanted, entity)
     with target.cluster() as cluster:
         present = _describe(cluster, entity, strict=True).get(parts, {})
         plan = ConfirmationPlan()
@@ -167,6 +170,15 @@ def _entity_parts(entity: Mapping[str, str | None]) -> QuotaEntity:
     if not entity:
         raise click.UsageError("name whose quota it is: --user, --client, --ip, or one of the defaults")
     return tuple(sorted(entity.items()))
+
+
+def _check_keys(keys: Iterable[str], entity: Mapping[str, str | None]) -> None:
+    """Refuse quotas that the entity cannot have; brokers name the key only, not the option to write."""
+    for key in keys:
+        if key == _ADDRESS_KEY and "ip" not in entity:
+            raise click.UsageError(f"only an address has {key}; write --ip ADDRESS or --ip-defaults")
+        if key in _CLIENT_KEYS and "ip" in entity:
+            raise click.UsageError(f"an address has no {key}; write --user NAME or --client ID")
 
 
 def _parse_limit(text: str) -> tuple[str, float]:
