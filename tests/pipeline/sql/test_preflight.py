@@ -8,9 +8,12 @@ import time
 
 import pytest
 
+from harness.access import SASL_LISTENER, secured_node
+from harness.wire import Wire
 from klamm.pipeline.sql import SqlError, compile_text
 from klamm.pipeline.sql.dry_build import build_dry
 from klamm.pipeline.sql.preflight import check_start
+from klamm.pipeline.sql.topics import ClusterTopics
 from klamm.pipeline.testing import run
 
 FIRST_ERROR_MAX_S = 20.0
@@ -83,6 +86,22 @@ def test_the_first_error_is_there_before_spark_starts(fault, tmp_path, klamm_bro
     assert "starting Spark" not in done.stderr
     assert took_s < FIRST_ERROR_MAX_S
     print(f"first error after {took_s:.2f} s")
+
+
+def test_a_topic_that_the_user_may_not_see_is_reported_as_perhaps_hidden(tmp_path):
+    with secured_node(tmp_path / "node", *SASL_LISTENER) as node, Wire(node.port) as wire:
+        wire.create_topic("orders")
+        client = {
+            "bootstrap.servers": f"127.0.0.1:{node.node.addresses['SASL'][1]}",
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "bob",
+            "sasl.password": "two",
+        }
+        pipeline = compile_text("CREATE STREAM orders (a INT);", str(tmp_path / "p.sql"))
+        ((_, message),) = ClusterTopics(pipeline, client).absent()
+        assert message.startswith("topic orders does not exist or this user may not see it; create it")
+        assert ClusterTopics(pipeline, {"bootstrap.servers": f"127.0.0.1:{node.port}"}).absent() == []
 
 
 def test_a_function_is_found_beside_the_file(spark, tmp_path, monkeypatch):

@@ -164,8 +164,10 @@ class ClusterTopics:
             return self._absent({topic.name for topic in admin.list_topics()})
 
     def _absent(self, existing: Container[str]) -> list[tuple[int, str]]:
+        # Listings leave out topics that the user may not describe.
+        complaint = "does not exist or this user may not see it"
         return [
-            (node.create.offset, f"topic {node.topic} does not exist; create it, or let partitions = N do so")
+            (node.create.offset, f"topic {node.topic} {complaint}; create it, or let partitions = N do so")
             for node in self._pipeline.nodes
             if node.has_topic
             and not node.runs
