@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.core.batch_ledger import LedgerFinding, SinkBatch
+from klamm.pipeline.core.batch_ledger import LedgerFault, LedgerFinding, SinkBatch
 from klamm.pipeline.core.sink_commits import name_sink
 from klamm.pipeline.query_checkpoint import QueryCheckpoint, local_path
 from klamm.pipeline.sql.core.graph import DEAD_LETTERS
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
-    from klamm.pipeline.sql.core.identity import QueryIdentity
+    from klamm.pipeline.sql.core.identity import Adoption, QueryIdentity
     from klamm.pipeline.sql.engine import Query
     from klamm.pipeline.sql.topics import TopicConnector
 
@@ -39,6 +39,8 @@ class QueryLedger:
     """The folder of the checkpoint; None for a write without one."""
     spark: SparkSession | None = None
     in_topic: bool = True
+    adoption: Adoption | None = None
+    """What this generation continues; None for one that was not adopted."""
 
     @property
     def sink(self) -> str:
@@ -61,7 +63,11 @@ class QueryLedger:
         checkpoint = self.checkpoint()
         if checkpoint is None:
             return None
-        verdict = checkpoint.judge_batch(self.sink, newest, checkpoint.next_batch())
+        next_batch = checkpoint.next_batch()
+        if newest.batch < 0 and next_batch == 0 and self.adoption is not None and self.adoption.continues:
+            # Batch 0 was done by the adoption: the sink has its rows under the name of an older generation.
+            return LedgerFinding(LedgerFault.CHECKPOINT_REMOVED, 0, next_batch, newest.batch)
+        verdict = checkpoint.judge_batch(self.sink, newest, next_batch)
         return verdict if isinstance(verdict, LedgerFinding) else None
 
 
@@ -81,7 +87,8 @@ def ledger_of(
     app: str | None = app_of(identity, node, query)
     if not identity.named and _is_appended(pipeline, node, query):
         app = None  # its first batches were numbered under Spark's query id
-    return QueryLedger(query, app, location, spark, in_topic=node.kind != SINK)
+    adoption = identity.adoption_of(node.name, query)
+    return QueryLedger(query, app, location, spark, in_topic=node.kind != SINK, adoption=adoption)
 
 
 def _is_appended(pipeline: Pipeline, node: GraphNode, query: str) -> bool:

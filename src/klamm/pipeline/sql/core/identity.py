@@ -67,6 +67,16 @@ class QueryChange:
 
 
 @dataclass(frozen=True, slots=True)
+class Adoption:
+    """What an adopted generation begins with."""
+
+    continues: bool = False
+    """Whether its checkpoint has batches; without them it would write the rows of older generations again."""
+    position: str = ""
+    """Where the output of older generations ends, as a `BatchPosition` has it; empty for a checkpoint with state."""
+
+
+@dataclass(frozen=True, slots=True)
 class QueryIdentity:
     """The pipeline that a folder belongs to: its id, and a description and a generation of each query."""
 
@@ -78,6 +88,8 @@ class QueryIdentity:
     """Whether streams number their batches under the pipeline's id; identities of older versions use Spark's."""
     schemas: Mapping[str, Any] = field(default_factory=dict)
     """The types that the state of each query was computed with; see `state_schemas`."""
+    adoptions: Mapping[str, Any] = field(default_factory=dict)
+    """What adopted generations continue, see `adoption_of`: their sinks know it only after the first batch."""
 
     def encode(self) -> str:
         """Return the text of the identity file."""
@@ -89,6 +101,7 @@ class QueryIdentity:
             "generations": self.generations,
             "named": self.named,
             "schemas": self.schemas,
+            "adoptions": self.adoptions,
         }
         return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
@@ -101,7 +114,9 @@ class QueryIdentity:
                 raise ConfigError(f"{path} is of version {document['version']}; this Klamm supports up to {VERSION}")
             named = bool(document.get("named", False))
             schemas = document.get("schemas", {})
-            return cls(document["id"], document["name"], document["queries"], document["generations"], named, schemas)
+            adoptions = document.get("adoptions", {})
+            names = document["id"], document["name"]
+            return cls(*names, document["queries"], document["generations"], named, schemas, adoptions)
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"{path} is not the identity of a pipeline: {error!r}") from None
 
@@ -112,6 +127,18 @@ class QueryIdentity:
     def with_generation(self, query: str, generation: int) -> QueryIdentity:
         """Return the identity with another generation of a query."""
         return replace(self, generations={**self.generations, query: generation})
+
+    def with_adoption(self, query: str, generation: int, adoption: Adoption) -> QueryIdentity:
+        """Return the identity with a new generation of a query, which continues what older ones have written."""
+        entry = {"generation": generation, "continues": adoption.continues, "position": adoption.position}
+        return replace(self.with_generation(query, generation), adoptions={**self.adoptions, query: entry})
+
+    def adoption_of(self, node: str, query: str) -> Adoption | None:
+        """Return what the generation of a query continues; None for one that was not adopted."""
+        entry = self.adoptions.get(query)
+        if entry is None or entry["generation"] != self.generation(node, query):
+            return None
+        return Adoption(bool(entry["continues"]), str(entry["position"]))
 
     def renew(self, pipeline: Pipeline, rebuilt: frozenset[str] = frozenset()) -> QueryIdentity:
         """Return the identity with `pipeline`'s queries; a rebuilt query gets a new generation, so a new checkpoint."""

@@ -307,4 +307,11 @@ def _choose(
         query: max(generation, record.identity.generations.get(query, 0))
         for query, generation in {**record.identity.generations, **stored.generations}.items()
     }
-    return replace(stored, generations=newest)
+    # Of the folder or of the record, whichever has the newest generation.
+    adoptions = {
+        query: entry
+        for adopted in (stored.adoptions, record.identity.adoptions)
+        for query, entry in adopted.items()
+        if entry["generation"] == newest.get(query)
+    }
+    return replace(stored, generations=newest, adoptions=adoptions)
