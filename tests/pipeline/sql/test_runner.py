@@ -166,6 +166,58 @@ def test_stopping_lets_the_batches_finish(home):
     assert home.status()["state"] == "stopped"
 
 
+def stop_once(home, state, *queries, **options):
+    """Run over the current records, stop when the first query is in a state, and return the error."""
+    errors = []
+
+    def run():
+        try:
+            runner(home, *queries, **options).run(once=True)
+        except ConfigError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        while home.status()["queries"].get(queries[0].name, {}).get("state") != state and thread.is_alive():
+            thread.join(0.01)
+    finally:
+        home.request_stop()
+        thread.join(60)
+    assert not thread.is_alive()
+    return errors
+
+
+def test_once_fails_when_it_is_stopped_while_a_query_fails(home):
+    """Nothing was read: a job that looks at the exit code would go on without the rows."""
+    failing = Query("q", *(Handle(OSError("away")) for _ in range(900)))
+    errors = stop_once(home, "restarting", failing, Query("r", Handle(batch=0)), limit=1000)
+    assert errors == ["q failed: away; it was stopped before it succeeded"]
+    assert (home.status()["state"], home.status()["error"]) == ("failed", errors[0])
+
+
+def test_once_fails_when_it_is_stopped_before_all_records_are_read(home):
+    slow = Query("q", Handle(endless=True, batch=0))
+    errors = stop_once(home, "running", slow, Query("r", Handle(batch=0)))
+    assert errors == ["q was stopped before it had read the current records"]
+
+
+def test_once_that_is_stopped_after_its_last_batch_has_succeeded(home):
+    class LastBatch(Handle):
+        """Ends by itself when the supervisor waits for it."""
+
+        @property
+        def status(self):
+            self.isActive = not home.stop_requested()
+            return {"isTriggerActive": True}
+
+    assert stop_once(home, "running", Query("q", LastBatch(endless=True, batch=0))) == []
+    assert home.status()["state"] == "stopped"
+    failing = Query("q", LastBatch(OSError("away"), endless=True))
+    home.clear_requests()
+    assert stop_once(home, "running", failing) == ["q failed: away; it was stopped before it succeeded"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_stops_after_the_batch_and_the_second_at_once(number):
     caught, stopped = [], []

@@ -173,7 +173,10 @@ class Supervisor:
         return {running.query.name: running.tally.position for running in self._running}
 
     def run(self, *, once: bool) -> None:
-        """Run until stopped, or with `once` until the current records are read; ConfigError when a query failed."""
+        """Run until stopped, or with `once` until the current records are read.
+
+        ConfigError when a query failed, or with `once` when it was stopped before it had read them.
+        """
         if once and self._limit is None:
             self._limit = ONCE_RESTARTS
         paused = self._home.paused()
@@ -188,13 +191,13 @@ class Supervisor:
             self._halt(after_batch=False)
             self._publish_status("stopped" if isinstance(error, KeyboardInterrupt) else "failed", error_summary(error))
             raise
-        self._halt(after_batch=True)
+        self._halt(after_batch=True, once=once)
         if self.late_rows is not None:
             # The last batches may have left rows out; the last status counts them.
             for running in self._running:
                 self._take_progress(running)
             self.late_rows.finish()
-        message = self._failure_message()
+        message = self._failure_message(self._stopped_early() if once else ())
         self._publish_status("failed" if message else "stopped", message)
         wrong = [running.wrong_statement for running in self._running if running.wrong_statement is not None]
         if wrong:
@@ -329,11 +332,21 @@ class Supervisor:
         self._report(f"{running.query.name}: failed, does not start again: {error_line(failure.reason)}")
         self._report(f"{running.query.name}: to go on: {failure.advice}")
 
-    def _failure_message(self) -> str | None:
+    def _stopped_early(self) -> list[str]:
+        """Return a line for each query that was stopped before it had read the current records."""
+        return [
+            f"{running.query.name} failed: {running.error}; it was stopped before it succeeded"
+            if running.failures
+            else f"{running.query.name} was stopped before it had read the current records"
+            for running in self._running
+            if running.state == QueryState.STOPPED
+        ]
+
+    def _failure_message(self, stopped: Iterable[str] = ()) -> str | None:
         messages = [
             f"{running.query.name} failed: {running.failure.reason}" for running in self._running if running.failure
         ]
-        return "\n".join([*messages, *([self._fenced] if self._fenced else [])]) or None
+        return "\n".join([*messages, *stopped, *([self._fenced] if self._fenced else [])]) or None
 
     def _obey_requests(self) -> int:
         requests = list(self._home.requests())
@@ -480,19 +493,31 @@ class Supervisor:
             other.query.name for other in self._running if other.state == QueryState.STARTING and other is not running
         ]
 
-    def _halt(self, *, after_batch: bool) -> None:
-        """Stop every query, with `after_batch` once its running batch has ended."""
+    def _halt(self, *, after_batch: bool, once: bool = False) -> None:
+        """Stop every query, with `after_batch` when its running batch has ended.
+
+        With `once` a query that ends by itself meanwhile has read all, or has failed.
+        """
         deadline = time.monotonic() + (_STOP_TIMEOUT_S if after_batch else 0.0)
         for running in self._running:
-            handle = running.handle
+            handle, stopped = running.handle, False
             while handle is not None and handle.isActive:
                 # Between two batches a stop loses nothing; inside of one, Spark would repeat it.
                 if time.monotonic() >= deadline or not handle.status.get("isTriggerActive"):
                     handle.stop()
+                    stopped = True
                     break
                 time.sleep(0.05)
-            if running.state not in _ENDED:
-                running.state = QueryState.STOPPED
+            if running.state in _ENDED:
+                continue
+            running.state = QueryState.STOPPED
+            if once and handle is not None and not stopped:
+                error = handle.exception()
+                if error is None:
+                    running.state = QueryState.DONE
+                else:
+                    running.error, running.error_ms = error_summary(error), _now_ms()
+                    running.failures += 1
 
 
 def _now_ms() -> int:
