@@ -27,7 +27,15 @@ from klamm.pipeline.tables.core.field_types import quote_identifier
 from klamm.pipeline.tables.core.inferred_columns import InferredColumns
 from klamm.pipeline.tables.core.text_values import BadValue, from_text
 from klamm.pipeline.tables.follower import FollowedTable, TopicFollower
-from klamm.pipeline.tables.queries import Answer, QueryError, QueryLimits, QueryRunner, RowAnswer, check_statement
+from klamm.pipeline.tables.queries import (
+    Answer,
+    QueryError,
+    QueryLimits,
+    QueryRunner,
+    RowAnswer,
+    bind_table_names,
+    check_statement,
+)
 from klamm.pipeline.tables.record_reader import make_record_reader
 from klamm.pipeline.tables.store import TableStore
 from klamm.pipeline.tables.table_columns import known_columns
@@ -394,8 +402,7 @@ def tables_of_query(sql: str) -> list[str]:
 
     connection = open_database(None, QueryLimits())
     try:
-        check_statement(connection, sql)
-        return sorted(connection.get_table_names(sql))
+        return bind_table_names(connection, check_statement(connection, sql))
     finally:
         connection.close()
 

@@ -166,6 +166,16 @@ def check_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     return str(statement.query)
 
 
+def bind_table_names(connection: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
+    """Return the names that a statement reads, DESCRIBE too; QueryError for a function or file that it may not use."""
+    import duckdb  # noqa: PLC0415
+
+    try:
+        return sorted(connection.get_table_names(sql))
+    except duckdb.Error as error:
+        raise QueryError(_first_lines(error)) from None
+
+
 class QueryRunner:
     """Runs queries on one database, from any thread."""
 
