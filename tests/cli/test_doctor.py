@@ -198,6 +198,16 @@ def test_tls_without_a_login_at_a_port_with_both(login_port, command):
     assert "protocol=SSL" not in said
 
 
+def test_a_script_with_tls_and_no_login_repeats_nothing(login_port, tmp_path):
+    file = tmp_path / "client.properties"
+    file.write_text(f"security.protocol=SSL\nssl.ca.location={TLS / 'ca.pem'}\n")
+    words = ["kafka-topics", "--list", "--bootstrap-server", login_port, "--command-config", str(file)]
+    result = CliRunner().invoke(cli, words, prog_name="klamm")
+    assert result.exit_code == 1, result.output
+    assert "security.protocol=SASL_SSL with" in result.output
+    assert "protocol=SSL" not in result.output
+
+
 def test_no_hint_repeats_a_protocol_that_is_set(answering):
     served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     served.load_cert_chain(TLS / "node.pem")

@@ -123,6 +123,7 @@ def run_check(flags: Flags, check: Callable[[], None]) -> None:
 def settings(parsed: Parsed, role: str, *files: str, pairs: tuple[str, ...] = ()) -> dict[str, str]:
     """The settings of `--command-config FILE` and `--command-property key=value` that a client of that role has."""
     from klamm.cli.client_settings import from_java, read_properties
+    from klamm.cli.foreign_protocols import remember_protocol
 
     properties: dict[str, str] = {}
     for name in (*files, "command-config"):
@@ -131,6 +132,7 @@ def settings(parsed: Parsed, role: str, *files: str, pairs: tuple[str, ...] = ()
             properties.update(read_properties(file))
     # Properties on the command line win over the file.
     properties.update(parsed.pairs(*pairs))
+    remember_protocol(properties.get("security.protocol", ""))
     return from_java(role, properties)
 
 
