@@ -69,7 +69,7 @@ def test_tls_and_nonsense_are_told():
     with stranger(bytes.fromhex("15030300020246")) as address:
         done = run("kafka-topics", "--list", "--bootstrap-server", address)
     assert done.exit_code == 1
-    assert "answers in TLS; write security.protocol=SSL" in done.stderr
+    assert "answers in TLS; write security.protocol=SSL or, with a login, SASL_SSL into a file" in done.stderr
     with stranger(b"\0\0\0\5abcde") as address:
         done = run("kafka-topics", "--list", "--bootstrap-server", address)
     assert done.exit_code == 1

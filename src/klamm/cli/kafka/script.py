@@ -92,7 +92,10 @@ def peer_words(message: str) -> str | None:
     if length == _HTTP:
         return f"{where} answers in HTTP, not in Kafka's protocol; check the port of the address"
     if length >> 16 in _TLS:
-        return f"{where} answers in TLS; write security.protocol=SSL into a file and give it with --command-config"
+        return (
+            f"{where} answers in TLS; write security.protocol=SSL or, with a login, SASL_SSL into a file and give it"
+            " with --command-config"
+        )
     return None
 
 
