@@ -66,12 +66,13 @@ def test_requests_that_may_end_a_node_are_recognised():
 def test_what_a_node_takes_of_the_machine_is_judged(tmp_path, monkeypatch):
     """A campaign that never complains proves nothing: with a limit below what is taken it must."""
     print(f"KLAMM_SEED={SEED}")
+    monkeypatch.setattr(target, "CORPUS", tmp_path / "corpus")  # its frames have broken nothing
     complaints = {
         "MEMORY_BYTES_MAX": "memory has grown",
         "DESCRIPTORS_MAX": "more descriptors",
         "SOCKETS_MAX": "more sockets",
     }
-    with KlammProcess(tmp_path) as node:
+    with KlammProcess(tmp_path / "node") as node:
         for limit, complaint in complaints.items():
             with monkeypatch.context() as limits:
                 limits.setattr(campaign, limit, -(1 << 40))
@@ -81,8 +82,9 @@ def test_what_a_node_takes_of_the_machine_is_judged(tmp_path, monkeypatch):
 
 
 @pytest.mark.timeout(300)
-def test_connections_that_stay_open_are_seen(tmp_path):
+def test_connections_that_stay_open_are_seen(tmp_path, monkeypatch):
     print(f"KLAMM_SEED={SEED}")
+    monkeypatch.setattr(target, "CORPUS", tmp_path / "corpus")
 
     class Leaking(Campaign):
         """Keeps every connection of its own open beside the hostile ones."""
@@ -92,7 +94,7 @@ def test_connections_that_stay_open_are_seen(tmp_path):
             super()._throw(kind, frames)
 
     kept = []
-    with KlammProcess(tmp_path) as node:
+    with KlammProcess(tmp_path / "node") as node:
         with pytest.raises(Violation, match="more sockets are open"):
             Leaking(node, SEED).run(120)
         node.stop()
