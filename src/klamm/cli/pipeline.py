@@ -120,9 +120,9 @@ def check(
         show(_rows(error.source, error.problems), output)
         raise click.exceptions.Exit(exit_codes.REFUSED) from None
     if topics:
-        absent = ClusterTopics(compiled, target.client("admin")).absent()
-        if absent:
-            raise SqlError(compiled.source, [SqlProblem(offset, message) for offset, message in absent])
+        problems = ClusterTopics(compiled, target.client("admin")).problems()
+        if problems:
+            raise SqlError(compiled.source, [SqlProblem(offset, message) for offset, message in problems])
     if output != "table":
         show(_rows(compiled.source, compiled.warnings), output)
         return

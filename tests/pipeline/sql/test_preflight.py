@@ -99,9 +99,9 @@ def test_a_topic_that_the_user_may_not_see_is_reported_as_perhaps_hidden(tmp_pat
             "sasl.password": "two",
         }
         pipeline = compile_text("CREATE STREAM orders (a INT);", str(tmp_path / "p.sql"))
-        ((_, message),) = ClusterTopics(pipeline, client).absent()
+        ((_, message),) = ClusterTopics(pipeline, client).problems()
         assert message.startswith("topic orders does not exist or this user may not see it; create it")
-        assert ClusterTopics(pipeline, {"bootstrap.servers": f"127.0.0.1:{node.port}"}).absent() == []
+        assert ClusterTopics(pipeline, {"bootstrap.servers": f"127.0.0.1:{node.port}"}).problems() == []
 
 
 def test_a_function_is_found_beside_the_file(spark, tmp_path, monkeypatch):

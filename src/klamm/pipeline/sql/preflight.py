@@ -149,7 +149,7 @@ def _cluster_problems(pipeline: Pipeline, client: Mapping[str, str] | None) -> l
     if reasons is not None:
         return [SqlProblem(offset, f"no broker answers at {reasons}; klamm up starts one, -b names another")]
     try:
-        return [SqlProblem(position, message) for position, message in topics.absent()]
+        return [SqlProblem(position, message) for position, message in topics.problems()]
     except (KlammError, ConfigError, OSError) as error:
         return [SqlProblem(offset, f"the cluster at {topics.bootstrap} cannot be read: {error}")]
 

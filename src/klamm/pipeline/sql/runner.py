@@ -25,6 +25,7 @@ from klamm.pipeline.sql.core.graph import Pipeline
 from klamm.pipeline.sql.core.graph_rendering import graph_rows
 from klamm.pipeline.sql.core.identity import FROM_NOW, INCOMPATIBLE, REBUILD, QueryIdentity, compare
 from klamm.pipeline.sql.core.pipeline_record import PipelineRecord, choose_identity, output_places
+from klamm.pipeline.sql.core.pipeline_rights import PipelineRights
 from klamm.pipeline.sql.core.problems import SqlError
 from klamm.pipeline.sql.core.query_failures import NO_PYTHON
 from klamm.pipeline.sql.core.state_schemas import describe_schemas, schema_changes
@@ -140,14 +141,16 @@ def run_pipeline(
     home = home_of(pipeline, client)
     topics = ClusterTopics(pipeline, client)
     registry = topics.registry()
-    registry.ensure()
-    take_renamed(pipeline, home, registry, report)
+    rights = topics.rights()
+    with _explained_denials(rights):
+        registry.ensure()
+        take_renamed(pipeline, home, registry, report)
     placement = describe_place(pipeline, home)
     if placement is not None:
         report(placement)
     use_home(home)
     # The lock is held for the whole run: two processes on one checkpoint would corrupt it.
-    with home.locked():
+    with home.locked(), _explained_denials(rights):
         home.clear_requests()
         # First: a label that does not exist is reported before anything is prepared.
         snapshot = None if restore is None else find_snapshot(home, restore)
@@ -211,6 +214,7 @@ def run_pipeline(
                 report=report,
                 log_batches=log_batches,
                 rebuilds=load_targets(queries),
+                rights=rights,
             )
             with ExitStack() as stack:
                 address = metrics if metrics is not None else pipeline.settings.get("metrics")
@@ -235,6 +239,21 @@ def run_pipeline(
             # A session that was passed in belongs to the caller.
             if spark is None:
                 spark_session.stop()
+
+
+@contextmanager
+def _explained_denials(rights: PipelineRights) -> Iterator[None]:
+    """Raise ConfigError, with the right to grant, in place of a broker's refusal."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        # Refusals in Spark's processes have another type: only their text says what they are.
+        message = rights.explain(str(error))
+        if message is None:
+            raise
+        raise ConfigError(message) from error
 
 
 def _identify(

@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from klamm.model.errors import ConfigError
+from klamm.pipeline.sql.core.pipeline_rights import PipelineRights
 from klamm.pipeline.sql.core.problems import SqlError, suggest
 from klamm.pipeline.sql.core.query_failures import (
     QueryFailure,
@@ -126,7 +127,9 @@ class Supervisor:
         report: Callable[[str], None] = report_nothing,
         log_batches: bool = False,
         rebuilds: Mapping[str, RebuildTarget] | None = None,
+        rights: PipelineRights | None = None,
     ) -> None:
+        self._rights = rights
         self._rebuilds = rebuilds or {}
         self.lags: LagWatch | None = None
         self.late_rows: LateRowsWatch | None = None
@@ -306,7 +309,7 @@ class Supervisor:
             running.tally.bad["fail"] = running.tally.bad.get("fail", 0) + 1
         node = running.query.node
         statements = statements_read(self._graph, (*node.streams, *node.tables, node.name))
-        failure = lasting_failure(error, running.error, self._name, name, statements)
+        failure = lasting_failure(error, running.error, self._name, name, statements, self._rights)
         if failure is None and self._limit is not None and running.failures > self._limit:
             failure = exhausted_failure(running.error, running.failures, self._name, name)
         if failure is not None:

@@ -24,6 +24,7 @@ from klamm.pipeline.core.offsets import Position
 from klamm.pipeline.lake.sinks import LakeSink, open_sink, write_checked
 from klamm.pipeline.postgres.change_topic import ChangeTopic
 from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
+from klamm.pipeline.sql.core.pipeline_rights import UNKNOWN_USER, PipelineRights, find_user, pipeline_rights
 from klamm.pipeline.sql.core.problems import SqlError, SqlProblem
 from klamm.pipeline.sql.core.secrets import expand
 from klamm.pipeline.sql.core.statement_options import name_list, starting_ms
@@ -158,16 +159,39 @@ class ClusterTopics:
         # With a group it would join, and take partitions from its members.
         return Consumer({name: value for name, value in settings.items() if name != "group.id"})
 
-    def absent(self) -> list[tuple[int, str]]:
-        """Return a message for each topic that is read and does not exist, with the statement's offset."""
+    def rights(self) -> PipelineRights:
+        """Return what the user of the pipeline must be allowed."""
+        return pipeline_rights(self._pipeline, find_user(self._client))
+
+    def problems(self) -> list[tuple[int, str]]:
+        """Return a message for each topic that cannot be read or written, with the statement's offset."""
         with self.admin() as admin:
-            return self._absent({topic.name for topic in admin.list_topics()})
+            existing = {topic.name for topic in admin.list_topics()}
+            rights = self.rights()
+            described = admin.describe_topics(
+                [name for name in rights.topics if name in existing], authorized_operations=True
+            )
+        offsets = {node.topic: node.create.offset for node in reversed(self._pipeline.nodes) if node.has_topic}
+        problems = self._absent(existing)
+        for name, topic in described.items():
+            # None from brokers that do not report operations.
+            missing = (
+                [] if topic.authorized_operations is None else rights.missing_on(name, topic.authorized_operations)
+            )
+            if missing:
+                problems.append((offsets.get(name, 0), rights.describe_missing(missing)))
+        return sorted(problems)
 
     def _absent(self, existing: Container[str]) -> list[tuple[int, str]]:
         # Listings leave out topics that the user may not describe.
         complaint = "does not exist or this user may not see it"
+        user = find_user(self._client)
         return [
-            (node.create.offset, f"topic {node.topic} {complaint}; create it, or let partitions = N do so")
+            (
+                node.create.offset,
+                f"topic {node.topic} {complaint}; create it, or let partitions = N do so"
+                + (f"; if it exists: klamm acl add {user} read topic:{node.topic}" if user != UNKNOWN_USER else ""),
+            )
             for node in self._pipeline.nodes
             if node.has_topic
             and not node.runs

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from klamm.pipeline.core.batch_ledger import DISAGREE
 from klamm.pipeline.postgres.core.capture_position import CANNOT_CONTINUE
+from klamm.pipeline.sql.core.pipeline_rights import PipelineRights
 from klamm.pipeline.sql.core.problems import SqlError
 
 BAD_RECORD: Final = ("USER_RAISED_EXCEPTION", "a record of ")
@@ -66,11 +67,16 @@ def statements_read(graph: Iterable[Mapping[str, Any]], names: Container[str]) -
 
 
 def lasting_failure(
-    error: Exception, text: str, pipeline: str, query: str, statements: Mapping[str, str] | None = None
+    error: Exception,
+    text: str,
+    pipeline: str,
+    query: str,
+    statements: Mapping[str, str] | None = None,
+    rights: PipelineRights | None = None,
 ) -> QueryFailure | None:
     """Return the failure that an error is for good; None for one that a restart may heal.
 
-    `statements` are those that the query reads, by their topics.
+    `statements` are those that the query reads, by their topics; `rights` what the user must be allowed.
     """
     restart = f"klamm pipeline restart {pipeline} {query}"
     if isinstance(error, SqlError):
@@ -78,6 +84,9 @@ def lasting_failure(
     if is_bad_record(text):
         again = f"stop it and run it with bad_records = 'dead_letter' or 'drop'; {restart} reads the same record again"
         return QueryFailure(text, again)
+    denial = rights.explain(text) if rights is not None else None
+    if denial is not None:
+        return QueryFailure(denial, f"grant it, then {restart}")
     if NO_PYTHON in text:
         return QueryFailure(_message_of("ConfigError: ", text), f"install it there, then {restart}")
     if any(part in text for part in _DATA_LOSS):
