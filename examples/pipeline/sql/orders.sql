@@ -11,6 +11,6 @@ CREATE STREAM paid_orders WITH (key = 'id') AS
   FROM orders o JOIN payments p
     ON o.id = p.order_id AND p.paid_at BETWEEN o.at AND o.at + INTERVAL 1 HOUR;
 
-CREATE TABLE visits WITH (key = 'customer, started') AS
+CREATE TABLE visits WITH (topic = 'customer_visits', key = 'customer, started') AS
   SELECT customer, session_window.start AS started, count(*) AS orders
   FROM orders GROUP BY customer, session_window(at, '5 minutes');

@@ -13,14 +13,14 @@ CREATE SOURCE orders (id BIGINT, customer STRING, item STRING, cents BIGINT, ord
   connector = 'jdbc', driver = 'org.postgresql.Driver',
   url = '${SHOP_DB}', user = 'shop', password = '${SHOP_PASSWORD}',
   table = 'orders', cursor = 'id', delay = '5 seconds', batch_size = 5000, fetch_size = 1000,
-  key = 'customer', format = 'avro');
+  topic = 'shop_orders', key = 'customer', format = 'avro');
 
 -- What changed, by the time it changed: a row that changes again comes again.
 CREATE SOURCE customers (id STRING, name STRING, changed TIMESTAMP) WITH (
   connector = 'jdbc', driver = 'org.postgresql.Driver',
   url = '${SHOP_DB}', user = 'shop', password = '${SHOP_PASSWORD}',
   query = 'SELECT id, name, changed FROM customers WHERE NOT hidden', cursor = 'changed', delay = '5 seconds',
-  key = 'id', format = 'json_schema');
+  topic = 'shop_customers', key = 'id', format = 'json_schema');
 
-CREATE TABLE spent WITH (format = 'protobuf') AS
+CREATE TABLE spent WITH (topic = 'shop_spent', format = 'protobuf') AS
   SELECT customer, sum(cents) AS cents, count(*) AS orders, max(ordered) AS newest FROM orders GROUP BY customer;

@@ -7,6 +7,7 @@ import confluent_kafka
 import pytest
 
 from klamm.pipeline.sql import compile_text
+from klamm.pipeline.sql.core.pipeline_record import output_places
 from klamm.pipeline.sql.runner import run_pipeline
 from klamm.pipeline.testing import Deleted, run
 
@@ -20,6 +21,16 @@ def at(seconds):
 
 def readings(*rows):
     return [{"sensor": sensor, "celsius": celsius, "at": at(seconds)} for sensor, celsius, seconds in rows]
+
+
+def test_examples_can_run_on_one_cluster():
+    """Pipelines are told apart by what they write: two with one output refuse each other."""
+    writers = {}
+    for path in sorted(EXAMPLES.glob("*.sql")):
+        pipeline = compile_text(path.read_text(), str(path))
+        for place in output_places(pipeline, "host", "/work").values():
+            writers.setdefault(place, []).append(path.name)
+    assert {place: names for place, names in writers.items() if len(names) > 1} == {}
 
 
 @pytest.mark.long
