@@ -79,6 +79,48 @@ def test_lenient_parsing_is_sparks_own(spark):
         out.expect("copies", [{**none, "id": 3}, {**none, "id": 5}, {**none, "amount": 1.24}, COPY])
 
 
+KINDS = """
+CREATE STREAM kinds (i INT, b BIGINT, f FLOAT, d DOUBLE, m DECIMAL(5, 2), t BOOLEAN, s STRING);
+CREATE STREAM copies AS SELECT * FROM kinds;
+"""
+NO_FIELDS = dict.fromkeys(("i", "b", "f", "d", "m", "t", "s"))
+OTHER_KINDS = (
+    '{"i": "12"}',
+    '{"i": 12.5}',
+    '{"i": 2147483648}',
+    '{"i": true}',
+    '{"b": "12"}',
+    '{"b": 1.0}',
+    '{"b": 9223372036854775808}',
+    '{"f": "1.5"}',
+    '{"d": "1.5"}',
+    '{"d": true}',
+    '{"m": true}',
+    '{"m": "twelve"}',
+    '{"m": ""}',
+    '{"m": 1000}',
+    '{"m": "1000"}',
+    '{"t": "true"}',
+    '{"t": 1}',
+)
+KEPT_KINDS = {
+    # The digits of a decimal in quotes are exact, where many writers have only doubles.
+    '{"m": "1.25"}': {"m": 1.25},
+    '{"m": 12}': {"m": 12.0},
+    '{"d": 12}': {"d": 12.0},
+    # Any value has a text.
+    '{"s": 12}': {"s": "12"},
+    '{"s": true}': {"s": "true"},
+    '{"s": {"a": [1]}}': {"s": '{"a":[1]}'},
+}
+
+
+def test_a_value_of_another_json_type_is_a_dead_letter(spark):
+    out = run(KINDS, {"kinds": [*OTHER_KINDS, *KEPT_KINDS]}, spark=spark)
+    assert [letter.value.decode() for letter in out.dead_letters["kinds"]] == list(OTHER_KINDS)
+    out.expect("copies", [{**NO_FIELDS, **row} for row in KEPT_KINDS.values()])
+
+
 @pytest.mark.parametrize(
     ("written", "right", "wrong"),
     [
