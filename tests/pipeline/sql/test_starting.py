@@ -3,6 +3,9 @@
 import threading
 from types import SimpleNamespace
 
+import pytest
+
+from klamm.model.errors import ConfigError
 from klamm.pipeline.sql.status import Home
 from klamm.pipeline.sql.supervisor import Supervisor
 
@@ -32,8 +35,9 @@ class Handle:
 
 def query(name, handle, before, started):
     def start(*, once, trigger=None):
-        assert all(query.left == 0 for query in before), f"{name} starts while another begins"
-        started.append(name)
+        # Not asserted here: the supervisor takes an error of a start for one that a restart heals.
+        early = any(other.left for other in before)
+        started.append(f"{name} while another begins" if early else name)
         return handle
 
     node = SimpleNamespace(name=name, option=lambda _: None, streams=(), tables=())
@@ -54,3 +58,28 @@ def test_a_query_waits_until_the_sources_of_the_one_before_are_there(tmp_path):
     thread.join(60)
     assert started == ["q0", "q1", "q2"]
     assert home.status()["state"] == "stopped"
+
+
+def test_over_the_current_records_the_first_start_is_alone(tmp_path):
+    """Two first starts at once would corrupt the map of variables that all sources of a session share."""
+    started = []
+    handles = [Handle(4), Handle(4), Handle(4)]
+    befores = [[], handles[:1], handles[:1]]
+    queries = [
+        query(f"q{place}", handle, before, started)
+        for place, (handle, before) in enumerate(zip(handles, befores, strict=True))
+    ]
+    runner = Supervisor(queries, Home(str(tmp_path / "bank")), parallel=3)
+    thread = threading.Thread(target=run_stopped, args=(runner,))
+    thread.start()
+    while thread.is_alive() and len(started) < 3:
+        thread.join(0.01)
+    runner.stop()
+    thread.join(60)
+    assert started == ["q0", "q1", "q2"]
+
+
+def run_stopped(runner):
+    """Run until it is stopped: the handles never end, and a stop before the end is an error."""
+    with pytest.raises(ConfigError, match="was stopped before"):
+        runner.run(once=True)

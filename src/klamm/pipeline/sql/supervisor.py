@@ -154,6 +154,7 @@ class Supervisor:
         self._graph = list(graph)
         self._report = report
         self._stopping = threading.Event()
+        self._sources_started = False
         self._fenced: str | None = None
         self._began_ms = _now_ms()
         self._answers: deque[tuple[str, str]] = deque(maxlen=_ANSWERS_KEPT)
@@ -240,9 +241,11 @@ class Supervisor:
                 self._end_between_batches(running)
             elif running.state == QueryState.STARTING and not self._is_starting(running):
                 running.state = QueryState.RUNNING
+                self._sources_started = True
             return
         if self._failed(running):
             return
+        self._sources_started = True
         running.handle = None
         if running.next_state is not None:
             self._apply_next_state(running)
@@ -258,8 +261,12 @@ class Supervisor:
         Spark gives the Python process of a source ten seconds to start; many at once on few cores would not make it.
         """
         starting = sum(other.handle is not None and self._is_starting(other) for other in self._running)
-        # Two at a time where the end is waited for: one that is too slow is restarted.
-        if starting >= (_STARTING_ONCE_MAX if once else 1):
+        # The first start of a process is alone. The start of a source adds variables to a plain java.util.HashMap that
+        # all sources of the session share. Two threads that add to it at once leave a size that is not the number of
+        # its entries: every task that is sent afterwards fails with OptionalDataException, until a new process. Once
+        # the variables are there, a start only sets them again, which changes no size.
+        # After it two at a time where the end is waited for: one that is too slow is restarted.
+        if starting >= (_STARTING_ONCE_MAX if once and self._sources_started else 1):
             return False
         if not once:
             return True
