@@ -173,4 +173,4 @@ def test_the_guide_has_the_lines_of_the_rights():
     section = GUIDE.read_text().partition("## Rights\n")[2].partition("\n## ")[0]
     pipeline = compile_text(TEXT.format(prefix=""), "bank.sql")
     lines = {f"klamm acl add pipeline {right}" for right in pipeline_rights(pipeline, "pipeline").rights}
-    assert lines == set(re.findall(r"^(klamm acl add pipeline .*)$", section, re.MULTILINE))
+    assert lines == set(re.findall(r"^- `(klamm acl add pipeline .*)`$", section, re.MULTILINE))
