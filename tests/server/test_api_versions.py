@@ -72,3 +72,11 @@ def test_every_version_that_is_advertised_is_answered(klamm, api, version):
         wire.call(api, version, **fields)
         wire.call(api, version, **fields)
     assert api in API_KEYS
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_the_finalized_epoch_follows_the_metadata(wire, version):
+    before = wire.call("api_versions", version, **SOFTWARE).finalized_features_epoch
+    wire.create_topic()
+    # The topic is known to this broker, so its image has moved on.
+    assert wire.call("api_versions", version, **SOFTWARE).finalized_features_epoch > before

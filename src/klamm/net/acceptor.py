@@ -120,6 +120,11 @@ class Acceptor:
         self._delay = None
         self.admit_held()
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether a connection waits for its delay, or for another one to close."""
+        return self._held is not None
+
     def admit_held(self) -> None:
         """Open the held connection if it has waited long enough and a connection is free; then accept others."""
         if self._held is None or self._delay is not None or not self.quotas.has_slot(self.name):

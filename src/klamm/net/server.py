@@ -185,7 +185,7 @@ class NetServer:
             self.release_memory(channel)
         # Soon, not now: the channel is in the middle of its end, and others may be in the middle of a turn.
         for acceptor in self._acceptors.values():
-            if acceptor.quotas is quotas:
+            if acceptor.is_holding and acceptor.quotas is quotas:
                 self.loop.call_soon(acceptor.admit_held)
 
     def set_limits(self, limits: ConnectionLimits) -> None:

@@ -193,22 +193,19 @@ class BufferedTls:
 
     def do_handshake(self) -> None:
         """Continue the handshake; raise SSLWantReadError or SSLWantWriteError while it waits for the peer."""
-        received = 0
         is_complete = False
-        while not is_complete:
-            try:
-                self._tls.do_handshake()
-                is_complete = True
-            except ssl.SSLWantReadError:
-                # Little at a time, as of a peer without data: a handshake may be cut into records of one byte.
-                size = self._receive(WARY_BYTES_PER_TURN - received)
-                received += size
-                # At the end of the input OpenSSL raises the error of an incomplete handshake.
-                if not size and not self._ended:
-                    break
-            except ssl.SSLError:
-                self._send_control()  # the alert that says why
-                raise
+        # Before OpenSSL is called, which has nothing to do without input. One call, and little of it, as of a peer
+        # without data: a handshake may be cut into records of one byte.
+        self._receive(WARY_BYTES_PER_TURN)
+        try:
+            # At the end of the input OpenSSL raises the error of an incomplete handshake.
+            self._tls.do_handshake()
+            is_complete = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError:
+            self._send_control()  # the alert that says why
+            raise
         if not self._send_control():
             raise ssl.SSLWantWriteError
         if not is_complete:
@@ -221,15 +218,23 @@ class BufferedTls:
         # With a buffer it returns a count; the stubs know the other form only.
         read: Callable[[int, memoryview], int] = self._tls.read  # type: ignore[assignment]
         capacity, count, received = len(space), 0, 0
+        needs_input, is_drained = not self._has_pending, False
         self._has_pending = False
         while count < capacity:
-            try:
-                size = read(capacity - count, space[count:])
-            except ssl.SSLWantReadError:
-                size = self._receive(min(self._share.turn_bytes - received, CHUNK_BYTES))
+            if needs_input:
+                size_max = min(self._share.turn_bytes - received, CHUNK_BYTES)
+                size = self._receive(size_max)
                 received += size
                 if not size and not self._ended:
                     break
+                # Less than fits: another call would say that there is no more. What comes later makes an event.
+                needs_input, is_drained = False, size < size_max
+            try:
+                size = read(capacity - count, space[count:])
+            except ssl.SSLWantReadError:
+                if is_drained:
+                    break
+                needs_input = True
                 continue
             except ssl.SSLEOFError:
                 size = 0  # without TLS's own end, as many clients do

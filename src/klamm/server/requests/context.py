@@ -43,6 +43,8 @@ class ListenerContext:
     routes: dict[int, Route]
     api_keys: list[ApiVersion] = field(init=False)
     """What ApiVersions lists: made once, because nearly every connection begins with that request."""
+    encoded_versions: dict[int, tuple[object, bytes]] = field(init=False, compare=False)
+    """The last body of ApiVersions by version, with the state of the features that it was made from."""
 
     def __post_init__(self) -> None:
         """List the versions of the routes."""
@@ -51,6 +53,7 @@ class ListenerContext:
             for key, (first, last) in sorted((key, route.api.advertised) for key, route in self.routes.items())
         ]
         object.__setattr__(self, "api_keys", keys)  # the class is frozen
+        object.__setattr__(self, "encoded_versions", {})
 
 
 @dataclass(slots=True)

@@ -6,9 +6,11 @@ v3 flexible (the response header stays v0), features and the client's software Â
 """
 
 import re
+from typing import Any
 
 from klamm.metadata.image import FeatureRange
 from klamm.model.errors import ErrorCode
+from klamm.protocol.codec import encode_into
 from klamm.protocol.messages.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -16,14 +18,15 @@ from klamm.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 from klamm.raft.core.voter_history import DYNAMIC
-from klamm.server.requests.context import RequestContext
+from klamm.server.requests.context import ANSWERED, RequestContext
+from klamm.server.requests.replies import frame_parts
 from klamm.server.services import Services
 
 KRAFT_VERSION = "kraft.version"
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(services: Services, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+def handle(services: Services, context: RequestContext, request: ApiVersionsRequest) -> object:
     """List the routes and the features."""
     if context.version >= 3:
         # KIP-511: Kafka refuses names that do not match this pattern.
@@ -35,8 +38,25 @@ def handle(services: Services, context: RequestContext, request: ApiVersionsRequ
         context.connection.software_version = request.client_software_version
     image = services.image
     # kraft.version is the quorum's own: its level is a control record, not part of the image.
+    kraft_version = services.raft.core.voter_history.latest.kraft_version
+    if context.meter is not None:
+        return _list(services, context, kraft_version)  # the meter adds its throttle time
+    # Made once per state, and not per connection: to encode it takes as long as a third of a TLS handshake.
+    state = (image.provenance.offset, image.features, kraft_version)
+    known, body = context.listener.encoded_versions.get(context.version, (None, b""))
+    if known != state:
+        parts: list[Any] = []
+        encode_into(_list(services, context, kraft_version), context.version, parts)
+        body = b"".join(parts)
+        context.listener.encoded_versions[context.version] = (state, body)
+    context.channel.reply_parts(frame_parts(context, [body]))
+    return ANSWERED
+
+
+def _list(services: Services, context: RequestContext, kraft_version: int) -> ApiVersionsResponse:
+    image = services.image
     supported = {**services.supported_features, KRAFT_VERSION: FeatureRange(0, DYNAMIC)}
-    finalized = {**image.features, KRAFT_VERSION: services.raft.core.voter_history.latest.kraft_version}
+    finalized = {**image.features, KRAFT_VERSION: kraft_version}
     return ApiVersionsResponse(
         api_keys=context.listener.api_keys,
         supported_features=[
