@@ -56,7 +56,7 @@ def test_users_come_and_go(klamm, user):
 
 
 @pytest.mark.parametrize("form", ["names", "jaas"])
-def test_a_context_with_the_old_password_is_named(klamm, user, tmp_path, form):
+def test_a_context_that_logs_in_as_the_user_gets_the_new_password(klamm, user, tmp_path, form):
     name, call = user
     jaas = f'org.apache.kafka.common.security.scram.ScramLoginModule required username="{name}" password="secret";'
     login = {
@@ -75,17 +75,26 @@ def test_a_context_with_the_old_password_is_named(klamm, user, tmp_path, form):
         done = CliRunner().invoke(cli, words, input="another\n", prog_name="klamm", env=env)
         assert done.exit_code == 0, done.output
         assert "another" not in done.output
-        return done.stderr
+        return done.output
+
+    def stored() -> dict[str, str]:
+        return json.loads(contexts.read_text())["contexts"]["dev"]["settings"]
 
     other = unique("other")
     for new in (name, other):
         call("add", new, "--mechanism", "scram-sha-512", "--password-file", "-", stdin="secret\n")
-    said = " ".join(change(name).split())
-    assert "the context dev still has the old password" in said
-    assert f"`klamm ctx add dev -b {klamm.bootstrap} --command-config FILE`" in said
     # Neither the password of another user nor that of another mechanism is the context's.
-    assert change(other) == ""
-    assert change(name, "--mechanism", "SCRAM-SHA-256") == ""
+    for words in ((other,), (name, "--mechanism", "SCRAM-SHA-256")):
+        assert "context dev" not in change(*words)
+        assert stored() == settings
+    assert "Changed: context dev logs in with the new password." in change(name)
+    assert stored() == {
+        "security.protocol": "PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": name,
+        "sasl.password": "another",
+    }
+    assert contexts.stat().st_mode & 0o077 == 0
     # A cluster that is named by its address has no context.
     assert call("passwd", name, "--password-file", "-", stdin="another\n").stderr == ""
     for gone in (name, other):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from klamm.cli import context_file as kept
-from klamm.cli.command_errors import CommandRefusal, refuses
+from klamm.cli.command_errors import CommandRefusal, explain, refuses
 from klamm.cli.command_group import Noun
 from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
 from klamm.cli.output import output_option, show
@@ -116,8 +117,9 @@ def passwd(
         for mechanism in chosen:
             plan.changes(f"{name} {_name(mechanism)} password", "[hidden]", "[hidden]")
         if consent.to(plan, target):
-            _set_password(cluster, name, chosen, read_password(password_file), iterations, done="Changed")
-            _warn_of_context(target, name, {_name(mechanism) for mechanism in chosen})
+            password = read_password(password_file)
+            _set_password(cluster, name, chosen, password, iterations, done="Changed")
+            _update_context(target, name, {_name(mechanism) for mechanism in chosen}, password)
 
 
 @user.command("rm")
@@ -167,19 +169,28 @@ def _set_password(
         click.echo(f"{done}: {name} {_name(mechanism)}.")
 
 
-def _warn_of_context(target: Target, name: str, mechanisms: Container[str]) -> None:
-    """Say that the context of the command logs in with the password that was changed, and how to replace it."""
-    context = None if target.context is None else kept.load().contexts.get(target.context)
-    if context is None or not _logs_in_as(context.settings, name, mechanisms):
+def _update_context(target: Target, name: str, mechanisms: Container[str], password: str) -> None:
+    """Store the new password in the context of the command, if that logs in as this user."""
+    held = kept.load()
+    context = None if target.context is None else held.contexts.get(target.context)
+    if target.context is None or context is None or not _logs_in_as(context.settings, name, mechanisms):
         return
-    # Adding a context replaces all of it, so the mark has to be written again.
-    protected = " --protected" if context.protected else ""
-    click.echo(
-        f"Warning: the context {target.context} still has the old password. Replace it by `klamm ctx add"
-        f" {target.context} -b {context.bootstrap}{protected} --command-config FILE`, where FILE has the settings that"
-        f" `klamm ctx show {target.context}` shows, with the new password.",
-        err=True,
-    )
+    settings = dict(context.settings)
+    if settings.pop("sasl.jaas.config", None) is not None:
+        # A JAAS line is taken apart rather than edited: its quotes and options have more than one form.
+        settings["sasl.username"] = name
+    settings["sasl.password"] = password
+    held.contexts[target.context] = replace(context, settings=settings)
+    try:
+        kept.save(held)
+    except OSError as error:
+        click.echo(
+            f"Warning: the context {target.context} still has the old password: {explain(error)}. Write the new one"
+            f" into {kept.path()}.",
+            err=True,
+        )
+        return
+    click.echo(f"Changed: context {target.context} logs in with the new password.")
 
 
 def _logs_in_as(settings: Mapping[str, str], name: str, mechanisms: Container[str]) -> bool:
