@@ -9,7 +9,8 @@ import pytest
 
 from klamm.pipeline.metrics import render_exposition
 from klamm.security.core.client_quotas import QuotaUsage
-from klamm.server.metrics.families import build_families, node_families
+from klamm.server.metrics.families import ScrapeLines, build_families, node_families
+from klamm.server.metrics.families.partition_families import PartitionTable, led_partitions, partition_families
 from klamm.server.metrics.snapshot import (
     ApiFacts,
     GroupFacts,
@@ -19,7 +20,7 @@ from klamm.server.metrics.snapshot import (
     PartitionFacts,
     QuotaFacts,
 )
-from klamm.telemetry.exposition import Naming, render
+from klamm.telemetry.exposition import Naming, RenderedRows, render
 from klamm.telemetry.histogram import Histogram
 
 STRIMZI = """
@@ -247,3 +248,28 @@ def test_a_controller_without_the_broker_role_has_no_metrics_of_replicas():
     names = {family.name for family in build_families(facts)}
     assert "kafka_server_raftmetrics_current_epoch" in names
     assert not any(name.startswith(("kafka_server_replicamanager_leader", "kafka_consumergroup")) for name in names)
+
+
+def test_lines_that_a_scrape_leaves_to_the_next_change_no_text() -> None:
+    def facts(topic: str, index: int, end: int, *, leads: bool) -> PartitionFacts:
+        return PartitionFacts(
+            topic, index, leads, 1, True, 2, 2, 1, 0, end, end, end, 1, end, end, 0, 0, 0, 0, 0, 0, 0
+        )  # fmt: skip
+
+    kept = ScrapeLines()
+    rendered: RenderedRows = {}
+    scrapes = (
+        [facts("a", 0, 5, leads=True), facts("a", 1, 5, leads=True)],
+        [facts("a", 0, 5, leads=True), facts("a", 1, 5, leads=True)],
+        [facts("a", 0, 6, leads=True), facts("a", 1, 5, leads=False)],
+        [facts("b", 0, 6, leads=True), facts("a", 1, 5, leads=True)],
+        [facts("b", 0, 5, leads=True)],
+        [],
+    )
+    for partitions in scrapes:
+        tables = (PartitionTable(partitions), PartitionTable(partitions, kept.replicas))
+        fresh, again = (
+            partition_families(table, led_partitions(table, partitions, lines))
+            for table, lines in zip(tables, (None, kept.led), strict=True)
+        )
+        assert b"".join(render(again, rendered=rendered)) == b"".join(render(fresh))

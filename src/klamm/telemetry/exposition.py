@@ -99,18 +99,26 @@ def served_name(family: Family, naming: Naming) -> str:
     return f"{family.name}_total"
 
 
+RenderedRows = dict[str, tuple[Sequence[str], list[bytes]]]
+"""By name: the rows of a family and their text, which rows that are the same object have again."""
+
+
 def render(
-    families: Iterable[Family], *, openmetrics: bool = False, naming: Naming = Naming.STRIMZI
+    families: Iterable[Family],
+    *,
+    openmetrics: bool = False,
+    naming: Naming = Naming.STRIMZI,
+    rendered: RenderedRows | None = None,
 ) -> Iterator[bytes]:
-    """Yield the text of all families in pieces."""
+    """Yield the text of all families in pieces; `rendered` keeps that of rows for the next time."""
     for family in families:
         if family.samples or family.suffixed or family.rows:
-            yield from _render_family(family, openmetrics, naming)
+            yield from _render_family(family, openmetrics, naming, {} if rendered is None else rendered)
     if openmetrics:
         yield b"# EOF\n"
 
 
-def _render_family(family: Family, openmetrics: bool, naming: Naming) -> Iterator[bytes]:
+def _render_family(family: Family, openmetrics: bool, naming: Naming, rendered: RenderedRows) -> Iterator[bytes]:
     name = served_name(family, naming)
     declared, kind = name, family.kind
     if openmetrics and kind == "counter":
@@ -120,9 +128,16 @@ def _render_family(family: Family, openmetrics: bool, naming: Naming) -> Iterato
         else:
             kind = "unknown"
     yield f"# HELP {declared} {family.help}\n# TYPE {declared} {kind}\n".encode()
-    for start in range(0, len(family.rows), _LINES_PER_PIECE):
-        # The name between the rows, by one call for many of them.
-        yield (name + name.join(family.rows[start : start + _LINES_PER_PIECE])).encode()
+    if family.rows:
+        rows, pieces = rendered.get(name, ((), []))
+        if rows is not family.rows:
+            # The name between the rows, by one call for many of them.
+            pieces = [
+                (name + name.join(family.rows[start : start + _LINES_PER_PIECE])).encode()
+                for start in range(0, len(family.rows), _LINES_PER_PIECE)
+            ]
+            rendered[name] = (family.rows, pieces)
+        yield from pieces
     samples = family.samples
     for start in range(0, len(samples), _LINES_PER_PIECE):
         lines = [f"{name}{labels} {value}\n" for labels, value in samples[start : start + _LINES_PER_PIECE]]

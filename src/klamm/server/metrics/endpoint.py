@@ -11,13 +11,14 @@ from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from klamm.server.metrics.families import build_families
+from klamm.server.metrics.families import ScrapeLines, build_families
 from klamm.server.metrics.health import Health, cluster_health, cluster_readiness, node_health, node_readiness
 from klamm.telemetry.exposition import (
     OPENMETRICS_TYPE,
     TEXT_TYPE,
     Family,
     Naming,
+    RenderedRows,
     accepts_openmetrics,
     render,
     served_name,
@@ -57,6 +58,9 @@ class MetricsEndpoint:
         self._lifecycle = lifecycle
         self._naming = naming
         self._failure = failure
+        self._kept_lines = ScrapeLines()
+        self._rendered: RenderedRows = {}
+        """Both of the last scrape: most lines of partitions are the same in the next."""
         self._checks: dict[str, Callable[[], Health]] = {
             "/health": self._node_health,
             "/ready": self._node_readiness,
@@ -87,12 +91,12 @@ class MetricsEndpoint:
             snapshot = self.take_snapshot()
         except TimeoutError as error:
             return ScrapeResponse(503, f"{error}\n".encode())
-        families = build_families(snapshot)
+        families = build_families(snapshot, self._kept_lines)
         names = request.query.get("name[]")
         if names:
             families = self._select(families, set(names))
         openmetrics = accepts_openmetrics(request.headers.get("accept", ""))
-        body = b"".join(render(families, openmetrics=openmetrics, naming=self._naming))
+        body = b"".join(render(families, openmetrics=openmetrics, naming=self._naming, rendered=self._rendered))
         return ScrapeResponse(200, body, OPENMETRICS_TYPE if openmetrics else TEXT_TYPE)
 
     def _select(self, families: list[Family], names: set[str]) -> list[Family]:

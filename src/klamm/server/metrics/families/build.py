@@ -12,6 +12,7 @@ from klamm.server.metrics.families.node_families import (
     transaction_families,
 )
 from klamm.server.metrics.families.partition_families import (
+    PartitionLines,
     PartitionTable,
     group_families,
     led_partitions,
@@ -23,7 +24,15 @@ from klamm.server.metrics.snapshot import NodeSnapshot
 from klamm.telemetry.exposition import Family
 
 
-def build_families(snapshot: NodeSnapshot) -> list[Family]:
+class ScrapeLines:
+    """What one scrape leaves to the next: the lines of all replicas, and of those that the node leads."""
+
+    def __init__(self) -> None:
+        self.replicas = PartitionLines()
+        self.led = PartitionLines()
+
+
+def build_families(snapshot: NodeSnapshot, kept: ScrapeLines | None = None) -> list[Family]:
     """Return the metrics; a node without the broker role has none of replicas and groups."""
     families = [
         *process_families(snapshot),
@@ -36,8 +45,9 @@ def build_families(snapshot: NodeSnapshot) -> list[Family]:
         *storage_families(snapshot),
     ]
     if snapshot.is_broker:
-        table = PartitionTable(snapshot.partitions)
-        led = led_partitions(table, snapshot.partitions)
+        kept = kept or ScrapeLines()
+        table = PartitionTable(snapshot.partitions, kept.replicas)
+        led = led_partitions(table, snapshot.partitions, kept.led)
         families += [
             *replica_families(snapshot, table, led),
             *topic_families(snapshot, table),

@@ -20,10 +20,34 @@ REPLICA_MANAGER: Final = "kafka_server_replicamanager"
 Column = tuple[int, ...]
 
 
+class PartitionLines:
+    """The lines of the last scrape: most columns of most scrapes have the values of the one before."""
+
+    def __init__(self) -> None:
+        self._names: tuple[Column, Column] = ((), ())
+        self._labels: list[str] = []
+        self._lines: dict[Column, list[str]] = {}
+
+    def reuse(self, table: PartitionTable) -> tuple[list[str], dict[Column, list[str]]]:
+        """Return the labels of a table, and the lines that are known by their values."""
+        names = (table["topic"], table["partition"])
+        if names != self._names:
+            pairs = zip(*names, strict=True)
+            labels = [f'{{topic="{topic}",partition="{index}"}} ' for topic, index in pairs]
+            # New objects instead of changed ones: another thread may format a scrape with those of before.
+            self._names, self._labels, self._lines = names, labels, {}
+        return self._labels, self._lines
+
+    def keep(self, table: PartitionTable, lines: dict[Column, list[str]]) -> None:
+        """Remember the lines of a table for the next scrape, and no others."""
+        if self._names == (table["topic"], table["partition"]):
+            self._lines = lines
+
+
 class PartitionTable:
     """Columns by the fields of PartitionFacts, and `under_replicated`, `under_min_isr` and `at_min_isr`."""
 
-    def __init__(self, rows: Sequence[PartitionFacts]) -> None:
+    def __init__(self, rows: Sequence[PartitionFacts], kept: PartitionLines | None = None) -> None:
         self.count = len(rows)
         columns = zip(*rows, strict=True) if rows else ((),) * len(PartitionFacts._fields)
         self._columns: dict[str, Column] = {}
@@ -37,7 +61,9 @@ class PartitionTable:
         self._columns["under_min_isr"] = tuple(map(int, map(lt, self["isr"], needed)))
         self._columns["at_min_isr"] = tuple(map(int, map(eq, self["isr"], needed)))
         self._columns["is_preferred"] = tuple(map(int, self["is_preferred"]))
+        self._kept = kept or PartitionLines()
         self._labels: list[str] | None = None
+        self._known: dict[Column, list[str]] = {}
         self._texts: dict[Column, list[str]] = {}
 
     def __getitem__(self, column: str) -> Column:
@@ -46,14 +72,19 @@ class PartitionTable:
     def format(self, column: str) -> list[str]:
         """Return a line for every row, with labels and value; columns with the same values have the same lines."""
         if self._labels is None:
-            names = zip(self["topic"], self["partition"], strict=True)
-            self._labels = [f'{{topic="{topic}",partition="{index}"}} ' for topic, index in names]
+            self._labels, self._known = self._kept.reuse(self)
         values = self[column]
         lines = self._texts.get(values)
         if lines is None:
-            pairs = zip(self._labels, values, strict=True)
-            lines = self._texts[values] = [f"{label}{value}\n" for label, value in pairs]
+            lines = self._known.get(values)
+            if lines is None:
+                lines = [f"{label}{value}\n" for label, value in zip(self._labels, values, strict=True)]
+            self._texts[values] = lines
         return lines
+
+    def keep_lines(self) -> None:
+        """Leave the lines that were formatted to the next scrape."""
+        self._kept.keep(self, self._texts)
 
     def topic_ranges(self) -> dict[str, list[slice]]:
         """Return where the rows of each topic are: partitions of a topic mostly follow one another."""
@@ -71,9 +102,11 @@ class PartitionTable:
         return {topic: sum(sum(values[part]) for part in parts) for topic, parts in ranges.items()}
 
 
-def led_partitions(table: PartitionTable, rows: Sequence[PartitionFacts]) -> PartitionTable:
+def led_partitions(
+    table: PartitionTable, rows: Sequence[PartitionFacts], kept: PartitionLines | None = None
+) -> PartitionTable:
     """Return those of the rows that this node leads: the same table, with its texts, if it leads all of them."""
-    return table if all(table["leads"]) else PartitionTable([facts for facts in rows if facts.leads])
+    return table if all(table["leads"]) else PartitionTable([facts for facts in rows if facts.leads], kept)
 
 
 _TRAFFIC: Final = (
@@ -205,11 +238,14 @@ _OF_LEADERS: Final = (
 
 def partition_families(table: PartitionTable, led: PartitionTable) -> list[Family]:
     """Return sizes and offsets of every replica, and the replicas of every partition led here."""
-    return [
+    families = [
         Family(name, "gauge", text, rows=columns.format(column))
         for columns, metrics in ((table, _OF_REPLICAS), (led, _OF_LEADERS))
         for name, column, text in metrics
     ]
+    table.keep_lines()
+    led.keep_lines()
+    return families
 
 
 def _gauge(name: str, text: str, samples: Iterable[Sample]) -> Family:
