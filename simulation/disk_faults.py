@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from simulation.fault import Begin, Fault
+from simulation.fault import Fault, FaultStarter
 
 if TYPE_CHECKING:
     from simulation.run import Run
@@ -115,7 +115,7 @@ def _old_disk(run: "Run", fault: Fault) -> Callable[[], None]:
 QUORUM = "__cluster_metadata"
 QUORUM_FILES = (".log", "quorum-state", ".checkpoint", "leader-epoch-checkpoint", "")
 """How the files of a voter end: what it says, whom it voted for, its snapshots, who wrote what; and any."""
-DISKS: dict[str, Begin] = {
+DISKS: dict[str, FaultStarter] = {
     "slow disk": _slow_disk,
     "full disk": _full_disk,
     "failing sync": _failing_sync,

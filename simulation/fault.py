@@ -23,5 +23,5 @@ class Fault:
         return f"at {self.at:.2f} s, for {self.lasts:.2f} s: {self.kind} {who}".rstrip()
 
 
-Begin = Callable[["Run", Fault], Callable[[], None] | None]
+FaultStarter = Callable[["Run", Fault], Callable[[], None] | None]
 """Starts a fault and returns what ends it."""

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from random import Random
 
 from simulation.disk_faults import DISKS
-from simulation.fault import Begin, Fault
+from simulation.fault import Fault, FaultStarter
 from simulation.layout import BOTH, BROKER, CONTROLLER, Layout
 from simulation.network_faults import NETWORK
 from simulation.operator_faults import OPERATORS
 from simulation.process_faults import PROCESSES
 
-KINDS: dict[str, Begin] = {**NETWORK, **PROCESSES, **DISKS, **OPERATORS}
+KINDS: dict[str, FaultStarter] = {**NETWORK, **PROCESSES, **DISKS, **OPERATORS}
 
 UNCLEAN = frozenset({"kill", "power", "full disk", "failing sync"})
 """After these a process has not said goodbye to its disk."""
@@ -30,7 +30,7 @@ AIMED = {
     "change voters": (BOTH, CONTROLLER),
 }
 """Faults that make sense for nodes of some roles only."""
-__all__ = ["HARMLESS", "KINDS", "LOSING", "UNCLEAN", "Begin", "Fault", "draw"]
+__all__ = ["HARMLESS", "KINDS", "LOSING", "UNCLEAN", "Fault", "FaultStarter", "draw"]
 
 
 def draw(

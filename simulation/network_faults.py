@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from simulation.fault import Begin, Fault
+from simulation.fault import Fault, FaultStarter
 from simulation.producers import SimProducer
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _duplicate(run: "Run", _: Fault) -> Callable[[], None]:
     return heal
 
 
-NETWORK: dict[str, Begin] = {
+NETWORK: dict[str, FaultStarter] = {
     "cut one way": _cut_one_way,
     "isolate": isolate,
     "vanish": vanish,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from simulation.fault import Begin, Fault
+from simulation.fault import Fault, FaultStarter
 from simulation.limits import voters_are_whole
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _change_voters(run: "Run", fault: Fault) -> Callable[[], None] | None:
     return back
 
 
-OPERATORS: dict[str, Begin] = {
+OPERATORS: dict[str, FaultStarter] = {
     "move leaders": _move_leaders,
     "reassign": _reassign,
     "change config": _change_config,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from simulation.fault import Begin, Fault
+from simulation.fault import Fault, FaultStarter
 from simulation.layout import BROKER
 from simulation.network_faults import isolate, vanish
 
@@ -136,7 +136,7 @@ def _twin(run: "Run", fault: Fault) -> Callable[[], None] | None:
     return end
 
 
-PROCESSES: dict[str, Begin] = {
+PROCESSES: dict[str, FaultStarter] = {
     "kill": _kill,
     "stop": _stop,
     "pause": _pause,

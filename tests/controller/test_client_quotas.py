@@ -3,7 +3,7 @@
 import pytest
 
 from klamm.controller import QuotaClient
-from klamm.metadata.image import QuotaEntity
+from klamm.metadata.image import ClientQuotaEntity
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from klamm.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -33,7 +33,7 @@ def alter(one, *entries, validate_only=False):
 
 
 def limits_of(one, *parts):
-    return one.image.client_quotas.get(QuotaEntity(tuple(parts)), {})
+    return one.image.client_quotas.get(ClientQuotaEntity(tuple(parts)), {})
 
 
 def test_quotas_are_set_changed_and_removed(one):

@@ -58,12 +58,7 @@ LINES_MAX = 600
 ENTRIES_MAX = 12
 """Files and folders at one level of `server/`."""
 
-REPEATED_NAMES = {
-    "Begin", "BytesRecord", "Caller", "Change", "Column", "Columns", "Decode", "Endpoint", "Handler", "Headers",
-    "JsonSchema", "Key", "Offsets", "Place", "Row", "Send", "Status", "TagChanges", "Value", "_Reader", "_Statement",
-    # The server's class and the public type of the client, which never meet in a process.
-    "QuotaEntity",
-}  # fmt: skip
+REPEATED_NAMES: set[str] = set()
 """Classes and type aliases that are left with two meanings; nothing may be added."""
 
 MODULES_DIALECT = {

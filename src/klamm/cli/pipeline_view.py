@@ -22,6 +22,7 @@ from rich.text import Text
 from klamm.model.units import format_duration, format_size
 
 if TYPE_CHECKING:
+    from klamm.pipeline.sql.core.query_progress import PipelineStatus
     from klamm.pipeline.sql.status import Home
 
 _INTERVAL_S: Final = 0.5
@@ -38,8 +39,6 @@ _STYLES: Final = {
     "stopped": "dim",
 }
 _COLUMNS: Final = ("", "STATE", "ROWS/S", "LAG", "BEHIND", "KEPT", "LATE", "BAD", "BATCH")
-
-Status = Mapping[str, Any]
 
 
 def tree_rows(graph: Iterable[Mapping[str, Any]], queries: Iterable[str]) -> list[tuple[str, str, bool]]:
@@ -72,12 +71,12 @@ def tree_rows(graph: Iterable[Mapping[str, Any]], queries: Iterable[str]) -> lis
     return rows
 
 
-def join_lines(status: Status) -> list[str]:
+def join_lines(status: PipelineStatus) -> list[str]:
     """Return a line for each query that reads tables in batches: which rows of them, or why all."""
     return [f"{node['name']}: {node['joins']}" for node in status.get("graph") or () if node.get("joins")]
 
 
-def graph_lines(status: Status) -> list[str]:
+def graph_lines(status: PipelineStatus) -> list[str]:
     """Return the graph as text, with the kind of each statement."""
     kinds = {node["name"]: node["kind"] for node in status.get("graph") or ()}
     return [
@@ -86,7 +85,7 @@ def graph_lines(status: Status) -> list[str]:
     ]
 
 
-def headline(name: str, status: Status) -> str:
+def headline(name: str, status: PipelineStatus) -> str:
     """Return a pipeline's name and state, and what it waits for."""
     waits_for = status.get("waits_for")
     process = f", process {status['pid']}" if "pid" in status else ""
@@ -102,7 +101,7 @@ def source_line(values: Mapping[str, Any]) -> str:
     return ", ".join(facts)
 
 
-def render_status(name: str, status: Status, now_ms: int, messages: Iterable[str] = ()) -> RenderableType:
+def render_status(name: str, status: PipelineStatus, now_ms: int, messages: Iterable[str] = ()) -> RenderableType:
     """Return the whole picture."""
     failed = any(query.get("state") in ("failed", "restarting") for query in status["queries"].values())
     age_ms = now_ms - status["started_ms"] if status.get("started_ms") else 0
@@ -123,7 +122,7 @@ def render_status(name: str, status: Status, now_ms: int, messages: Iterable[str
     return Group(*parts, Text(""), *recent)
 
 
-def _table(status: Status) -> Table:
+def _table(status: PipelineStatus) -> Table:
     kinds = {node["name"]: node["kind"] for node in status.get("graph") or ()}
     table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="bold")
     for index, title in enumerate(_COLUMNS):
@@ -172,7 +171,7 @@ class RunStatus:
         """Read the status from a folder from now on."""
         self._home = home
 
-    def read(self) -> Status:
+    def read(self) -> PipelineStatus:
         """Return the status."""
         return {"state": "starting", "queries": {}} if self._home is None else self._home.status()
 
@@ -194,7 +193,7 @@ class Messages(logging.Handler):
 
 
 @contextmanager
-def live_view(name: str, read: Callable[[], Status], messages: Iterable[str] = ()) -> Iterator[None]:
+def live_view(name: str, read: Callable[[], PipelineStatus], messages: Iterable[str] = ()) -> Iterator[None]:
     """Draw a pipeline's status while the block runs, on the whole screen; then once more below the prompt."""
     console = Console()
     closing = threading.Event()

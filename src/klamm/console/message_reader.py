@@ -16,10 +16,9 @@ from typing import Final
 from klamm.client.consumer import AsyncConsumer
 from klamm.client.filter import Filter
 from klamm.client.producer.core.partitioners import by_murmur2
-from klamm.client.types import Record
 from klamm.console.clusters import ClusterLink
 from klamm.console.core.record_views import HIDDEN, SchemaNote, ShownRecord, mask_header, mask_key, mask_value
-from klamm.console.record_decoder import LookupBudget, RecordDecoder, names_schema
+from klamm.console.record_decoder import BytesRecord, LookupBudget, RecordDecoder, names_schema
 from klamm.http.refusals import HttpRefusal
 from klamm.model.ids import TopicPartition
 
@@ -34,8 +33,6 @@ _ORDER: Final = attrgetter("timestamp", "partition", "offset")
 _FETCH: Final = {"max.poll.records": 1000, "fetch.max.wait.ms": 100, "max.partition.fetch.bytes": 512 << 10}
 _TAIL_QUEUE_MAX: Final = 200
 """Records of one poll that a live view gets; the rest is counted and left out."""
-
-BytesRecord = Record[bytes | None, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)

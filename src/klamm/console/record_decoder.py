@@ -35,7 +35,7 @@ _PREFIX_BYTES: Final = 5
 _ERROR_CHARS_MAX: Final = 300
 _LIMITS_MAX: Final = 1000
 
-Headers = Sequence[tuple[str, bytes | None]]
+HeaderPairs = Sequence[tuple[str, bytes | None]]
 BytesRecord = Record[bytes | None, bytes | None]
 
 
@@ -85,7 +85,7 @@ class RecordDecoder:
     def _decode_part(
         self, record: BytesRecord, part: str, data: bytes | None, budget: LookupBudget
     ) -> tuple[bytes | None, SchemaNote | None]:
-        headers: Headers = record.headers or ()
+        headers: HeaderPairs = record.headers or ()
         if data is None or not names_schema(data, part, headers):
             return data, None
         context = RecordContext(record.topic, part, headers)
@@ -143,7 +143,7 @@ class RecordDecoder:
         return self._down_reason
 
 
-def names_schema(data: bytes, part: str, headers: Headers) -> bool:
+def names_schema(data: bytes, part: str, headers: HeaderPairs) -> bool:
     """Whether bytes may name a schema: by Confluent's prefix, or by a header."""
     if len(data) > _PREFIX_BYTES and data[0] == BY_ID:
         return True

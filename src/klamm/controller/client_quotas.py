@@ -1,7 +1,7 @@
 """Client quotas: what AlterClientQuotas changes (KIP-546)."""
 
 from klamm.controller.context import ControllerContext, ControllerDecision
-from klamm.metadata.image import QuotaEntity
+from klamm.metadata.image import ClientQuotaEntity
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.protocol.messages import alter_client_quotas as acq
 from klamm.protocol.messages.metadata_records import ClientQuotaRecord, EntityData, MetadataRecord
@@ -32,7 +32,7 @@ def alter_client_quotas(
 
 def _decide(context: ControllerContext, entry: acq.EntryData) -> list[MetadataRecord]:
     entity = read_entity((part.entity_type, part.entity_name) for part in entry.entity)
-    current = context.image.client_quotas.get(QuotaEntity(entity), {})
+    current = context.image.client_quotas.get(ClientQuotaEntity(entity), {})
     records: list[MetadataRecord] = []
     for op in entry.ops:
         if op.remove:

@@ -29,7 +29,7 @@ from klamm.controller.config_validation import ConfigValidator
 from klamm.controller.context import ControllerConfig, ControllerContext, ControllerDecision, RandomSource
 from klamm.controller.heartbeats import Heartbeats
 from klamm.metadata.delta import MetadataDelta
-from klamm.metadata.image import EMPTY_IMAGE, MetadataImage, QuotaEntity
+from klamm.metadata.image import EMPTY_IMAGE, ClientQuotaEntity, MetadataImage
 from klamm.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from klamm.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from klamm.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -102,7 +102,7 @@ class Controller:
         self._heartbeats = Heartbeats(config.broker_session_timeout_ms)
         self._quotas = ClientQuotas(config.mutation_window)
         """Soft state, as the heartbeats: buckets of changes begin full after a takeover."""
-        self._quotas_image: Mapping[QuotaEntity, Mapping[str, float]] = {}
+        self._quotas_image: Mapping[ClientQuotaEntity, Mapping[str, float]] = {}
 
     def take_over(self, image: MetadataImage, now_ms: int) -> ControllerDecision[None]:
         """Become active on the committed image; the decision holds the first records of an empty log."""

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from klamm.http.messages import HttpResponse
 from klamm.http.refusals import HttpRefusal
 
-Endpoint = Callable[[Any], Awaitable[HttpResponse]]
+HttpEndpoint = Callable[[Any], Awaitable[HttpResponse]]
 """Takes the application's request class."""
 _SEGMENTS_MAX: Final = 16
 
@@ -23,7 +23,7 @@ _SEGMENTS_MAX: Final = 16
 class HttpRoute:
     """An endpoint, its pattern, and how it is served."""
 
-    endpoint: Endpoint
+    endpoint: HttpEndpoint
     method: str
     pattern: str
     names: tuple[str, ...]
@@ -56,7 +56,7 @@ class PathRouter:
         self,
         method: str,
         pattern: str,
-        endpoint: Endpoint,
+        endpoint: HttpEndpoint,
         *,
         public: bool = False,
         quiet: bool = False,

@@ -12,13 +12,13 @@ from klamm.metadata.config_values import with_value
 from klamm.metadata.image import (
     MIGRATING_DIR,
     BrokerImage,
+    ClientQuotaEntity,
     ClusterImage,
     Endpoint,
     FeatureRange,
     MetadataImage,
     PartitionImage,
     Provenance,
-    QuotaEntity,
     TopicImage,
     TopicsImage,
 )
@@ -84,7 +84,7 @@ class MetadataDelta:
         self.configs_changed: dict[ConfigResource, dict[str, str | None]] = {}
         self.producer_ids_changed = False
         self.acls_changed: dict[Uuid, r.AccessControlEntryRecord | None] = {}
-        self.quotas_changed: set[QuotaEntity] = set()
+        self.quotas_changed: set[ClientQuotaEntity] = set()
         self.scram_changed: set[tuple[int, str]] = set()
         self.tokens_changed: set[str] = set()
         self._features = _CopyOnWrite(image.features)
@@ -356,7 +356,7 @@ class MetadataDelta:
     def _set_quota(self, record: r.ClientQuotaRecord) -> None:
         parts = ((part.entity_type, part.entity_name) for part in record.entity)
         # Records list the parts in any order; sorted, the same entity is the same key.
-        entity = QuotaEntity(tuple(sorted(parts, key=_entity_order)))
+        entity = ClientQuotaEntity(tuple(sorted(parts, key=_entity_order)))
         quotas = self._quotas.write()
         merged = dict(quotas.get(entity, {}))
         if record.remove:

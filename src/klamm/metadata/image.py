@@ -61,7 +61,7 @@ class FeatureRange(NamedTuple):
     max_level: int
 
 
-class QuotaEntity(NamedTuple):
+class ClientQuotaEntity(NamedTuple):
     """The entity of a client quota: (type, name) pairs; a name of None is the default of its type."""
 
     parts: tuple[tuple[str, str | None], ...]
@@ -224,7 +224,7 @@ class MetadataImage:
     """The values of the same configs, parsed once by `metadata/config_values`."""
     next_producer_id: int = 0
     acls: Mapping[Uuid, AccessControlEntryRecord] = field(default_factory=_empty)
-    client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=_empty)
+    client_quotas: Mapping[ClientQuotaEntity, Mapping[str, float]] = field(default_factory=_empty)
     scram: Mapping[tuple[int, str], UserScramCredentialRecord] = field(default_factory=_empty)
     delegation_tokens: Mapping[str, DelegationTokenRecord] = field(default_factory=_empty)
 

@@ -47,7 +47,7 @@ _CHALLENGES: Final = (
     ("www-authenticate", 'Bearer realm="REST proxy"'),
 )
 
-Caller = CallerEntry[RestClients]
+RestCaller = CallerEntry[RestClients]
 
 
 class NewestToken:
@@ -89,7 +89,7 @@ class CallerPool:
         self.table: CallerTable[RestClients] = CallerTable(callers_max, idle_ms)
         self.refused = 0
         self._key = secrets.token_bytes(32)
-        self._pending: dict[bytes, asyncio.Task[Caller]] = {}
+        self._pending: dict[bytes, asyncio.Task[RestCaller]] = {}
         """Logins in progress; requests with the same one wait for it together."""
         self._tokens: weakref.WeakValueDictionary[Principal, NewestToken] = weakref.WeakValueDictionary()
         self._logins = asyncio.Semaphore(_LOGINS_MAX)
@@ -117,7 +117,7 @@ class CallerPool:
 
     # Clients
 
-    async def find(self, headers: Mapping[str, str], peer: str = "-") -> Caller:
+    async def find(self, headers: Mapping[str, str], peer: str = "-") -> RestCaller:
         """Return the clients of a request's login, after the cluster has accepted it."""
         credentials = parse_authorization(headers.get("authorization", ""))
         if credentials is None or credentials.has_expired(time.time()):
@@ -136,12 +136,12 @@ class CallerPool:
         # A client that disconnects does not end the login, for which others may wait.
         return await asyncio.shield(task)
 
-    def _forget_login(self, fingerprint: bytes, task: asyncio.Task[Caller]) -> None:
+    def _forget_login(self, fingerprint: bytes, task: asyncio.Task[RestCaller]) -> None:
         del self._pending[fingerprint]
         if not task.cancelled():
             task.exception()  # without this, asyncio would report it if the request has gone meanwhile
 
-    async def _log_in(self, fingerprint: bytes, credentials: CallerCredentials, peer: str) -> Caller:
+    async def _log_in(self, fingerprint: bytes, credentials: CallerCredentials, peer: str) -> RestCaller:
         self._waiting += 1
         try:
             async with self._logins:
@@ -159,7 +159,7 @@ class CallerPool:
         finally:
             self._waiting -= 1
 
-    async def _open(self, fingerprint: bytes, credentials: CallerCredentials) -> Caller:
+    async def _open(self, fingerprint: bytes, credentials: CallerCredentials) -> RestCaller:
         token = NewestToken(credentials) if credentials.is_token else None
         clients = self._make_clients(credentials, token)
         try:
@@ -175,7 +175,7 @@ class CallerPool:
                 partial(self._login.settings, credentials=credentials, provider=shared)
             )
         now_ms = _now_ms()
-        caller = Caller(fingerprint, credentials, clients, now_ms, now_ms)
+        caller = RestCaller(fingerprint, credentials, clients, now_ms, now_ms)
         try:
             evicted = self.table.add(caller)
         except HttpRefusal:
@@ -198,7 +198,7 @@ class CallerPool:
             )
         return RestClients(settings, None if registry is None else Registry(registry), self._counts)
 
-    async def _verify_again(self, caller: Caller) -> None:
+    async def _verify_again(self, caller: RestCaller) -> None:
         """Log in once more, on a connection of its own: those that are open were verified when they were opened."""
         probe = AsyncAdmin(
             self._login.settings(self._settings.admin, caller.credentials, NewestToken(caller.credentials))
@@ -213,7 +213,7 @@ class CallerPool:
             await probe.close()
         caller.verified_ms = _now_ms()
 
-    async def acquire(self, headers: Mapping[str, str], peer: str) -> Caller:
+    async def acquire(self, headers: Mapping[str, str], peer: str) -> RestCaller:
         """Return the clients of a request's login, and keep them open until `release`."""
         caller = await self.find(headers, peer)
         if caller.clients.closed:
@@ -224,13 +224,13 @@ class CallerPool:
         self.table.begin_use(caller)
         return caller
 
-    def release(self, caller: Caller) -> None:
+    def release(self, caller: RestCaller) -> None:
         """Let the idle time begin; clients that were removed meanwhile are closed."""
         self.table.end_use(caller, _now_ms())
         if not caller.uses and self.table.find(caller.fingerprint) is not caller:
             self._close_later(caller)
 
-    def _close_later(self, caller: Caller) -> None:
+    def _close_later(self, caller: RestCaller) -> None:
         # Clients in use are closed by the last request that uses them.
         if caller.uses or caller.clients.closed:
             return

@@ -87,7 +87,7 @@ def parse_head(head: bytes) -> ScrapeRequest:
     return ScrapeRequest(method, unquote(path), parse_qs(query), headers)
 
 
-Handler = Callable[[ScrapeRequest], ScrapeResponse]
+ScrapeHandler = Callable[[ScrapeRequest], ScrapeResponse]
 
 _LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -112,7 +112,7 @@ class _Client:
 class ScrapeListener:
     """Listens on one address; `handle` is called in the thread of the connection."""
 
-    def __init__(self, host: str, port: int, handle: Handler) -> None:
+    def __init__(self, host: str, port: int, handle: ScrapeHandler) -> None:
         """Bind the address; OSError if that is not possible."""
         self._handle = handle
         family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -137,10 +137,10 @@ def _round_ticks(top: float) -> list[float]:
     raise AssertionError(top)
 
 
-Place = tuple[float, float] | None
+ChartPosition = tuple[float, float] | None
 
 
-def _path(places: Sequence[Place]) -> str:
+def _path(places: Sequence[ChartPosition]) -> str:
     parts = []
     drawing = False
     for i, place in enumerate(places):
@@ -155,7 +155,7 @@ def _path(places: Sequence[Place]) -> str:
     return "".join(parts)
 
 
-def _area(places: Sequence[Place], floor: float) -> str:
+def _area(places: Sequence[ChartPosition], floor: float) -> str:
     parts: list[str] = []
     run: list[tuple[float, float]] = []
     for place in [*places, None]:
@@ -170,7 +170,7 @@ def _area(places: Sequence[Place], floor: float) -> str:
 
 
 def _for_pointer(
-    points: Sequence[ChartPoint], places: Sequence[Place], format_value: Callable[[float], str]
+    points: Sequence[ChartPoint], places: Sequence[ChartPosition], format_value: Callable[[float], str]
 ) -> list[list[object]]:
     return [
         [round(place[0], 1), round(place[1], 1), point.time_ms, format_value(point.value)]

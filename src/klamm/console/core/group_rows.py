@@ -9,7 +9,7 @@ from typing import Final
 
 from klamm.client.admin.group_types import GroupDescription, MemberDescription
 from klamm.console.core.samples import ClusterSample
-from klamm.console.core.tables import Key
+from klamm.console.core.tables import SortKey
 from klamm.model.ids import TopicPartition
 
 
@@ -29,7 +29,7 @@ class GroupRow:
     """Age of the oldest unread record; 0 when there is none."""
 
 
-GROUP_COLUMNS: Final[dict[str, Key]] = {
+GROUP_COLUMNS: Final[dict[str, SortKey]] = {
     "name": attrgetter("name"),
     "type": attrgetter("type"),
     "state": attrgetter("state"),

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from klamm.model.units import format_size
+from klamm.pipeline.sql.core.query_progress import PipelineStatus
 
 _ALIVE: Final = ("starting", "running")
 _FILES: Final = "source"
 """The kind of a statement that reads files."""
-
-Status = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,7 @@ class PipelineRow:
         return next((statement for statement in self.statements if statement.name == name), None)
 
 
-def make_pipeline_row(name: str, place: str, status: Status) -> PipelineRow:
+def make_pipeline_row(name: str, place: str, status: PipelineStatus) -> PipelineRow:
     """Return the row of a pipeline of this machine."""
     queries = _mapping(status.get("queries"))
     return PipelineRow(
@@ -149,7 +148,7 @@ def list_dead_letters(row: PipelineRow) -> list[GraphStatement]:
     return [statement for statement in row.statements if statement.dead_letters]
 
 
-def _make_query(name: str, values: Status) -> QueryRow:
+def _make_query(name: str, values: PipelineStatus) -> QueryRow:
     detail, slot_bytes = _text(values.get("detail")), _number(values.get("slot_lag_bytes"))
     facts = [detail] if detail else []
     if slot_bytes is not None:
@@ -174,7 +173,7 @@ def _make_query(name: str, values: Status) -> QueryRow:
     )
 
 
-def _make_statement(node: Status) -> GraphStatement:
+def _make_statement(node: PipelineStatus) -> GraphStatement:
     return GraphStatement(
         str(node.get("name")),
         _text(node.get("kind")),

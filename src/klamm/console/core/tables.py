@@ -11,7 +11,7 @@ Row = TypeVar("Row")
 
 PAGE_SIZES: Final = (25, 50, 100, 250)
 SEARCH_CHARS_MAX: Final = 200
-Key = Callable[[Any], Any]
+SortKey = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class TablePage(Generic[Row]):
 
 
 def parse_table_query(
-    query: Mapping[str, Sequence[str]], columns: Mapping[str, Key], default: str, extra: Sequence[str] = ()
+    query: Mapping[str, Sequence[str]], columns: Mapping[str, SortKey], default: str, extra: Sequence[str] = ()
 ) -> TableQuery:
     """Parse the query of a URL; what is no column, page or size falls back to the default, since links get old."""
     sort = _text(query, "sort")
@@ -91,7 +91,9 @@ def parse_table_query(
     )
 
 
-def select_page(rows: Sequence[Row], query: TableQuery, columns: Mapping[str, Key], name: Key) -> TablePage[Row]:
+def select_page(
+    rows: Sequence[Row], query: TableQuery, columns: Mapping[str, SortKey], name: SortKey
+) -> TablePage[Row]:
     """Return the rows of a page: those whose name contains every word of the search, in the order of a column.
 
     Rows without a value in that column come last in either order, so that unknown lags do not hide known ones.

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Final
 
 from klamm.console.core.samples import ClusterSample, TopicSample
-from klamm.console.core.tables import Key
+from klamm.console.core.tables import SortKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class TopicRow:
     """healthy, under-replicated or offline."""
 
 
-TOPIC_COLUMNS: Final[dict[str, Key]] = {
+TOPIC_COLUMNS: Final[dict[str, SortKey]] = {
     "name": attrgetter("name"),
     "partitions": attrgetter("partitions"),
     "replicas": attrgetter("replicas"),

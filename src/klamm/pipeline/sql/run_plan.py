@@ -20,7 +20,7 @@ from klamm.pipeline.sql.core.identity import (
 )
 from klamm.pipeline.sql.core.pipeline_record import PipelineRecord
 from klamm.pipeline.sql.core.read_cost import ReadCost, measured_rate
-from klamm.pipeline.sql.core.state_schemas import Columns, describe_schemas, schema_changes
+from klamm.pipeline.sql.core.state_schemas import OutputColumns, describe_schemas, schema_changes
 from klamm.pipeline.sql.status import Home
 from klamm.pipeline.sql.topics import ClusterTopics
 
@@ -33,7 +33,7 @@ def plan_run(
     pipeline: Pipeline,
     home: Home | None,
     client: Mapping[str, str] | None = None,
-    columns: Columns | None = None,
+    columns: OutputColumns | None = None,
     older: PipelineRecord | None = None,
 ) -> tuple[list[QueryChange], str | None]:
     """Return what a run means for each query, and why costs are not known, if so; nothing for a new pipeline.
@@ -57,7 +57,7 @@ def plan_run(
 
 
 def _with_types(
-    changes: Iterable[QueryChange], stored: QueryIdentity, pipeline: Pipeline, columns: Columns | None
+    changes: Iterable[QueryChange], stored: QueryIdentity, pipeline: Pipeline, columns: OutputColumns | None
 ) -> list[QueryChange]:
     if columns is None:
         return list(changes)

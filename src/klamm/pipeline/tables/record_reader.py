@@ -22,12 +22,11 @@ from klamm.pipeline.sql.core.statements import Column
 from klamm.pipeline.sql.core.value_parsing import EVENT_YEARS
 from klamm.pipeline.tables.arrow_columns import arrow_type, decode_text, parse_texts
 from klamm.pipeline.tables.core.change_envelopes import ChangeEnvelope
-from klamm.pipeline.tables.core.field_types import FieldType, parse_field_type
+from klamm.pipeline.tables.core.field_types import DeclaredColumns, FieldType, parse_field_type
 from klamm.pipeline.tables.core.inferred_columns import InferredColumns
 from klamm.pipeline.tables.core.time_formats import make_time_parser
 from klamm.pipeline.tables.value_readers import (
     ColumnArrays,
-    Columns,
     CsvReader,
     InferringReader,
     JsonReader,
@@ -228,7 +227,7 @@ class _SingleKeyReader:
     """Reads keys that are the text of one column."""
 
     def __init__(self, name: str, field_type: FieldType) -> None:
-        self.columns: Columns = [(name, field_type)]
+        self.columns: DeclaredColumns = [(name, field_type)]
         self._field_type = field_type
 
     def read(self, values: pa.Array, headers: pa.Array | None) -> ColumnArrays:
@@ -259,7 +258,7 @@ def make_record_reader(
 
 
 def _value_reader(
-    pipeline: Pipeline, node: GraphNode, columns: Columns, inferred: InferredColumns | None
+    pipeline: Pipeline, node: GraphNode, columns: DeclaredColumns, inferred: InferredColumns | None
 ) -> ValueReader:
     if node.registered:
         names = [name for name, _ in columns]

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from klamm.pipeline.tables.core.field_types import FieldType, quote_identifier
+from klamm.pipeline.tables.core.field_types import DeclaredColumns, FieldType, quote_identifier
 from klamm.pipeline.tables.queries import QueryLimits, fetch_row, lock_database, open_database, read_table_names
 from klamm.pipeline.tables.record_reader import DELETED, KEY, OFFSET, PARTITION, TIME
 
@@ -39,8 +39,6 @@ _ARRIVING: Final = "arriving"
 _NEWER: Final = f"""(b.{PARTITION} = t.{PARTITION} AND b.{OFFSET} > t.{OFFSET}
   OR b.{PARTITION} <> t.{PARTITION} AND (b.{TIME} > t.{TIME} OR b.{TIME} = t.{TIME} AND b.{OFFSET} > t.{OFFSET}))"""
 _MERGED_TIME: Final = f"CASE WHEN b.{PARTITION} = t.{PARTITION} THEN greatest(b.{TIME}, t.{TIME}) ELSE b.{TIME} END"
-
-Columns = Sequence[tuple[str, FieldType]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +97,7 @@ class TableStore:
 
     # Tables
 
-    def add_table(self, name: str, topic: str, key: Sequence[str], columns: Columns, description: str) -> None:
+    def add_table(self, name: str, topic: str, key: Sequence[str], columns: DeclaredColumns, description: str) -> None:
         """Make a table, or continue with the stored one if it was made by the same description."""
         self._keys[name] = tuple(key)
         self._columns[name] = list(columns)
@@ -119,7 +117,7 @@ class TableStore:
             )
         self.create_index(name)
 
-    def reset(self, name: str, columns: Columns | None = None) -> None:
+    def reset(self, name: str, columns: DeclaredColumns | None = None) -> None:
         """Forget the rows and positions of a table."""
         if columns is not None:
             self._columns[name] = list(columns)
@@ -246,7 +244,7 @@ class StoreTransaction:
         self._connection.execute(f"CREATE TABLE {_table(name)} ({', '.join(columns)})")
         self._store.create_view(name)
 
-    def set_columns(self, name: str, columns: Columns, inferred: Mapping[str, str] | None) -> None:
+    def set_columns(self, name: str, columns: DeclaredColumns, inferred: Mapping[str, str] | None) -> None:
         """Give a table more or wider columns; rows are copied. Does nothing when the columns are the same."""
         known = self._store.columns[name]
         if inferred is None or list(columns) == known:

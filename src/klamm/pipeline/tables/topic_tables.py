@@ -42,7 +42,7 @@ _TIME_PATTERN: Final = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*"
 _DATE_PATTERN: Final = r"\d{4}-\d\d-\d\d"
 _BIGINT_MAX: Final = (1 << 63) - 1
 
-Decode = Callable[[pa.Array, pa.Array], pa.Array]
+DecodeArrays = Callable[[pa.Array, pa.Array], pa.Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class _RegistryDecoder:
         self._keys = self._decoder(topic, registry, "key")
         self._key_names, self.names = self.names, names
 
-    def _decoder(self, topic: str, registry: Mapping[str, str], part: str) -> Decode | None:
+    def _decoder(self, topic: str, registry: Mapping[str, str], part: str) -> DecodeArrays | None:
         from klamm.pipeline.registry.columns import make_decoder  # noqa: PLC0415
         from klamm.registry.client import parse_settings, shared_registry  # noqa: PLC0415
         from klamm.registry.codecs.compilation import compile_schema  # noqa: PLC0415

@@ -22,13 +22,12 @@ from klamm.pipeline.tables.arrow_columns import (
     parse_texts,
 )
 from klamm.pipeline.tables.core.csv_line import split_fields
-from klamm.pipeline.tables.core.field_types import FieldType
+from klamm.pipeline.tables.core.field_types import DeclaredColumns, FieldType
 from klamm.pipeline.tables.core.inferred_columns import InferredColumns
 from klamm.pipeline.tables.core.json_values import parse_document, read_fields
 from klamm.pipeline.tables.core.text_values import BadValue, from_text
 from klamm.pipeline.tables.core.time_formats import TimeParser, parse_iso
 
-Columns = Sequence[tuple[str, FieldType]]
 _BLOCK_BYTES_MAX = 1 << 30
 _SLOW_TYPES = ("VARIANT", "BINARY", "TIMESTAMP_NTZ")
 """Types of simple columns that Arrow's parser reads by other rules."""
@@ -45,14 +44,14 @@ class ValueReader(Protocol):
     """Reads values of one format."""
 
     @property
-    def columns(self) -> Columns:
+    def columns(self) -> DeclaredColumns:
         """Names and types of the columns that the last `read` returned."""
 
     def read(self, values: pa.Array, headers: pa.Array | None) -> ColumnArrays:
         """Return the columns of values."""
 
 
-def _read_rows(values: pa.Array, columns: Columns, read_row: Callable[[bytes], Sequence[Any]]) -> ColumnArrays:
+def _read_rows(values: pa.Array, columns: DeclaredColumns, read_row: Callable[[bytes], Sequence[Any]]) -> ColumnArrays:
     """Read values one by one."""
     rows: list[Sequence[Any]] = []
     errors: list[str | None] | None = None
@@ -73,7 +72,7 @@ def _read_rows(values: pa.Array, columns: Columns, read_row: Callable[[bytes], S
 class JsonReader:
     """Reads JSON objects: all values of a batch by Arrow's parser if they are plain, otherwise one by one."""
 
-    def __init__(self, columns: Columns, parse_time: TimeParser = parse_iso) -> None:
+    def __init__(self, columns: DeclaredColumns, parse_time: TimeParser = parse_iso) -> None:
         self.columns = columns
         self._parse_time = parse_time
         self._schema: pa.Schema | None = None
@@ -148,7 +147,7 @@ class InferringReader:
         self.inferred = inferred
 
     @property
-    def columns(self) -> Columns:
+    def columns(self) -> DeclaredColumns:
         """The columns seen so far."""
         return self.inferred.columns()
 
@@ -187,7 +186,7 @@ class InferringReader:
 class CsvReader:
     """Reads lines of CSV, one value per column."""
 
-    def __init__(self, columns: Columns, parse_time: TimeParser = parse_iso) -> None:
+    def __init__(self, columns: DeclaredColumns, parse_time: TimeParser = parse_iso) -> None:
         self.columns = columns
         self._parse_time = parse_time
 
@@ -220,7 +219,7 @@ class CsvReader:
 class TextReader:
     """Reads values that are one column: text of a type (`string`), or bytes (`raw`)."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: DeclaredColumns) -> None:
         self.columns = columns
 
     def read(self, values: pa.Array, headers: pa.Array | None) -> ColumnArrays:
@@ -241,7 +240,7 @@ class RegistryReader:
 
     def __init__(
         self,
-        columns: Columns,
+        columns: DeclaredColumns,
         decode: Callable[[pa.Array, pa.Array | None], pa.Array],
         *,
         base64_bytes: bool = False,

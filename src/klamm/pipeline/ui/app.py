@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse
 from starlette.routing import Route
 
+from klamm.pipeline.sql.core.query_progress import PipelineStatus
 from klamm.pipeline.sql.status import ControlAction
 
 with open(os.path.join(os.path.dirname(__file__), "page.html"), encoding="utf-8") as _file:
@@ -29,8 +30,7 @@ _PAGE_HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
 }
 
-Status = Mapping[str, Any]
-Send = Callable[[ControlAction, str | None], str]
+SendControl = Callable[[ControlAction, str | None], str]
 
 
 class PipelineEndpoints:
@@ -41,10 +41,10 @@ class PipelineEndpoints:
         name: str,
         token: str,
         *,
-        status: Callable[[], Status],
+        status: Callable[[], PipelineStatus],
         points: Callable[[], Mapping[str, Any]],
         letters: Callable[[], list[dict[str, Any]]],
-        send: Send,
+        send: SendControl,
     ) -> None:
         self._name = name
         self._token = token

@@ -15,8 +15,8 @@ JSON_DEPTH_MAX = 200
 """Nested arrays and objects in the text of a schema. Rules walk schemas recursively, several frames a level."""
 
 
-TagChanges = Mapping[str, Iterable[str]]
-"""Tags by entity path."""
+TagChanges = Mapping[str, tuple[str, ...]]
+"""Tags by the path of an entity of the schema."""
 
 
 class InvalidSchemaError(ValueError):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
+from klamm.registry.schemas.parsed import TagChanges
 from klamm.registry.store import log_records as log
 from klamm.registry.store.compatibility import find_incompatibilities_steps, find_reserved_fields, require_valid_names
 from klamm.registry.store.content import JsonObject, SchemaContent, SchemaReference
@@ -35,9 +36,6 @@ from klamm.registry.store.subjects import DEFAULT_CONTEXT, Subject, check_subjec
 
 _RECENT_MAX: Final = 64
 _RECENT_CHARS_MAX: Final = 4 << 20
-
-TagChanges = Mapping[str, tuple[str, ...]]
-"""Tags by the path of an entity of the schema."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from klamm.registry.schemas.parsed import TagChanges
 from klamm.registry.store.contracts import parse_metadata, parse_rule_set
 from klamm.registry.store.log_records import INT_MAX, parse_int, parse_references
 from klamm.registry.store.refusals import VERSION_MAX, RegistryRefusal, invalid_schema, invalid_version
-from klamm.registry.store.registration import SchemaRequest, TagChanges
+from klamm.registry.store.registration import SchemaRequest
 
 LATEST: Final = -1
 _ID_DIGITS_MAX: Final = 20

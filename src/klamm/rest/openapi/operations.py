@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from klamm.rest.openapi.schemas import COUNT, FLAG, TEXT, JsonSchema
+from klamm.rest.openapi.schemas import COUNT, FLAG, TEXT, OpenApiSchema
 
 _C: Final = "/v3/clusters/{cluster_id}"
 _T: Final = f"{_C}/topics/{{topic_name}}"
@@ -19,7 +19,7 @@ class DescribedOperation(NamedTuple):
     answer: str | None
     body: str | None = None
     status: int = 200
-    query: tuple[tuple[str, JsonSchema, bool], ...] = ()
+    query: tuple[tuple[str, OpenApiSchema, bool], ...] = ()
     """Name, schema, whether it is needed."""
     streams: bool = False
 

@@ -4,49 +4,49 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-JsonSchema = dict[str, Any]
+OpenApiSchema = dict[str, Any]
 
-TEXT: Final[JsonSchema] = {"type": "string"}
-NULLABLE_TEXT: Final[JsonSchema] = {"type": ["string", "null"]}
-FLAG: Final[JsonSchema] = {"type": "boolean"}
-INT32: Final[JsonSchema] = {"type": "integer", "format": "int32", "minimum": -1, "maximum": (1 << 31) - 1}
-COUNT: Final[JsonSchema] = {"type": "integer", "format": "int32", "minimum": 0, "maximum": (1 << 31) - 1}
-INT64: Final[JsonSchema] = {"type": "integer", "format": "int64", "minimum": -1, "maximum": (1 << 63) - 1}
-OFFSET: Final[JsonSchema] = {"type": "integer", "format": "int64", "minimum": 0, "maximum": (1 << 63) - 1}
-ANY: Final[JsonSchema] = {}
+TEXT: Final[OpenApiSchema] = {"type": "string"}
+NULLABLE_TEXT: Final[OpenApiSchema] = {"type": ["string", "null"]}
+FLAG: Final[OpenApiSchema] = {"type": "boolean"}
+INT32: Final[OpenApiSchema] = {"type": "integer", "format": "int32", "minimum": -1, "maximum": (1 << 31) - 1}
+COUNT: Final[OpenApiSchema] = {"type": "integer", "format": "int32", "minimum": 0, "maximum": (1 << 31) - 1}
+INT64: Final[OpenApiSchema] = {"type": "integer", "format": "int64", "minimum": -1, "maximum": (1 << 63) - 1}
+OFFSET: Final[OpenApiSchema] = {"type": "integer", "format": "int64", "minimum": 0, "maximum": (1 << 63) - 1}
+ANY: Final[OpenApiSchema] = {}
 
 
-def ref(name: str) -> JsonSchema:
+def ref(name: str) -> OpenApiSchema:
     """Return a reference to a schema of the description."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def array(items: JsonSchema, **more: Any) -> JsonSchema:
+def array(items: OpenApiSchema, **more: Any) -> OpenApiSchema:
     """Return an array."""
     return {"type": "array", "items": items} | more
 
 
-def nullable(schema: JsonSchema) -> JsonSchema:
+def nullable(schema: OpenApiSchema) -> OpenApiSchema:
     """Return the schema or null."""
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-def words(*names: str) -> JsonSchema:
+def words(*names: str) -> OpenApiSchema:
     """Return one of several texts."""
     return {"type": "string", "enum": list(names)}
 
 
-def fields(needed: dict[str, JsonSchema], more: dict[str, JsonSchema] | None = None) -> JsonSchema:
+def fields(needed: dict[str, OpenApiSchema], more: dict[str, OpenApiSchema] | None = None) -> OpenApiSchema:
     """Return an object; fields of `more` may be absent."""
     return {"type": "object", "required": list(needed), "properties": needed | (more or {})}
 
 
-def _resource(needed: dict[str, JsonSchema], more: dict[str, JsonSchema] | None = None) -> JsonSchema:
+def _resource(needed: dict[str, OpenApiSchema], more: dict[str, OpenApiSchema] | None = None) -> OpenApiSchema:
     head = {"kind": TEXT, "metadata": ref("ResourceMetadata"), "cluster_id": TEXT}
     return fields(head | needed, more)
 
 
-def _list(name: str) -> JsonSchema:
+def _list(name: str) -> OpenApiSchema:
     return fields({"kind": TEXT, "metadata": ref("ListMetadata"), "data": array(ref(name))})
 
 
@@ -99,7 +99,7 @@ _DATA_ANSWER: Final = fields(
 _DELIVERY: Final = {"cluster_id": TEXT, "topic_name": TEXT, "partition_id": COUNT, "offset": INT64}
 _DELIVERY_MORE: Final = {"timestamp": NULLABLE_TEXT, "key": _DATA_ANSWER, "value": _DATA_ANSWER}
 
-SCHEMAS: Final[dict[str, JsonSchema]] = {
+SCHEMAS: Final[dict[str, OpenApiSchema]] = {
     "Error": fields({"error_code": {"type": "integer", "minimum": 400}, "message": TEXT}),
     "Relationship": fields({"related": TEXT}),
     "ResourceMetadata": fields({"self": TEXT, "resource_name": NULLABLE_TEXT}),

@@ -22,8 +22,8 @@ from klamm.pipeline.postgres.core.pgoutput import (
     PgOutputError,
     RelationColumn,
     RelationMessage,
-    Row,
     TruncateMessage,
+    TupleData,
     Unchanged,
     Update,
 )
@@ -100,7 +100,7 @@ class TransactionEnd:
     end_lsn: int
 
 
-Change = RowChange | Truncation | TransactionEnd
+CapturedChange = RowChange | Truncation | TransactionEnd
 
 
 def encode_json(value: Any) -> bytes:
@@ -159,7 +159,7 @@ class ChangeAssembler:
     _relations: dict[int, RelationMessage] = field(default_factory=dict)
     _transaction: Begin | None = None
 
-    def take(self, lsn: int, message: Message) -> Iterator[Change]:
+    def take(self, lsn: int, message: Message) -> Iterator[CapturedChange]:
         """Yield what a message means for the table."""
         match message:
             case RelationMessage():
@@ -219,7 +219,7 @@ class ChangeAssembler:
         yield RowChange(UPDATE, key, whole, after, missing, lsn, begin.commit_us, begin.xid)
 
     def _row(
-        self, relation: RelationMessage, row: Row, old: Mapping[str, Any] | None = None, *, key_only: bool = False
+        self, relation: RelationMessage, row: TupleData, old: Mapping[str, Any] | None = None, *, key_only: bool = False
     ) -> dict[str, Any]:
         if len(row) != len(relation.columns):
             raise PgOutputError(f"a row of {relation.name} has {len(row)} values for {len(relation.columns)} columns")

@@ -33,8 +33,8 @@ class Unchanged:
 
 
 UNCHANGED: Final = Unchanged()
-Value = str | Unchanged | None
-Row = tuple[Value, ...]
+TupleValue = str | Unchanged | None
+TupleData = tuple[TupleValue, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Insert:
     """A new row."""
 
     relation: int
-    new: Row
+    new: TupleData
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,9 @@ class Update:
     """A changed row. `old` is there if the key has changed (key columns only), or whole with REPLICA IDENTITY FULL."""
 
     relation: int
-    old: Row | None
+    old: TupleData | None
     old_is_key: bool
-    new: Row
+    new: TupleData
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Delete:
     """A deleted row: its key columns only, or whole with REPLICA IDENTITY FULL."""
 
     relation: int
-    old: Row
+    old: TupleData
     old_is_key: bool
 
 
@@ -115,7 +115,7 @@ Message = RelationMessage | Begin | Commit | Insert | Update | Delete | Truncate
 _IGNORED: Final = frozenset(b"YOM")
 
 
-class _Reader:
+class _MessageReader:
     """Reads fields from left to right; PgOutputError at the end of the bytes."""
 
     def __init__(self, data: bytes) -> None:
@@ -151,10 +151,10 @@ class _Reader:
             raise PgOutputError("a name in a pgoutput message has no end")
         return _text(self.take(end - self._at + 1)[:-1])
 
-    def row(self) -> Row:
+    def row(self) -> TupleData:
         return tuple(self._value() for _ in range(self.int16()))
 
-    def _value(self) -> Value:
+    def _value(self) -> TupleValue:
         match self.take(1):
             case b"n":
                 return None
@@ -175,7 +175,7 @@ def _text(data: bytes) -> str:
 
 def parse_message(data: bytes) -> Message | None:
     """Parse one message; None for a kind that concerns no rows."""
-    reader = _Reader(data)
+    reader = _MessageReader(data)
     kind = reader.take(1)
     match kind:
         case b"B":
@@ -204,7 +204,7 @@ def parse_message(data: bytes) -> Message | None:
     raise PgOutputError(f"a pgoutput message is of the unknown kind {kind!r}")
 
 
-def _relation(reader: _Reader) -> RelationMessage:
+def _relation(reader: _MessageReader) -> RelationMessage:
     oid, schema, name = reader.int32(), reader.name(), reader.name()
     identity = chr(reader.int8())
     columns = []
@@ -215,7 +215,7 @@ def _relation(reader: _Reader) -> RelationMessage:
     return RelationMessage(oid, schema or "pg_catalog", name, identity, tuple(columns))
 
 
-def _update(reader: _Reader) -> Update:
+def _update(reader: _MessageReader) -> Update:
     relation = reader.int32()
     part = _expect(reader, b"K", b"O", b"N")
     if part == b"N":
@@ -225,7 +225,7 @@ def _update(reader: _Reader) -> Update:
     return Update(relation, old, part == b"K", reader.row())
 
 
-def _expect(reader: _Reader, *parts: bytes) -> bytes:
+def _expect(reader: _MessageReader, *parts: bytes) -> bytes:
     part = reader.take(1)
     if part not in parts:
         raise PgOutputError(f"a pgoutput message has {part!r} where one of {b''.join(parts)!r} is due")

@@ -44,13 +44,13 @@ def parse(text: str) -> tuple[list[Statement], list[SqlProblem]]:
         if not statement_tokens:
             continue
         try:
-            statements.append(_Statement(text, statement_tokens).read())
+            statements.append(_StatementParser(text, statement_tokens).read())
         except ParseError as refused:
             problems.append(refused.problem)
     return statements, problems
 
 
-class _Statement:
+class _StatementParser:
     """A recursive-descent parser over one statement's tokens."""
 
     def __init__(self, text: str, tokens: list[Token]) -> None:

@@ -9,6 +9,9 @@ from typing import Any
 
 from klamm.pipeline.core.offsets import LOST
 
+PipelineStatus = Mapping[str, Any]
+"""What a run publishes of itself and of its queries, as JSON has it; the views read it."""
+
 
 def summarize_progress(progress: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
     """Return the numbers of a query's progress for its status."""

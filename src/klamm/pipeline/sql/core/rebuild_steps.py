@@ -18,7 +18,7 @@ from typing import Any
 from klamm.pipeline.core.batch_ledger import BatchPosition
 from klamm.pipeline.sql.core.query_progress import read_offsets
 
-Offsets = Mapping[tuple[str, int], int]
+SourceOffsets = Mapping[tuple[str, int], int]
 
 
 class RebuildStep(Enum):
@@ -33,7 +33,7 @@ class RebuildStep(Enum):
 class RebuildTarget:
     """The ends of the sources when the rebuild began; partitions without records are left out."""
 
-    ends: Offsets
+    ends: SourceOffsets
     emits_later: bool = False
     """Whether rows of a batch may come with the one after it, which has the watermark of both."""
 
@@ -56,7 +56,7 @@ class RebuildTarget:
         sources: list[Any] = position.ends
         return not self.unread(read_offsets({"sources": [{"endOffset": end} for end in sources]}))
 
-    def unread(self, offsets: Offsets) -> int:
+    def unread(self, offsets: SourceOffsets) -> int:
         """Return the number of offsets up to the ends."""
         return sum(max(end - offsets.get(partition, 0), 0) for partition, end in self.ends.items())
 

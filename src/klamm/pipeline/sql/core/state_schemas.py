@@ -15,11 +15,11 @@ from klamm.pipeline.sql.core.read_columns import is_only_aggregated, is_wider_in
 _OUTPUT: Final = "output"
 _INPUTS: Final = "inputs"
 
-Columns = Mapping[str, Mapping[str, str]]
+OutputColumns = Mapping[str, Mapping[str, str]]
 """Types by column, by query."""
 
 
-def describe_schemas(pipeline: Pipeline, outputs: Columns) -> dict[str, dict[str, Any]]:
+def describe_schemas(pipeline: Pipeline, outputs: OutputColumns) -> dict[str, dict[str, Any]]:
     """Return the types of each query with state: of its rows, and of the columns it reads that no file declares."""
     return {
         node.name: {
@@ -36,7 +36,7 @@ def has_state(pipeline: Pipeline, node: GraphNode) -> bool:
     return node.stateful or any(pipeline.node(stream).option("deduplicate") for stream in node.streams)
 
 
-def _resolved_inputs(pipeline: Pipeline, node: GraphNode, outputs: Columns) -> dict[str, dict[str, str]]:
+def _resolved_inputs(pipeline: Pipeline, node: GraphNode, outputs: OutputColumns) -> dict[str, dict[str, str]]:
     inputs = {}
     for name, read in read_columns(pipeline, node).items():
         source = pipeline.node(name)

@@ -6,6 +6,7 @@ A declaration spells types as Spark does (`column_types` has checked them): `DEC
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -70,6 +71,10 @@ class FieldType:
         if self.name == "STRUCT":
             return f"STRUCT<{', '.join(f'{name}: {part}' for name, part in zip(self.names, self.parts, strict=True))}>"
         return f"{self.name}<{', '.join(map(str, self.parts))}>" if self.parts else self.name
+
+
+DeclaredColumns = Sequence[tuple[str, FieldType]]
+"""Names and types of the columns of a table, in order."""
 
 
 def quote_identifier(name: str) -> str:

@@ -17,18 +17,18 @@ from klamm.telemetry.exposition import Family, Sample, escape
 
 BROKER_TOPIC: Final = "kafka_server_brokertopicmetrics"
 REPLICA_MANAGER: Final = "kafka_server_replicamanager"
-Column = tuple[int, ...]
+MetricColumn = tuple[int, ...]
 
 
 class PartitionLines:
     """The lines of the last scrape: most columns of most scrapes have the values of the one before."""
 
     def __init__(self) -> None:
-        self._names: tuple[Column, Column] = ((), ())
+        self._names: tuple[MetricColumn, MetricColumn] = ((), ())
         self._labels: list[str] = []
-        self._lines: dict[Column, list[str]] = {}
+        self._lines: dict[MetricColumn, list[str]] = {}
 
-    def reuse(self, table: PartitionTable) -> tuple[list[str], dict[Column, list[str]]]:
+    def reuse(self, table: PartitionTable) -> tuple[list[str], dict[MetricColumn, list[str]]]:
         """Return the labels of a table, and the lines that are known by their values."""
         names = (table["topic"], table["partition"])
         if names != self._names:
@@ -38,7 +38,7 @@ class PartitionLines:
             self._names, self._labels, self._lines = names, labels, {}
         return self._labels, self._lines
 
-    def keep(self, table: PartitionTable, lines: dict[Column, list[str]]) -> None:
+    def keep(self, table: PartitionTable, lines: dict[MetricColumn, list[str]]) -> None:
         """Remember the lines of a table for the next scrape, and no others."""
         if self._names == (table["topic"], table["partition"]):
             self._lines = lines
@@ -50,7 +50,7 @@ class PartitionTable:
     def __init__(self, rows: Sequence[PartitionFacts], kept: PartitionLines | None = None) -> None:
         self.count = len(rows)
         columns = zip(*rows, strict=True) if rows else ((),) * len(PartitionFacts._fields)
-        self._columns: dict[str, Column] = {}
+        self._columns: dict[str, MetricColumn] = {}
         # Not with one call: the interpreter can switch to the loop's thread between two columns.
         for name, column in zip(PartitionFacts._fields, columns, strict=True):
             self._columns[name] = column
@@ -63,10 +63,10 @@ class PartitionTable:
         self._columns["is_preferred"] = tuple(map(int, self["is_preferred"]))
         self._kept = kept or PartitionLines()
         self._labels: list[str] | None = None
-        self._known: dict[Column, list[str]] = {}
-        self._texts: dict[Column, list[str]] = {}
+        self._known: dict[MetricColumn, list[str]] = {}
+        self._texts: dict[MetricColumn, list[str]] = {}
 
-    def __getitem__(self, column: str) -> Column:
+    def __getitem__(self, column: str) -> MetricColumn:
         return self._columns[column]
 
     def format(self, column: str) -> list[str]:
