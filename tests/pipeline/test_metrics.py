@@ -100,6 +100,9 @@ def test_scrapes_are_answered_while_it_runs():
             assert read(answer.read().decode())[1]["klamm_pipeline_running",] == 1
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(f"http://{host}:{port}/", timeout=60).close()
+        foreign = urllib.request.Request(f"http://{host}:{port}/metrics", headers={"Host": "evil.example"})
+        with pytest.raises(urllib.error.HTTPError, match="421"):
+            urllib.request.urlopen(foreign, timeout=60).close()
         with socket.create_connection((host, port)) as rude:
             rude.sendall(b"nonsense\r\n\r\n")
         with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=60) as answer:

@@ -1,27 +1,22 @@
-"""Metrics of a running pipeline for Prometheus: its status in the exposition format, and the server for scrapes.
+"""Metrics of a running pipeline for Prometheus: its status in the exposition format, and the listener for scrapes.
 
 `render_exposition` is pure and takes the status that `klamm pipeline show` reads, so both report the same numbers. The
-server answers one scrape at a time; it listens on the loopback interface unless an address is given.
+listener is that of nodes; it is on the loopback interface unless an address is given.
 """
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler
-from socketserver import TCPServer
 from typing import Any, Final
 
 from klamm.model.errors import ConfigError
+from klamm.telemetry.http_listener import ScrapeListener, ScrapeRequest, ScrapeResponse
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 LOOPBACK: Final = "127.0.0.1"
 _LABEL_CHARS_MAX: Final = 200
-_REQUEST_TIMEOUT_S: Final = 5.0
-"""How long a client may take to send its request: the next one waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,49 +124,20 @@ def serve_metrics(
         return
     host, port = parse_address(address)
 
-    class Handler(BaseHTTPRequestHandler):
-        """Answers one scrape."""
-
-        timeout = _REQUEST_TIMEOUT_S
-
-        def do_GET(self) -> None:
-            """Answer /metrics, whatever the query string."""
-            if self.path.partition("?")[0] != "/metrics":
-                self.send_error(404, "only /metrics is served")
-                return
-            body = render_exposition(name, status()).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", CONTENT_TYPE)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Log nothing: a scrape every few seconds would fill the log."""
-
-    class Server(TCPServer):
-        """Serves one scrape after the other, so that metrics cost one thread."""
-
-        # A restarted pipeline gets its port back while old connections are in TIME_WAIT.
-        allow_reuse_address = True
-        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            """Ignore clients that closed the connection early."""
+    def answer(request: ScrapeRequest) -> ScrapeResponse:
+        if request.path != "/metrics":
+            return ScrapeResponse(404, b"only /metrics is served\n")
+        return ScrapeResponse(200, render_exposition(name, status()).encode(), CONTENT_TYPE)
 
     try:
-        server = Server((host, port), Handler)
+        listener = ScrapeListener(host, port, answer)
     except OSError as error:
         raise ConfigError(f"metrics cannot be served on {host}:{port}: {error.strerror or error}") from None
-    # shutdown() waits for the next poll, so the default of half a second would delay every stop.
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="metrics", daemon=True)
-    thread.start()
+    listener.start()
     try:
-        yield str(server.server_address[0]), server.server_address[1]
+        yield listener.address
     finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(_REQUEST_TIMEOUT_S)
+        listener.close()
 
 
 def parse_address(address: str | int) -> tuple[str, int]:
