@@ -215,6 +215,13 @@ class _ChangePrinter:
     metavar="[HOST:]PORT",
     help="Where to listen; 0 is any free port.",
 )
+@click.option(
+    "--server-name",
+    "server_names",
+    multiple=True,
+    metavar="HOST",
+    help="A further host name under which clients reach it, that of a proxy in front of it; repeat for more.",
+)
 @limit_options
 @_store
 @_set
@@ -225,6 +232,7 @@ def serve(
     *,
     file: str,
     listen: str,
+    server_names: tuple[str, ...],
     limits: QueryLimits,
     store: str | None,
     pairs: tuple[str, ...],
@@ -244,7 +252,7 @@ def serve(
     log_to_stderr()
     with _open(file, pairs, state, target, None, store, limits) as tables:
         _tell_bad(tables)
-        serve_tables(tables, host, port, say=functools.partial(click.echo, err=True))
+        serve_tables(tables, host, port, say=functools.partial(click.echo, err=True), hosts=server_names)
 
 
 def _parse_address(listen: str) -> tuple[str, int]:

@@ -11,6 +11,7 @@
     authfile    users and permissions in a file
     binding     a listening socket
     server      serves over HTTP or HTTPS, stops in order
+    thread_server  serves from a thread of another program
 
 A service (`registry`, `rest`, a console) has its routes, and gives them to an `HttpApp`. Nothing here depends on Kafka.
 """

@@ -71,6 +71,10 @@ class HttpApp:
     request_class: ClassVar[type[HttpRequest]] = HttpRequest
     checks_origin: ClassVar[bool] = True
     """Whether requests of other sites' pages are refused; an application with pages of its own does it by itself."""
+    host_hint: ClassVar[str] = "--server-name adds it"
+    """What to do about a refused host."""
+    logs_requests: ClassVar[bool] = True
+    """False logs them at the level DEBUG."""
     timeout_code: ClassVar[int] = 503
     failure_code: ClassVar[int] = 500
 
@@ -153,7 +157,8 @@ class HttpApp:
                 self._log_request(exchange, status, seconds)
 
     def _log_request(self, exchange: _Exchange, status: int, seconds: float) -> None:
-        write_line = self._log.debug if exchange.route is not None and exchange.route.quiet else self._log.info
+        is_quiet = not self.logs_requests or (exchange.route is not None and exchange.route.quiet)
+        write_line = self._log.debug if is_quiet else self._log.info
         # Not the query: clients put credentials there by mistake.
         write_line(
             "request",
@@ -170,7 +175,7 @@ class HttpApp:
         try:
             if self.checks_origin:
                 hosts = None if self.login is not None else self.hosts
-                check_origin(exchange.scope, exchange.headers, hosts)
+                check_origin(exchange.scope, exchange.headers, hosts, self.host_hint)
             route, values = self.route(exchange.scope["method"], exchange.raw_path)
             exchange.route = route
             if self.given:

@@ -19,11 +19,14 @@ _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing: their answers cannot be read across sites, since none allows it."""
 
 
-def check_origin(scope: Mapping[str, Any], headers: Mapping[str, str], hosts: Collection[str] | None) -> None:
+def check_origin(
+    scope: Mapping[str, Any], headers: Mapping[str, str], hosts: Collection[str] | None, hint: str = ""
+) -> None:
     """Raise HttpRefusal 403 for a change that a page of another site requests, and 421 for a host that is not this one.
 
     The host is compared on loopback addresses only: elsewhere a service does not know its names. `hosts` are further
-    names of a service without a login, None where there is one, which browsers do not send to other names.
+    names of a service without a login, None where there is one, which browsers do not send to other names. `hint` says
+    what to do about a refused host.
     """
     host = headers.get("host", "")
     if scope["method"] not in _READING and _is_foreign(headers, host):
@@ -33,7 +36,7 @@ def check_origin(scope: Mapping[str, Any], headers: Mapping[str, str], hosts: Co
         return
     name = host_name(host)
     if name != "localhost" and name not in hosts and not _is_loopback(name):
-        raise HttpRefusal(421, f"This service does not serve the host {name[:100]!r}; --server-name adds it")
+        raise HttpRefusal(421, f"This service does not serve the host {name[:100]!r}" + (f"; {hint}" if hint else ""))
 
 
 def _is_foreign(headers: Mapping[str, str], host: str) -> bool:

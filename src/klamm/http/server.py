@@ -48,6 +48,8 @@ class ServedApp:
     listening: socket.socket
     tls: ssl.SSLContext | None = None
     connections_max: int = _CONNECTIONS_MAX
+    close_s: int = _CLOSE_S
+    """How long open requests may delay the end."""
 
 
 async def serve_until_signal(served: Sequence[ServedApp], on_ready: Callable[[], None]) -> None:
@@ -56,12 +58,17 @@ async def serve_until_signal(served: Sequence[ServedApp], on_ready: Callable[[],
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGINT, signal.SIGTERM)
     for number in numbers:
-        loop.add_signal_handler(number, stopping.set)
+        loop.add_signal_handler(number, _stop, stopping)
     try:
         await serve(served, on_ready, stopping)
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
+
+
+def _stop(stopping: asyncio.Event) -> None:
+    _log.info("stopping")
+    stopping.set()
 
 
 async def serve(served: Sequence[ServedApp], on_ready: Callable[[], None], stopping: asyncio.Event) -> None:
@@ -88,7 +95,6 @@ async def serve(served: Sequence[ServedApp], on_ready: Callable[[], None], stopp
             servers.append(await stack.enter_async_context(_serving(entry)))
         on_ready()
         await asyncio.wait((*servers, waiting), return_when=asyncio.FIRST_COMPLETED)
-        _log.info("stopping")
 
 
 class _Server(uvicorn.Server):  # type: ignore[misc]  # an extra, whose types are not read
@@ -125,7 +131,7 @@ async def _serving(served: ServedApp) -> Any:
         proxy_headers=False,
         limit_concurrency=served.connections_max,
         timeout_keep_alive=_IDLE_S,
-        timeout_graceful_shutdown=_CLOSE_S,
+        timeout_graceful_shutdown=served.close_s,
         backlog=BACKLOG,
     )
     config.load()

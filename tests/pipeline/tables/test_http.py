@@ -2,32 +2,26 @@
 
 import contextlib
 import json
-import threading
 
 import httpx2
 import pytest
-import uvicorn
 
+from klamm.http.binding import bind
+from klamm.http.thread_server import serve_in_thread
 from klamm.pipeline import open_tables
-from klamm.pipeline.tables.http import make_app
+from klamm.pipeline.tables.http_server import make_tables
 from klamm.pipeline.tables.queries import QueryLimits
 
 
 @contextlib.contextmanager
 def serving(tables):
-    server = uvicorn.Server(uvicorn.Config(make_app(tables), port=0, log_level="warning", lifespan="off"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive()
-        threading.Event().wait(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    try:
-        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
-            yield client
-    finally:
-        server.should_exit = True
-        thread.join(30)
+    listening = bind("127.0.0.1", 0)
+    address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    with (
+        serve_in_thread(make_tables(tables, listening), "tables"),
+        httpx2.Client(base_url=address, timeout=60) as client,
+    ):
+        yield client
 
 
 @pytest.fixture
@@ -118,6 +112,25 @@ def test_tables_and_rows_by_key(client, put):
     assert missing.json() == {"error": "balances has no row zoe"}
     assert client.get("/tables/nope/ada").status_code == 400
     assert client.get("/nope").status_code == 404
+
+
+def test_keys_have_slashes(client, put):
+    put(**{"a/b": 3, "c/": 4})
+    for path, key in (("a/b", "a/b"), ("a%2Fb", "a/b"), ("c/", "c/")):
+        # The tables follow the topic: a row is there some time after it was sent.
+        while (answer := client.get(f"/tables/balances/{path}")).status_code == 404:
+            assert answer.json() == {"error": f"balances has no row {key}"}
+        assert answer.json()["account"] == key
+
+
+def test_pages_of_other_sites_are_refused(client):
+    body = {"sql": "SELECT 1"}
+    assert client.post("/query", json=body, headers={"Origin": "http://evil.example"}).status_code == 403
+    assert client.post("/query", json=body, headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
+    rebound = client.get("/query", params=body, headers={"Host": "evil.example"})
+    assert rebound.status_code == 421
+    assert "evil.example" in rebound.json()["error"]
+    assert client.get("/tables", headers={"Host": "localhost"}).status_code == 200
 
 
 def test_health(client, tables):

@@ -74,6 +74,14 @@ def test_requests_need_the_token_and_the_same_origin(client, home):
     ]
 
 
+def test_foreign_host_names_get_no_token(client):
+    rebound = client.get("/", headers={"Host": "evil.example"})
+    assert rebound.status_code == 421
+    assert "evil.example" in rebound.json()["error"]
+    assert client.get("/api/status", headers={"Host": "evil.example"}).status_code == 421
+    assert client.get("/", headers={"Host": "localhost"}).status_code == 200
+
+
 def test_an_hour_of_points_is_kept():
     history = StatusHistory(lambda: STATUS)
     for _ in range(1000):

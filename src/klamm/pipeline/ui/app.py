@@ -1,4 +1,4 @@
-"""The ASGI application: the page, its JSON, and requests to queries.
+"""The application of a pipeline: the page, its JSON, and requests to queries.
 
 GET  /                   the page           GET  /api/status   status, and points of the last hour
 GET  /api/dead_letters   the newest 20      POST /api/ACTION   pause, resume or restart, of ?query=NAME or of all
@@ -6,35 +6,40 @@ GET  /api/dead_letters   the newest 20      POST /api/ACTION   pause, resume or 
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Final
-from urllib.parse import urlsplit
+from typing import Any, ClassVar, Final
 
-from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse
-from starlette.routing import Route
-
+from klamm.http.app import HttpApp
+from klamm.http.messages import HttpRequest, HttpResponse, json_response
+from klamm.http.refusals import HttpRefusal
 from klamm.pipeline.sql.core.query_progress import PipelineStatus
 from klamm.pipeline.sql.status import ControlAction
 
 with open(os.path.join(os.path.dirname(__file__), "page.html"), encoding="utf-8") as _file:
     PAGE: Final = _file.read()
-_PAGE_HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline';"
-    " connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
-    "Cache-Control": "no-store",
-    "X-Content-Type-Options": "nosniff",
-}
+_CONTENT_POLICY: Final = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline';"
+    " connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+_PAGE_HEADERS: Final = (
+    ("content-security-policy", _CONTENT_POLICY),
+    ("cache-control", "no-store"),
+    ("x-content-type-options", "nosniff"),
+)
 
 SendControl = Callable[[ControlAction, str | None], str]
 
 
-class PipelineEndpoints:
-    """The endpoints of one pipeline."""
+class PipelineApp(HttpApp):
+    """The application of one pipeline; pages of other sites and foreign host names are refused as everywhere."""
+
+    taken: ClassVar[tuple[str, ...]] = ()
+    given: ClassVar[tuple[str, ...]] = ()
+    host_hint: ClassVar[str] = "use localhost or 127.0.0.1"
+    logs_requests: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -46,52 +51,47 @@ class PipelineEndpoints:
         letters: Callable[[], list[dict[str, Any]]],
         send: SendControl,
     ) -> None:
-        self._name = name
+        super().__init__("pipeline")
+        self._pipeline = name
         self._token = token
         self._status = status
         self._points = points
         self._letters = letters
         self._send = send
 
-    def routes(self) -> list[Route]:
-        """Return the routes, for this application or inside of another."""
-        return [
-            Route("/", self.page),
-            Route("/api/status", self.status),
-            Route("/api/dead_letters", self.dead_letters),
-            Route("/api/{action:str}", self.control, methods=["POST"]),
-        ]
+        self.router.add("GET", "/", self.get_page)
+        self.router.add("GET", "/api/status", self.get_status)
+        self.router.add("GET", "/api/dead_letters", self.list_dead_letters)
+        self.router.add("POST", "/api/{action}", self.control)
 
-    async def page(self, _: Request) -> HTMLResponse:
+    def print_refusal(self, refusal: HttpRefusal) -> HttpResponse:
+        """Return the answer for a refusal."""
+        response = json_response({"error": refusal.message}, refusal.status)
+        response.headers = refusal.headers
+        return response
+
+    async def get_page(self, _: HttpRequest) -> HttpResponse:
         """Return the page, with the token that its requests carry."""
-        return HTMLResponse(PAGE.replace("{{TOKEN}}", self._token), headers=_PAGE_HEADERS)
+        page = PAGE.replace("{{TOKEN}}", self._token)
+        return HttpResponse(200, page.encode(), "text/html; charset=utf-8", _PAGE_HEADERS)
 
-    async def status(self, _: Request) -> JSONResponse:
+    async def get_status(self, _: HttpRequest) -> HttpResponse:
         """Return the status and its history."""
-        return JSONResponse({"pipeline": self._name, **self._status(), "history": self._points()})
+        return json_response({"pipeline": self._pipeline, **self._status(), "history": self._points()})
 
-    async def dead_letters(self, _: Request) -> JSONResponse:
+    async def list_dead_letters(self, _: HttpRequest) -> HttpResponse:
         """Return the newest dead letters; read from the cluster."""
-        return JSONResponse(await run_in_threadpool(self._letters))
+        return json_response(await asyncio.to_thread(self._letters))
 
-    async def control(self, request: Request) -> JSONResponse:
-        """Send a request to queries; refused without the token, and from pages of another origin."""
-        origin = request.headers.get("origin")
-        # A browser sends the origin with every POST; other programs need not.
-        if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
-            return JSONResponse({"error": "the request comes from another origin"}, 403)
+    async def control(self, request: HttpRequest) -> HttpResponse:
+        """Send a request to queries; refused without the token."""
         if not hmac.compare_digest(request.headers.get("x-klamm-token", "").encode(), self._token.encode()):
-            return JSONResponse({"error": "the token is missing or wrong"}, 403)
+            raise HttpRefusal(403, "the token is missing or wrong")
         try:
-            action = ControlAction(request.path_params["action"])
+            action = ControlAction(request.values["action"])
         except ValueError:
-            return JSONResponse({"error": "write pause, resume or restart"}, 404)
-        query = request.query_params.get("query")
+            raise HttpRefusal(404, "write pause, resume or restart") from None
+        query = request.text("query") if "query" in request.query else None
         if query is not None and query not in (self._status().get("queries") or {}):
-            return JSONResponse({"error": f"there is no query {query}"}, 404)
-        return JSONResponse({"request": self._send(action, query)}, 202)
-
-
-def make_app(endpoints: PipelineEndpoints) -> Starlette:
-    """Return the application of a pipeline."""
-    return Starlette(routes=endpoints.routes())
+            raise HttpRefusal(404, f"there is no query {query}")
+        return json_response({"request": self._send(action, query)}, 202)

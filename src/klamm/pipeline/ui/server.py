@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import secrets
-import socket
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
+from klamm.http.binding import bind
 from klamm.model.errors import ConfigError
 from klamm.pipeline.metrics import parse_address
 from klamm.pipeline.sql.status import Home
 from klamm.pipeline.ui.history import StatusHistory
 
 _CLOSE_S: Final = 2
-_BACKLOG: Final = 100
+
+
+class _HistoryService:
+    """Takes points of the status while the page is served."""
+
+    def __init__(self, history: StatusHistory) -> None:
+        self._history = history
+        self._stack = ExitStack()
+
+    async def start(self) -> None:
+        """Begin to take points."""
+        self._stack.enter_context(self._history.running())
+
+    async def stop(self) -> None:
+        """End."""
+        self._stack.close()
 
 
 @contextmanager
@@ -31,15 +45,15 @@ def serve_ui(
         yield None
         return
     try:
-        import uvicorn  # noqa: PLC0415 - an extra
-
-        from klamm.pipeline.ui.app import PipelineEndpoints, make_app  # noqa: PLC0415
+        from klamm.http.server import ServedApp  # noqa: PLC0415 - an extra
+        from klamm.http.thread_server import serve_in_thread  # noqa: PLC0415
+        from klamm.pipeline.ui.app import PipelineApp  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed: pip install 'klamm[http]'") from None
     host, port = parse_address(address)
     history = StatusHistory(status)
     # A new token for every run: a page of an earlier one cannot send requests.
-    endpoints = PipelineEndpoints(
+    app = PipelineApp(
         name,
         secrets.token_urlsafe(24),
         status=status,
@@ -47,29 +61,11 @@ def serve_ui(
         letters=letters,
         send=home.send_request,
     )
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((host, port))
-        # Requests that come before the server runs wait in the queue instead of being refused.
-        listening.listen(_BACKLOG)
-    except OSError as error:
-        listening.close()
-        raise ConfigError(f"--ui cannot listen on {host}:{port}: {error.strerror or error}") from None
-    config = uvicorn.Config(
-        make_app(endpoints),
-        log_level="warning",
-        access_log=False,
-        lifespan="off",
-        timeout_graceful_shutdown=_CLOSE_S,
-    )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="klamm-ui", daemon=True)
-    with history.running():
-        thread.start()
-        try:
-            yield str(listening.getsockname()[0]), listening.getsockname()[1]
-        finally:
-            server.should_exit = True
-            thread.join(2 * _CLOSE_S)
-            listening.close()
+        listening = bind(host, port)
+    except ConfigError as error:
+        raise ConfigError(f"--ui cannot listen on {host}:{port}: {error}") from None
+    served = ServedApp(app, _HistoryService(history), listening, close_s=_CLOSE_S)
+    address_of_page = str(listening.getsockname()[0]), listening.getsockname()[1]
+    with serve_in_thread(served, "klamm-ui"):
+        yield address_of_page
