@@ -224,6 +224,21 @@ def test_changes_are_pushed(klamm_broker, bank):
     assert watch.next_changes(1) is None
 
 
+def test_a_closed_push_query_does_not_wait_on(klamm_broker, bank):
+    put(klamm_broker, bank.topic, [("ada", {"balance": 1})])
+    watch = bank().open_watch("SELECT * FROM balances", snapshot=False)
+    answers = []
+
+    def wait():
+        answers.append(watch.next_changes(10 * PATIENCE_S))
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    watch.close()
+    thread.join(PATIENCE_S)
+    assert answers == [None]
+
+
 def signs(watch):
     for _ in range(PATIENCE_S):
         changes = watch.next_changes(1)

@@ -22,6 +22,7 @@ from klamm.http.app import HttpApp
 from klamm.http.messages import HttpRequest, HttpResponse, json_response
 from klamm.http.refusals import HttpRefusal
 from klamm.http.router import HttpRoute, split_path
+from klamm.pipeline.tables.core.answer_changes import Change
 from klamm.pipeline.tables.live_tables import LiveTables, Watch
 from klamm.pipeline.tables.plain_values import to_plain, unique_names
 from klamm.pipeline.tables.queries import QueryError
@@ -116,22 +117,23 @@ class TableApp(HttpApp):
         self._watches -= 1
 
     async def _events(self, watch: Watch) -> AsyncIterator[bytes]:
+        try:
+            async for changes in self._follow(watch):
+                for change in changes:
+                    row = dict(zip(watch.names, map(to_plain, change.row), strict=True))
+                    yield f"data: {json.dumps({'change': change.sign, 'row': row})}\n\n".encode()
+                if not changes:
+                    yield b": nothing changed\n\n"  # a proxy closes a connection without traffic
+        except QueryError as error:
+            yield f"event: error\ndata: {json.dumps({'error': str(error)})}\n\n".encode()
+        finally:
+            watch.close()  # the client has left: its thread is for others
+
+    async def _follow(self, watch: Watch) -> AsyncIterator[list[Change]]:
         loop = asyncio.get_running_loop()
-        while True:
-            # After the client has left, the thread waits on until the next change or the end of the interval.
-            waiting = loop.run_in_executor(self._watch_threads, watch.next_changes, _KEEP_ALIVE_S)
-            try:
-                changes = await waiting
-            except QueryError as error:
-                yield f"event: error\ndata: {json.dumps({'error': str(error)})}\n\n".encode()
-                return
-            if changes is None:
-                return
-            for change in changes:
-                row = dict(zip(watch.names, map(to_plain, change.row), strict=True))
-                yield f"data: {json.dumps({'change': change.sign, 'row': row})}\n\n".encode()
-            if not changes:
-                yield b": nothing changed\n\n"  # a proxy closes a connection without traffic
+        threads = self._watch_threads
+        while (changes := await loop.run_in_executor(threads, watch.next_changes, _KEEP_ALIVE_S)) is not None:
+            yield changes
 
     async def list_tables(self, _: HttpRequest) -> HttpResponse:
         """List the tables."""

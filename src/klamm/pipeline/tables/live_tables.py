@@ -271,16 +271,26 @@ class LiveTables:
         with self._changed:
             return tuple(self._versions[name] for name in names)
 
-    def wait_for_change(self, names: Sequence[str], version: tuple[int, ...], timeout_s: float) -> bool:
-        """Wait until the rows of these tables are newer than `version`; False after `timeout_s`, or when closed."""
+    def wait_for_change(
+        self, names: Sequence[str], version: tuple[int, ...], timeout_s: float, ended: threading.Event
+    ) -> bool:
+        """Wait until the rows of these tables are newer than `version`; False after `timeout_s`, or when closed.
+
+        Who sets `ended` calls `wake_watches`, and the wait returns False.
+        """
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while tuple(self._versions[name] for name in names) == version:
                 left = deadline - time.monotonic()
-                if left <= 0 or self._closed:
+                if left <= 0 or self._closed or ended.is_set():
                     return False
                 self._changed.wait(left)
         return not self._closed
+
+    def wake_watches(self) -> None:
+        """Let push queries look whether they have ended."""
+        with self._changed:
+            self._changed.notify_all()
 
     @property
     def closed(self) -> bool:
@@ -324,7 +334,7 @@ class LiveTables:
 
 
 class Watch:
-    """A push query: its last answer, and what has changed since. Not safe across threads."""
+    """A push query: its last answer, and what has changed since. Only `close` is safe across threads."""
 
     def __init__(self, tables: LiveTables, sql: str, *, snapshot: bool) -> None:
         self._tables = tables
@@ -334,6 +344,7 @@ class Watch:
         self._rows, self.names = self._read_rows()
         self._pending = [Change(CAME, row) for row in self._rows] if snapshot else []
         self._looked = time.monotonic()
+        self._ended = threading.Event()
 
     def _read_rows(self) -> tuple[list[tuple[Any, ...]], list[str]]:
         answer = self._tables.answer(self._sql)
@@ -345,12 +356,12 @@ class Watch:
         return list(zip(*columns, strict=True)), answer.table.column_names
 
     def next_changes(self, timeout_s: float) -> list[Change] | None:
-        """Return the next changes, none of them after `timeout_s`; None when the tables were closed."""
+        """Return the next changes, none of them after `timeout_s`; None when it or the tables were closed."""
         if self._pending:
             pending, self._pending = self._pending, []
             return pending
-        if not self._tables.wait_for_change(self._reads, self._version, timeout_s):
-            return None if self._tables.closed else []
+        if not self._tables.wait_for_change(self._reads, self._version, timeout_s, self._ended):
+            return None if self._tables.closed or self._ended.is_set() else []
         # Many small batches are one read: the pause bounds what a busy table costs.
         time.sleep(max(self._looked + WATCH_PAUSE_S - time.monotonic(), 0.0))
         self._version = self._tables.version_of(self._reads)
@@ -366,8 +377,9 @@ class Watch:
         return changes
 
     def close(self) -> None:
-        """Forget the answer."""
-        self._rows, self._pending = [], []
+        """End it, also while another thread waits for changes."""
+        self._ended.set()
+        self._tables.wake_watches()
 
 
 def _choose(pipeline: Pipeline, names: Iterable[str] | None) -> list[GraphNode]:
