@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import threading
 
 import httpx2
 import pytest
@@ -158,3 +159,18 @@ def test_changes_are_pushed(client, put):
         assert next(events) == {"change": "-", "row": {"account": "bob", "balance": 20.0}}
     refused = client.get("/query", params={"sql": "DELETE FROM balances", "watch": "1"})
     assert refused.status_code == 400
+
+
+def test_a_push_query_ends_with_the_server(tables):
+    listening = bind("127.0.0.1", 0)
+    address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    with httpx2.Client(base_url=address, timeout=60) as client, contextlib.ExitStack() as stack:
+        stack.enter_context(serve_in_thread(make_tables(tables, listening), "tables"))
+        query = {"sql": "SELECT * FROM balances", "watch": "1"}
+        with client.stream("GET", "/query", params=query) as stream:
+            lines = stream.iter_lines()
+            assert next(lines).startswith("data: ")
+            stack.close()
+            with contextlib.suppress(httpx2.RemoteProtocolError):  # an endless answer is cut off
+                assert all(line.startswith("data: ") for line in lines if line)
+        assert not [thread for thread in threading.enumerate() if thread.name == "tables"]
