@@ -208,6 +208,25 @@ def test_credentials_of_the_format_are_there_from_the_start(tmp_path):
                 assert log_in(wire, "broker", "with, comma", SCRAM_SHA_512).error_code == 0
 
 
+def test_a_mechanism_without_users_is_told_at_the_start(tmp_path, capfd):
+    def missing():
+        lines = [line for line in capfd.readouterr().err.splitlines() if "SCRAM listener has no users" in line]
+        assert all("WARNING" in line and "listener=CLIENTS" in line and "klamm user add NAME" in line for line in lines)
+        return [line.partition("mechanism=")[2].split()[0] for line in lines]
+
+    user = unique("user")
+    with NodeThread(tmp_path, *OVERRIDES) as running:
+        assert missing() == ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+        with Wire(running.port) as wire:
+            assert alter(wire, upsertion(user, number=1)) == [(user, 0)]
+    with NodeThread(tmp_path, *OVERRIDES) as running:
+        assert missing() == ["SCRAM-SHA-512"]
+        with Wire(running.port) as wire:
+            assert alter(wire, upsertion(user, number=2)) == [(user, 0)]
+    with NodeThread(tmp_path, *OVERRIDES):
+        assert missing() == []
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

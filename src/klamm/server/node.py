@@ -158,9 +158,11 @@ class KlammNode:
             if self._metrics is not None:
                 self._metrics.close()
             raise
-        if self._broker is not None and self.services.access is not None:
-            # The broker has caught up with the metadata log, so all ACLs are loaded.
-            self.services.access.authorizer.ready = True
+        if self._broker is not None:
+            # The broker has caught up with the metadata log, so all ACLs and users are loaded.
+            if self.services.access is not None:
+                self.services.access.authorizer.ready = True
+            self._security.warn_of_missing_users(self.services.image)
         # Last: a client that connects earlier would get NOT_LEADER_OR_FOLLOWER from a broker without replicas.
         self._serve("broker", early=False)
         self._housekeeper = loop.create_task(self._run_housekeeping(), name="housekeeping")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from klamm.metadata.image import MetadataImage
 from klamm.model.clock import Clock
 from klamm.model.errors import ConfigError
 from klamm.net import Channel, FrameHandler, NetServer, OutboundSecurity
@@ -147,6 +148,20 @@ class NodeSecurity:
         for store in {store.listener: store for store in stores}.values():
             for warning in store.find_warnings(own_host(self._config, store.listener)):
                 log.warning("certificate needs attention", listener=store.listener, reason=warning)
+
+    def warn_of_missing_users(self, image: MetadataImage) -> None:
+        """Log the SCRAM mechanisms of listeners by which no user can log in."""
+        numbers = {number for number, _ in image.scram}
+        for security in self.listeners.values():
+            for mechanism in security.mechanisms:
+                scram = SCRAM_MECHANISMS.get(mechanism.name)
+                if scram is not None and scram.number not in numbers:
+                    log.warning(
+                        "SCRAM listener has no users",
+                        listener=security.listener,
+                        mechanism=mechanism.name,
+                        hint="klamm user add NAME, or storage format --add-scram",
+                    )
 
     def outbound(self, listener: str) -> OutboundSecurity | None:
         """Return how this node connects to a listener of other nodes; None for a PLAINTEXT one."""
