@@ -3,12 +3,13 @@
 
     python tools/audit.py [constraints.txt]
 
-Exits with 1 for a dependency with a known vulnerability, and with 2 if the record cannot be reached: no answer is no
-sign of health.
+Exits with 1 for a dependency with a known vulnerability, and with 2 if the record cannot be reached or its answer is
+not understood: no answer is no sign of health.
 """
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 import sys
@@ -65,9 +66,16 @@ def main(path: str, ask: Ask = ask_osv) -> int:
         pins = parse_pins(file)
     try:
         vulnerable = find_vulnerabilities(pins, ask)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         print(f"audit: {OSV_URL} cannot be reached ({reason}); nothing was checked", file=sys.stderr)
+        return 2
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        # Not JSON, or JSON of another form: each step of reading it has its own error.
+        print(
+            f"audit: the answer of {OSV_URL} was not understood ({error!r}); nothing was checked",
+            file=sys.stderr,
+        )
         return 2
     for (name, version), ids in vulnerable.items():
         print(f"{name} {version}: {', '.join(ids)} (https://osv.dev/vulnerability/{ids[0]})")

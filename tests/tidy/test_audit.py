@@ -1,6 +1,10 @@
 """`make audit` without the public record: a fake one answers."""
 
+import contextlib
+import http.server
 import importlib.util
+import socket
+import threading
 import urllib.error
 from pathlib import Path
 
@@ -54,6 +58,68 @@ def test_without_a_network_nothing_counts_as_checked(pins, capsys):
 
     assert audit.main(pins, refuse) == 2
     assert "cannot be reached (no route to host); nothing was checked" in capsys.readouterr().err
+
+
+class Record(http.server.BaseHTTPRequestHandler):
+    """The public record with one answer for every request."""
+
+    answer = b""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.answer)
+
+    def log_message(self, *_fields):
+        pass
+
+
+@contextlib.contextmanager
+def serve(body):
+    handler = type("OneAnswer", (Record,), {"answer": body})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "words"),
+    [
+        (b'{"results": [{}, {}]}', 0, "2 dependencies checked, 0 with known vulnerabilities"),
+        (b'{"results": [{}, {"vulns": [{"id": "PYSEC-1"}]}]}', 1, "two 2.0.post1: PYSEC-1"),
+        (b"<html>log in to the network first</html>", 2, "was not understood"),
+        (b'{"results": [{', 2, "was not understood"),
+        (b"\xff\xfe", 2, "was not understood"),
+        (b'{"error": "no"}', 2, "was not understood"),
+        (b'{"results": [{}]}', 2, "was not understood"),
+        (b'{"results": 7}', 2, "was not understood"),
+        (b'["results"]', 2, "was not understood"),
+        (b'{"results": [{"vulns": [{}]}, {}]}', 2, "was not understood"),
+        (b'{"results": ["no", {}]}', 2, "was not understood"),
+    ],
+)
+def test_answers_over_http(pins, capsys, monkeypatch, body, code, words):
+    with serve(body) as url:
+        monkeypatch.setattr(audit, "OSV_URL", url)
+        assert audit.main(pins) == code
+    printed = capsys.readouterr()
+    assert words in (printed.err if code == 2 else printed.out)
+    assert "cannot be reached" not in printed.err
+    assert ("nothing was checked" in printed.err) is (code == 2)
+
+
+def test_a_record_that_refuses_connections_cannot_be_reached(pins, capsys, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    monkeypatch.setattr(audit, "OSV_URL", f"http://127.0.0.1:{port}/")
+    assert audit.main(pins) == 2
+    assert "cannot be reached" in capsys.readouterr().err
 
 
 def test_many_dependencies_are_asked_for_in_parts():
