@@ -125,8 +125,7 @@ def test_a_group_with_the_consumer_protocol_has_epochs_and_members(broker, conso
         assert "leave when their client stops" in words
 
 
-def test_commands_of_groups_are_those_that_know_their_type():
+def test_the_command_of_a_group_is_on_its_page(peer_visit):
     target = CommandTarget(None, "broker:9092")
-    assert group_command(target, "a b", "consumer") == "klamm group show 'a b' -b broker:9092"
-    shown = group_command(target, "workers", "share")
-    assert shown == "kafka-share-groups.sh --bootstrap-server broker:9092 --describe --group workers"
+    assert group_command(target, "a b") == "klamm group show 'a b' -b broker:9092"
+    assert "klamm group show workers" in text_of(peer_visit.get("/c/test/groups/workers"))

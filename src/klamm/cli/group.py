@@ -1,9 +1,9 @@
-"""`klamm group`: consumer groups, how far they have read, and where they go on."""
+"""`klamm group`: groups of every type, how far they have read, and where they go on."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -34,7 +34,13 @@ def group() -> None:
 @cluster_options
 @output_option
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Only those in this state, e.g. Stable.")
-@click.option("--type", "types", multiple=True, metavar="TYPE", help="Only those of this type: classic or consumer.")
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    metavar="TYPE",
+    help="Only those of this type: classic, consumer, share or streams.",
+)
 @click.option("--lag", "with_lag", is_flag=True, help="Add members and lag, which takes more requests.")
 @watch_option
 @refuses
@@ -70,8 +76,8 @@ def ls(
 
 
 def _measure(cluster: BlockingCluster, name: str) -> dict[str, int | None]:
-    """Members and lag of a group; None where the group is gone or is not of consumers."""
-    from klamm.cli.queries.groups import describe_lag
+    """Members and lag of a group; None where the group is gone or its lag is not known."""
+    from klamm.cli.queries.group_lag import describe_lag, total_lag
     from klamm.model.errors import ErrorCode, KlammError
 
     try:
@@ -81,7 +87,7 @@ def _measure(cluster: BlockingCluster, name: str) -> dict[str, int | None]:
         if error.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.GROUP_AUTHORIZATION_FAILED):
             raise
         return {"members": None, "lag": None}
-    return {"members": len(description["members"]), "lag": sum(row["lag"] or 0 for row in description["offsets"])}
+    return {"members": len(description["members"]), "lag": total_lag(description["offsets"])}
 
 
 @group.command("show")
@@ -90,17 +96,22 @@ def _measure(cluster: BlockingCluster, name: str) -> dict[str, int | None]:
 @output_option
 @refuses
 def show_(*, name: str, target: Target, output: str) -> None:
-    """Show one group: its state, its members, its offsets and how far they lag behind."""
-    from klamm.cli.queries.groups import describe_lag
+    """Show one group of any type: its state, its members, its offsets and how far they lag behind."""
+    from klamm.cli.queries.group_lag import describe_lag, total_lag
 
     with target.cluster() as cluster:
         description = describe_lag(cluster, name)
 
     def table() -> None:
-        facts = ("type", "state", "assignor", "coordinator")
-        lag = sum(row["lag"] or 0 for row in description["offsets"])
-        click.echo(f"{name}: " + ", ".join(f"{fact} {description[fact] or '-'}" for fact in facts) + f", lag {lag}")
-        for title, rows in (("member", description["members"]), ("offset", description["offsets"])):
+        facts = ["type", "state", "assignor", "coordinator"]
+        if description["epoch"] is not None:
+            facts.append("epoch")
+        lag = total_lag(description["offsets"])
+        summary = [f"{fact} {description[fact] or '-'}" for fact in facts]
+        click.echo(f"{name}: " + ", ".join([*summary, f"lag {'-' if lag is None else lag}"]))
+        offset_title = "start offset" if description["type"] == "share" else "offset"
+        members = [_member_row(member, description["type"]) for member in description["members"]]
+        for title, rows in (("member", members), (offset_title, description["offsets"])):
             click.echo(f"\n{counted(len(rows), title)}" if rows else f"\nno {title}s")
             for line in table_lines(rows):
                 click.echo(line)
@@ -111,6 +122,18 @@ def show_(*, name: str, target: Target, output: str) -> None:
         show(description["offsets"], output, columns=columns)
     else:
         show_one(description, output, table)
+
+
+def _member_row(member: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """A member's line: topics of a share group's, whose members share partitions; tasks of a streams group's."""
+    heads = {
+        "share": ("member", "client", "host", "epoch", "partitions"),
+        "streams": ("member", "instance", "client", "host", "epoch"),
+    }.get(kind, ("member", "instance", "client", "host", "partitions"))
+    row = {head: member[head] for head in heads}
+    if kind == "share":
+        row["topics"] = ", ".join(member["topics"])
+    return row | {role: ", ".join(names) for role, names in member.get("tasks", {}).items()}
 
 
 @group.command("seek")
@@ -139,7 +162,7 @@ def seek(*, name: str, place: str, topics: tuple[str, ...], consent: Consent, ta
     import time
 
     from klamm.cli.group_seek import SeekTarget, parse_target, parse_topic, seek_group
-    from klamm.cli.queries.groups import describe_lag, find_group
+    from klamm.cli.queries.group_lag import describe_lag, find_any_group
     from klamm.model.errors import ErrorCode
     from klamm.model.units import parse_time_ms
 
@@ -156,7 +179,12 @@ def seek(*, name: str, place: str, topics: tuple[str, ...], consent: Consent, ta
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     with target.cluster() as cluster:
-        description = find_group(cluster, name)
+        description = find_any_group(cluster, name)
+        if description is not None and description.type == "share":
+            reason = (
+                "is a share group; kafka-share-groups.sh --reset-offsets moves its start offsets, nothing was changed"
+            )
+            raise broker_refusal(ErrorCode.INVALID_REQUEST, f"{name} {reason}")
         # The broker refuses this too, with UNKNOWN_MEMBER_ID; here the members can be named.
         if description is not None and description.members:
             code = ErrorCode.NON_EMPTY_GROUP
@@ -197,7 +225,8 @@ def _format_members(members: Sequence[MemberDescription]) -> str:
 @refuses
 def delete(*, names: tuple[str, ...], consent: Consent, target: Target) -> None:
     """Delete groups without members, and their offsets."""
-    from klamm.cli.queries.groups import delete_groups, describe_lag
+    from klamm.cli.queries.group_lag import describe_lag
+    from klamm.cli.queries.groups import delete_groups
     from klamm.model.errors import ErrorCode
 
     reasons = {

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from klamm.client.admin.any_group import describe_any_group
 from klamm.client.admin.async_admin import AsyncAdmin
 from klamm.client.admin.group_types import GroupDescription
 from klamm.client.admin.offset_types import OffsetSpec
 from klamm.console.clusters import ClusterLink
 from klamm.console.core.group_rows import GroupLimits, TopicLag, describe_limits, list_lags
 from klamm.console.core.offset_plans import OffsetMove, ResetTarget, plan_reset
-from klamm.console.group_positions import describe_any_group, read_positions, read_share_positions
+from klamm.console.group_positions import read_positions, read_share_positions
 from klamm.console.unread_times import read_unread_times
 from klamm.model.ids import TopicPartition
 
@@ -43,6 +44,7 @@ class GroupDetails:
 async def describe_group(link: ClusterLink, name: str, now_ms: int) -> GroupDetails:
     """Return the members and lags of a group; GroupNotFoundError when it does not exist."""
     admin = await link.admin()
+    # A group that is younger than the last sample may be of any type.
     group = await describe_any_group(admin, name, _listed_type(link, name))
     reported: dict[TopicPartition, int] = {}
     if group.type == "share":

@@ -1,35 +1,13 @@
-"""Groups of every type, each with the requests of its type: consumers, share groups and streams groups."""
+"""Positions of groups of every type: committed offsets, and where the unread records of share groups begin."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from klamm.client.admin.async_admin import AsyncAdmin
-from klamm.client.admin.group_types import GroupDescription, ShareGroupOffset
+from klamm.client.admin.group_types import ShareGroupOffset
 from klamm.client.admin.offset_types import OffsetSpec
-from klamm.client.errors import GroupNotFoundError, UnsupportedVersionError
 from klamm.model.ids import TopicPartition
-
-
-async def describe_any_group(admin: AsyncAdmin, name: str, kind: str) -> GroupDescription:
-    """Return a group; `kind` is its type as ListGroups reports it, empty when that is not known."""
-    if kind == "share":
-        return (await admin.describe_share_groups([name]))[name]
-    if kind == "streams":
-        return (await admin.describe_streams_groups([name]))[name]
-    try:
-        return (await admin.describe_groups([name]))[name]
-    except GroupNotFoundError as error:
-        if kind:
-            raise
-        missing = error
-    # A group that is younger than the last sample may be of any type.
-    for describe in (admin.describe_share_groups, admin.describe_streams_groups):
-        try:
-            return (await describe([name]))[name]
-        except (GroupNotFoundError, UnsupportedVersionError):
-            continue
-    raise missing
 
 
 async def read_positions(admin: AsyncAdmin, name: str, kind: str) -> dict[TopicPartition, int]:

@@ -1,11 +1,10 @@
-"""Consumer groups: listing and describing them, their committed offsets and lag, deleting them."""
+"""Groups: listing and describing them, their committed offsets, deleting them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-from klamm.cli.queries.offsets import EARLIEST, LATEST, PartitionPair, list_offsets
+from klamm.cli.queries.offsets import PartitionPair
 from klamm.cli.queries.outcomes import item_outcomes
 from klamm.client.admin.group_types import GroupDescription, GroupListing
 from klamm.client.admin.groups import GroupsAdmin
@@ -40,56 +39,6 @@ def find_group(cluster: BlockingCluster, name: str) -> GroupDescription | None:
 def committed_offsets(cluster: BlockingCluster, name: str) -> CommittedOffsets:
     """Every offset a group has committed."""
     return cluster.run(GroupsAdmin(cluster).list_group_offsets(name))
-
-
-def describe_lag(cluster: BlockingCluster, name: str) -> dict[str, Any]:
-    """A group as `klamm group show` shows it: members, committed offsets and how far they are behind."""
-    group = find_group(cluster, name)
-    if group is None:
-        raise KlammError(
-            ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {name}; `klamm group ls` lists those there are"
-        )
-    owners = {partition: member.member_id for member in group.members for partition in member.assignment}
-    committed = committed_offsets(cluster, name)
-    # Partitions without a committed offset lag too: all their records are still to be read.
-    partitions = sorted({*committed, *owners, *sibling_partitions(cluster, {*committed, *owners})})
-    ends = list_offsets(cluster, partitions, LATEST)
-    starts = list_offsets(cluster, [partition for partition in partitions if partition not in committed], EARLIEST)
-    rows = []
-    for partition in partitions:
-        position = committed.get(partition)
-        end = ends.get(partition)
-        begin = starts.get(partition) if position is None else position.offset
-        rows.append(
-            {
-                "topic": partition.topic,
-                "partition": partition.partition,
-                "offset": None if position is None else position.offset,
-                "end": end,
-                "lag": max(end - begin, 0) if end is not None and begin is not None else None,
-                "member": owners.get(partition, ""),
-                "metadata": "" if position is None else position.metadata,
-            }
-        )
-    members = [
-        {
-            "member": member.member_id,
-            "instance": member.instance_id,
-            "client": member.client_id,
-            "host": member.host,
-            "partitions": len(member.assignment),
-        }
-        for member in group.members
-    ]
-    return {
-        "group": name,
-        "type": group.type,
-        "state": group.state,
-        "assignor": group.assignor,
-        "members": members,
-        "coordinator": f"{group.coordinator.host}:{group.coordinator.port}",
-        "offsets": rows,
-    }
 
 
 def sibling_partitions(cluster: BlockingCluster, partitions: Iterable[PartitionPair]) -> list[TopicPartition]:

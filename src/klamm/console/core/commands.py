@@ -121,12 +121,9 @@ def create_command(
     return make_command(target, *words)
 
 
-def group_command(target: CommandTarget, group: str, kind: str) -> str:
-    """Return the command that describes a group: `klamm group show`, or Kafka's tool for types that it alone knows."""
-    if kind not in ("share", "streams"):
-        return make_command(target, "group", "show", group)
-    words = [f"kafka-{kind}-groups.sh", "--bootstrap-server", target.bootstrap, "--describe", "--group", group]
-    return shlex.join(words)
+def group_command(target: CommandTarget, group: str) -> str:
+    """Return `klamm group show`."""
+    return make_command(target, "group", "show", group)
 
 
 def seek_command(target: CommandTarget, group: str, position: str, topics: Sequence[str]) -> str:

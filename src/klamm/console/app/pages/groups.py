@@ -101,7 +101,7 @@ class GroupPages(PageGroup):
             ],
             span=span,
             spans=list(SPANS),
-            command=group_command(request.cluster.cluster.command_target, name, details.group.type),
+            command=group_command(request.cluster.cluster.command_target, name),
             past_resets=self.resets.list_recent(request.cluster.name, name),
         )
 
