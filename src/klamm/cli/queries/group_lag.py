@@ -38,7 +38,7 @@ def describe_lag(cluster: BlockingCluster, name: str) -> dict[str, Any]:
             ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {name}; `klamm group ls` lists those there are"
         )
     rows = _share_rows(cluster, group) if group.type == "share" else _offset_rows(cluster, group)
-    description = {
+    description: dict[str, Any] = {
         "group": name,
         "type": group.type,
         "state": group.state,
@@ -128,7 +128,7 @@ def _row(
 
 
 def _describe_member(member: MemberDescription) -> dict[str, Any]:
-    description = {
+    description: dict[str, Any] = {
         "member": member.member_id,
         "instance": member.instance_id,
         "client": member.client_id,
