@@ -6,6 +6,7 @@ A test that fails shows what the processes it started have said.
 import contextlib
 import functools
 import gc
+import logging
 import os
 import re
 import signal
@@ -43,6 +44,18 @@ def usual_ports_taken():
             with contextlib.suppress(OSError):  # something listens there already, which does as well
                 held.enter_context(socket.create_server(("127.0.0.1", port)))
         yield
+
+
+@pytest.fixture(autouse=True)
+def loggers_as_before():
+    """Commands that a test runs in its own process configure logging; their handlers would print into later tests."""
+    loggers = [logging.getLogger(name) for name in ("klamm", "klamm.pipeline", "klamm.client")]
+    before = [(logger, logger.level, logger.propagate, list(logger.handlers)) for logger in loggers]
+    yield
+    for logger, level, propagate, handlers in before:
+        logger.setLevel(level)
+        logger.propagate = propagate
+        logger.handlers[:] = handlers
 
 
 class SparkTwice(LoadScopeScheduling):

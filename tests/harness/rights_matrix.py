@@ -64,7 +64,7 @@ def grant_of(right: Right) -> Grant:
 def prepare_resources(wire: Wire) -> None:
     """Make the resources that the rows name, so that a denial is not that of a missing one."""
     wire.create_topic(TOPIC)
-    for group in (GROUP, "offsets-only"):
+    for group in (GROUP, "offsets-only", "classic-described"):
         while wire.call("find_coordinator", 4, key_type=0, coordinator_keys=[group]).coordinators[0].error_code:
             pass
         commit = {"name": TOPIC, "partitions": [{"partition_index": 0, "committed_offset": 0}]}

@@ -124,13 +124,8 @@ def test_a_closed_stream_silences_the_log_and_nothing_else():
 
 @pytest.fixture
 def _captured():
-    logger = logging.getLogger("klamm")
-    level, handlers = logger.level, list(logger.handlers)
     capture_stdlib()
     capture_stdlib()
-    yield
-    logger.setLevel(level)
-    logger.handlers[:] = handlers
 
 
 @pytest.mark.usefixtures("_captured")
