@@ -20,6 +20,7 @@ import uvicorn
 
 from klamm.http.app import HttpApp
 from klamm.http.binding import BACKLOG
+from klamm.model.garbage_collection import freeze_survivors
 from klamm.telemetry import get_logger
 
 _log = get_logger("http")
@@ -53,7 +54,8 @@ class ServedApp:
 
 
 async def serve_until_signal(served: Sequence[ServedApp], on_ready: Callable[[], None]) -> None:
-    """Run until SIGINT or SIGTERM; in the main thread only."""
+    """Run until SIGINT or SIGTERM; in the main thread only, of a process that does nothing else."""
+    freeze_survivors()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGINT, signal.SIGTERM)

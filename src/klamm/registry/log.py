@@ -8,7 +8,6 @@ reader has replayed it, so a client that registered a schema reads it from the s
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -141,8 +140,6 @@ class SchemasLog:
             # Markers of transactions move the position without a record: a short poll notices it soon.
             timeout_s = _CATCH_UP_POLL_S if self.position < self.end else _POLL_S
             if len(records) >= _POLL_RECORDS:
-                # What is replayed stays: walking it again and again would take the collector a quarter of a start.
-                gc.freeze()
                 await asyncio.sleep(0)  # a long replay must not keep requests waiting
 
     def _report_skip(self, offset: int, reason: str) -> None:

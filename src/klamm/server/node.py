@@ -14,6 +14,7 @@ from enum import Enum, auto
 from functools import partial
 
 from klamm.metadata.image import Endpoint, FeatureRange
+from klamm.model.garbage_collection import freeze_survivors
 from klamm.net import FrameHandler, NetServer, TurnLoop
 from klamm.replication import FetchSessions, ReplicaManager
 from klamm.server.boot.component_configs import (
@@ -401,6 +402,7 @@ def run_node(
     """
     # A thread that cleans or copies yields to the loop within half a millisecond instead of five.
     sys.setswitchinterval(SWITCH_SECONDS)
+    freeze_survivors()
     # Before the first log is opened: each holds descriptors.
     raise_limit()
     with asyncio.Runner(loop_factory=TurnLoop) as runner:
