@@ -170,12 +170,16 @@ def test_tables_are_served_until_the_end(klamm, put, tmp_path):
         f"CREATE TABLE balances (account STRING, balance BIGINT) WITH (topic = '{put.topic}', key = 'account');"
     )
     words = ("serve", str(path), "--listen", "0", "--store", str(tmp_path / "store"), "-b", klamm.bootstrap)
+    words += ("--server-name", "tables.example")
     for balance in (1, 2):
         process = start(*words)
         try:
             lines = iter(process.stderr.readline, "")
             address = next(match for line in lines if (match := re.search(r"http://127.0.0.1:\d+", line)))
             assert httpx2.get(f"{address[0]}/tables/balances/ada").json() == {"account": "ada", "balance": balance}
+            for host, status in (("tables.example", 200), ("other.example", 421)):
+                reply = httpx2.get(f"{address[0]}/tables/balances/ada", headers={"Host": host})
+                assert (host, reply.status_code) == (host, status), reply.text
             end(process)
         finally:
             process.kill()

@@ -81,6 +81,9 @@ class IdentityProvider:
         self.lifetime_s = 3600.0
         self.tokens_issued = 0
         self.keys_served = 0
+        self.keys_released = threading.Event()
+        """Clear it to hold requests for the keys until it is set."""
+        self.keys_released.set()
         self.failures_left = 0
         self.forms: list[dict[str, str]] = []
         self.client_keys: dict[str, bytes] = {}
@@ -150,6 +153,7 @@ class IdentityProvider:
                     with contextlib.suppress(OSError):
                         self._send(200, bytes(RESPONSE_BYTES_MAX + 100_000))
                     return
+                provider.keys_released.wait()
                 provider.keys_served += 1
                 self._send(200, key_set(*provider.keys))
 

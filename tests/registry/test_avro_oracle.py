@@ -134,13 +134,14 @@ def mutate_field(draw, field):
     return changed
 
 
-def draw_value(draw, node, named, depth=0):
+def draw_value(draw, node, named, depth=0, variant=0):
+    """Draw a value; another variant has another branch and symbol of the same draws, and odd ones are never empty."""
     if isinstance(node, str) and node not in PRIMITIVES:
         node = named[node]
     if isinstance(node, list):
         # A union at depth is closed by null where it can, so that recursion ends.
-        index = 0 if depth > 4 else draw(st.integers(0, len(node) - 1))
-        return draw_value(draw, node[index], named, depth + 1)
+        index = 0 if depth > 4 else (draw(st.integers(0, len(node) - 1)) + variant // 2) % len(node)
+        return draw_value(draw, node[index], named, depth + 1, variant)
     match node if isinstance(node, str) else node["type"]:
         case "null":
             return None
@@ -157,16 +158,18 @@ def draw_value(draw, node, named, depth=0):
         case "string":
             return draw(st.text(max_size=3))
         case "array":
-            return [draw_value(draw, node["items"], named, depth + 1) for _ in range(draw(st.integers(0, 2)))]
+            size = draw(st.integers(variant % 2, 2))
+            return [draw_value(draw, node["items"], named, depth + 1, variant) for _ in range(size)]
         case "map":
-            keys = draw(st.lists(st.text(max_size=2), max_size=2, unique=True))
-            return {name: draw_value(draw, node["values"], named, depth + 1) for name in keys}
+            keys = draw(st.lists(st.text(max_size=2), min_size=variant % 2, max_size=2, unique=True))
+            return {name: draw_value(draw, node["values"], named, depth + 1, variant) for name in keys}
         case "enum":
-            return draw(st.sampled_from(node["symbols"]))
+            symbols = node["symbols"]
+            return symbols[(draw(st.integers(0, len(symbols) - 1)) + variant) % len(symbols)]
         case "fixed":
             return draw(st.binary(min_size=node["size"], max_size=node["size"]))
         case "record":
-            return {item["name"]: draw_value(draw, item["type"], named, depth + 1) for item in node["fields"]}
+            return {item["name"]: draw_value(draw, item["type"], named, depth + 1, variant) for item in node["fields"]}
     raise AssertionError(node)
 
 

@@ -44,8 +44,8 @@ _DISCARDED_MAX: Final = 1 << 16
 class HttpLogin(Protocol):
     """Checks the credentials of requests."""
 
-    def start(self) -> None:
-        """Begin; called on the event loop of the server."""
+    async def start(self) -> None:
+        """Begin."""
 
     def close(self) -> None:
         """End."""
@@ -119,10 +119,10 @@ class HttpApp:
 
     # Life
 
-    def start(self) -> None:
-        """Begin to check logins; called on the event loop of the server."""
+    async def start(self) -> None:
+        """Begin to check logins."""
         if self.login is not None:
-            self.login.start()
+            await self.login.start()
 
     def close(self) -> None:
         """End."""

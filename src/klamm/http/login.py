@@ -64,10 +64,11 @@ class HttpLogins:
         self._key_store = key_store
         self._certificates = certificates
 
-    def start(self) -> None:
-        """Begin to fetch keys, if tokens are verified."""
+    async def start(self) -> None:
+        """Fetch keys, if tokens are verified, and wait for the first answer."""
         if self._key_store is not None:
             self._key_store.start(asyncio.get_running_loop())
+            await self._key_store.wait_for_first_load()
 
     def close(self) -> None:
         """Fetch no more."""

@@ -84,10 +84,9 @@ async def serve(served: Sequence[ServedApp], on_ready: Callable[[], None], stopp
         stack.callback(waiting.cancel)
         servers: list[asyncio.Task[None]] = []
         for entry in served:
-            entry.app.start()
             stack.callback(entry.app.close)
             stack.push_async_callback(entry.service.stop)
-            starting = asyncio.create_task(entry.service.start())
+            starting = asyncio.create_task(_start(entry))
             await asyncio.wait((starting, waiting), return_when=asyncio.FIRST_COMPLETED)
             if not starting.done():
                 starting.cancel()
@@ -97,6 +96,11 @@ async def serve(served: Sequence[ServedApp], on_ready: Callable[[], None], stopp
             servers.append(await stack.enter_async_context(_serving(entry)))
         on_ready()
         await asyncio.wait((*servers, waiting), return_when=asyncio.FIRST_COMPLETED)
+
+
+async def _start(entry: ServedApp) -> None:
+    await entry.app.start()
+    await entry.service.start()
 
 
 class _Server(uvicorn.Server):  # type: ignore[misc]  # an extra, whose types are not read

@@ -99,7 +99,7 @@ class CallerPool:
 
     # HttpLogin
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Begin to close idle clients; called on the event loop of the server."""
         self._sweeper = asyncio.create_task(self._sweep(), name="caller expiry")
 

@@ -44,6 +44,7 @@ class KeyStore:
         self._loaded_ms: int | None = None
         """When keys were last requested, by the monotonic clock."""
         self._failures = 0
+        self._first_load = asyncio.Event()
         # A file must be readable. An identity provider may be down at the start: logins are refused until it is up.
         if file_path(source.url) is not None:
             try:
@@ -56,6 +57,10 @@ class KeyStore:
         if self._loop is None:
             self._loop = loop
             self._refresh()
+
+    async def wait_for_first_load(self) -> None:
+        """Wait until the keys are there or could not be fetched: before that, every login would be refused."""
+        await self._first_load.wait()
 
     def close(self) -> None:
         """Fetch no more."""
@@ -89,6 +94,7 @@ class KeyStore:
 
     def _take(self, future: "asyncio.Future[KeySet]") -> None:
         self._loading = False
+        self._first_load.set()
         if future.cancelled():
             return
         error = future.exception()

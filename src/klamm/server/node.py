@@ -128,6 +128,7 @@ class KlammNode:
         loop = asyncio.get_running_loop()
         # Before anything is bound: a certificate that cannot be used stops the start.
         self._security = NodeSecurity(self.config, self.environment.clock)
+        self._security.start()
         self.net = NetServer(loop, net_config(self.config), self.environment.sockets)
         try:
             for listener in self.config.listeners:
@@ -141,6 +142,8 @@ class KlammNode:
             await self._open_logs(loop)
             self._stage = _BootStage.OPEN
             self._compose(loop)
+            # Before the first listener accepts: a login without keys would be refused.
+            await self._security.wait_for_keys()
             await self._join_quorum()
             if self._metrics is not None:
                 # Before the broker has joined: /ready shows how far it is.

@@ -87,6 +87,16 @@ class NodeSecurity:
                 if mechanism.bearer is not None and mechanism.bearer.jwks is not None:
                     self._add_key_store(mechanism.bearer.jwks)
 
+    def start(self) -> None:
+        """Fetch the keys of identity providers, and again before they are old."""
+        for store in self._key_stores.values():
+            store.start(asyncio.get_running_loop())
+
+    async def wait_for_keys(self) -> None:
+        """Wait for the first answer of each identity provider, or for its timeout."""
+        for store in self._key_stores.values():
+            await store.wait_for_first_load()
+
     def close(self) -> None:
         """Fetch no more keys."""
         for store in self._key_stores.values():
@@ -171,8 +181,6 @@ class NodeSecurity:
 
     def openers(self, services: "Services", router: FrameHandler) -> dict[str, ChannelOpener]:
         """Return what makes the channels of all listeners that are not PLAINTEXT."""
-        for store in self._key_stores.values():
-            store.start(asyncio.get_running_loop())
         openers: dict[str, ChannelOpener] = {}
         for name, security in self.listeners.items():
             login = self._login_settings(services, security) if security.mechanisms else None
