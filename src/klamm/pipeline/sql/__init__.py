@@ -5,7 +5,8 @@
     jdbc, jdbc_positions                    the polling loop of a database source, and where its positions are kept
     topics, folder_topics                   where rows come from and go to: a cluster, or a folder in tests
     topic_views, query_writers              the views that SELECTs read; what writes their rows in numbered batches
-    engine, runner, status                  queries on Spark; keeping them running; status files
+    engine, runner, supervisor              queries on Spark; a run of a pipeline; keeping its queries running
+    running_query, query_status, status     one query in its process; what is published of it; status files
     object_store_identity, topic_lag        checkpoints on a shared file system; how far queries are behind
     run_plan                                what a run means for state, and what reading again costs
     snapshots                               named restore points

@@ -7,15 +7,12 @@ queries that do not read from each other run side by side.
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, Final
 
 from klamm.model.errors import ConfigError
@@ -34,6 +31,8 @@ from klamm.pipeline.sql.core.rebuild_steps import RebuildTarget
 from klamm.pipeline.sql.core.statement_options import duration_ms
 from klamm.pipeline.sql.engine import Query, inputs_of
 from klamm.pipeline.sql.late_rows import LateRowsWatch
+from klamm.pipeline.sql.query_status import query_status
+from klamm.pipeline.sql.running_query import ENDED, QueryState, RunningQuery, now_ms
 from klamm.pipeline.sql.status import (
     ControlAction,
     ControlRequest,
@@ -52,51 +51,11 @@ _PUBLISH_INTERVAL_S: Final = 0.5
 """How often the status is published while no query changes its state: each time Spark encodes all progress."""
 _STOP_TIMEOUT_S: Final = 120.0
 """How long a stop or a pause waits for a running batch; an interrupted batch is repeated by the next start."""
-_STARTING_MESSAGE: Final = "Initializing"
-"""The status message of a query whose sources have not started yet."""
 _ANSWERS_KEPT: Final = 20
 ONCE_RESTARTS: Final = 10
 """Failures in a row after which a query over the current records is parked, when `restarts` is not set."""
 _PARALLEL_MAX: Final = 8
 _STARTING_ONCE_MAX: Final = 2
-
-
-class QueryState(StrEnum):
-    """What a query does, as `show` and the live view print it."""
-
-    WAITING = "waiting"
-    STARTING = "starting"
-    RUNNING = "running"
-    RESTARTING = "restarting"
-    FAILED = "failed"
-    PAUSED = "paused"
-    DONE = "done"
-    STOPPED = "stopped"
-
-
-_ENDED: Final = (QueryState.FAILED, QueryState.PAUSED, QueryState.DONE)
-"""States in which a query is not started: until a request, or until the process ends."""
-
-
-@dataclass(slots=True)
-class _RunningQuery:
-    """A query, its current run, and its failures."""
-
-    query: Query
-    waits_for: tuple[str, ...] = ()
-    state: QueryState = QueryState.WAITING
-    handle: Any = None
-    failures: int = 0
-    restarts: int = 0
-    restart_at: float = 0.0
-    error: str | None = None
-    error_ms: int | None = None
-    failure: QueryFailure | None = None
-    wrong_statement: SqlError | None = None
-    next_state: QueryState | None = None
-    """PAUSED or STARTING while its run is to end after the batch, by a request."""
-    end_by: float = 0.0
-    tally: QueryTotals = field(default_factory=QueryTotals)
 
 
 def report_nothing(_: str) -> None:
@@ -139,7 +98,7 @@ class Supervisor:
         self._first_pause_s = first_pause_s
         names = {query.name for query in queries}
         self._running = [
-            _RunningQuery(
+            RunningQuery(
                 query,
                 inputs_of(query, names),
                 tally=QueryTotals(position=committed_offsets(query.checkpoint)),
@@ -156,7 +115,7 @@ class Supervisor:
         self._stopping = threading.Event()
         self._sources_started = False
         self._fenced: str | None = None
-        self._began_ms = _now_ms()
+        self._began_ms = now_ms()
         self._answers: deque[tuple[str, str]] = deque(maxlen=_ANSWERS_KEPT)
 
     def stop(self) -> None:
@@ -222,24 +181,20 @@ class Supervisor:
                 published_s, published = time.monotonic(), shown
             states = {running.state for running in self._running}
             # Paused queries keep the process: they can be resumed. Over the current records nothing is left to do.
-            if states <= {QueryState.FAILED} or (once and states <= set(_ENDED)):
+            if states <= {QueryState.FAILED} or (once and states <= set(ENDED)):
                 return
             self._stopping.wait(_ONCE_INTERVAL_S if once else _WATCH_INTERVAL_S)
 
-    def _advance(self, running: _RunningQuery, *, once: bool) -> None:
+    def _advance(self, running: RunningQuery, *, once: bool) -> None:
         """Do what is due for one query; does not wait."""
         if running.handle is None:
-            if (
-                running.state not in _ENDED
-                and time.monotonic() >= running.restart_at
-                and self._may_start(running, once)
-            ):
+            if running.state not in ENDED and time.monotonic() >= running.restart_at and self._may_start(running, once):
                 self._start(running, once=once or running.query.in_passes)
             return
         if running.handle.isActive:
             if running.next_state is not None:
                 self._end_between_batches(running)
-            elif running.state == QueryState.STARTING and not self._is_starting(running):
+            elif running.state == QueryState.STARTING and not running.is_starting():
                 running.state = QueryState.RUNNING
                 self._sources_started = True
             return
@@ -255,12 +210,12 @@ class Supervisor:
         else:
             running.restart_at = time.monotonic() + self._pause_s(running.query)
 
-    def _may_start(self, running: _RunningQuery, once: bool) -> bool:
+    def _may_start(self, running: RunningQuery, once: bool) -> bool:
         """Whether a query may start now.
 
         Spark gives the Python process of a source ten seconds to start; many at once on few cores would not make it.
         """
-        starting = sum(other.handle is not None and self._is_starting(other) for other in self._running)
+        starting = sum(other.is_starting() for other in self._running)
         # The first start of a process is alone. The start of a source adds variables to a plain java.util.HashMap that
         # all sources of the session share. Two threads that add to it at once leave a size that is not the number of
         # its entries: every task that is sent afterwards fails with OptionalDataException, until a new process. Once
@@ -273,11 +228,7 @@ class Supervisor:
         if sum(other.handle is not None for other in self._running) >= self._parallel:
             return False
         # Of what has failed or is paused the records that are there are read; the next run reads the others.
-        return all(other.state in _ENDED for other in self._running if other.query.name in running.waits_for)
-
-    @staticmethod
-    def _is_starting(running: _RunningQuery) -> bool:
-        return running.handle.isActive and str(running.handle.status.get("message", "")).startswith(_STARTING_MESSAGE)
+        return all(other.state in ENDED for other in self._running if other.query.name in running.waits_for)
 
     def _pause_s(self, query: Query) -> float:
         """Return the pause between two passes of a query that runs in passes."""
@@ -289,7 +240,7 @@ class Supervisor:
             self._stopping.set()
         return self._stopping.is_set()
 
-    def _start(self, running: _RunningQuery, *, once: bool) -> None:
+    def _start(self, running: RunningQuery, *, once: bool) -> None:
         trigger = running.query.node.option("trigger") or self._trigger
         running.state = QueryState.STARTING
         try:
@@ -297,7 +248,7 @@ class Supervisor:
         except Exception as error:  # noqa: BLE001 - Spark raises any exception; a restart may succeed
             self._handle_failure(running, error)
 
-    def _failed(self, running: _RunningQuery) -> bool:
+    def _failed(self, running: RunningQuery) -> bool:
         """Whether a query that ended has failed; it then restarts after a pause, or is parked."""
         self._take_progress(running)
         error = running.handle.exception()
@@ -306,11 +257,11 @@ class Supervisor:
         self._handle_failure(running, error)
         return True
 
-    def _handle_failure(self, running: _RunningQuery, error: Exception) -> None:
+    def _handle_failure(self, running: RunningQuery, error: Exception) -> None:
         name = running.query.name
         running.handle = None
         running.error = error_summary(error)
-        running.error_ms = _now_ms()
+        running.error_ms = now_ms()
         running.failures += 1
         if is_bad_record(running.error):
             running.tally.bad["fail"] = running.tally.bad.get("fail", 0) + 1
@@ -336,7 +287,7 @@ class Supervisor:
             _log.warning("query failed query=%s restart_in_s=%g: %s", name, pause_s, error_line(running.error))
             self._report(f"{name}: failed, starts again in {pause_s:.0f} s: {error_line(running.error)}")
 
-    def _park(self, running: _RunningQuery, failure: QueryFailure) -> None:
+    def _park(self, running: RunningQuery, failure: QueryFailure) -> None:
         running.state, running.failure, running.next_state = QueryState.FAILED, failure, None
         _log.error("query failed for good query=%s: %s", running.query.name, error_line(failure.reason))
         self._report(f"{running.query.name}: failed, does not start again: {error_line(failure.reason)}")
@@ -379,7 +330,7 @@ class Supervisor:
                 if request.query is not None and chosen[0].state == QueryState.FAILED:
                     return f"{request.query} has failed and does not run"
                 for running in chosen:
-                    if running.state not in _ENDED:
+                    if running.state not in ENDED:
                         self._end_run(running, QueryState.PAUSED)
             case ControlAction.RESUME:
                 self._resume(running for running in chosen if QueryState.PAUSED in (running.state, running.next_state))
@@ -396,21 +347,21 @@ class Supervisor:
         self._home.keep_paused(paused)
         return ""
 
-    def _end_run(self, running: _RunningQuery, state: QueryState) -> None:
+    def _end_run(self, running: RunningQuery, state: QueryState) -> None:
         """End a query's run after its batch, and let it be in `state` then."""
         running.next_state = state
         running.end_by = time.monotonic() + _STOP_TIMEOUT_S
         if running.handle is None:
             self._apply_next_state(running)
 
-    def _resume(self, paused: Iterable[_RunningQuery]) -> None:
+    def _resume(self, paused: Iterable[RunningQuery]) -> None:
         for running in paused:
             # One that still runs its last batch goes on from there.
             running.next_state = None
             if running.state == QueryState.PAUSED:
                 running.state, running.restart_at = QueryState.WAITING, 0.0
 
-    def _end_between_batches(self, running: _RunningQuery) -> None:
+    def _end_between_batches(self, running: RunningQuery) -> None:
         # Between two batches a stop loses nothing; inside of one, Spark would repeat it.
         if time.monotonic() >= running.end_by or not running.handle.status.get("isTriggerActive"):
             self._take_progress(running)
@@ -419,7 +370,7 @@ class Supervisor:
             running.handle = None
             self._apply_next_state(running)
 
-    def _apply_next_state(self, running: _RunningQuery) -> None:
+    def _apply_next_state(self, running: RunningQuery) -> None:
         if running.next_state == QueryState.PAUSED:
             running.state = QueryState.PAUSED
             self._report(f"{running.query.name}: paused")
@@ -427,25 +378,8 @@ class Supervisor:
             running.state, running.restart_at = QueryState.WAITING, 0.0
         running.next_state = None
 
-    # Status.
-
-    def _take_progress(self, running: _RunningQuery) -> None:
-        """Add a query's progress to its totals; a completed batch resets the count of failures."""
-        if running.handle is None:
-            return
-        handle, tally = running.handle, running.tally
-        done_before = tally.done_batch
-        # recentProgress is passed as a callable: reading it copies all reports from the JVM, and is rarely needed.
-        batches = tally.take(handle.lastProgress, functools.partial(getattr, handle, "recentProgress"), _now_ms())
-        if tally.done_batch > done_before:
-            running.failures = 0
-        for facts in batches:
-            if facts.get("late_dropped") and self.late_rows is not None:
-                self.late_rows.add(running.query, facts["batch"], tally.add_late)
-        if self._log_batches:
-            for facts in batches:
-                fields = " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
-                _log.info("batch done query=%s %s", running.query.name, fields)
+    def _take_progress(self, running: RunningQuery) -> None:
+        running.take_progress(self.late_rows, log_batches=self._log_batches)
 
     def _publish_status(self, state: str, error: str | None = None) -> None:
         # A new object each time, then assigned: the metrics thread may be reading the previous status.
@@ -456,52 +390,19 @@ class Supervisor:
             "state": state,
             "pid": os.getpid(),
             "started_ms": self._began_ms,
-            "updated_ms": _now_ms(),
+            "updated_ms": now_ms(),
             "error": error or self._failure_message(),
             "graph": self._graph,
-            "queries": {running.query.name: self._query_status(running, lags) for running in self._running},
+            "queries": {
+                running.query.name: query_status(
+                    running, self._running, lags.get(running.query.name), self._rebuilds.get(running.query.name)
+                )
+                for running in self._running
+            },
             "requests": dict(self._answers),
         }
         # Published even without changes: updated_ms shows that the process is alive.
         self._home.write_status(self._status)
-
-    def _query_status(self, running: _RunningQuery, lags: Mapping[str, Lag]) -> dict[str, Any]:
-        status = running.tally.status()
-        if running.query.name in lags:
-            lag = lags[running.query.name]
-            status |= {"lag_records": lag.records, "lag_ms": lag.age_ms}
-        failure = running.failure
-        pause_s = max(running.restart_at - time.monotonic(), 0.0) if running.state == QueryState.RESTARTING else None
-        return status | {
-            "state": str(running.state),
-            "waits_for": self._waits_for(running),
-            "failures": running.failures,
-            "restarts": running.restarts,
-            "rebuild_offsets": self._unread_rebuild(running),
-            "restart_in_ms": None if pause_s is None else round(pause_s * 1000),
-            "advice": failure.advice if failure is not None else None,
-            "error": running.error,
-            "error_ms": running.error_ms,
-            "error_gist": error_line(failure.reason if failure is not None else running.error or "") or None,
-        }
-
-    def _unread_rebuild(self, running: _RunningQuery) -> int | None:
-        """Return how many offsets a rebuilt query reads until it replaces the old rows; None for other queries."""
-        target = self._rebuilds.get(running.query.name)
-        return None if target is None else target.unread(running.tally.position) or None
-
-    def _waits_for(self, running: _RunningQuery) -> list[str]:
-        """Return the queries whose end, or start, a waiting query waits for."""
-        if running.state != QueryState.WAITING:
-            return []
-        inputs = [
-            other.query.name
-            for other in self._running
-            if other.query.name in running.waits_for and other.state not in (*_ENDED, QueryState.RUNNING)
-        ]
-        return inputs or [
-            other.query.name for other in self._running if other.state == QueryState.STARTING and other is not running
-        ]
 
     def _halt(self, *, after_batch: bool, once: bool = False) -> None:
         """Stop every query, with `after_batch` when its running batch has ended.
@@ -518,7 +419,7 @@ class Supervisor:
                     stopped = True
                     break
                 time.sleep(0.05)
-            if running.state in _ENDED:
+            if running.state in ENDED:
                 continue
             running.state = QueryState.STOPPED
             if once and handle is not None and not stopped:
@@ -526,9 +427,5 @@ class Supervisor:
                 if error is None:
                     running.state = QueryState.DONE
                 else:
-                    running.error, running.error_ms = error_summary(error), _now_ms()
+                    running.error, running.error_ms = error_summary(error), now_ms()
                     running.failures += 1
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
