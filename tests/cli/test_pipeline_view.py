@@ -9,6 +9,7 @@ from klamm.cli.pipeline_view import (
     graph_lines,
     headline,
     join_lines,
+    lag_line,
     render_status,
     source_line,
     tree_rows,
@@ -108,3 +109,12 @@ def test_what_a_capture_of_a_database_does():
     assert source_line(QUERIES["balances"]) == ""
     text = drawn({"state": "running", "graph": [], "queries": {"accounts.source": snapshot}})
     assert "accounts.source: snapshot: 2000 of about 5000 rows" in text
+
+
+def test_the_partitions_that_are_most_behind():
+    assert lag_line({}) == ""
+    assert lag_line({"partition_lag_records": {"orders": {"0": 0}}}) == ""
+    lags = {"orders": {"0": 0, "1": 1, "9": 40, "10": 40}, "users": {"0": 1200, "1": 2}}
+    assert lag_line({"partition_lag_records": lags, "partition_lag_ms": {"users": {"0": 61_000}}}) == (
+        "behind in users-0 by 1200 records (1m1s), orders-9 by 40 records, orders-10 by 40 records, 2 other partitions"
+    )

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.metrics import parse_address, render_exposition, serve_metrics
+from klamm.pipeline.metrics import PARTITION_SERIES_MAX, parse_address, render_exposition, serve_metrics, share_series
 
 QUERY = {
     "rows_total": 1234567,
@@ -89,6 +89,53 @@ def test_what_nobody_knows_is_left_out():
     }
     _, samples = read(render_exposition("bank", {}))
     assert samples == {("klamm_pipeline_running",): 0}
+
+
+def partition_lags(queries):
+    families, samples = read(render_exposition("bank", {"queries": queries}))
+    lags = {
+        tuple(sample.labels[label] for label in ("query", "topic", "partition")): sample.value
+        for sample in families["klamm_pipeline_partition_lag_records"].samples
+    }
+    omitted = {key[1]: value for key, value in samples.items() if key[0] == "klamm_pipeline_partition_lag_omitted"}
+    return lags, omitted
+
+
+def test_the_lag_of_partitions():
+    lags, omitted = partition_lags(
+        {"q": {"partition_lag_records": {"orders": {"0": 0, "1": 7}, "users": {"0": 2}}}, "qq": {"lag_records": 0}}
+    )
+    assert lags == {("q", "orders", "0"): 0, ("q", "orders", "1"): 7, ("q", "users", "0"): 2}
+    assert omitted == {"q": 0}
+
+
+def test_partitions_beyond_the_limit_are_summed():
+    large = {str(part): 1 for part in range(1500)}
+    queries = {
+        "q1": {"partition_lag_records": {"orders": large, "users": {"0": 5, "1": 6}}},
+        "q2": {"partition_lag_records": {"orders": {"0": 3}}},
+    }
+    lags, omitted = partition_lags(queries)
+    # The small query is served whole, the large one has what is left.
+    assert lags["q2", "orders", "0"] == 3
+    assert (lags["q1", "orders", "998"], lags["q1", "orders", "other"], lags["q1", "users", "other"]) == (1, 501, 11)
+    assert omitted == {"q1": 503, "q2": 0}
+    assert len(lags) == PARTITION_SERIES_MAX + 2
+    assert sum(lags.values()) == 1500 + 11 + 3
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ({"a": 9, "b": 1, "c": 8}, {"b": 1, "c": 4, "a": 5}),
+        ({"a": 4, "b": 6}, {"a": 4, "b": 6}),
+        ({f"q{number}": 1 for number in range(20)}, None),
+    ],
+)
+def test_series_are_shared_by_queries(counts, expected):
+    shares = share_series(counts, 10)
+    assert sum(shares.values()) == 10
+    assert expected in (None, shares)
 
 
 def test_scrapes_are_answered_while_it_runs():

@@ -319,7 +319,7 @@ def ls(*, state: str | None, output: str) -> None:
 @refuses
 def show_(*, name: str, watched: bool, state: str | None, output: str) -> None:
     """Show one pipeline: rate, lag, watermark, state and batch times of its queries, and the last error."""
-    from klamm.cli.pipeline_view import graph_lines, headline, join_lines, live_view, source_line
+    from klamm.cli.pipeline_view import graph_lines, headline, join_lines, lag_line, live_view, source_line
     from klamm.pipeline.sql.state_folders import find_home
 
     if watched:
@@ -362,6 +362,8 @@ def show_(*, name: str, watched: bool, state: str | None, output: str) -> None:
         for query, progress in status["queries"].items():
             if source_line(progress):
                 click.echo(f"\n{query}: {source_line(progress)}")
+            if lag_line(progress):
+                click.echo(f"{query}: {lag_line(progress)}")
             if progress.get("rebuild_offsets"):
                 left = counted(progress["rebuild_offsets"], "offset")
                 click.echo(f"{query}: is being rebuilt, {left} left; until then readers see its old rows")

@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from klamm.model.units import format_duration, format_size
+from klamm.model.units import counted, format_duration, format_size
 
 if TYPE_CHECKING:
     from klamm.pipeline.sql.core.query_progress import PipelineStatus
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _INTERVAL_S: Final = 0.5
 _MESSAGES_KEPT: Final = 6
+_WORST_PARTITIONS: Final = 3
 _DEAD_LETTERS: Final = ".dead_letters"
 _STYLES: Final = {
     "failed": "bold red",
@@ -99,6 +100,32 @@ def source_line(values: Mapping[str, Any]) -> str:
     if lag is not None:
         facts.append(f"PostgreSQL keeps {format_size(lag)} of log for its slot")
     return ", ".join(facts)
+
+
+def lag_line(values: Mapping[str, Any]) -> str:
+    """Return the partitions with the most unread records, and how many others have some."""
+    ages_ms = values.get("partition_lag_ms") or {}
+    behind = [
+        (records, topic, partition)
+        for topic, partitions in (values.get("partition_lag_records") or {}).items()
+        for partition, records in partitions.items()
+        if records
+    ]
+    # Not by text: partition 10 is after 9.
+    behind.sort(key=_worst_first)
+    facts = []
+    for records, topic, partition in behind[:_WORST_PARTITIONS]:
+        age_ms = ages_ms.get(topic, {}).get(partition)
+        age = "" if age_ms is None else f" ({format_duration(age_ms)})"
+        facts.append(f"{topic}-{partition} by {counted(records, 'record')}{age}")
+    if len(behind) > _WORST_PARTITIONS:
+        facts.append(counted(len(behind) - _WORST_PARTITIONS, "other partition"))
+    return f"behind in {', '.join(facts)}" if facts else ""
+
+
+def _worst_first(lag: tuple[int, str, str]) -> tuple[int, str, int]:
+    records, topic, partition = lag
+    return -records, topic, int(partition)
 
 
 def render_status(name: str, status: PipelineStatus, now_ms: int, messages: Iterable[str] = ()) -> RenderableType:

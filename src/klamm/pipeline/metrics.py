@@ -6,6 +6,7 @@ listener is that of nodes; it is on the loopback interface unless an address is 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,10 @@ from klamm.telemetry.http_listener import ScrapeListener, ScrapeRequest, ScrapeR
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 LOOPBACK: Final = "127.0.0.1"
 _LABEL_CHARS_MAX: Final = 200
+PARTITION_SERIES_MAX: Final = 1_000
+"""Partitions of all queries of a pipeline that have a series of their own; those of a topic beyond it are summed."""
+OTHER_PARTITIONS: Final = "other"
+"""The label of the sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,7 @@ def render_exposition(name: str, status: Mapping[str, Any]) -> str:
             if values.get(metric.key) is not None
         ]
         lines += [*_header_lines(metric.name, metric.kind, metric.help_text), *samples] if samples else []
+    lines += _partition_lag_lines(labels, queries)
     lines += _duration_lines(labels, queries)
     bad_records = [
         _sample("bad_records_total", {**labels, "query": query, "policy": policy}, count)
@@ -87,6 +93,50 @@ def render_exposition(name: str, status: Mapping[str, Any]) -> str:
     ]
     lines += [*_header_lines("last_error_info", "gauge", "What the query last failed with."), *errors] if errors else []
     return "\n".join(lines) + "\n"
+
+
+def share_series(counts: Mapping[str, int], series_max: int) -> dict[str, int]:
+    """Return how many partitions of each query get a series: all of small queries, equal shares of large ones."""
+    shares = {}
+    left = series_max
+    # The smallest first: what it does not need is for the others.
+    for index, query in enumerate(sorted(counts, key=counts.__getitem__)):
+        shares[query] = min(counts[query], left // (len(counts) - index))
+        left -= shares[query]
+    return shares
+
+
+def _partition_lag_lines(pipeline_labels: Mapping[str, str], queries: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    lags: dict[str, Mapping[str, Mapping[str, int]]] = {
+        query: values["partition_lag_records"]
+        for query, values in queries.items()
+        if values.get("partition_lag_records")
+    }
+    if not lags:
+        return []
+    counts = {query: sum(map(len, topics.values())) for query, topics in lags.items()}
+    shares = share_series(counts, PARTITION_SERIES_MAX)
+    name = "partition_lag_records"
+    samples, omitted = [], []
+    for query, topics in lags.items():
+        labels, left = {**pipeline_labels, "query": query}, shares[query]
+        for topic, partitions in topics.items():
+            # In the order of topics and partitions, not the worst first: series would come and go with every scrape.
+            for partition, records in itertools.islice(partitions.items(), left):
+                samples.append(_sample(name, {**labels, "topic": topic, "partition": partition}, records))
+            if len(partitions) > left:
+                others = sum(itertools.islice(partitions.values(), left, None))
+                samples.append(_sample(name, {**labels, "topic": topic, "partition": OTHER_PARTITIONS}, others))
+            left = max(left - len(partitions), 0)
+        omitted.append(_sample("partition_lag_omitted", labels, counts[query] - shares[query]))
+    return [
+        *_header_lines(
+            name, "gauge", "Records of a partition that are not read yet; the sum of those without a series."
+        ),
+        *samples,
+        *_header_lines("partition_lag_omitted", "gauge", "Partitions without a series of their own."),
+        *omitted,
+    ]
 
 
 def _duration_lines(pipeline_labels: Mapping[str, str], queries: Mapping[str, Mapping[str, Any]]) -> list[str]:

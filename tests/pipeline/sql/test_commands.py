@@ -86,6 +86,7 @@ def test_ls_show_and_stop(typed, tmp_path):
     home = Home(str(tmp_path / ".klamm" / "pipelines" / "p"))
     home.keep(renew_identity(compile_text(TEXT, "p.sql"), home))
     status = {"batch": 3, "rows": 7, "rows_per_s": 3.5, "lag_records": 4, "failures": 1, "error": "away"}
+    status |= {"partition_lag_records": {"s": {"0": 0, "1": 4}}, "partition_lag_ms": {"s": {"1": 2000}}}
     home.write_status({"state": "stopped", "pid": 7, "queries": {"t": status}, "error": None})
     (row,) = json.loads(typed("ls", "-o", "json").output)
     assert (row["pipeline"], row["state"], row["queries"], row["lag_records"]) == ("p", "stopped", 1, 4)
@@ -94,6 +95,7 @@ def test_ls_show_and_stop(typed, tmp_path):
     table = typed("show", "p", "-o", "table").output
     assert "p: stopped, process 7" in table
     assert "t: away" in table
+    assert "t: behind in s-1 by 4 records (2s)" in table
     assert "p does not run" in typed("stop", "p").output
     assert "did you mean p?" in typed("show", "pp").output
 

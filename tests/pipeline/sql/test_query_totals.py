@@ -122,9 +122,15 @@ def test_a_lag_is_the_age_of_the_oldest_unread_record():
         "ahead": {("t", 0): 99},
     }
     lags = measure_lag(cluster, queries, 2000)
-    assert lags == {"behind": Lag(31, 996), "done": Lag(0, 0), "ahead": Lag(0, 0)}
+    first, second, third = (TopicPartition("t", part) for part in range(3))
+    assert lags == {
+        "behind": Lag(31, 996, {third: 26, second: 5, first: 0}, {third: 996, second: 985}),
+        "done": Lag(0, 0, {first: 0, second: 0}),
+        "ahead": Lag(0, 0, {first: 0}),
+    }
     assert cluster.at == {}
-    assert list(unread_records(queries["behind"], cluster.ends)) == [TopicPartition("t", 2), TopicPartition("t", 1)]
+    assert list(unread_records(queries["behind"], cluster.ends)) == [third, second, first]
+    assert unread_records(queries["behind"], {second: 16}) == {second: 1}
     assert measure_lag(cluster, {"new": {}}, 2000) == {}
 
 
@@ -196,7 +202,12 @@ def test_the_lag_of_a_topic(klamm_broker):
             "none": {(topic, 0): 0},
         }
         lags = measure_lag(cluster, queries, 1_700_000_001_000)
-        assert lags == {"half": Lag(5, 996), "all": Lag(0, 0), "none": Lag(5, 1000)}
+        first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+        assert lags == {
+            "half": Lag(5, 996, {first: 3, second: 2}, {first: 996, second: 993}),
+            "all": Lag(0, 0, {first: 0, second: 0}),
+            "none": Lag(5, 1000, {first: 5}, {first: 1000}),
+        }
         assert measure_lag(cluster, queries, 1_700_000_001_000) == lags
     finally:
         cluster.close()

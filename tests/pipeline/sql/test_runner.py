@@ -7,6 +7,7 @@ import time
 import pytest
 
 from klamm.model.errors import ConfigError
+from klamm.model.ids import TopicPartition
 from klamm.pipeline.sql import SqlError, compile_text
 from klamm.pipeline.sql.core import query_failures
 from klamm.pipeline.sql.core.problems import SqlProblem
@@ -249,13 +250,24 @@ def test_a_line_of_the_log_for_every_batch(home, caplog):
 
 def test_lags_of_the_cluster_win_over_those_of_the_last_batch(home):
     class Watch:
-        lags = {"q": Lag(12, 3400)}
+        lags = {
+            "q": Lag(
+                12,
+                3400,
+                {TopicPartition("t", 10): 8, TopicPartition("s", 1): 4, TopicPartition("t", 9): 0},
+                {TopicPartition("t", 10): 3400},
+            )
+        }
 
     running = runner(home, Query("q", Handle(batch=1)))
     running.lags = Watch()
     running.run(once=True)
     query_status = running.status()["queries"]["q"]
     assert (query_status["lag_records"], query_status["lag_ms"]) == (12, 3400)
+    assert query_status["partition_lag_records"] == {"s": {"1": 4}, "t": {"9": 0, "10": 8}}
+    assert list(query_status["partition_lag_records"]["t"]) == ["9", "10"]
+    assert query_status["partition_lag_ms"] == {"t": {"10": 3400}}
+    assert home.status()["queries"]["q"]["partition_lag_records"] == query_status["partition_lag_records"]
 
 
 def test_a_pipeline_is_called_after_its_file_unless_it_says_otherwise():

@@ -12,7 +12,7 @@ import operator
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, Self
 
 from klamm.model.ids import TopicPartition
@@ -51,6 +51,10 @@ class Lag:
 
     records: int
     age_ms: int | None
+    partition_records: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Of every partition it reads, those without unread records too: a series of 0 does not look like a missing one."""
+    partition_ages_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Of the partitions with the most unread records, as far as their first unread records arrived in time."""
 
 
 def unread_records(position: ReadOffsets, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -58,8 +62,10 @@ def unread_records(position: ReadOffsets, ends: Mapping[TopicPartition, int]) ->
     unread = {}
     for (topic, part), offset in position.items():
         partition = TopicPartition(topic, part)
-        if ends.get(partition, 0) > offset:
-            unread[partition] = ends[partition] - offset
+        # Not known while its leader does not answer.
+        if partition in ends:
+            # An end before the position: the topic was created anew, or truncated.
+            unread[partition] = max(ends[partition] - offset, 0)
     return dict(sorted(unread.items(), key=operator.itemgetter(1), reverse=True))
 
 
@@ -74,31 +80,36 @@ def measure_lag(cluster: LagClient, positions: Mapping[str, ReadOffsets], now_ms
     for query, position in positions.items():
         if position:
             unread = unread_records(position, ends)
-            oldest = _oldest_unread_ms(cluster, position, list(unread)[:_PARTITIONS_POLLED]) if unread else now_ms
-            lags[query] = Lag(sum(unread.values()), None if oldest is None else max(now_ms - oldest, 0))
+            behind = [partition for partition, records in unread.items() if records]
+            ages_ms = _unread_ages_ms(cluster, position, behind[:_PARTITIONS_POLLED], now_ms) if behind else {}
+            # Nothing unread has no age; unread records of which none arrived in time have one that is not known.
+            age_ms = max(ages_ms.values(), default=None) if behind else 0
+            lags[query] = Lag(sum(unread.values()), age_ms, unread, ages_ms)
     return lags
 
 
-def _oldest_unread_ms(cluster: LagClient, position: ReadOffsets, partitions: list[TopicPartition]) -> int | None:
-    """Return the timestamp of the oldest first unread record; None when none arrives in time."""
+def _unread_ages_ms(
+    cluster: LagClient, position: ReadOffsets, partitions: list[TopicPartition], now_ms: int
+) -> dict[TopicPartition, int]:
+    """Return the ages of first unread records; without those that do not arrive in time."""
     cluster.assign(partitions)
     for partition in partitions:
         cluster.seek(partition, position[partition.topic, partition.partition])
-    pending, oldest = set(partitions), None
+    pending, ages_ms = set(partitions), {}
     deadline = time.monotonic() + _POLL_TIMEOUT_S
     while pending and time.monotonic() < deadline:
         for record in cluster.poll(0.2, len(partitions)):
             record_partition = TopicPartition(record.topic, record.partition)
             if record_partition in pending:
                 pending.remove(record_partition)
-                oldest = record.timestamp if oldest is None else min(oldest, record.timestamp)
+                ages_ms[record_partition] = max(now_ms - record.timestamp, 0)
         cluster.assign(sorted(pending))
         for partition in pending:
             # Assigning again dropped the positions.
             cluster.seek(partition, position[partition.topic, partition.partition])
     # Nothing is fetched between two measurements.
     cluster.assign([])
-    return oldest
+    return ages_ms
 
 
 class LagWatch:
