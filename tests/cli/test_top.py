@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from klamm.cli.main import cli
+from klamm.cli.top_listeners import parse_listener
 from klamm.cli.top_nodes import WatchedNodes
 from klamm.cli.top_samples import (
     Scrape,
@@ -109,10 +110,61 @@ def test_an_address_without_metrics_is_refused():
     assert "no metrics at 127.0.0.1:1" in done.stderr
 
 
-def test_an_address_that_is_none_is_refused():
-    done = run("--metrics", "127.0.0.1:port", "--once")
-    assert done.exit_code != 0
-    assert "127.0.0.1:port is not HOST:PORT" in done.stderr
+@pytest.mark.parametrize("end", ["", "/", "/metrics"])
+def test_an_address_may_be_a_url(address, end):
+    done = run("--metrics", f"http://{address}{end}", "--metrics", address, "--every", "100ms", "--once", "-o", "json")
+    assert done.exit_code == 0, done.output
+    # One node, which is written in two ways.
+    assert [node["address"] for node in json.loads(done.stdout)["nodes"]] == [address]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("node-1:9404", "node-1:9404"),
+        ("http://Node-1:9404", "node-1:9404"),
+        ("HTTP://[::1]:9404/metrics", "[::1]:9404"),
+        ("[::1]:1", "[::1]:1"),
+    ],
+)
+def test_addresses_of_listeners(text, expected):
+    assert parse_listener(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "9404",
+        "node",
+        "node:",
+        "node:port",
+        "node:0",
+        "node:65536",
+        ":9404",
+        "::1:9404",
+        "[::1:9404",
+        "a b:9404",
+        "node:9404/health",
+        "http://node",
+        "http://node:port",
+        "http://node:9404/metrics?name[]=x",
+        "http://node:9404/#top",
+        "http://user:word@node:9404",
+        "ftp://node:9404",
+        "node:9404,other:9404",
+    ],
+)
+def test_an_address_that_is_none_is_refused(text):
+    done = run("--metrics", text, "--once")
+    assert done.exit_code == 2
+    assert f"{text!r} is neither HOST:PORT nor http://HOST:PORT" in " ".join(done.stderr.split())
+
+
+def test_metrics_over_tls_are_refused():
+    done = run("--metrics", "https://node:9404", "--once")
+    assert done.exit_code == 2
+    assert "metrics listeners have no TLS; write http://node:9404" in " ".join(done.stderr.split())
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import click
 
 from klamm.cli.command_errors import CommandRefusal, refuses
 from klamm.cli.output import output_option, show_one
+from klamm.cli.top_listeners import read_listeners
 from klamm.cli.watch import read_pause
 
 if TYPE_CHECKING:
@@ -31,8 +32,9 @@ TIMEOUT_MIN_S: Final = 1.0
     multiple=True,
     default=(DEFAULT_ADDRESS,),
     show_default=True,
-    metavar="HOST:PORT",
-    help="Metrics listener of a node; once for each.",
+    metavar="ADDRESS",
+    callback=read_listeners,
+    help="Metrics listener of a node, HOST:PORT or http://HOST:PORT; once for each.",
 )
 @click.option("--every", "pause_s", default="2s", show_default=True, metavar="TIME", callback=read_pause,
               help="Time between two looks, over which rates are computed.")  # fmt: skip

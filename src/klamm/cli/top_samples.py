@@ -73,10 +73,7 @@ def _unescape(value: str) -> str:
 def fetch(address: str, now_s: float) -> Scrape:
     """Scrape a node; OSError or ValueError if it does not answer with metrics."""
     query = "&".join(f"name[]={quote(name)}" for name in NAMES)
-    try:
-        connection = http.client.HTTPConnection(address, timeout=FETCH_SECONDS_MAX)
-    except http.client.InvalidURL as error:
-        raise ValueError(f"{address} is not HOST:PORT") from error
+    connection = http.client.HTTPConnection(address, timeout=FETCH_SECONDS_MAX)
     try:
         connection.request("GET", f"/metrics?{query}", headers={"Accept": "text/plain"})
         response = connection.getresponse()
