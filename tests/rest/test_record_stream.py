@@ -66,6 +66,17 @@ def test_records_before_a_fault_are_kept():
     assert refusal.value.records == [{"a": 1}, {"b": 2}]
 
 
+@pytest.mark.parametrize("cut", range(20))
+@pytest.mark.parametrize("fault", [b"\xff", b'{"c": "\xc3("}', b"\xe2\x82{}"])
+def test_records_before_bytes_that_are_not_utf_8_are_kept(fault, cut):
+    begin, end = chunks_of('{"a": "ä"} {"b": 2}'.encode() + fault, [cut])
+    stream = RecordStream(1000)
+    records = stream.feed(begin)
+    with pytest.raises(BadStream, match="not UTF-8") as refusal:
+        stream.feed(end)
+    assert records + refusal.value.records == [{"a": "ä"}, {"b": 2}]
+
+
 @pytest.mark.parametrize("text", ["[1]", "1", '"a"', "null", ',{"a":1}', "}"])
 def test_a_record_is_an_object(text):
     with pytest.raises(BadStream, match="a record is a JSON object"):

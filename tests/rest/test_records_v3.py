@@ -140,9 +140,24 @@ def test_records_fail_alone(proxy, topic):
     assert [line.get("offset") for line in answer.lines()] == [0, None, None, None, 1]
 
 
-def test_what_is_not_json_ends_the_request(proxy, topic):
-    answer = proxy.post(f"{proxy.cluster}/topics/{topic}/records", json.dumps(text("a")).encode() + b"{]}" + b"{}")
-    assert [line["error_code"] for line in answer.lines()] == [200, 400]
+FAULTS = [b"{]}{}", b'{"value": nonsense}', b"[]", b'{"value": {"type": "STR', b"\xff", b'{"value": "\xc3("}']
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_records_before_a_fault_in_a_body_are_produced(proxy, topic, fault):
+    body = json.dumps(text("a")).encode() + json.dumps(text("b")).encode() + fault
+    answer = proxy.post(f"{proxy.cluster}/topics/{topic}/records", body)
+    assert [line["error_code"] for line in answer.lines()] == [200, 200, 400]
+    assert [record.value for record in read_topic(proxy, topic, 2)] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_records_before_a_fault_in_a_chunk_are_produced(proxy, topic, stream, fault):
+    stream.send(json.dumps(text("a")).encode() + json.dumps(text("b")).encode() + fault)
+    stream.end()
+    assert [stream.answer()["error_code"] for _ in range(3)] == [200, 200, 400]
+    assert stream.answer() is None
+    assert [record.value for record in read_topic(proxy, topic, 2)] == [b"a", b"b"]
 
 
 def test_requests_that_name_nothing_are_refused(proxy, topic):

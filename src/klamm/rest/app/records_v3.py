@@ -149,12 +149,14 @@ class RecordRoutes:
 
     async def _produce_whole(self, sender: RecordSender, body: bytes) -> bytes:
         stream = RecordStream(self._service.config.record_bytes_max)
+        records: list[dict[str, Any]] = []
         fault = None
         try:
-            records = stream.feed(body)
+            records += stream.feed(body)
             stream.finish()
         except BadStream as error:
-            records, fault = error.records, _refuse_stream(error)
+            records += error.records
+            fault = _refuse_stream(error)
         sent = [await sender.send(fields) for fields in records]
         if fault is not None:
             sent.append(fault)

@@ -22,7 +22,7 @@ _QUOTE_OR_ESCAPE: Final = re.compile(r'["\\]')
 
 
 class BadStream(Exception):
-    """The body is not a sequence of JSON objects; `records` are those that were whole before the fault."""
+    """The body is not a sequence of JSON objects; `records` are those that its last bytes completed."""
 
     def __init__(self, message: str, records: list[dict[str, Any]] | None = None, *, too_large: bool = False) -> None:
         super().__init__(message)
@@ -62,18 +62,25 @@ class RecordStream:
         """Return the objects that these bytes complete, in order."""
         records: list[dict[str, Any]] = []
         try:
-            self._feed(self._decoder.decode(data), records)
+            self._decode(data, records)
         except BadStream as error:
             error.records = records
             raise
-        except UnicodeDecodeError:
-            raise BadStream("the body is not UTF-8", records) from None
         return records
 
     def finish(self) -> None:
         """Raise when the body ends inside an object."""
         if self._depth or self._decoder.getstate()[0]:
             raise BadStream("the body ends inside a record")
+
+    def _decode(self, data: bytes, records: list[dict[str, Any]]) -> None:
+        try:
+            text = self._decoder.decode(data)
+        except UnicodeDecodeError as error:
+            # `object` has the bytes that the decoder kept of the last chunk, too.
+            self._feed(error.object[: error.start].decode(), records)
+            raise BadStream("the body is not UTF-8") from None
+        self._feed(text, records)
 
     def _feed(self, text: str, records: list[dict[str, Any]]) -> None:
         at = 0
