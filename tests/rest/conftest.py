@@ -60,8 +60,8 @@ class RunningProxy:
     def cluster(self):
         return f"/v3/clusters/{self.service.cluster_id}"
 
-    def request(self, method, path, body=None, content_type=None, **headers):
-        connection = http.client.HTTPConnection(*self.address, timeout=60)
+    def request(self, method, path, body=None, content_type=None, limit_s=60, **headers):
+        connection = http.client.HTTPConnection(*self.address, timeout=limit_s)
         headers = {name.replace("_", "-"): value for name, value in headers.items()}
         data = body
         if body is not None and not isinstance(body, bytes):

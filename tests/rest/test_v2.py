@@ -9,6 +9,8 @@ import pytest
 
 from klamm.client import Consumer
 
+from .conftest import wait_until
+
 JSON_RECORDS = "application/vnd.kafka.json.v2+json"
 
 
@@ -170,6 +172,43 @@ def test_offsets_are_committed_and_read(proxy, topic):
     assert proxy.post(f"{instance}/offsets").status == 204
     [offset] = proxy.request("GET", f"{instance}/offsets", partitions).json()["offsets"]
     assert offset["offset"] == 10
+    proxy.request("DELETE", instance)
+
+
+def test_offsets_of_what_does_not_exist_are_refused(proxy, topic, klamm_name):
+    # Less than the minute for which a consumer repeats a commit: the wait must not end by that limit.
+    limit_s = 30
+    instance = proxy.create_instance(topic, **{"auto.commit.enable": "false"})
+    there = {"topic": topic, "partition": 0, "offset": 3}
+    for missing, code in (
+        ({"topic": klamm_name(), "partition": 0, "offset": 3}, 40401),
+        ({"topic": topic, "partition": 9, "offset": 3}, 40402),
+    ):
+        answer = proxy.post(f"{instance}/offsets", {"offsets": [there, missing]}, limit_s=limit_s)
+        assert (answer.status, answer.json()["error_code"]) == (404, code)
+        partitions = {"partitions": [missing]}
+        assert proxy.post(f"{instance}/assignments", partitions).status == 204
+        assert proxy.post(f"{instance}/offsets", limit_s=limit_s).status == 204, "nothing was read"
+        body = {"timestamps": [missing | {"timestamp": "2021-02-05T19:14:42Z"}]}
+        answer = proxy.post(f"{instance}/positions", body, limit_s=limit_s)
+        assert (answer.status, answer.json()["error_code"]) == (404, code)
+    several = [{"topic": klamm_name(), "partition": 0, "offset": 3} for _ in range(2)]
+    answer = proxy.post(f"{instance}/offsets", {"offsets": several}, limit_s=limit_s)
+    assert (answer.status, answer.json()["error_code"]) == (404, 40401)
+    # Nothing of a refused request is committed.
+    assert proxy.request("GET", f"{instance}/offsets", {"partitions": [there]}).json() == {"offsets": []}
+    proxy.request("DELETE", instance)
+
+
+def test_what_was_read_of_a_deleted_topic_is_not_committed(proxy, topic):
+    proxy.produce(topic, 1)
+    instance = proxy.create_instance(topic, **{"auto.commit.enable": "false"})
+    proxy.post(f"{instance}/assignments", {"partitions": [{"topic": topic, "partition": 0}]})
+    assert len(proxy.read_until(instance, 1)) == 1
+    assert proxy.request("DELETE", f"{proxy.cluster}/topics/{topic}").status == 204
+    wait_until(lambda: proxy.get(f"/topics/{topic}").status == 404)
+    answer = proxy.post(f"{instance}/offsets", limit_s=30)
+    assert (answer.status, answer.json()["error_code"]) == (404, 40401)
     proxy.request("DELETE", instance)
 
 

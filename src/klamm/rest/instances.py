@@ -85,6 +85,11 @@ class ConsumerInstance:
         except (KafkaError, TimeoutError, OSError) as error:
             _log.warning("consumer instance closed with an error", error=str(error))
 
+    def positioned(self) -> list[TopicPartition]:
+        """Return the partitions that a commit of everything has an offset for."""
+        assigned = self.consumer.subscription_state.assigned
+        return [partition for partition, state in assigned.items() if state.position is not None]
+
     def require_assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """Refuse partitions that the instance does not have."""
         assigned = self.consumer.assignment()

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any, Final
 from urllib.parse import quote
 
 from klamm.client.consumer.core.subscription import Mode
-from klamm.client.errors import IllegalStateError, UnknownTopicOrPartitionError
+from klamm.client.errors import IllegalStateError, SomeFailed, UnknownTopicOrPartitionError
 from klamm.client.types import Record
 from klamm.http.media_types import choose_content_type
 from klamm.http.messages import Answered, HttpResponse, json_response
 from klamm.http.refusals import HttpRefusal
 from klamm.http.router import PathRouter
+from klamm.model.ids import TopicPartition
 from klamm.rest.app.addresses import RequestAddress
 from klamm.rest.app.requests import RestRequest
 from klamm.rest.core.consumer_requests import (
@@ -27,7 +28,7 @@ from klamm.rest.core.consumer_requests import (
 from klamm.rest.core.embedded import print_plain
 from klamm.rest.core.fields import dump_json, parse_object
 from klamm.rest.core.media_types import ANSWERED_RECORDS, format_of
-from klamm.rest.core.refusals import bad_request, format_mismatch, illegal_state, topic_not_found
+from klamm.rest.core.refusals import bad_request, format_mismatch, illegal_state, partition_not_found, topic_not_found
 from klamm.rest.instances import ConsumerInstance
 from klamm.rest.openapi import V2
 from klamm.rest.schemas import RecordSchemas
@@ -75,6 +76,10 @@ class ConsumerRoutes:
         except UnknownTopicOrPartitionError:
             # 40403, which v3 answers, would say that the instance is gone.
             raise topic_not_found() from None
+        except SomeFailed as error:
+            if any(isinstance(failure, UnknownTopicOrPartitionError) for failure in error.failures.values()):
+                raise topic_not_found() from None
+            raise
 
     async def create(self, request: RestRequest) -> HttpResponse:
         """POST /consumers/{group}: a new instance."""
@@ -134,6 +139,7 @@ class ConsumerRoutes:
         """POST .../offsets: the offsets of the body, or everything that was read."""
         offsets = parse_commit(parse_object(request.body))
         async with self._use(request) as instance:
+            await _check_partitions(request, instance.positioned() if offsets is None else offsets)
             await instance.consumer.commit(offsets)
         return HttpResponse(_NO_CONTENT)
 
@@ -158,6 +164,7 @@ class ConsumerRoutes:
         async with self._use(request) as instance:
             instance.require_assigned([*offsets, *timestamps])
             if timestamps:
+                await _check_partitions(request, timestamps)
                 for partition, position in (await instance.consumer.offsets_for_times(timestamps)).items():
                     if position is None:  # no record is that young
                         instance.consumer.seek_to_end(partition)
@@ -247,6 +254,19 @@ class ConsumerRoutes:
                 f'"offset":{record.offset},"timestamp":{record.timestamp}}}'
             )
         return f"[{','.join(lines)}]".encode()
+
+
+async def _check_partitions(request: RestRequest, partitions: Iterable[TopicPartition]) -> None:
+    """Refuse partitions that the cluster does not have; a consumer would ask for them again for a minute."""
+    indexes: dict[str, set[int]] = {}
+    for partition in partitions:
+        indexes.setdefault(partition.topic, set()).add(partition.partition)
+    if not indexes:
+        return
+    topics = await request.clients.admin.describe_topics_by_metadata(indexes)
+    for name, topic in topics.items():
+        if not indexes[name] <= {partition.partition for partition in topic.partitions}:
+            raise partition_not_found()
 
 
 def _positive(request: RestRequest, name: str, default: Any) -> Any:
