@@ -1,11 +1,14 @@
-"""The server around an application: its limit of connections."""
+"""The server around an application: its limits for connections, and for clients that do not send or read."""
 
 import asyncio
 import contextlib
+import socket
+
+import pytest
 
 from klamm.http.app import HttpApp
 from klamm.http.binding import bind
-from klamm.http.messages import json_response
+from klamm.http.messages import HttpResponse, json_response
 from klamm.http.server import ServedApp, serve
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -25,14 +28,35 @@ async def answer(_):
     return json_response({})
 
 
+class EndlessAnswer:
+    """A route whose answer has no end, and how much of it was taken."""
+
+    chunk = b"x" * (1 << 16)
+
+    def __init__(self):
+        self.sent = 0
+        self.ended = asyncio.Event()
+
+    async def answer(self, _):
+        return HttpResponse(chunks=self._produce())
+
+    async def _produce(self):
+        try:
+            while True:
+                yield self.chunk
+                self.sent += len(self.chunk)
+        finally:
+            self.ended.set()
+
+
 @contextlib.asynccontextmanager
-async def serving():
-    """An application with a small limit; yields its port."""
+async def serving(endpoint=answer, **limits):
+    """An application with small limits; yields its port."""
     app = HttpApp("small")
-    app.router.add("GET", "/", answer)
+    app.router.add("GET", "/", endpoint)
     ready, stopping = asyncio.Event(), asyncio.Event()
     with bind("127.0.0.1", 0) as listening:
-        served = ServedApp(app, NoService(), listening, connections_max=CONNECTIONS_MAX)
+        served = ServedApp(app, NoService(), listening, **{"connections_max": CONNECTIONS_MAX, **limits})
         task = asyncio.create_task(serve([served], ready.set, stopping))
         await asyncio.wait_for(ready.wait(), LIMIT_S)
         try:
@@ -80,5 +104,141 @@ def test_more_connections_than_the_limit_are_refused_until_others_close():
                         connection[1].close()
             for _, other in connections:
                 other.close()
+
+    asyncio.run(run())
+
+
+async def read_to_end(reader):
+    """Return what comes until the server closes the connection."""
+    with contextlib.suppress(ConnectionResetError):
+        return await asyncio.wait_for(reader.read(), LIMIT_S)
+    return b""
+
+
+@pytest.mark.parametrize("sent", [b"", b"\r\n", b"GET", REQUEST[:-2], b"GET / HTTP/1.1\r\nHost: loc"])
+def test_a_connection_without_a_whole_head_is_closed(sent):
+    async def run():
+        async with serving(head_s=0.2) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(sent)
+            assert await read_to_end(reader) == b""
+            writer.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("sent", [b"\r\n", b"GET / HTTP"])
+def test_a_head_that_stays_unfinished_behind_a_request_is_closed(sent):
+    async def run():
+        async with serving(head_s=0.2) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            assert await ask(reader, writer) == 200
+            writer.write(sent)
+            assert await read_to_end(reader) == b""
+            writer.close()
+
+    asyncio.run(run())
+
+
+def test_bytes_of_a_head_do_not_extend_its_time():
+    async def run():
+        async with serving(head_s=0.5) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\nX: ")
+            ending = asyncio.create_task(read_to_end(reader))
+            async with asyncio.timeout(LIMIT_S):
+                # The bytes come closer together than the limit.
+                while not ending.done():
+                    writer.write(b"x")
+                    await asyncio.wait((ending,), timeout=0.05)
+            writer.close()
+
+    asyncio.run(run())
+
+
+def test_a_request_may_take_longer_than_its_head():
+    """The limit ends with the head, and the time between two requests has its own."""
+
+    async def run():
+        released = asyncio.Event()
+
+        async def answer_late(_):
+            await released.wait()
+            return json_response({})
+
+        async with serving(answer_late, head_s=0.2) as port:
+            idle = await asyncio.open_connection("127.0.0.1", port)
+            connection = await asyncio.open_connection("127.0.0.1", port)
+            asking = asyncio.create_task(ask(*connection))
+            assert await read_to_end(idle[0]) == b"", "the limit has passed"
+            released.set()
+            assert await asking == 200
+            second = await asyncio.open_connection("127.0.0.1", port)
+            assert await read_to_end(second[0]) == b""
+            assert await ask(*connection) == 200
+            for _, writer in (idle, connection, second):
+                writer.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("begin", [b"", REQUEST])
+def test_a_head_without_end_is_refused(begin):
+    async def run():
+        async with serving() as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(begin + b"GET / HTTP/1.1\r\nX: ")
+            ending = asyncio.create_task(read_to_end(reader))
+            sent = 0
+            with contextlib.suppress(OSError):
+                while not ending.done() and sent < 64 << 20:
+                    writer.write(b"x" * 65536)
+                    sent += 65536
+                    await writer.drain()
+            await ending
+            assert sent < 64 << 20
+            writer.close()
+
+    asyncio.run(run())
+
+
+def test_connections_without_requests_are_bounded():
+    async def run():
+        async with serving() as port:
+            connections = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2 * CONNECTIONS_MAX)]
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            assert await read_to_end(reader) == b""
+            assert not any(idle.at_eof() for idle, _ in connections)
+            for _, other in (*connections, (reader, writer)):
+                other.close()
+
+    asyncio.run(run())
+
+
+def test_a_client_that_does_not_read_is_disconnected():
+    async def run():
+        endless = EndlessAnswer()
+        async with serving(endless.answer, stall_s=0.3) as port:
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                client.sendall(REQUEST)
+                await asyncio.wait_for(endless.ended.wait(), LIMIT_S)
+                # What the buffers of both sockets take, and no more.
+                assert endless.sent < 64 << 20
+
+    asyncio.run(run())
+
+
+def test_a_client_that_reads_slowly_is_served():
+    async def run():
+        endless = EndlessAnswer()
+        async with serving(endless.answer, stall_s=1.0) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 16)
+            writer.write(REQUEST)
+            # More than all buffers have, in pieces, so that it goes on only if the server goes on.
+            for _ in range(64):
+                await asyncio.wait_for(reader.readexactly(1 << 20), LIMIT_S)
+            assert not endless.ended.is_set()
+            writer.close()
+            await asyncio.wait_for(endless.ended.wait(), LIMIT_S)
 
     asyncio.run(run())

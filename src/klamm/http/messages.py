@@ -185,6 +185,9 @@ async def _send_all(chunks: AsyncIterator[bytes], send: Send) -> None:
     try:
         async for chunk in chunks:
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            # To a closed connection the server's `send` returns without a wait. Chunks that need no wait either would
+            # keep the event loop from the task that sees the disconnect.
+            await asyncio.sleep(0)
     finally:
         close = getattr(chunks, "aclose", None)
         if close is not None:

@@ -14,12 +14,14 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 import uvicorn
 
 from klamm.http.app import HttpApp
 from klamm.http.binding import BACKLOG
+from klamm.http.connection import HttpConnection
 from klamm.model.garbage_collection import freeze_survivors
 from klamm.telemetry import get_logger
 
@@ -28,6 +30,8 @@ _log = get_logger("http")
 _CONNECTIONS_MAX: Final = 2000
 _CLOSE_S: Final = 10
 _IDLE_S: Final = 75
+_HEAD_S: Final = 30.0
+_STALL_S: Final = 60.0
 
 
 class HttpService(Protocol):
@@ -51,6 +55,10 @@ class ServedApp:
     connections_max: int = _CONNECTIONS_MAX
     close_s: int = _CLOSE_S
     """How long open requests may delay the end."""
+    head_s: float = _HEAD_S
+    """How long a connection may take to send the head of a request, from its first byte or from the connection on."""
+    stall_s: float = _STALL_S
+    """How long a client may take nothing of its answer."""
 
 
 async def serve_until_signal(served: Sequence[ServedApp], on_ready: Callable[[], None]) -> None:
@@ -112,21 +120,11 @@ class _Server(uvicorn.Server):  # type: ignore[misc]  # an extra, whose types ar
         yield
 
 
-def _choose_protocol(tls: ssl.SSLContext | None) -> Any:
-    """Return uvicorn's name or class of a protocol."""
-    if tls is None or tls.verify_mode is ssl.CERT_NONE:
-        return "auto"
-    # Here: it needs httptools, without which uvicorn works otherwise.
-    from klamm.http.certificate_protocol import CertificateProtocol  # noqa: PLC0415
-
-    return CertificateProtocol
-
-
 @contextlib.asynccontextmanager
 async def _serving(served: ServedApp) -> Any:
     config = uvicorn.Config(
         served.app,
-        http=_choose_protocol(served.tls),
+        http=partial(HttpConnection, head_s=served.head_s, stall_s=served.stall_s),
         lifespan="off",
         ws="none",
         access_log=False,
