@@ -8,6 +8,7 @@ import socket
 import pytest
 
 from klamm.client import Consumer
+from klamm.rest.app.records_v3 import RecordSender
 
 from .conftest import running_proxy, wait_until
 
@@ -200,6 +201,19 @@ def test_a_fault_in_a_stream_ends_it_after_the_answers_before(stream):
     assert stream.answer()["error_code"] == 200
     assert stream.answer()["error_code"] == 400
     assert stream.answer()["error_code"] == 400
+    assert stream.answer() is None
+
+
+def test_a_stream_ends_with_an_error_of_the_proxy(stream, monkeypatch):
+    stream.send(text("a"))
+    assert stream.answer()["error_code"] == 200
+
+    async def fail(*_):
+        raise ArithmeticError("a bug")
+
+    monkeypatch.setattr(RecordSender, "send", fail)
+    stream.send(text("b"))
+    assert stream.answer()["error_code"] == 50002
     assert stream.answer() is None
 
 

@@ -177,3 +177,12 @@ def test_a_record_without_a_schema_is_named(proxy, topic):
     answer = proxy.get(f"{instance}/records?timeout=2000")
     assert (answer.status, answer.json()["error_code"]) == (422, 42203)
     proxy.request("DELETE", instance)
+
+
+def test_a_schema_that_is_not_valid_fails_its_record_alone(proxy, topic):
+    value = {"type": "AVRO", "schema": "{", "subject_name_strategy": "RECORD_NAME", "data": 1}
+    bodies = [{"value": {"type": "STRING", "data": "a"}}, {"value": value}, {"value": {"type": "STRING", "data": "b"}}]
+    answer = proxy.post(
+        f"{proxy.cluster}/topics/{topic}/records", b"".join(json.dumps(body).encode() for body in bodies)
+    )
+    assert [line["error_code"] for line in answer.lines()] == [200, 42205, 200]

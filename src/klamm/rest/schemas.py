@@ -91,6 +91,8 @@ class RecordSchemas:
             codec = await self._compile(schema, data.embedded)
         except (UnknownSchema, ConfigError, RegistryError) as error:
             raise _refuse_schema(error, f"subject = {data.subject or f'{topic}-{part}'}") from None
+        except BadRecord as error:
+            raise invalid_schema(str(error)) from None
         encoded = _encode(codec, data.data)
         fields: dict[str, Any] = {
             "type": _FORMATS[schema.kind].name,

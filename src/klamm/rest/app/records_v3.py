@@ -27,6 +27,9 @@ from klamm.rest.core.record_stream import BadStream, RecordStream
 from klamm.rest.core.refusals import bad_request, invalid_payload, refusal_of
 from klamm.rest.producing import RecordProducer, SendOutcome
 from klamm.rest.service import RestService
+from klamm.telemetry import get_logger
+
+_log = get_logger("rest")
 
 _IN_FLIGHT_MAX: Final = 1000
 """Records of a stream that are sent and not answered yet."""
@@ -205,6 +208,9 @@ class RecordRoutes:
             await queue.put(HttpRefusal(408, "The stream of records is idle or too old; begin another one"))
         except HttpRefusal as refusal:  # the client has disconnected
             await queue.put(refusal)
+        except Exception as error:  # noqa: BLE001 - the writer must not wait for a reader that is gone
+            _log.failure("record stream failed", error)
+            await queue.put(HttpRefusal(50002, "Error in the rest; its log has the reason"))
         await queue.put(None)
 
     async def produce_batch(self, request: RestRequest) -> HttpResponse:
