@@ -61,8 +61,8 @@ class HttpConnection(HttpToolsProtocol):  # type: ignore[misc]  # an extra, whos
     def connection_lost(self, exc: Exception | None) -> None:
         """End all timers."""
         super().connection_lost(exc)
-        self._head_timer = _cancel(self._head_timer)
-        self._stall_timer = _cancel(self._stall_timer)
+        self._end_head_timer()
+        self._end_stall_timer()
 
     def pause_writing(self) -> None:
         """Watch whether the client reads."""
@@ -73,7 +73,7 @@ class HttpConnection(HttpToolsProtocol):  # type: ignore[misc]  # an extra, whos
     def resume_writing(self) -> None:
         """The client reads."""
         super().resume_writing()
-        self._stall_timer = _cancel(self._stall_timer)
+        self._end_stall_timer()
 
     # Calls of the parser
 
@@ -94,10 +94,20 @@ class HttpConnection(HttpToolsProtocol):  # type: ignore[misc]  # an extra, whos
 
     def _watch_head(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
-            self._head_timer = _cancel(self._head_timer)
+            self._end_head_timer()
         # Between requests uvicorn's own limit holds, until a byte arrives. Further bytes do not begin anew.
         elif self._head_timer is None and self.timeout_keep_alive_task is None and not self.transport.is_closing():
             self._head_timer = self.loop.call_later(self._head_s, self._close_idle)
+
+    def _end_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _end_stall_timer(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
 
     def _close_idle(self) -> None:
         self._head_timer = None
@@ -113,8 +123,3 @@ class HttpConnection(HttpToolsProtocol):  # type: ignore[misc]  # an extra, whos
         else:
             # Not `close`, which would wait until the client has read the rest.
             self.transport.abort()
-
-
-def _cancel(timer: asyncio.TimerHandle | None) -> None:
-    if timer is not None:
-        timer.cancel()
