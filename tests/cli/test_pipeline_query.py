@@ -84,6 +84,7 @@ def test_rows_beyond_the_limit_are_told(run, put):
     [
         (["DROP TABLE balances"], "only SELECT can be run here, this is DROP"),
         (["SELECT * FROM balancez"], "there is no table balancez; did you mean balances"),
+        (["SELECT * FROM nope"], "there is no table nope; the file has absent, balances"),
         (["SELECT nothing FROM balances"], "nothing"),
         (["SELECT foo(1) FROM balances"], "Scalar Function with name foo does not exist"),
         (["SELECT * FROM read_csv('/etc/passwd')"], "file system operations are disabled"),

@@ -237,7 +237,7 @@ class LiveTables:
     def _node(self, name: str) -> GraphNode:
         node = self._nodes.get(name.lower())
         if node is None:
-            raise QueryError(f"there is no table {name}{suggest(name, self.names)}")
+            raise _unknown_table(name, self.names)
         return node
 
     def _check_open(self) -> None:
@@ -393,11 +393,18 @@ def _choose(pipeline: Pipeline, names: Iterable[str] | None) -> list[GraphNode]:
     for name in names:
         node = by_name.get(name.lower())
         if node is None:
-            raise QueryError(f"there is no table {name}{suggest(name, [table.name for table in tables])}")
+            raise _unknown_table(name, [table.name for table in tables])
         if node.kind != TABLE:
             raise QueryError(f"{node.name} is a {node.kind}, no table: `klamm sql` reads its topic")
         chosen.append(node)
     return chosen
+
+
+def _unknown_table(name: str, known: Iterable[str]) -> QueryError:
+    """Return the error of a name that the file does not have, with a similar one or with all that it has."""
+    names = sorted(known)
+    known_names = f"; the file has {', '.join(names)}" if names else ""
+    return QueryError(f"there is no table {name}{suggest(name, names) or known_names}")
 
 
 def consumer_settings(pipeline: Pipeline, client: Mapping[str, Any], bootstrap: str | None) -> dict[str, Any]:
