@@ -5,6 +5,7 @@ time, and round decimals. Rows would change or disappear without a word. `parsin
 
     more than one document, text behind it    the text is parsed as an element of an array, between two marks
     single quotes                             not allowed
+    "1,25" in a DECIMAL(12,2)                 Spark drops the comma and reads 125; the field's text is looked at
     1.239 in a DECIMAL(12,2)                  parsed with all its digits, and compared with the declared type
     1767225600000 in a TIMESTAMP              a number is a time only with timestamp_format = 'millis', ...
     the year 57971                            out of range: one such row would move a watermark past all others
@@ -35,6 +36,8 @@ _TIMESTAMPS: Final = ("TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ")
 _BYTES: Final = ("TINYINT", "BYTE")
 _DECIMAL: Final = re.compile(r"\b(?:DECIMAL|DEC|NUMERIC)\((\d+)(?:,(\d+))?\)")
 _PRECISION_MAX: Final = 38
+_QUOTED_COMMA: Final = r'"[-+.0-9]*[0-9],[-+.,0-9eE]*"'
+_PATH_NAME: Final = re.compile(r"[^'?\]]+")
 _ISO_DATE: Final = "^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?$"
 """Spark would also take a year, or a time of day, which it completes with the current date."""
 EVENT_YEARS: Final = (1900, 2200)
@@ -116,6 +119,8 @@ def parse_errors(node: GraphNode, kind: str, columns: Sequence[Column], row: str
             yield from _time_errors(node, column, parsed)
         elif _parsed_type(node, column) != column.type:
             yield _digits_error(column, parsed, _parsed_type(node, column))
+            if kind == "json" and _DECIMAL.fullmatch(column.type) and _PATH_NAME.fullmatch(column.name):
+                yield _comma_error(column, text)
 
 
 def typed_errors(node: GraphNode, column: Column, field: str) -> Iterator[str]:
@@ -170,6 +175,14 @@ def _digits_error(column: Column, parsed: str, wide: str) -> str:
     narrow = f"cast(try_cast({parsed} AS {column.type}) AS {wide})"
     message = literal(f"{column.name} has more digits than {column.type} holds")
     return f"WHEN NOT ({parsed} <=> {narrow}) THEN {message}"
+
+
+def _comma_error(column: Column, text: str) -> str:
+    # The text of the field is only searched for a comma: as a value it could have lost digits, as it passes a double.
+    path = literal(f"$['{column.name}']")
+    field = f"get_json_object({text}, {path})"
+    message = literal(f"{column.name} has a comma: write its digits with a point and without separators")
+    return f"WHEN {text} RLIKE {literal(_QUOTED_COMMA)} AND {field} LIKE '%,%' THEN {message}"
 
 
 def _time_format(node: GraphNode) -> str | None:

@@ -75,7 +75,8 @@ def from_json(value: Any, field_type: FieldType, parse_time: TimeParser = parse_
     elif name == "DECIMAL":
         if isinstance(value, int | Decimal) and not isinstance(value, bool):
             return check_decimal(Decimal(value), field_type)
-        if isinstance(value, str):
+        # Digits in quotes are exact. CSV trims its fields, and JSON does not: a blank is no digit.
+        if isinstance(value, str) and value == value.strip():
             return from_text(value, field_type)
     elif name == "DATE" and isinstance(value, str):
         return parse_date(value)
