@@ -62,6 +62,37 @@ def test_a_schema_is_registered_and_read_in_every_way(http):
     assert http.post("/subjects/s", {"schema": A}).json()["version"] == 1
 
 
+def replay_shared_id(http):
+    """Records of another registry: two versions with one text and one id, the second one with metadata."""
+    for number, more in ((1, {}), (2, {"metadata": {"properties": {"owner": "x"}}})):
+        key = {"keytype": "SCHEMA", "subject": "s", "version": number, "magic": 1}
+        value = {"subject": "s", "version": number, "id": 1, "schema": A, "deleted": False} | more
+        assert http.service.state.replay(json.dumps(key).encode(), json.dumps(value).encode()) is None
+    return [http.get(f"/subjects/s/versions/{number}").json()["guid"] for number in (1, 2)]
+
+
+def test_versions_with_one_id_and_other_metadata_have_guids_of_their_own(http):
+    plain, described = replay_shared_id(http)
+    assert plain != described
+    assert "metadata" not in http.get(f"/schemas/guids/{plain}").json()
+    assert http.get(f"/schemas/guids/{described}").json()["metadata"] == {"properties": {"owner": "x"}}
+    assert http.get(f"/schemas/guids/{described}/ids").json() == [{"context": ".", "id": 1}]
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_a_guid_goes_with_the_last_version_that_has_it(http, first):
+    guids = dict(enumerate(replay_shared_id(http), 1))
+    for number in (first, 3 - first):
+        assert http.delete(f"/subjects/s/versions/{number}").status == 200
+        assert http.delete(f"/subjects/s/versions/{number}?permanent=true").status == 200
+        assert http.get(f"/schemas/guids/{guids.pop(number)}").error_code == 40403
+        for guid in guids.values():
+            assert http.get(f"/schemas/guids/{guid}").json()["guid"] == guid
+    assert http.get("/schemas/ids/1").error_code == 40403
+    # The id is not given again, also not to the same schema.
+    assert http.register("t", A).json()["id"] == 2
+
+
 def test_subjects_arrive_percent_encoded(http):
     http.register("a%2Fb%20%C3%BC%3A%25", A)
     assert http.get("/subjects").json() == ["a/b ü:%"]

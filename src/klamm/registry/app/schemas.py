@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any, Final
 
 from klamm.http.messages import HttpResponse, json_response
@@ -112,9 +113,9 @@ class SchemaRoutes:
 
     async def get_by_guid(self, request: RegistryRequest) -> HttpResponse:
         """GET /schemas/guids/{guid}."""
-        places = find_by_guid(self._state, request.values["guid"])
-        context, schema_id = self._access.require_id(request, *places)
-        content = self._state.context(context).contents[schema_id]
+        guid = request.values["guid"]
+        context, schema_id = self._access.require_id(request, *find_by_guid(self._state, guid))
+        content = self._state.content_of(context, schema_id, uuid.UUID(guid).bytes)
         return json_response(content_fields(content, context, self._parser, request))
 
     async def list_ids(self, request: RegistryRequest) -> HttpResponse:

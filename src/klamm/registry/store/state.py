@@ -103,6 +103,11 @@ class RegistryState:
             if version is not None and (deleted or not version.deleted):
                 yield version
 
+    def content_of(self, context: str, schema_id: int, guid: bytes) -> SchemaContent:
+        """Return the content of an id that has a GUID: versions of one id may differ in their metadata."""
+        uses = self.uses(context, schema_id, deleted=True)
+        return next(version.content for version in uses if version.content.guid == guid)
+
     def ids_of(self, context: str, guid: bytes) -> set[int]:
         """Return the ids that stand for a content in a context."""
         return {schema_id for other, schema_id in self.guids.get(guid, ()) if other == context}
@@ -246,17 +251,27 @@ class RegistryState:
         schemas = self.contexts[subject.context]
         users = schemas.users[version.schema_id]
         users.pop((str(subject), number), None)
-        if users:
-            return
-        # The last version of this id: the id stands for nothing now, and is not given again either.
-        del schemas.users[version.schema_id]
-        content = schemas.contents.pop(version.schema_id)
-        if schemas.ids.get(content.identity) == version.schema_id:
-            del schemas.ids[content.identity]
-        places = self.guids.get(version.content.guid, {})
-        places.pop((subject.context, version.schema_id), None)
+        others = self.uses(subject.context, version.schema_id, deleted=True)
+        if all(other.content.guid != version.content.guid for other in others):
+            # Versions of one id may differ in their metadata, and then have other GUIDs.
+            self._forget_guid(version)
+        first = next(self.uses(subject.context, version.schema_id, deleted=True), None)
+        if first is not None:
+            schemas.contents[version.schema_id] = first.content
+        else:
+            # The last version of this id: the id stands for nothing now, and is not given again either.
+            del schemas.users[version.schema_id]
+            del schemas.contents[version.schema_id]
+
+    def _forget_guid(self, version: SchemaVersion) -> None:
+        context, content = version.subject.context, version.content
+        ids = self.contexts[context].ids
+        if ids.get(content.identity) == version.schema_id:
+            del ids[content.identity]
+        places = self.guids[content.guid]
+        del places[context, version.schema_id]
         if not places:
-            self.guids.pop(version.content.guid, None)
+            del self.guids[content.guid]
 
     def _soft_delete(self, subject: Subject, up_to: int) -> None:
         versions = self.subjects.get(subject, {})
