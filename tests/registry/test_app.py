@@ -4,18 +4,22 @@ import asyncio
 import functools
 import io
 import json
+import socket
+import threading
 
 import pytest
 
 from klamm import telemetry
 from klamm.client.errors import KafkaTimeoutError, ProducerFencedError
+from klamm.http.messages import HttpResponse
 from klamm.model.errors import ErrorCode
+from klamm.registry.app.changes import Changes
 from klamm.registry.store.deletion import decide_delete_subject
 from klamm.registry.store.election import RegistryIdentity
 from klamm.registry.store.requests import parse_schema_request
 from klamm.registry.store.subjects import parse_subject
 
-from .small_service import AsgiClient, SmallService
+from .small_service import HERE, AsgiClient, SmallService
 from .small_store import record
 
 A, B, C = record("R", a=False), record("R", a=False, b=True), record("R", a=False, c=False)
@@ -389,7 +393,7 @@ def test_requests_are_logged_with_fields(http):
 
 
 def test_without_a_leader_changes_fail_and_reads_go_on(http, monkeypatch):
-    monkeypatch.setattr("klamm.registry.service._LEADER_WAIT_S", 0.01)
+    monkeypatch.setattr("klamm.registry.app.changes._LEADER_WAIT_S", 0.01)
     http.register("s", A)
     http.run(http.service.follow(None, own=False))
     assert http.register("s", B).error_code == 50004
@@ -400,19 +404,78 @@ def test_without_a_leader_changes_fail_and_reads_go_on(http, monkeypatch):
 def test_a_forwarded_request_is_not_forwarded_again(http):
     http.run(http.service.follow(RegistryIdentity("127.0.0.1", 2), own=False))
     answer = http.post("/subjects/s/versions", {"schema": A}, x_forward="true")
-    assert answer.error_code == 50003
+    assert answer.error_code == 50004
+
+
+def elect_when_called(http, monkeypatch, owner, name):
+    """Make this registry the leader when a request calls a method, which it waits in."""
+    method, elections = getattr(owner, name), []
+
+    def call(*args, **options):
+        elections.append(asyncio.ensure_future(http.service.follow(HERE, own=True)))
+        return method(*args, **options)
+
+    monkeypatch.setattr(owner, name, call)
+    return elections
+
+
+def test_a_change_waits_for_the_successor_of_a_dead_leader(http, monkeypatch):
+    http.run(http.service.follow(RegistryIdentity("127.0.0.1", 1), own=False))
+    elections = elect_when_called(http, monkeypatch, http.service.election, "check_now")
+    assert http.register("s", A).json()["id"] == 1
+    assert len(elections) == 1
+
+
+def test_a_change_waits_if_its_leader_leads_no_more(http, monkeypatch):
+    body = json.dumps({"error_code": 50004, "message": "no leader"}).encode()
+    monkeypatch.setattr(Changes, "_send", lambda *_: HttpResponse(500, body))
+    http.run(http.service.follow(RegistryIdentity("127.0.0.1", 2), own=False))
+    elections = elect_when_called(http, monkeypatch, http.service.election, "check_now")
+    assert http.register("s", A).json()["id"] == 1
+    assert len(elections) == 1
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"error_code":50001}'])
+def test_other_errors_of_the_leader_are_answers(http, monkeypatch, body):
+    monkeypatch.setattr(Changes, "_send", lambda *_: HttpResponse(500, body))
+    http.run(http.service.follow(RegistryIdentity("127.0.0.1", 2), own=False))
+    answer = http.register("s", A)
+    assert (answer.status, answer.body) == (500, body)
+
+
+def test_a_forwarded_change_waits_for_the_end_of_the_election(http, monkeypatch):
+    http.run(http.service.follow(RegistryIdentity("127.0.0.1", 2), own=False))
+    http.run(http.service.stop_writing())
+    elections = elect_when_called(http, monkeypatch, http.service, "wait_leader")
+    assert http.post("/subjects/s/versions", {"schema": A}, x_forward="true").json()["id"] == 1
+    assert len(elections) == 1
 
 
 def test_a_leader_that_is_gone_is_reported(http, monkeypatch):
-    monkeypatch.setattr("klamm.registry.service._LEADER_WAIT_S", 0.01)
+    monkeypatch.setattr("klamm.registry.app.changes._LEADER_WAIT_S", 0.01)
     http.run(http.service.follow(RegistryIdentity("127.0.0.1", 1), own=False))
     assert http.register("s", A).error_code == 50004
     http.run(http.service.follow(RegistryIdentity("not.a.host.invalid", 1), own=False))
     assert http.register("s", A).error_code == 50003
 
 
+def test_a_leader_that_dies_within_its_answer_is_reported(http):
+    def answer_half(listening):
+        connection, _ = listening.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        leader = threading.Thread(target=answer_half, args=(listening,))
+        leader.start()
+        http.run(http.service.follow(RegistryIdentity(*listening.getsockname()), own=False))
+        assert http.register("s", A).error_code == 50003
+        leader.join()
+
+
 def test_a_failed_write_makes_the_registry_resign(http, monkeypatch):
-    monkeypatch.setattr("klamm.registry.service._LEADER_WAIT_S", 0.01)
+    monkeypatch.setattr("klamm.registry.app.changes._LEADER_WAIT_S", 0.01)
     http.service.log.failure = KafkaTimeoutError("no success")
     assert http.register("s", A).error_code == 50001
     assert not http.service.is_leading()

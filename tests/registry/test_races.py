@@ -136,3 +136,12 @@ def test_a_topic_that_is_compacted_under_the_registry(tmp_path):
             assert registry.register("again", schema("again"))["id"] not in removed | {kept}
             for schema_id in removed:
                 assert registry.request("GET", f"/schemas/ids/{schema_id}")[0] == 404
+
+
+def test_a_cluster_with_longer_sessions_has_a_leader(tmp_path):
+    """Its brokers refuse the registry's session; one of Confluent's length is used then."""
+    with (
+        NodeThread(tmp_path, "group.min.session.timeout.ms=10000") as node,
+        running_registry(f"127.0.0.1:{node.port}", "_schemas", "sr") as registry,
+    ):
+        assert registry.register("s", schema("a"))["id"] == 1

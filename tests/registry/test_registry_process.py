@@ -52,9 +52,7 @@ def test_errors_of_the_start_are_one_sentence(klamm_broker):
 
 def test_kill_9_of_the_leader_loses_nothing_that_was_acknowledged(klamm_broker):
     topic, group = unique("_schemas"), unique("sr")
-    # The shortest session that brokers allow, so that the dead leader is noticed soon.
-    quick = ("-X", "session.timeout.ms=6000")
-    registries = [RegistryProcess(klamm_broker.bootstrap, topic, group, *quick) for _ in range(2)]
+    registries = [RegistryProcess(klamm_broker.bootstrap, topic, group) for _ in range(2)]
     acknowledged, stop = {}, threading.Event()
 
     def write(worker):

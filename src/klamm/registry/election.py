@@ -27,8 +27,11 @@ from klamm.registry.store.election import (
 )
 from klamm.telemetry import get_logger
 
-SESSION_MS: Final = 10_000
-"""As Confluent's registry has it; session.timeout.ms of the client settings changes it."""
+SESSION_MS: Final = 6000
+"""The shortest that brokers allow by default: changes wait so long after a leader has died. session.timeout.ms of the
+client settings changes it."""
+_LONGER_SESSION_MS: Final = 10_000
+"""As Confluent's registry has it; for brokers whose group.min.session.timeout.ms is larger than the default."""
 REBALANCE_MS: Final = 30_000
 _HEARTBEAT_S: Final = 1.0
 """A third of what consumers have: members notice a rebalance by a heartbeat, and changes wait for it."""
@@ -100,9 +103,7 @@ class RegistryElection:
     async def _run(self) -> None:
         assert self._cluster is not None
         coordinator = GroupCoordinator(self._cluster, self._group_id)
-        self._member = CoordinatedMember(
-            coordinator, PROTOCOL_TYPE, session_ms=self._session_ms, rebalance_ms=REBALANCE_MS
-        )
+        self._member = self._make_member(coordinator)
         backoff = self._cluster.backoff()
         while True:
             try:
@@ -118,6 +119,10 @@ class RegistryElection:
                     coordinator.check_moved(error)
                 if code is ErrorCode.MEMBER_ID_REQUIRED:
                     continue
+                if code is ErrorCode.INVALID_SESSION_TIMEOUT and self._session_ms == SESSION_MS:
+                    self._session_ms = _LONGER_SESSION_MS
+                    self._member = self._make_member(coordinator)
+                    continue
                 if code in _LOST:
                     self._member.forget()
                 if code is not ErrorCode.REBALANCE_IN_PROGRESS:
@@ -127,6 +132,9 @@ class RegistryElection:
                     await self._listener.stop_writing()
                     await self._listener.follow(None, own=False)
             await asyncio.sleep(backoff.next())
+
+    def _make_member(self, coordinator: GroupCoordinator) -> CoordinatedMember:
+        return CoordinatedMember(coordinator, PROTOCOL_TYPE, session_ms=self._session_ms, rebalance_ms=REBALANCE_MS)
 
     async def _join(self, member: CoordinatedMember) -> ElectionResult:
         await self._listener.stop_writing()

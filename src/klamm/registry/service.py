@@ -31,7 +31,6 @@ from klamm.telemetry import get_logger
 _log = get_logger("registry")
 
 _TAKE_OVER_S: Final = 60.0
-_LEADER_WAIT_S: Final = 10.0
 _SETTLE_S: Final = 0.5
 """So long after the last change the topic gets a record at its end."""
 _LAST_RECORD_S: Final = 5.0
@@ -153,7 +152,6 @@ class RegistryService:
 
     async def follow(self, leader: RegistryIdentity | None, *, own: bool) -> None:
         """Use a new leader; a registry that is elected itself takes over first."""
-        self.counts.elections += 1
         if own and not self._leads:
             try:
                 await self.log.begin_writing(_TAKE_OVER_S)
@@ -172,24 +170,31 @@ class RegistryService:
         else:
             self._leader_known.set()
         self._may_write.set()
+        self.counts.elections += 1
         self._next_election.set()
         self._next_election = asyncio.Event()
 
-    async def wait_leader(self) -> RegistryIdentity:
-        """Return the leader, waiting for one for some seconds; 50004 when there is none."""
+    async def wait_leader(self, deadline: float, *, settled: bool = False) -> RegistryIdentity:
+        """Return the leader, waiting for one until a time of the loop; 50004 when there is none.
+
+        With `settled` it waits for the end of an election too: the leader that is known may be the one before.
+        """
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LEADER_WAIT_S):
+            async with asyncio.timeout_at(deadline):
+                if settled:
+                    await self._may_write.wait()
                 await self._leader_known.wait()
         if self.leader is None:
             raise RegistryRefusal(50004, "No leader registry is known at the moment")
         return self.leader
 
-    async def wait_election(self) -> None:
-        """Wait for the next result of the group, for some seconds: the leader does not answer."""
+    async def wait_election(self, elections: int, deadline: float) -> None:
+        """Wait, until a time of the loop, for another election than the last of so many: its leader leads no more."""
         self.election.check_now()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LEADER_WAIT_S):
-                await self._next_election.wait()
+            async with asyncio.timeout_at(deadline):
+                while self.counts.elections == elections:
+                    await self._next_election.wait()
 
     async def read_own_write(self) -> None:
         """Wait until this registry has replayed what the leader has written; not for ever."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
+import json
 import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +19,9 @@ from klamm.registry.store import RegistryDecision
 from klamm.registry.store.election import RegistryIdentity
 from klamm.registry.store.refusals import RegistryRefusal
 
-_ATTEMPTS_MAX: Final = 3
+_LEADER_WAIT_S: Final = 15.0
+"""How long a change waits for a registry that leads: longer than the session of a dead one, which is 10 s in others."""
+_NO_LEADER: Final = 50004
 _FORWARDS_MAX: Final = 64
 """Threads that wait for the leader; more forwards queue."""
 _ANSWER_BYTES_MAX: Final = 16 << 20
@@ -36,38 +40,40 @@ class Changes:
 
     async def perform(self, request: RegistryRequest, decide: Callable[[], RegistryDecision]) -> Any:
         """Return the answer of a decision once it is written; raises Answered with the answer of the leader."""
-        service = self._service
-        for _ in range(_ATTEMPTS_MAX):
-            leader = await service.wait_leader()
+        service, loop = self._service, asyncio.get_running_loop()
+        deadline = loop.time() + _LEADER_WAIT_S
+        while True:
+            leader = await service.wait_leader(deadline, settled=request.is_forwarded)
+            elections = service.counts.elections
             if service.is_leading():
-                try:
+                with contextlib.suppress(NotLeading):
                     return await service.write(decide)
-                except NotLeading:
-                    continue
-            if request.is_forwarded:
+            elif request.is_forwarded:
                 # Two registries that each take the other for the leader would send it to and fro.
-                raise RegistryRefusal(50003, "A forwarded request reached a registry that does not lead")
-            try:
+                raise RegistryRefusal(_NO_LEADER, "A forwarded request reached a registry that does not lead")
+            else:
                 response = await self._forward(request, leader)
-            except ConnectionRefusedError:
-                # Nothing was sent, so it may be sent again: the leader has stopped, and the group elects another.
-                await service.wait_election()
-                continue
-            if response.status < 300:
-                # Clients look up at once what they have registered, at the same address.
-                await service.read_own_write()
-            raise Answered(response)
-        raise RegistryRefusal(50004, "No registry leads at the moment")
+                if response is not None:
+                    if response.status < 300:
+                        # Clients look up at once what they have registered, at the same address.
+                        await service.read_own_write()
+                    raise Answered(response)
+                await service.wait_election(elections, deadline)
+            if loop.time() >= deadline:
+                raise RegistryRefusal(_NO_LEADER, "No registry leads at the moment")
 
-    async def _forward(self, request: RegistryRequest, leader: RegistryIdentity) -> HttpResponse:
+    async def _forward(self, request: RegistryRequest, leader: RegistryIdentity) -> HttpResponse | None:
+        """Return the leader's answer; None if it leads no more and has done nothing, so that it may be sent again."""
         self._service.counts.forwarded += 1
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._threads, self._send, request, leader)
+            response = await loop.run_in_executor(self._threads, self._send, request, leader)
         except ConnectionRefusedError:
-            raise
+            # It has stopped, and the group elects another.
+            return None
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise RegistryRefusal(50003, f"Forwarding to the leader {leader.url} failed: {error}") from None
+        return None if _read_error_code(response) == _NO_LEADER else response
 
     def _send(self, request: RegistryRequest, leader: RegistryIdentity) -> HttpResponse:
         headers = {name: request.headers[name] for name in _CARRIED if name in request.headers}
@@ -87,6 +93,20 @@ class Changes:
             body = answer.read(_ANSWER_BYTES_MAX + 1)
             if len(body) > _ANSWER_BYTES_MAX:
                 raise ValueError(f"its answer is longer than {_ANSWER_BYTES_MAX} bytes")
+            if answer.length:
+                # http.client does not raise this for reads with a limit.
+                raise http.client.IncompleteRead(body, answer.length)
             return HttpResponse(answer.status, body, answer.headers.get("content-type", ""))
         finally:
             connection.close()
+
+
+def _read_error_code(response: HttpResponse) -> int | None:
+    if response.status < 500:
+        return None
+    try:
+        code = json.loads(response.body)["error_code"]
+    except (ValueError, LookupError, TypeError):
+        # Not of a registry: of a proxy in front of it.
+        return None
+    return code if isinstance(code, int) else None
