@@ -99,8 +99,11 @@ class History:
 
     def view(self):
         return {
-            str(subject): [(version.version, version.schema_id, version.deleted) for version in versions.values()]
-            for subject, versions in self.store.state.subjects.items()
+            str(subject): [
+                (version.version, version.schema_id, version.deleted)
+                for version in self.store.state.versions(subject, deleted=True)
+            ]
+            for subject in self.store.state.subjects
         }
 
 

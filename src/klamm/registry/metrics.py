@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def list_metrics(service: RegistryService) -> Iterable[ServiceMetric]:
     """Return the values of a registry; the last two have the names that dashboards for Confluent's registry read."""
     state, counts = service.state, service.counts
-    schemas = sum(len(context.contents) for context in state.contexts.values())
+    schemas = state.count_ids()
     leads = int(service.is_leading())
     for name, help_text, gauge in (
         ("leader", "1 if this registry leads.", leads),

@@ -39,9 +39,9 @@ def locate_subject(state: RegistryState, subject: Subject) -> Subject:
 def list_subjects(state: RegistryState, prefix: str, *, deleted: bool, deleted_only: bool) -> list[str]:
     """Return the names of subjects in order."""
     names = []
-    for subject, versions in state.subjects.items():
+    for subject in state.subjects:
         if matches_prefix(subject, prefix):
-            live = any(not version.deleted for version in versions.values())
+            live = any(not version.deleted for version in state.subjects.values(subject))
             if (not live) if deleted_only else (live or deleted):
                 names.append(str(subject))
     return sorted(names)
@@ -73,15 +73,17 @@ def find_version(state: RegistryState, subject: Subject, number: int, *, deleted
 def find_by_id(state: RegistryState, schema_id: int, subject: Subject | None) -> tuple[str, SchemaContent]:
     """Return the context and content of an id; the subject chooses the context."""
     context = DEFAULT_CONTEXT if subject is None else subject.context
-    content = state.context(context).contents.get(schema_id)
+    content = state.content(context, schema_id)
     if content is not None and (subject is None or not subject.name or context != DEFAULT_CONTEXT):
         return context, content
     if subject is not None and subject.name and context == DEFAULT_CONTEXT:
         # An id means another schema in another context: prefer the context that has this subject with this id.
         for name in (DEFAULT_CONTEXT, *state.context_names()):
             candidate = Subject(name, subject.name)
-            if any(version.subject == candidate for version in state.uses(name, schema_id, deleted=True)):
-                return name, state.context(name).contents[schema_id]
+            other = state.content(name, schema_id)
+            uses = state.uses(name, schema_id, deleted=True)
+            if other is not None and any(version.subject == candidate for version in uses):
+                return name, other
     if content is None:
         raise schema_not_found(schema_id)
     return context, content
@@ -90,12 +92,12 @@ def find_by_id(state: RegistryState, schema_id: int, subject: Subject | None) ->
 def find_by_guid(state: RegistryState, guid: str) -> list[tuple[str, int]]:
     """Return contexts and ids of a GUID."""
     try:
-        places = state.guids.get(uuid.UUID(guid).bytes)
+        places = state.list_places(uuid.UUID(guid).bytes)
     except ValueError:
-        places = None
+        places = []
     if not places:
         raise schema_not_found(guid)
-    return list(places)
+    return places
 
 
 def find_by_metadata(

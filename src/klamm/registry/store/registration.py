@@ -201,10 +201,9 @@ class Registration:
             raise not_permitted(f"The versions of subject {subject} are used up: {number - 1} was the last")
         if request.version is not None and request.version != number:
             raise invalid_schema(f"the version is {request.version}, and the next version is {number}")
-        schemas = state.context(subject.context)
-        schema_id = schemas.ids.get(content.identity)
+        schema_id = state.id_of(subject.context, content)
         if schema_id is None:
-            schema_id = schemas.next_id
+            schema_id = state.context(subject.context).next_id
             if schema_id > log.INT_MAX:
                 raise not_permitted(f"The ids of context {subject.context} are used up: {schema_id - 1} was the last")
         # Look-ups compare all versions: those that are registered here need not be parsed again.
@@ -346,7 +345,7 @@ class Registration:
     def _respell_steps(self, candidate: CandidateSchema, subject: Subject) -> Steps[CandidateSchema]:
         """Return the schema with the text by which the context has it, if that is spelled otherwise."""
         content = candidate.content
-        if content.identity in self._state.context(subject.context).ids:
+        if self._state.id_of(subject.context, content) is not None:
             return candidate
         text = yield from self._spellings.find_text_steps(content, subject.context, candidate.parsed)
         if text is None:
@@ -354,13 +353,13 @@ class Registration:
         return CandidateSchema(_with_text(content, text), candidate.parsed)
 
     def _next_version(self, subject: Subject) -> int:
-        versions = self._state.subjects.get(subject)
-        return 1 if not versions else next(reversed(versions)) + 1
+        last = self._state.subjects.last(subject)
+        return 1 if last is None else last.version + 1
 
     def _import(self, subject: Subject, request: SchemaRequest, content: SchemaContent) -> RegistryDecision:
         schema_id = request.schema_id
         assert schema_id is not None
-        first = self._state.context(subject.context).contents.get(schema_id)
+        first = self._state.content(subject.context, schema_id)
         if first is not None and first.identity != content.identity:
             raise RegistryRefusal(42207, f"Overwrite new schema with id {schema_id} is not permitted.")
         number = request.version or self._next_version(subject)

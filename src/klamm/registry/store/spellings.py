@@ -28,9 +28,8 @@ class SpellingIndex:
         if reduced is None:
             return None
         self._refresh(context)
-        contents = self._state.context(context).contents
         for schema_id in self._ids.get((context, reduced), ()):
-            other = contents.get(schema_id)
+            other = self._state.content(context, schema_id)
             if other is None or other.schema_type != content.schema_type or other.references != content.references:
                 continue
             try:
@@ -43,11 +42,11 @@ class SpellingIndex:
 
     def _refresh(self, context: str) -> None:
         indexed = self._indexed.setdefault(context, set())
-        contents = self._state.context(context).contents
-        for schema_id in contents.keys() - indexed:
+        for schema_id in self._state.ids(context) - indexed:
             # An id is never given to another schema, so what is indexed stays right.
             indexed.add(schema_id)
-            content = contents[schema_id]
+            content = self._state.content(context, schema_id)
+            assert content is not None
             reduced = self._parser.formats.reduce_spelling(content.schema_type, content.text)
             if reduced is not None:
                 self._ids.setdefault((context, reduced), []).append(schema_id)

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from klamm.registry.store import log_records as log
 from klamm.registry.store.association_table import AssociationTable
+from klamm.registry.store.compact_index import CompactIndex
 from klamm.registry.store.content import SchemaContent
 from klamm.registry.store.log_records import LogEntry, LogKey
 from klamm.registry.store.subjects import DEFAULT_CONTEXT, Subject, parse_subject
@@ -30,15 +33,22 @@ class SchemaVersion:
     timestamp_ms: int | None = None
 
 
+def _identify_use(version: SchemaVersion) -> tuple[Subject, int]:
+    return version.subject, version.version
+
+
+def _identify_id(schema_id: int) -> int:
+    return schema_id
+
+
 @dataclass(slots=True)
 class ContextSchemas:
     """The schemas of one context; ids are counted in each context from 1."""
 
-    contents: dict[int, SchemaContent] = field(default_factory=dict)
-    ids: dict[tuple[str, bytes], int] = field(default_factory=dict)
-    """By content."""
-    users: dict[int, dict[tuple[str, int], None]] = field(default_factory=dict)
-    """The subjects and versions of an id; a dict keeps their order."""
+    uses: CompactIndex[int, SchemaVersion] = field(default_factory=partial(CompactIndex, _identify_use))
+    """The versions of an id."""
+    ids: CompactIndex[bytes, int] = field(default_factory=partial(CompactIndex, _identify_id))
+    """By GUID."""
     id_max: int = 0
     """The largest id ever seen, also of deleted schemas: ids are never used again."""
     id_reserved: int = 0
@@ -55,15 +65,13 @@ class RegistryState:
 
     def __init__(self) -> None:
         self.contexts: dict[str, ContextSchemas] = {}
-        self.subjects: dict[Subject, dict[int, SchemaVersion]] = {}
+        self.subjects: CompactIndex[Subject, SchemaVersion] = CompactIndex(attrgetter("version"))
         """Versions of each subject in ascending order, deleted ones too."""
         self.configs: dict[Subject | None, dict[str, Any]] = {}
         """By subject or context; None is the global config."""
         self.modes: dict[Subject | None, str] = {}
         self.declared_contexts: set[str] = set()
         self.associations = AssociationTable()
-        self.guids: dict[bytes, dict[tuple[str, int], None]] = {}
-        """Contexts and ids by GUID."""
         self.referrers: dict[tuple[Subject, int], dict[tuple[Subject, int], None]] = {}
         """The versions that refer to a version."""
         self.key_bytes: dict[LogKey, bytes] = {}
@@ -79,14 +87,11 @@ class RegistryState:
 
     def versions(self, subject: Subject, *, deleted: bool = False) -> list[SchemaVersion]:
         """Return the versions of a subject in ascending order; soft-deleted ones only with `deleted`."""
-        versions = self.subjects.get(subject)
-        if versions is None:
-            return []
-        return [version for version in versions.values() if deleted or not version.deleted]
+        return [version for version in self.subjects.values(subject) if deleted or not version.deleted]
 
     def version(self, subject: Subject, number: int) -> SchemaVersion | None:
         """Return a version, deleted or not."""
-        return self.subjects.get(subject, {}).get(number)
+        return self.subjects.find(subject, number)
 
     def context(self, name: str) -> ContextSchemas:
         """Return the schemas of a context; an empty one is not kept."""
@@ -98,19 +103,43 @@ class RegistryState:
 
     def uses(self, context: str, schema_id: int, *, deleted: bool = False) -> Iterator[SchemaVersion]:
         """Yield the versions that have an id."""
-        for subject, number in self.context(context).users.get(schema_id, {}):
-            version = self.version(parse_subject(subject), number)
-            if version is not None and (deleted or not version.deleted):
+        for version in self.context(context).uses.values(schema_id):
+            if deleted or not version.deleted:
                 yield version
+
+    def content(self, context: str, schema_id: int) -> SchemaContent | None:
+        """Return what an id stands for; of versions that differ in their metadata the first counts."""
+        version = self.context(context).uses.first(schema_id)
+        return None if version is None else version.content
 
     def content_of(self, context: str, schema_id: int, guid: bytes) -> SchemaContent:
         """Return the content of an id that has a GUID: versions of one id may differ in their metadata."""
         uses = self.uses(context, schema_id, deleted=True)
         return next(version.content for version in uses if version.content.guid == guid)
 
+    def id_of(self, context: str, content: SchemaContent) -> int | None:
+        """Return the id that stands for a content in a context."""
+        for schema_id in self.context(context).ids.values(content.guid):
+            other = self.content(context, schema_id)
+            if other is not None and other.schema_type == content.schema_type:
+                return schema_id
+        return None
+
+    def ids(self, context: str) -> set[int]:
+        """Return all ids of a context."""
+        return set(self.context(context).uses)
+
     def ids_of(self, context: str, guid: bytes) -> set[int]:
         """Return the ids that stand for a content in a context."""
-        return {schema_id for other, schema_id in self.guids.get(guid, ()) if other == context}
+        return set(self.context(context).ids.values(guid))
+
+    def list_places(self, guid: bytes) -> list[tuple[str, int]]:
+        """Return the contexts and ids of a GUID."""
+        return [(name, schema_id) for name, schemas in self.contexts.items() for schema_id in schemas.ids.values(guid)]
+
+    def count_ids(self) -> int:
+        """Return how many ids there are in all contexts."""
+        return sum(len(schemas.uses) for schemas in self.contexts.values())
 
     def reserve_id(self, context: str, schema_id: int) -> None:
         """Keep an id from being given again until `release_ids`; for decisions that are written together."""
@@ -212,7 +241,7 @@ class RegistryState:
         if schemas is None:
             schemas = self.contexts[subject.context] = ContextSchemas()
         schemas.id_max = max(schemas.id_max, schema_id)
-        first = schemas.contents.get(schema_id)
+        first = self.content(subject.context, schema_id)
         if first is not None and (first.text, first.schema_type) != (content.text, content.schema_type):
             # Clients keep the schema of an id for ever: an id never changes its meaning.
             return f"id {schema_id} is another schema"
@@ -223,61 +252,38 @@ class RegistryState:
             timestamp_ms = before.timestamp_ms if before.schema_id == schema_id else timestamp_ms
             self._remove(subject, number)
         version = SchemaVersion(subject, number, schema_id, content, bool(value.get("deleted")), timestamp_ms)
-        versions = self.subjects.setdefault(subject, {})
-        in_order = not versions or number > next(reversed(versions))
-        versions[number] = version
-        if not in_order:
-            self.subjects[subject] = dict(sorted(versions.items()))
-        schemas.contents.setdefault(schema_id, content)
-        schemas.ids.setdefault(content.identity, schema_id)
-        schemas.users.setdefault(schema_id, {})[str(subject), number] = None
-        self.guids.setdefault(content.guid, {})[subject.context, schema_id] = None
+        last = self.subjects.last(subject)
+        self.subjects.put(subject, version)
+        if last is not None and last.version > number:
+            self.subjects.sort(subject)
+        schemas.uses.put(schema_id, version)
+        schemas.ids.put(content.guid, schema_id)
         for target in _targets(version):
             self.referrers.setdefault(target, {})[subject, number] = None
         return None
 
     def _remove(self, subject: Subject, number: int) -> None:
-        versions = self.subjects.get(subject, {})
-        version = versions.pop(number, None)
+        version = self.subjects.remove(subject, number)
         if version is None:
             return
-        if not versions:
-            del self.subjects[subject]
         for target in _targets(version):
             referrers = self.referrers.get(target, {})
             referrers.pop((subject, number), None)
             if not referrers:
                 self.referrers.pop(target, None)
         schemas = self.contexts[subject.context]
-        users = schemas.users[version.schema_id]
-        users.pop((str(subject), number), None)
-        others = self.uses(subject.context, version.schema_id, deleted=True)
-        if all(other.content.guid != version.content.guid for other in others):
-            # Versions of one id may differ in their metadata, and then have other GUIDs.
-            self._forget_guid(version)
-        first = next(self.uses(subject.context, version.schema_id, deleted=True), None)
-        if first is not None:
-            schemas.contents[version.schema_id] = first.content
-        else:
-            # The last version of this id: the id stands for nothing now, and is not given again either.
-            del schemas.users[version.schema_id]
-            del schemas.contents[version.schema_id]
-
-    def _forget_guid(self, version: SchemaVersion) -> None:
-        context, content = version.subject.context, version.content
-        ids = self.contexts[context].ids
-        if ids.get(content.identity) == version.schema_id:
-            del ids[content.identity]
-        places = self.guids[content.guid]
-        del places[context, version.schema_id]
-        if not places:
-            del self.guids[content.guid]
+        # An id without versions stands for nothing, and is not given again either.
+        schemas.uses.remove(version.schema_id, (subject, number))
+        # Versions of one id may differ in their metadata, and then have other GUIDs.
+        if all(other.content.guid != version.content.guid for other in schemas.uses.values(version.schema_id)):
+            schemas.ids.remove(version.content.guid, version.schema_id)
 
     def _soft_delete(self, subject: Subject, up_to: int) -> None:
-        versions = self.subjects.get(subject, {})
-        for number, version in versions.items():
-            if number <= up_to and not version.deleted:
-                versions[number] = replace(version, deleted=True)
+        for version in self.versions(subject):
+            if version.version <= up_to:
+                deleted = replace(version, deleted=True)
+                self.subjects.put(subject, deleted)
+                self.contexts[subject.context].uses.put(version.schema_id, deleted)
 
     def _clear(self, scope: Subject) -> None:
         """Forget soft-deleted versions of a subject or, with an empty name, of a context."""
