@@ -255,7 +255,11 @@ def import_(*, file: str, keep_ids: bool, consent: Consent, target: RegistryTarg
 def make_body(file: str, schema_type: str | None, references: tuple[str, ...]) -> dict[str, Any]:
     """Return the body of a request with the schema of a file."""
     kind = schema_type or next((kind for suffix, kind in _SUFFIXES.items() if file.endswith(suffix)), "AVRO")
-    body: dict[str, Any] = {"schema": _read(file)}
+    text = _read(file)
+    if not text.strip():
+        name = "the standard input" if file == "-" else file
+        raise CommandRefusal(f"{name} is empty: write the schema into it")
+    body: dict[str, Any] = {"schema": text}
     if kind.upper() != "AVRO":
         body["schemaType"] = kind.upper()
     if references:
