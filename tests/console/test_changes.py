@@ -9,12 +9,12 @@ import pytest
 from klamm.client import Consumer
 from klamm.console.clusters import ConsoleCluster
 from klamm.console.core.commands import CommandTarget, consume_command, describe_security, kcat_command
+from klamm.console.core.partition_columns import PartitionSample
 from klamm.console.core.samples import (
     BrokerSample,
     ClusterSample,
     GroupSample,
     LogDirSample,
-    PartitionSample,
     TopicSample,
 )
 from klamm.console.service import ConsoleConfig

@@ -9,7 +9,8 @@ from klamm.client import TopicPartition
 from klamm.client.admin.async_admin import AsyncAdmin
 from klamm.console.core.charts import value_ticks
 from klamm.console.core.numbers import format_seconds
-from klamm.console.core.samples import ClusterSample, GroupSample, PartitionSample, TopicSample
+from klamm.console.core.partition_columns import PartitionSample
+from klamm.console.core.samples import ClusterSample, GroupSample, TopicSample
 from klamm.console.history import MINUTE_MS, SampleHistory, group_age_series
 from klamm.console.unread_times import PARTITIONS_PER_COLLECTION, UnreadTimes, find_unread, read_unread_times
 from klamm.testing import unique

@@ -10,8 +10,9 @@ from klamm.client.admin.replica_types import LogDirDescription, Reassignment, Re
 from klamm.client.admin.types import QuorumDescription
 from klamm.console.clusters import ConsoleCluster
 from klamm.console.core.move_progress import list_progress
+from klamm.console.core.partition_columns import PartitionSample
 from klamm.console.core.restarts import check_restart, check_restarts
-from klamm.console.core.samples import BrokerSample, ClusterSample, PartitionSample, TopicSample
+from klamm.console.core.samples import BrokerSample, ClusterSample, TopicSample
 from klamm.console.service import ConsoleConfig
 from klamm.testing import cluster, unique
 

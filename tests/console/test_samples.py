@@ -9,6 +9,7 @@ from klamm.client.admin.group_types import GroupDescription, MemberDescription
 from klamm.console.core.attention import Severity, list_attention
 from klamm.console.core.group_rows import list_group_rows, list_lags
 from klamm.console.core.offset_plans import ResetTarget, parse_reset, plan_reset
+from klamm.console.core.partition_columns import PartitionSample
 from klamm.console.core.restarts import check_restart
 from klamm.console.core.roles import ADMIN_ROLE, VIEWER_ROLE, Action, ConsoleRole, MaskRule, Visitor, masked_paths
 from klamm.console.core.samples import (
@@ -16,7 +17,6 @@ from klamm.console.core.samples import (
     ClusterSample,
     GroupSample,
     LogDirSample,
-    PartitionSample,
     TopicSample,
     add_rates,
 )

@@ -18,8 +18,9 @@ import pytest
 from benchmarks.console import CLUSTER, fill_history, list_pages
 from benchmarks.fake_cluster import PARTITIONS, FakeCluster
 from klamm.console.clusters import ConsoleCluster
+from klamm.console.core.partition_columns import PartitionSample
 from klamm.console.core.partition_offsets import PartitionOffsets
-from klamm.console.core.samples import PartitionSample, TopicSample
+from klamm.console.core.samples import TopicSample
 from klamm.console.history import SampleHistory
 from klamm.console.service import ConsoleConfig, now_ms
 from klamm.model.ids import TopicPartition

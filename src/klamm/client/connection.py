@@ -94,9 +94,9 @@ class Connection:
         self._client_id = settings.text("client.id")
         self._timeout_s = settings.seconds("request.timeout.ms")
         self._loop = asyncio.get_running_loop()
-        self.frames = OwnedFrames(
-            _RESPONSE_BYTES_MIN, settings.number("receive.message.max.bytes"), BufferPool(_BUFFERS_KEPT)
-        )
+        # Responses to admin clients are seldom large: kept buffers would be memory that nothing uses again.
+        pool = BufferPool(_BUFFERS_KEPT) if "fetch.max.bytes" in settings else None
+        self.frames = OwnedFrames(_RESPONSE_BYTES_MIN, settings.number("receive.message.max.bytes"), pool)
         self._received_any = False
         self._pending: deque[Pending] = deque()
         self._correlation = itertools.count(1)

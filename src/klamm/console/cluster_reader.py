@@ -14,7 +14,8 @@ from typing import Any, Final, TypeVar
 from klamm.client.admin.async_admin import AsyncAdmin
 from klamm.client.admin.replica_types import LogDirDescription
 from klamm.client.errors import KafkaError, UnsupportedVersionError, raise_for
-from klamm.console.core.samples import ClusterSample, LogDirSample, PartitionSample, TopicSample
+from klamm.console.core.partition_columns import PartitionSample
+from klamm.console.core.samples import ClusterSample, LogDirSample, TopicSample
 from klamm.model.errors import ErrorCode
 from klamm.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from klamm.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

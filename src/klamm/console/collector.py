@@ -149,9 +149,9 @@ def _describe_brokers(
     leaders: dict[int, int] = {}
     replicas: dict[int, int] = {}
     for topic in topics:
-        for partition in topic.partitions:
-            leaders[partition.leader] = leaders.get(partition.leader, 0) + 1
-            for replica in partition.replicas:
+        for _, leader, assigned, _ in topic.layouts():
+            leaders[leader] = leaders.get(leader, 0) + 1
+            for replica in assigned:
                 replicas[replica] = replicas.get(replica, 0) + 1
     return tuple(
         BrokerSample(

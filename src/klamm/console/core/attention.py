@@ -87,13 +87,13 @@ def _partitions(sample: ClusterSample) -> Iterator[AttentionItem]:
     moved = sum(
         1
         for topic in topics
-        for partition in topic.partitions
-        if partition.replicas
-        and partition.leader >= 0
-        and partition.leader != partition.replicas[0]
+        for _, leader, replicas, isr in topic.layouts()
+        if replicas
+        and leader >= 0
+        and leader != replicas[0]
         # Only a preferred leader that is in sync can take over.
-        and partition.replicas[0] in partition.isr
-        and partition.replicas[0] in unfenced
+        and replicas[0] in isr
+        and replicas[0] in unfenced
     )
     if moved:
         yield AttentionItem(

@@ -76,16 +76,15 @@ def _list_risks(sample: ClusterSample, minimums: Mapping[str, int]) -> dict[int,
     for topic in sample.topics.values():
         minimum = minimums.get(topic.name)
         if minimum is None:
-            for broker in {broker for partition in topic.partitions for broker in partition.isr}:
+            for broker in {broker for _, _, _, isr in topic.layouts() for broker in isr}:
                 risks.setdefault(broker, _PartitionsAtRisk()).unknown_topics += 1
-        for partition in topic.partitions:
-            isr = partition.isr
+        for index, _, _, isr in topic.layouts():
             if len(isr) == 1:
-                risks.setdefault(isr[0], _PartitionsAtRisk()).alone.append(f"{topic.name}-{partition.index}")
+                risks.setdefault(isr[0], _PartitionsAtRisk()).alone.append(f"{topic.name}-{index}")
             # Those that have too few replicas in sync already lose no writes by the restart.
             elif len(isr) == minimum:
                 for broker in isr:
-                    risks.setdefault(broker, _PartitionsAtRisk()).short.append(f"{topic.name}-{partition.index}")
+                    risks.setdefault(broker, _PartitionsAtRisk()).short.append(f"{topic.name}-{index}")
     return risks
 
 

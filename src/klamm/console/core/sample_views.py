@@ -25,12 +25,11 @@ class SampleViews:
 
 def make_views(sample: ClusterSample, before: ClusterSample | None, stuck_transactions: int = 0) -> SampleViews:
     """Return the views of a sample; `before` is the one that trends are computed from."""
-    partitions = [partition for topic in sample.topics.values() for partition in topic.partitions]
     return SampleViews(
         sample,
         list_topic_rows(sample),
         list_group_rows(sample, before),
         list_attention(sample, stuck_transactions),
-        len(partitions),
-        sum(1 for partition in partitions if partition.leader >= 0 and not partition.is_under_replicated),
+        sum(len(topic.partitions) for topic in sample.topics.values()),
+        sum(topic.in_sync for topic in sample.topics.values()),
     )

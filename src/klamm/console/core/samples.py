@@ -5,35 +5,12 @@ A page reads one sample and never asks the cluster for a list: 10,000 topics are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from klamm.console.core.partition_columns import PartitionColumns, PartitionSample
 from klamm.model.ids import TopicPartition
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionSample:
-    """One partition; offsets and size are None where no broker reported them."""
-
-    index: int
-    leader: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    start: int | None = None
-    end: int | None = None
-    size_bytes: int | None = None
-    """Of the leader's replica."""
-
-    @property
-    def records(self) -> int | None:
-        """Offsets between start and end, which counts markers and compacted records too."""
-        return None if self.start is None or self.end is None else self.end - self.start
-
-    @property
-    def is_under_replicated(self) -> bool:
-        """Whether a replica is out of sync."""
-        return len(self.isr) < len(self.replicas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +19,7 @@ class TopicSample:
 
     name: str
     internal: bool
-    partitions: tuple[PartitionSample, ...]
+    partitions: Sequence[PartitionSample]
     total_bytes: int | None = None
     """Of all replicas."""
     sized_replicas: int = 0
@@ -56,17 +33,29 @@ class TopicSample:
     """Partitions with a replica out of sync."""
     offline: int = field(init=False, compare=False)
     """Partitions without a leader."""
+    in_sync: int = field(init=False, compare=False)
+    """Partitions with a leader and all replicas in sync."""
 
     def __post_init__(self) -> None:
+        partitions = self.partitions
+        object.__setattr__(self, "partitions", PartitionColumns(partitions))
         # Once, and in slots: a dict for the cached values of each of 10,000 topics would be larger than them.
         values = {
-            "records": _sum(partition.records for partition in self.partitions),
-            "end_sum": _sum(partition.end for partition in self.partitions),
-            "under_replicated": sum(1 for partition in self.partitions if partition.is_under_replicated),
-            "offline": sum(1 for partition in self.partitions if partition.leader < 0),
+            "records": _sum(partition.records for partition in partitions),
+            "end_sum": _sum(partition.end for partition in partitions),
+            "under_replicated": sum(1 for partition in partitions if partition.is_under_replicated),
+            "offline": sum(1 for partition in partitions if partition.leader < 0),
+            "in_sync": sum(
+                1 for partition in partitions if partition.leader >= 0 and not partition.is_under_replicated
+            ),
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
+
+    def layouts(self) -> Iterator[tuple[int, int, tuple[int, ...], tuple[int, ...]]]:
+        """Yield index, leader, replicas and ISR of each partition."""
+        assert isinstance(self.partitions, PartitionColumns)
+        return self.partitions.layouts()
 
     def partition(self, index: int) -> PartitionSample | None:
         """The partition of an index; None when there is none."""
