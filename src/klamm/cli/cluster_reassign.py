@@ -11,7 +11,7 @@ import click
 
 from klamm.cli import exit_codes
 from klamm.cli.command_errors import CommandRefusal, refuses
-from klamm.cli.completers import complete_topic
+from klamm.cli.completion_candidates import complete_topic
 from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
 from klamm.cli.output import note
 from klamm.cli.target import Target, cluster_options

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from klamm.cli.command_errors import refuses
-from klamm.cli.completers import complete_topic
+from klamm.cli.completion_candidates import complete_topic
 from klamm.cli.output import FORMATS, note
 from klamm.cli.record_format import DECODINGS
 from klamm.cli.record_schemas import REGISTRY, registry_address_options

@@ -10,7 +10,7 @@ import click
 
 from klamm.cli.command_errors import broker_refusal, refuses
 from klamm.cli.command_group import Noun
-from klamm.cli.completers import complete_group, complete_topic
+from klamm.cli.completion_candidates import complete_group, complete_topic
 from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
 from klamm.cli.output import note, output_option, show, show_one, table_lines
 from klamm.cli.target import Target, cluster_options

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from klamm.cli.command_errors import refuses
-from klamm.cli.completers import complete_topic
+from klamm.cli.completion_candidates import complete_topic
 from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options, show_dry_run
 from klamm.cli.output import note
 from klamm.cli.record_format import unescape

@@ -12,7 +12,7 @@ import click
 
 from klamm.cli.command_errors import broker_refusal, error_detail, refuses
 from klamm.cli.command_group import Noun
-from klamm.cli.completers import complete_setting, complete_topic
+from klamm.cli.completion_candidates import complete_setting, complete_topic
 from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
 from klamm.cli.output import output_option, show, show_one, table_lines
 from klamm.cli.target import Target, cluster_options
