@@ -20,6 +20,11 @@ async def serve_quorum_member(services: Services, _context: RequestContext, requ
     return await services.quorum.serve(request)
 
 
+async def update_voter(services: Services, _context: RequestContext, request: Any) -> Any:
+    """Write the address and feature levels of a voter into the log if they have changed."""
+    return await services.membership.update(request)
+
+
 def refuse_sasl_handshake(
     _services: Services, _context: RequestContext, _request: SaslHandshakeRequest
 ) -> SaslHandshakeResponse:
@@ -161,6 +166,12 @@ _ROWS = (
         serve_quorum_member,
         "v0-1: a piece of a metadata snapshot, for a member whose position is no longer in the log; SNAPSHOT_NOT_FOUND "
         "when a newer one has replaced it, which the member finds by fetching again; v1 directory ids and endpoints",
+    ),
+    Delegation(
+        "UpdateRaftVoter",
+        update_voter,
+        "v0: the address and feature levels of a voter, sent by itself to the leader (KIP-853); FENCED_LEADER_EPOCH or "
+        "UNKNOWN_LEADER_EPOCH unless it names the leader's current epoch",
     ),
     # Login: no listener authenticates. The APIs are advertised all the same, because clients infer a broker's version
     # from the APIs it lists. The answers are those of Kafka set up the same way.

@@ -165,7 +165,7 @@ _HANDLERS = {
         "ExpireDelegationToken",
         "DescribeDelegationToken",
     ),
-    "quorum": ("DescribeQuorum", "AddRaftVoter", "RemoveRaftVoter", "UpdateRaftVoter"),
+    "quorum": ("DescribeQuorum", "AddRaftVoter", "RemoveRaftVoter"),
 }
 """APIs with a handler of their own, by folder of `handlers`; all others are rows of `delegations`."""
 
