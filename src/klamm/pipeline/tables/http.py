@@ -16,12 +16,12 @@ import functools
 import json
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
-from klamm.http.app import HttpApp
 from klamm.http.messages import HttpRequest, HttpResponse, json_response
 from klamm.http.refusals import HttpRefusal
 from klamm.http.router import HttpRoute, split_path
+from klamm.pipeline.local_app import LocalApp
 from klamm.pipeline.tables.core.answer_changes import Change
 from klamm.pipeline.tables.live_tables import LiveTables, Watch
 from klamm.pipeline.tables.plain_values import to_plain, unique_names
@@ -33,12 +33,8 @@ WATCHES_MAX: Final = 64
 """Push queries at a time: each runs its query again after every change."""
 
 
-class TableApp(HttpApp):
+class TableApp(LocalApp):
     """The application of one set of tables."""
-
-    taken: ClassVar[tuple[str, ...]] = ()
-    given: ClassVar[tuple[str, ...]] = ()
-    logs_requests: ClassVar[bool] = False
 
     def __init__(self, tables: LiveTables, *, queries_max: int = 8) -> None:
         super().__init__("tables", body_bytes_max=_BODY_BYTES_MAX)
@@ -62,12 +58,6 @@ class TableApp(HttpApp):
     def explain(self, error: Exception) -> HttpRefusal | None:
         """Return the refusal of a query."""
         return HttpRefusal(error.http_status, str(error)) if isinstance(error, QueryError) else None
-
-    def print_refusal(self, refusal: HttpRefusal) -> HttpResponse:
-        """Return the answer for a refusal."""
-        response = json_response({"error": refusal.message}, refusal.status)
-        response.headers = refusal.headers
-        return response
 
     def close(self) -> None:
         """End; threads that wait for changes end with the tables."""

@@ -12,9 +12,9 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
-from klamm.http.app import HttpApp
 from klamm.http.messages import HttpRequest, HttpResponse, json_response
 from klamm.http.refusals import HttpRefusal
+from klamm.pipeline.local_app import LocalApp
 from klamm.pipeline.sql.core.query_progress import PipelineStatus
 from klamm.pipeline.sql.status import ControlAction
 
@@ -33,13 +33,10 @@ _PAGE_HEADERS: Final = (
 SendControl = Callable[[ControlAction, str | None], str]
 
 
-class PipelineApp(HttpApp):
+class PipelineApp(LocalApp):
     """The application of one pipeline; pages of other sites and foreign host names are refused as everywhere."""
 
-    taken: ClassVar[tuple[str, ...]] = ()
-    given: ClassVar[tuple[str, ...]] = ()
     host_hint: ClassVar[str] = "use localhost or 127.0.0.1"
-    logs_requests: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -63,12 +60,6 @@ class PipelineApp(HttpApp):
         self.router.add("GET", "/api/status", self.get_status)
         self.router.add("GET", "/api/dead_letters", self.list_dead_letters)
         self.router.add("POST", "/api/{action}", self.control)
-
-    def print_refusal(self, refusal: HttpRefusal) -> HttpResponse:
-        """Return the answer for a refusal."""
-        response = json_response({"error": refusal.message}, refusal.status)
-        response.headers = refusal.headers
-        return response
 
     async def get_page(self, _: HttpRequest) -> HttpResponse:
         """Return the page, with the token that its requests carry."""
