@@ -42,7 +42,7 @@ class DelegationTokenAdmin(AdminBase):
                 max_lifetime_ms=max_lifetime_ms,
             )
         )
-        return _created(response, principals)
+        return _build_created_token(response, principals)
 
     async def renew_delegation_token(self, hmac: bytes, *, period_ms: int = OF_THE_BROKER) -> int:
         """Let a token live for a further period, within its longest lifetime; when it expires now, in ms since 1970."""
@@ -65,10 +65,10 @@ class DelegationTokenAdmin(AdminBase):
                 DescribeDelegationTokenOwner(principal_type=user.type, principal_name=user.name) for user in principals
             ]
         response = await self._send(DescribeDelegationTokenRequest(owners=named))
-        return [_described(token) for token in response.tokens]
+        return [_build_token(token) for token in response.tokens]
 
 
-def _created(token: CreateDelegationTokenResponse, renewers: Iterable[Principal]) -> DelegationToken:
+def _build_created_token(token: CreateDelegationTokenResponse, renewers: Iterable[Principal]) -> DelegationToken:
     return DelegationToken(
         token.token_id,
         token.hmac,
@@ -81,7 +81,7 @@ def _created(token: CreateDelegationTokenResponse, renewers: Iterable[Principal]
     )
 
 
-def _described(token: DescribedDelegationToken) -> DelegationToken:
+def _build_token(token: DescribedDelegationToken) -> DelegationToken:
     return DelegationToken(
         token.token_id,
         token.hmac,

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from klamm.client.admin.authorized_operations import operations
-from klamm.client.admin.base import AdminBase, Outcomes, by_topic
+from klamm.client.admin.base import Outcomes, by_topic
 from klamm.client.admin.cluster_types import Node
+from klamm.client.admin.group_descriptions import GroupDescriptionsAdmin, fetch_group, list_partitions
 from klamm.client.admin.group_types import GroupDescription, GroupListing, MemberDescription
 from klamm.client.core.arguments import by_place, places, texts
-from klamm.client.core.routing import ADMIN, GROUP_COORDINATOR
 from klamm.client.errors import (
     GroupNotEmptyError,
     GroupNotFoundError,
@@ -46,12 +45,15 @@ from klamm.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 
+if TYPE_CHECKING:
+    from klamm.client.admin.transport import AdminConnection
+
 _OFFSET_COMMIT_BY_NAME = 9
 _OFFSET_FETCH_BY_NAME = 9
 """The newest versions that name topics; later ones have topic ids, and an admin is given names."""
 
 
-class GroupsAdmin(AdminBase):
+class GroupsAdmin(GroupDescriptionsAdmin):
     """Requests about groups."""
 
     async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
@@ -74,34 +76,28 @@ class GroupsAdmin(AdminBase):
 
         Those of other types have methods of their own: `describe_share_groups`, `describe_streams_groups`.
         """
-        wanted = texts(group_ids, "describe_groups")
-        return await self._for_each(wanted, functools.partial(self._describe, authorized=authorized_operations))
 
-    async def _describe(self, name: str, authorized: bool) -> GroupDescription:
-        async def once() -> GroupDescription:
-            coordinator = await self.cluster.find_coordinator(GROUP_COORDINATOR, name)
-            connection = await self.cluster.connect(coordinator.host, coordinator.port, ADMIN)
-            node = Node(coordinator.node_id, coordinator.host, coordinator.port)
+        async def describe(connection: AdminConnection, coordinator: Node, name: str) -> GroupDescription:
             missing = None
             try:
-                request = ConsumerGroupDescribeRequest(group_ids=[name], include_authorized_operations=authorized)
-                new = (await connection.request(request)).groups[0]
-                raise_for(new.error_code, new.error_message or name)
-                return _described_new(new, node)
+                request = ConsumerGroupDescribeRequest(
+                    group_ids=[name], include_authorized_operations=authorized_operations
+                )
+                return _build_consumer_description(await fetch_group(connection, request), coordinator)
             except GroupNotFoundError as error:
                 missing = error.detail
             except UnsupportedVersionError:
                 pass
-            classic = DescribeGroupsRequest(groups=[name], include_authorized_operations=authorized)
+            classic = DescribeGroupsRequest(groups=[name], include_authorized_operations=authorized_operations)
             old = (await connection.request(classic)).groups[0]
             # The message about a missing group is in either response, depending on the version of the broker.
             raise_for(old.error_code, missing or old.error_message or name)
             # Before version 6 DescribeGroups reports a missing group as Dead, without an error (KIP-1043).
             if old.group_state == "Dead":
                 raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, missing or f"there is no group {name}")
-            return _described_classic(old, node)
+            return _build_classic_description(old, coordinator)
 
-        return await self._retrying(once)
+        return await self._describe_with(describe, group_ids, "describe_groups")
 
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Remove groups that have no members, with their offsets."""
@@ -256,16 +252,7 @@ class GroupsAdmin(AdminBase):
         outcomes.results_or_raise()
 
 
-def _described_new(group: Any, node: Node) -> GroupDescription:
-    def places(assignment: Any) -> tuple[TopicPartition, ...]:
-        return tuple(
-            sorted(
-                TopicPartition(topic.topic_name, partition)
-                for topic in assignment.topic_partitions
-                for partition in topic.partitions
-            )
-        )
-
+def _build_consumer_description(group: Any, node: Node) -> GroupDescription:
     members = tuple(
         MemberDescription(
             member.member_id,
@@ -273,10 +260,10 @@ def _described_new(group: Any, node: Node) -> GroupDescription:
             member.client_id,
             # Brokers write the host as Java prints an InetAddress, with a slash.
             member.client_host.lstrip("/"),
-            places(member.assignment),
+            list_partitions(member.assignment.topic_partitions),
             member.rack_id,
             member.member_epoch,
-            places(member.target_assignment),
+            list_partitions(member.target_assignment.topic_partitions),
             tuple(member.subscribed_topic_names),
             None if member.member_type == -1 else member.member_type == 1,
         )
@@ -296,7 +283,7 @@ def _described_new(group: Any, node: Node) -> GroupDescription:
     )
 
 
-def _described_classic(group: Any, node: Node) -> GroupDescription:
+def _build_classic_description(group: Any, node: Node) -> GroupDescription:
     of_consumers = group.protocol_type in ("consumer", "")
     members = tuple(
         MemberDescription(
@@ -304,8 +291,8 @@ def _described_classic(group: Any, node: Node) -> GroupDescription:
             member.group_instance_id,
             member.client_id,
             member.client_host.lstrip("/"),
-            assigned(member.member_assignment) if of_consumers else (),
-            subscription=subscribed(member.member_metadata) if of_consumers else (),
+            parse_assignment(member.member_assignment) if of_consumers else (),
+            subscription=parse_subscription(member.member_metadata) if of_consumers else (),
         )
         for member in group.members
     )
@@ -321,7 +308,7 @@ def _described_classic(group: Any, node: Node) -> GroupDescription:
     )
 
 
-def assigned(data: bytes) -> tuple[TopicPartition, ...]:
+def parse_assignment(data: bytes) -> tuple[TopicPartition, ...]:
     """A classic member's assignment; nothing when it is not a consumer's."""
     if len(data) < 2:
         return ()
@@ -338,7 +325,7 @@ def assigned(data: bytes) -> tuple[TopicPartition, ...]:
     )
 
 
-def subscribed(data: bytes) -> tuple[str, ...]:
+def parse_subscription(data: bytes) -> tuple[str, ...]:
     """A classic member's topics; nothing when it is not a consumer."""
     if len(data) < 2:
         return ()

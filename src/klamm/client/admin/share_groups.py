@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from klamm.client.admin.authorized_operations import operations
-from klamm.client.admin.base import AdminBase
 from klamm.client.admin.cluster_types import Node
+from klamm.client.admin.group_descriptions import GroupDescriptionsAdmin, fetch_group, list_partitions
 from klamm.client.admin.group_types import GroupDescription, MemberDescription, ShareGroupOffset
-from klamm.client.core.arguments import texts
-from klamm.client.core.routing import ADMIN, GROUP_COORDINATOR
 from klamm.client.errors import raise_for
 from klamm.client.types import TopicPartition
 from klamm.protocol.messages.describe_share_group_offsets import (
@@ -20,27 +17,23 @@ from klamm.protocol.messages.describe_share_group_offsets import (
 )
 from klamm.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 
+if TYPE_CHECKING:
+    from klamm.client.admin.transport import AdminConnection
 
-class ShareGroupsAdmin(AdminBase):
+
+class ShareGroupsAdmin(GroupDescriptionsAdmin):
     """Requests about share groups."""
 
     async def describe_share_groups(
         self, group_ids: Iterable[str], *, authorized_operations: bool = False
     ) -> dict[str, GroupDescription]:
         """Share groups and their members; GroupNotFoundError for a group that is none."""
-        wanted = texts(group_ids, "describe_share_groups")
-        return await self._for_each(wanted, functools.partial(self._describe_share, authorized=authorized_operations))
 
-    async def _describe_share(self, name: str, authorized: bool) -> GroupDescription:
-        async def once() -> GroupDescription:
-            coordinator = await self.cluster.find_coordinator(GROUP_COORDINATOR, name)
-            connection = await self.cluster.connect(coordinator.host, coordinator.port, ADMIN)
-            request = ShareGroupDescribeRequest(group_ids=[name], include_authorized_operations=authorized)
-            group = (await connection.request(request)).groups[0]
-            raise_for(group.error_code, group.error_message or name)
-            return _described(group, Node(coordinator.node_id, coordinator.host, coordinator.port))
+        async def describe(connection: AdminConnection, coordinator: Node, name: str) -> GroupDescription:
+            request = ShareGroupDescribeRequest(group_ids=[name], include_authorized_operations=authorized_operations)
+            return _build_description(await fetch_group(connection, request), coordinator)
 
-        return await self._retrying(once)
+        return await self._describe_with(describe, group_ids, "describe_share_groups")
 
     async def list_share_group_offsets(self, group_id: str) -> dict[TopicPartition, ShareGroupOffset]:
         """Where a share group begins in each partition that it has read; records after it may be acknowledged."""
@@ -63,20 +56,14 @@ class ShareGroupsAdmin(AdminBase):
         }
 
 
-def _described(group: Any, node: Node) -> GroupDescription:
+def _build_description(group: Any, node: Node) -> GroupDescription:
     members = tuple(
         MemberDescription(
             member.member_id,
             None,
             member.client_id,
             member.client_host.lstrip("/"),
-            tuple(
-                sorted(
-                    TopicPartition(topic.topic_name, partition)
-                    for topic in member.assignment.topic_partitions
-                    for partition in topic.partitions
-                )
-            ),
+            list_partitions(member.assignment.topic_partitions),
             member.rack_id,
             member.member_epoch,
             subscription=tuple(member.subscribed_topic_names),

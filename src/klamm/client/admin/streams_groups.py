@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from klamm.client.admin.authorized_operations import operations
-from klamm.client.admin.base import AdminBase
 from klamm.client.admin.cluster_types import Node
+from klamm.client.admin.group_descriptions import GroupDescriptionsAdmin, fetch_group
 from klamm.client.admin.group_types import (
     GroupDescription,
     MemberDescription,
@@ -16,36 +15,29 @@ from klamm.client.admin.group_types import (
     StreamsTopology,
     Subtopology,
 )
-from klamm.client.core.arguments import texts
-from klamm.client.core.routing import ADMIN, GROUP_COORDINATOR
-from klamm.client.errors import raise_for
 from klamm.client.types import TopicPartition
 from klamm.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
 
+if TYPE_CHECKING:
+    from klamm.client.admin.transport import AdminConnection
 
-class StreamsGroupsAdmin(AdminBase):
+
+class StreamsGroupsAdmin(GroupDescriptionsAdmin):
     """Requests about streams groups."""
 
     async def describe_streams_groups(
         self, group_ids: Iterable[str], *, authorized_operations: bool = False
     ) -> dict[str, GroupDescription]:
         """Streams groups with topology, members and tasks; GroupNotFoundError for a group that is none."""
-        wanted = texts(group_ids, "describe_streams_groups")
-        return await self._for_each(wanted, functools.partial(self._describe_streams, authorized=authorized_operations))
 
-    async def _describe_streams(self, name: str, authorized: bool) -> GroupDescription:
-        async def once() -> GroupDescription:
-            coordinator = await self.cluster.find_coordinator(GROUP_COORDINATOR, name)
-            connection = await self.cluster.connect(coordinator.host, coordinator.port, ADMIN)
-            request = StreamsGroupDescribeRequest(group_ids=[name], include_authorized_operations=authorized)
-            group = (await connection.request(request)).groups[0]
-            raise_for(group.error_code, group.error_message or name)
-            return _described(group, Node(coordinator.node_id, coordinator.host, coordinator.port))
+        async def describe(connection: AdminConnection, coordinator: Node, name: str) -> GroupDescription:
+            request = StreamsGroupDescribeRequest(group_ids=[name], include_authorized_operations=authorized_operations)
+            return _build_description(await fetch_group(connection, request), coordinator)
 
-        return await self._retrying(once)
+        return await self._describe_with(describe, group_ids, "describe_streams_groups")
 
 
-def _described(group: Any, node: Node) -> GroupDescription:
+def _build_description(group: Any, node: Node) -> GroupDescription:
     topology = None if group.topology is None else _topology(group.topology)
     inputs = {
         part.subtopology_id: (*part.source_topics, *part.repartition_source_topics)
