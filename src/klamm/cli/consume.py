@@ -17,7 +17,8 @@ from klamm.cli.command_errors import refuses
 from klamm.cli.completion_candidates import complete_topic
 from klamm.cli.output import FORMATS, note
 from klamm.cli.record_format import DECODINGS
-from klamm.cli.record_schemas import REGISTRY, registry_address_options
+from klamm.cli.record_schemas import REGISTRY
+from klamm.cli.registry_address import registry_address_options
 from klamm.cli.target import Target, cluster_options
 
 if TYPE_CHECKING:

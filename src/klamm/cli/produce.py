@@ -15,7 +15,8 @@ from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options, s
 from klamm.cli.output import note
 from klamm.cli.record_format import unescape
 from klamm.cli.record_input import Draft, from_json
-from klamm.cli.record_schemas import REGISTRY, RegistryAddress, SchemaEncoder, registry_address_options
+from klamm.cli.record_schemas import REGISTRY, SchemaEncoder
+from klamm.cli.registry_address import RegistryAddress, registry_address_options
 from klamm.cli.target import Target, cluster_options
 from klamm.model.errors import KlammError
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import json
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -15,54 +13,14 @@ from klamm.cli import exit_codes
 from klamm.cli.command_errors import CommandRefusal
 from klamm.cli.output import note
 from klamm.cli.record_input import Draft
+from klamm.cli.registry_address import RegistryAddress, refuse_call
 
 if TYPE_CHECKING:
     from klamm.client.types import Record
     from klamm.registry.client import Registry, Schema
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 REGISTRY: Final = "registry"
-_DEFAULT_URL: Final = "http://127.0.0.1:8081"
 _KINDS: Final = {".avsc": "AVRO", ".avro": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
-
-
-class RegistryAddress(NamedTuple):
-    """The registry of a command: an address and credentials, from options or the environment."""
-
-    url: str
-    user: str | None
-    ca: str | None
-
-    def connect(self) -> Registry:
-        """Return a client."""
-        from klamm.registry.client import Registry, parse_settings
-
-        settings = {"schema.registry.url": self.url, "basic.auth.user.info": self.user, "ssl.ca.location": self.ca}
-        return Registry(parse_settings(settings))
-
-
-def registry_address_options(command: F) -> F:
-    """Give a command `--registry`, `--registry-user` and `--registry-ca`; it is called with `registry`."""
-
-    @functools.wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        url = kwargs.pop("registry_url") or os.environ.get("KLAMM_REGISTRY") or _DEFAULT_URL
-        user = kwargs.pop("registry_user") or os.environ.get("KLAMM_REGISTRY_USER")
-        return command(*args, registry=RegistryAddress(url, user, kwargs.pop("registry_ca")), **kwargs)
-
-    for option in (
-        click.option("--registry-ca", metavar="FILE", help="PEM file of the authority of its certificate."),
-        click.option("--registry-user", metavar="USER:PASSWORD", help="Its user.  [default: $KLAMM_REGISTRY_USER]"),
-        click.option(
-            "--registry",
-            "registry_url",
-            metavar="URL,...",
-            help=f"The registry of schemas.  [default: $KLAMM_REGISTRY, or {_DEFAULT_URL}]",
-        ),
-    ):
-        wrapped = option(wrapped)
-    return wrapped  # type: ignore[return-value]
 
 
 class SchemaDecoder:
@@ -96,7 +54,7 @@ class SchemaDecoder:
             self._reason = f"{record.topic}-{record.partition} offset {record.offset}: {error.message}"
             return data
         except RegistryError as error:
-            raise _refuse(error) from None
+            raise refuse_call(error) from None
         if data is None:
             return None
         # A key that is text stays bare: --key compares with it.
@@ -134,7 +92,7 @@ class SchemaEncoder:
             cure = f"; write one with `klamm schema put {subject} FILE`, or name a file with --schema"
             raise CommandRefusal(f"{error}{cure}", code=exit_codes.NOT_FOUND) from None
         except RegistryError as error:
-            raise _refuse(error) from None
+            raise refuse_call(error) from None
         except BadRecord as error:
             raise CommandRefusal(f"{file}: {error.message}".replace("schema None is", "this is")) from None
         # Without an id the schema was not registered, and nothing is written with it.
@@ -167,12 +125,3 @@ class SchemaEncoder:
                     raise click.UsageError(f"{where}the {self._part} {error.message}") from None
                 draft[self._part] = data if self._first is None else self._first + payload
             yield draft
-
-
-def _refuse(error: Any) -> CommandRefusal:
-    from klamm.registry.client import RegistryUnreachable
-
-    if isinstance(error, RegistryUnreachable):
-        reason = f"{error.message}; is a registry running there? `klamm registry` runs one, --registry names another"
-        return CommandRefusal(reason, code=exit_codes.NO_ANSWER)
-    return CommandRefusal(error.message or "the registry refused it")

@@ -1,42 +1,33 @@
-"""The registry of a command: from `--registry`, the environment, or this machine; and the calls that commands make."""
+"""The calls that commands make to a registry of schemas."""
 
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
-import click
-
 from klamm.cli import exit_codes
 from klamm.cli.command_errors import CommandRefusal
+from klamm.cli.registry_address import RegistryAddress, refuse_call, registry_address_options
 from klamm.cli.target import Target
 from klamm.registry.client import (
     Registry,
     RegistryError,
-    RegistryUnreachable,
     Schema,
     UnknownSchema,
-    parse_settings,
     subject_path,
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-DEFAULT_URL: Final = "http://127.0.0.1:8081"
 _PAGE: Final = 1000
 
 
 class RegistryTarget:
     """A registry by its address; connects with the first call."""
 
-    def __init__(self, url: str, user: str | None, ca: str | None) -> None:
-        self._settings = {"schema.registry.url": url}
-        if user:
-            self._settings["basic.auth.user.info"] = user
-        if ca:
-            self._settings["ssl.ca.location"] = ca
+    def __init__(self, address: RegistryAddress) -> None:
+        self._address = address
 
     def without_cluster(self) -> Target:
         """Return the target for confirmations; contexts are about clusters, so none protects a registry."""
@@ -44,7 +35,7 @@ class RegistryTarget:
 
     @functools.cached_property
     def _client(self) -> Registry:
-        return Registry(parse_settings(self._settings))
+        return self._address.connect()
 
     def list_references(self, schema: Schema) -> dict[str, Schema]:
         """Return the schemas that a schema refers to, the innermost first."""
@@ -115,34 +106,15 @@ class RegistryTarget:
             raise CommandRefusal(
                 f"{what}: {reason}; `klamm schema ls --deleted` lists what there is", code=exit_codes.NOT_FOUND
             ) from None
-        except RegistryUnreachable as error:
-            raise CommandRefusal(
-                f"{error.message}; is a registry running there? `klamm registry` runs one", code=exit_codes.NO_ANSWER
-            ) from None
         except RegistryError as error:
-            raise CommandRefusal(error.message or "the registry refused it") from None
+            raise refuse_call(error) from None
 
 
 def registry_options(command: F) -> F:
     """Give a command `--registry`, `--registry-user` and `--registry-ca`; it is called with `target`."""
 
     @functools.wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        url = kwargs.pop("registry_url") or os.environ.get("KLAMM_REGISTRY") or DEFAULT_URL
-        user = kwargs.pop("registry_user") or os.environ.get("KLAMM_REGISTRY_USER")
-        return command(*args, target=RegistryTarget(url, user, kwargs.pop("registry_ca")), **kwargs)
+    def wrapped(*args: Any, registry: RegistryAddress, **kwargs: Any) -> Any:
+        return command(*args, target=RegistryTarget(registry), **kwargs)
 
-    for option in (
-        click.option("--registry-ca", metavar="FILE", help="PEM file of the authority that signed its certificate."),
-        click.option(
-            "--registry-user", metavar="USER:PASSWORD", help="Basic authentication.  [default: $KLAMM_REGISTRY_USER]"
-        ),
-        click.option(
-            "--registry",
-            "registry_url",
-            metavar="URL,...",
-            help=f"The registry.  [default: $KLAMM_REGISTRY, or {DEFAULT_URL}]",
-        ),
-    ):
-        wrapped = option(wrapped)
-    return wrapped  # type: ignore[return-value]
+    return registry_address_options(wrapped)  # type: ignore[return-value]
