@@ -1,24 +1,20 @@
 """Registries over the shared broker, each in a thread of this process with its own topic and group."""
 
-import asyncio
 import contextlib
 import json
-import threading
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
 
 import pytest
 
+from harness.http_thread import serve_when_ready
 from klamm.http.binding import bind
-from klamm.http.server import serve
 from klamm.registry import schemas
 from klamm.registry.server import make_registry
 from klamm.registry.service import RegistryConfig
 from klamm.registry.store.election import RegistryIdentity
 from klamm.testing import unique
-
-START_S = 60
 
 
 @dataclass
@@ -57,38 +53,12 @@ def running_registry(bootstrap, topic, group, client_tls=None, served=None, sett
     host, port = listening.getsockname()
     client = {**(settings or {}), "bootstrap.servers": bootstrap}
     config = RegistryConfig(client, RegistryIdentity(host, port, **options), topic, group)
-    ready, loops, failures = threading.Event(), [], []
 
-    def run():
-        async def main():
-            stopping = asyncio.Event()
-            loops.append((asyncio.get_running_loop(), stopping))
-            await serve([make_registry(config, schemas, listening, **(served or {}))], ready.set, stopping)
+    def make_served():
+        return make_registry(config, schemas, listening, **(served or {}))
 
-        try:
-            asyncio.run(main())
-        except Exception as error:  # noqa: BLE001
-            failures.append(error)
-            ready.set()
-
-    thread = threading.Thread(target=run, name="registry", daemon=True)
-    thread.start()
-
-    def stop():
-        loop, stopping = loops[0]
-        with contextlib.suppress(RuntimeError):  # the loop is closed already
-            loop.call_soon_threadsafe(stopping.set)
-        thread.join(START_S)
-        assert not thread.is_alive()
-
-    assert ready.wait(START_S)
-    if failures:
-        raise failures[0]
-    try:
-        yield RunningRegistry(config.advertised.url, topic, group, stop, client_tls)
-    finally:
-        stop()
-        listening.close()
+    with serve_when_ready(make_served, "registry") as running:
+        yield RunningRegistry(config.advertised.url, topic, group, running.stop, client_tls)
 
 
 @pytest.fixture(scope="module")

@@ -1,23 +1,20 @@
 """A proxy over the shared broker, in a thread of this process."""
 
-import asyncio
 import contextlib
 import http.client
 import json
 import socket
-import threading
 import time
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import pytest
 
+from harness.http_thread import serve_when_ready
 from klamm.http.binding import bind
-from klamm.http.server import serve
 from klamm.rest.server import make_rest
 from klamm.rest.service import RestConfig
 
-START_S = 60
 V2 = "application/vnd.kafka.v2+json"
 
 
@@ -116,40 +113,14 @@ def running_proxy(bootstrap, send_buffer_bytes=None, settings=None, **options):
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
     host, port = listening.getsockname()
     config = RestConfig({**(settings or {}), "bootstrap.servers": bootstrap}, **options)
-    ready, started, failures = threading.Event(), [], []
 
-    def run():
-        async def main():
-            stopping = asyncio.Event()
-            served = make_rest(config, listening)
-            served.app.hosts = frozenset({"proxy.example"})
-            started.append((asyncio.get_running_loop(), stopping, served.service))
-            await serve([served], ready.set, stopping)
+    def make_served():
+        served = make_rest(config, listening)
+        served.app.hosts = frozenset({"proxy.example"})
+        return served
 
-        try:
-            asyncio.run(main())
-        except Exception as error:  # noqa: BLE001
-            failures.append(error)
-            ready.set()
-
-    thread = threading.Thread(target=run, name="rest proxy", daemon=True)
-    thread.start()
-
-    def stop():
-        loop, stopping, _ = started[0]
-        with contextlib.suppress(RuntimeError):  # the loop is closed already
-            loop.call_soon_threadsafe(stopping.set)
-        thread.join(START_S)
-        assert not thread.is_alive()
-
-    assert ready.wait(START_S)
-    if failures:
-        raise failures[0]
-    try:
-        yield RunningProxy(f"http://{host}:{port}", bootstrap, started[0][2], stop, started[0][0])
-    finally:
-        stop()
-        listening.close()
+    with serve_when_ready(make_served, "rest proxy") as running:
+        yield RunningProxy(f"http://{host}:{port}", bootstrap, running.served.service, running.stop, running.loop)
 
 
 @pytest.fixture(scope="module")
