@@ -1,34 +1,51 @@
-"""Programs around the registry that are built or fetched here, beside those of `toolchain`."""
+"""Programs around the registry that are built or fetched here; `toolchain` has those around the broker."""
 
-import shutil
-from pathlib import Path
+import sys
 
-from compat.toolchain import HERE, cached, run_build
+from compat.toolchain import HERE, build_go, copy_and_build, install_js
+
+
+def go_registry() -> list[str]:
+    """franz-go's client of a schema registry."""
+    return [str(build_go("go-registry", "client"))]
 
 
 def srclient() -> list[str]:
     """srclient, a client of schema registries for Go."""
-    here = HERE / "srclient-registry"
-    sources = [here / "go.mod", here / "go.sum", here / "main.go"]
+    return [str(build_go("srclient-registry", "client"))]
 
-    def build(folder: Path) -> None:
-        for source in sources:
-            shutil.copy(source, folder)
-        run_build(["go", "build", "-mod=readonly", "-o", str(folder / "client"), "."], folder)
 
-    return [str(cached("srclient-registry", sources, build) / "client")]
+def java_registry() -> list[str]:
+    """Confluent's client of a schema registry for Java."""
+    return _build_java("java-registry", "Registry")
 
 
 def compatibility_rules() -> list[str]:
     """Avro's own compatibility rules, and those of Apicurio for JSON Schema."""
-    here = HERE / "rules-registry"
-    sources = [here / "pom.xml", here / "Rules.java"]
+    return _build_java("rules-registry", "Rules")
 
-    def build(folder: Path) -> None:
-        for source in sources:
-            shutil.copy(source, folder)
-        run_build(["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder / 'libs'}"], folder)
-        run_build(["javac", "-cp", "libs/*", "-d", ".", "Rules.java"], folder)
 
-    folder = cached("rules-registry", sources, build)
-    return ["java", "-Xmx256m", "-cp", f"{folder}:{folder / 'libs'}/*", "Rules"]
+def _build_java(name: str, program: str) -> list[str]:
+    """The command of a Java program of one file and the jars it names."""
+    sources = [HERE / name / "pom.xml", HERE / name / f"{program}.java"]
+    folder = copy_and_build(
+        name,
+        sources,
+        ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs"],
+        ["javac", "-cp", "libs/*", "-d", ".", f"{program}.java"],
+    )
+    return ["java", "-Xmx256m", "-cp", f"{folder}:{folder / 'libs'}/*", program]
+
+
+def python_registry() -> list[str]:
+    """python-schema-registry-client, which does not share the packages of this environment."""
+    here = HERE / "python-registry"
+    # Beside the script, which finds them there before those of this environment.
+    command = [sys.executable, "-m", "pip", "install", "-q", "--target", ".", "-r", "requirements.txt"]
+    folder = copy_and_build("python-registry", [here / "requirements.txt", here / "client.py"], command)
+    return [sys.executable, str(folder / "client.py")]
+
+
+def js_registry() -> list[str]:
+    """Confluent's client of a schema registry for JavaScript."""
+    return ["node", str(install_js("js-registry") / "client.js")]

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from compat.registry_programs import srclient
-from compat.toolchain import go_registry, java_registry, js_registry, python_registry
+from compat.registry_programs import go_registry, java_registry, js_registry, python_registry, srclient
 from klamm.testing import broker as run_broker
 from klamm.testing import unique
 

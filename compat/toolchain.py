@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -89,27 +88,12 @@ def java_command(*, heap_mb: int = 512, classes: bool = False, log_level: str = 
 
 def go_program() -> Path:
     """The franz-go client as one binary."""
-    sources = [HERE / "go" / "go.mod", HERE / "go" / "go.sum", *sorted((HERE / "go").glob("*.go"))]
-
-    def build(folder: Path) -> None:
-        for source in sources:
-            shutil.copy(source, folder)
-        run_build(["go", "build", "-mod=readonly", "-o", str(folder / "client"), "."], folder)
-
-    return cached("go", sources, build) / "client"
+    return build_go("go", "client")
 
 
 def go_logins() -> Path:
     """The logins of franz-go and sarama, compiled; the module's hashes are pinned."""
-    folder_of_sources = HERE / "go-logins"
-    sources = [folder_of_sources / "go.mod", folder_of_sources / "go.sum", *sorted(folder_of_sources.glob("*.go"))]
-
-    def build(folder: Path) -> None:
-        for source in sources:
-            shutil.copy(source, folder)
-        run_build(["go", "build", "-mod=readonly", "-o", str(folder / "logins"), "."], folder)
-
-    return cached("go-logins", sources, build) / "logins"
+    return build_go("go-logins", "logins")
 
 
 def js_logins() -> list[str]:
@@ -119,69 +103,34 @@ def js_logins() -> list[str]:
 
 def js_program() -> list[str]:
     """The kafkajs client: a script beside its node_modules."""
-    sources = [HERE / "js" / "package.json", *sorted((HERE / "js").glob("*.js"))]
-
-    def build(folder: Path) -> None:
-        for source in sources:
-            shutil.copy(source, folder)
-        run_build(["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"], folder)
-
-    return ["node", str(cached("js", sources, build) / "client.js")]
+    return ["node", str(install_js("js") / "client.js")]
 
 
-def go_registry() -> list[str]:
-    """franz-go's client of a schema registry."""
-    here = HERE / "go-registry"
+def build_go(name: str, program: str) -> Path:
+    """The program of the Go module in the folder `name`."""
+    here = HERE / name
     sources = [here / "go.mod", here / "go.sum", *sorted(here.glob("*.go"))]
+    command = ["go", "build", "-mod=readonly", "-o", program, "."]
+    return copy_and_build(name, sources, command) / program
+
+
+def install_js(name: str) -> Path:
+    """The scripts of the folder `name`, beside their node_modules."""
+    sources = [HERE / name / "package.json", *sorted((HERE / name).glob("*.js"))]
+    command = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"]
+    return copy_and_build(name, sources, command)
+
+
+def copy_and_build(name: str, sources: list[Path], *commands: list[str]) -> Path:
+    """The folder with these sources in which the commands have run, now or in an earlier run."""
 
     def build(folder: Path) -> None:
         for source in sources:
             shutil.copy(source, folder)
-        run_build(["go", "build", "-mod=readonly", "-o", str(folder / "client"), "."], folder)
+        for command in commands:
+            run_build(command, folder)
 
-    return [str(cached("go-registry", sources, build) / "client")]
-
-
-def java_registry() -> list[str]:
-    """Confluent's client of a schema registry for Java."""
-    here = HERE / "java-registry"
-    sources = [here / "pom.xml", here / "Registry.java"]
-
-    def build(folder: Path) -> None:
-        for source in sources:
-            shutil.copy(source, folder)
-        run_build(["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder / 'libs'}"], folder)
-        run_build(["javac", "-cp", "libs/*", "-d", ".", "Registry.java"], folder)
-
-    folder = cached("java-registry", sources, build)
-    return ["java", "-Xmx256m", "-cp", f"{folder}:{folder / 'libs'}/*", "Registry"]
-
-
-def python_registry() -> list[str]:
-    """python-schema-registry-client, which does not share the packages of this environment."""
-    here = HERE / "python-registry"
-    sources = [here / "requirements.txt", here / "client.py"]
-
-    def build(folder: Path) -> None:
-        for source in sources:
-            shutil.copy(source, folder)
-        # Beside the script, which finds them there before those of this environment.
-        run_build([sys.executable, "-m", "pip", "install", "-q", "--target", ".", "-r", "requirements.txt"], folder)
-
-    return [sys.executable, str(cached("python-registry", sources, build) / "client.py")]
-
-
-def js_registry() -> list[str]:
-    """Confluent's client of a schema registry for JavaScript."""
-    here = HERE / "js-registry"
-    sources = [here / "package.json", here / "client.js"]
-
-    def build(folder: Path) -> None:
-        for source in sources:
-            shutil.copy(source, folder)
-        run_build(["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"], folder)
-
-    return ["node", str(cached("js-registry", sources, build) / "client.js")]
+    return cached(name, sources, build)
 
 
 def cached(name: str, sources: list[Path], build: Callable[[Path], None]) -> Path:
