@@ -134,8 +134,8 @@ class Machine:
         node = self.node = KlammNode(self.config, environment)
         loop = self.cluster.loop
         starting = loop.create_task(node.start(), name=f"start of {self.name}")
-        told_to_stop = loop.create_task(node.stopping.wait(), name=f"stop of {self.name}")
-        await asyncio.wait((starting, told_to_stop), return_when=asyncio.FIRST_COMPLETED)
+        stop_request = loop.create_task(node.stopping.wait(), name=f"stop of {self.name}")
+        await asyncio.wait((starting, stop_request), return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             error = starting.exception()
             if error is not None:
@@ -144,7 +144,7 @@ class Machine:
                 return
             self.serving = True
             self.cluster.note(f"{self.name} serves")
-            await told_to_stop
+            await stop_request
         else:
             starting.cancel()
             await asyncio.gather(starting, return_exceptions=True)

@@ -77,8 +77,8 @@ def _may_be_gone(run: "Run", given: WrittenRecord, by: float, *, keeps: bool) ->
     """Whether no replica may hold it any more after some time."""
     if keeps or not given.tombstone:
         return False
-    told_wrong = any(fault.kind in WRONG_CLOCKS for fault in run.plan.faults)
-    return told_wrong or by - given.at >= run.plan.tombstones_ms / 1000
+    has_wrong_clock = any(fault.kind in WRONG_CLOCKS for fault in run.plan.faults)
+    return has_wrong_clock or by - given.at >= run.plan.tombstones_ms / 1000
 
 
 def _describe(offset: int, given: WrittenRecord) -> str:

@@ -51,9 +51,9 @@ class Copier(TransactionalProducer):
                 await self.pause()
 
     async def _find_positions(self) -> None:
-        asked = OffsetFetchRequestTopics(name=self.source, partition_indexes=list(range(self.partitions)))
+        requested_part = OffsetFetchRequestTopics(name=self.source, partition_indexes=list(range(self.partitions)))
         request = OffsetFetchRequest(
-            groups=[OffsetFetchRequestGroup(group_id=self.group, topics=[asked])], require_stable=True
+            groups=[OffsetFetchRequestGroup(group_id=self.group, topics=[requested_part])], require_stable=True
         )
         while True:
             node = await self.coordinator(0, self.group)
@@ -94,7 +94,7 @@ class Copier(TransactionalProducer):
 
     async def _read(self, reader: SimPartitionReader) -> list[bytes]:
         leader = await self.leader_of(self.source, reader.index)
-        asked = FetchPartition(
+        requested_part = FetchPartition(
             partition=reader.index,
             current_leader_epoch=self.epoch_of(self.source, reader.index),
             fetch_offset=reader.position,
@@ -105,7 +105,7 @@ class Copier(TransactionalProducer):
             min_bytes=0,
             max_bytes=1 << 20,
             isolation_level=1,
-            topics=[FetchTopic(topic=self.source, partitions=[asked])],
+            topics=[FetchTopic(topic=self.source, partitions=[requested_part])],
         )
         try:
             response = await self.ask(leader, request, 12)

@@ -377,8 +377,8 @@ class _LogCapture(io.StringIO):
 
     def write(self, text: str) -> int:
         for line in text.rstrip("\n").split("\n"):
-            said = line.split(" ", 2)[-1] if line[:2] == "20" else line
-            self._cluster.note(f"    {self._cluster.loop.process}: {said}")
+            message = line.split(" ", 2)[-1] if line[:2] == "20" else line
+            self._cluster.note(f"    {self._cluster.loop.process}: {message}")
         return len(text)
 
 

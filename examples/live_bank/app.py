@@ -234,12 +234,12 @@ def stay_open(bank: Bank, steps: Steps, interrupts: Interrupts, seconds: float |
                 while not over():
                     live.update(dashboard.picture(bank.check_and_show()), refresh=True)
         else:
-            told_s = 0.0
+            next_line_s = 0.0
             while not over():
                 seen = bank.check_and_show()
                 bank.tell_notes()
-                if seen.elapsed_s >= told_s:
-                    told_s = seen.elapsed_s + _LINE_S
+                if seen.elapsed_s >= next_line_s:
+                    next_line_s = seen.elapsed_s + _LINE_S
                     steps.say(dashboard.line(seen))
     finally:
         interrupts.gently = False

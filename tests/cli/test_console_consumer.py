@@ -88,9 +88,9 @@ def test_a_signal_ends_it_cleanly(klamm, wire, number):
     assert reader.stdout.readline() == b"one\n"
     assert members(klamm, group) == 1
     reader.send_signal(number)
-    out, said = reader.communicate(timeout=30)
+    out, errors = reader.communicate(timeout=30)
     assert reader.returncode == 128 + number
-    assert (out, said) == (b"shutdown_complete\n", b"Processed a total of 1 messages\n")
+    assert (out, errors) == (b"shutdown_complete\n", b"Processed a total of 1 messages\n")
     assert committed(klamm, group, topic) == 1
     assert members(klamm, group) == 0
 
@@ -98,7 +98,7 @@ def test_a_signal_ends_it_cleanly(klamm, wire, number):
 def test_settings_are_checked_as_kafka_checks_them(klamm, wire):
     topic = wire.create_topic()
     read = ("--topic", topic, "--timeout-ms", "100")
-    for words, said in (
+    for words, errors in (
         (("--isolation-level", "bogus"), "isolation.level"),
         (("--command-property", "auto.offset.reset=bogus"), "auto.offset.reset"),
         (("--group", "a", "--command-property", "group.id=b"), "Detected group ids: 'a', 'b'"),
@@ -109,7 +109,7 @@ def test_settings_are_checked_as_kafka_checks_them(klamm, wire):
     ):
         done = consume(klamm, *read, *words)
         assert done.exit_code == 1, words
-        assert said in done.stderr, words
+        assert errors in done.stderr, words
         assert "Traceback" not in done.stderr
     refused = consume(klamm, "--include", "[")
     assert refused.exit_code == 1
@@ -207,9 +207,9 @@ def test_the_default_formatter():
     assert default_formatter({"print.value": "false", "print.key": "true"})(record) == b"k\n"
     assert default_formatter({"print.value": "false"})(record) == b""
     bare = record._replace(headers=(), timestamp=-1, leader_epoch=-1)
-    asked = {"print.headers": "true", "print.timestamp": "true", "print.epoch": "true", "print.delivery": "true"}
+    properties = {"print.headers": "true", "print.timestamp": "true", "print.epoch": "true", "print.delivery": "true"}
     words = b"NO_TIMESTAMP\tDelivery:NOT_PRESENT\tEpoch:NOT_PRESENT\tNO_HEADERS\tnull\n"
-    assert default_formatter(asked)(bare) == words
+    assert default_formatter(properties)(bare) == words
 
 
 def test_formatters_of_internal_topics():

@@ -134,13 +134,13 @@ def answering():
 )
 def test_a_port_that_speaks_something_else(answering, answer, words):
     bootstrap = answering(answer)
-    said = run(bootstrap, "topic", "ls", exits=exit_codes.NO_ANSWER).stderr
+    message = run(bootstrap, "topic", "ls", exits=exit_codes.NO_ANSWER).stderr
     report = run(bootstrap, "doctor", exits=exit_codes.REFUSED).stdout
     sent = CliRunner().invoke(cli, ["produce", "t", "--timeout", "2s", "-b", bootstrap], input="x\n")
     assert sent.exit_code == exit_codes.NO_ANSWER, sent.output
     assert words[0] in sent.stderr
     for word in words:
-        assert word in said
+        assert word in message
         assert report.count(word) == 1
 
 
@@ -165,8 +165,8 @@ def test_a_login_without_tls_at_a_port_with_tls(answering):
     bootstrap = answering(bytes.fromhex("15030300020246"))
     login = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", "sasl.username=a", "sasl.password=b")
     pairs = [word for pair in login for word in ("-X", pair)]
-    said = run(bootstrap, "topic", "ls", *pairs, exits=exit_codes.NO_ANSWER).stderr
-    assert "speaks TLS; try -X security.protocol=SASL_SSL" in said
+    message = run(bootstrap, "topic", "ls", *pairs, exits=exit_codes.NO_ANSWER).stderr
+    assert "speaks TLS; try -X security.protocol=SASL_SSL" in message
 
 
 @pytest.fixture(scope="module")
@@ -192,10 +192,10 @@ def write_pairs(*settings):
 def test_tls_without_a_login_at_a_port_with_both(login_port, command):
     trusted = f"ssl.ca.location={TLS / 'ca.pem'}"
     pairs = write_pairs("security.protocol=SSL", trusted)
-    said = run(login_port, *command, *pairs, exits=exit_codes.NO_ANSWER).stderr
-    assert "closed the connection after the TLS handshake" in said
-    assert "try -X security.protocol=SASL_SSL with sasl.mechanism, sasl.username and sasl.password" in said
-    assert "protocol=SSL" not in said
+    message = run(login_port, *command, *pairs, exits=exit_codes.NO_ANSWER).stderr
+    assert "closed the connection after the TLS handshake" in message
+    assert "try -X security.protocol=SASL_SSL with sasl.mechanism, sasl.username and sasl.password" in message
+    assert "protocol=SSL" not in message
 
 
 def test_a_script_with_tls_and_no_login_repeats_nothing(login_port, tmp_path):
@@ -218,13 +218,13 @@ def test_no_hint_repeats_a_protocol_that_is_set(answering):
 
     login = ("security.protocol=SASL_SSL", "sasl.mechanism=PLAIN", "sasl.username=a", "sasl.password=b")
     pairs = write_pairs(*login, f"ssl.ca.location={TLS / 'ca.pem'}")
-    said = run(answering(shake), "topic", "ls", *pairs, exits=exit_codes.NO_ANSWER).stderr
-    assert "security.protocol" not in said
+    message = run(answering(shake), "topic", "ls", *pairs, exits=exit_codes.NO_ANSWER).stderr
+    assert "security.protocol" not in message
 
 
 def test_tls_at_a_port_without(klamm):
-    said = run(klamm.bootstrap, "topic", "ls", "-X", "security.protocol=SSL", exits=exit_codes.NO_ANSWER).stderr
-    assert "does not speak TLS; leave security.protocol=SSL out" in said
+    message = run(klamm.bootstrap, "topic", "ls", "-X", "security.protocol=SSL", exits=exit_codes.NO_ANSWER).stderr
+    assert "does not speak TLS; leave security.protocol=SSL out" in message
 
 
 def test_a_form_with_a_head_has_one(klamm):

@@ -102,8 +102,8 @@ def test_members_and_what_they_own_are_shown(run, klamm, topic):
     ],
 )
 def test_seeking(run, group, to, expected):
-    said = run("seek", group, f"--to={to}", "-o", "json")
-    rows = json.loads(said[said.index("[\n") :])
+    answer = run("seek", group, f"--to={to}", "-o", "json")
+    rows = json.loads(answer[answer.index("[\n") :])
     assert [row["offset"] for row in rows] == expected
     assert {row["before"] for row in rows} == {4}
     assert offsets(run, group) == expected
@@ -139,9 +139,9 @@ def test_seeking_moves_partitions_without_a_commit(run, half_read):
 
 def test_an_offset_beyond_the_end_is_told(run, group, topic):
     """It was taken for the end without a word."""
-    said = run("seek", group, "--to", "999999", "-o", "json")
-    assert f"{topic}-0 ends at 10, and is moved there" in said
-    assert said.count("and is moved there") == 3
+    answer = run("seek", group, "--to", "999999", "-o", "json")
+    assert f"{topic}-0 ends at 10, and is moved there" in answer
+    assert answer.count("and is moved there") == 3
     assert f"{topic}-2 begins at 0, and is moved there" in run("seek", group, "--to=-999", "--topic", f"{topic}:2")
     assert "and is moved" not in run("seek", group, "--to", "latest")
 

@@ -45,13 +45,13 @@ def test_a_near_topic_is_named(klamm, wire):
     name = wire.create_topic(unique("orders"))
     wrong = name.replace("orders", "ordres")
     for words in (("topic", "show"), ("consume",), ("tail", "--no-follow"), ("topic", "delete", "--yes")):
-        said = run(*words, wrong, "-b", klamm.bootstrap, code=3).stderr
-        assert f"there is no topic {wrong}; did you mean topic {name}?" in said
+        message = run(*words, wrong, "-b", klamm.bootstrap, code=3).stderr
+        assert f"there is no topic {wrong}; did you mean topic {name}?" in message
 
 
 def test_tail_with_the_flag_of_other_tails(klamm):
-    said = run("tail", "-f", "orders", "-b", klamm.bootstrap, code=2).stderr
-    assert "tail follows by itself: klamm tail orders" in said
+    message = run("tail", "-f", "orders", "-b", klamm.bootstrap, code=2).stderr
+    assert "tail follows by itself: klamm tail orders" in message
 
 
 def test_a_topic_that_writing_made_is_told(klamm):

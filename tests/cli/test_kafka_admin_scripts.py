@@ -26,9 +26,9 @@ def configs(klamm):
 @pytest.fixture
 def controller(klamm) -> tuple[str, str]:
     """Where a controller listens, as its quorum tells."""
-    told = run("kafka-metadata-quorum", "--bootstrap-server", klamm.bootstrap, "describe", "--status").stdout
-    match = re.search(r"CONTROLLER://([^\"]+)", told)
-    assert match is not None, told
+    output = run("kafka-metadata-quorum", "--bootstrap-server", klamm.bootstrap, "describe", "--status").stdout
+    match = re.search(r"CONTROLLER://([^\"]+)", output)
+    assert match is not None, output
     return "--bootstrap-controller", match.group(1)
 
 
@@ -38,8 +38,8 @@ def test_settings_of_a_group(configs):
         f"The group '{group}' doesn't exist and doesn't have dynamic config.\n"
     )
     configs("--alter", "--group", group, "--add-config", "consumer.session.timeout.ms=50000")
-    told = configs("--describe", "--group", group)
-    assert told.startswith(f"Dynamic configs for group {group} are:\n  consumer.session.timeout.ms=50000 ")
+    output = configs("--describe", "--group", group)
+    assert output.startswith(f"Dynamic configs for group {group} are:\n  consumer.session.timeout.ms=50000 ")
     assert f"Dynamic configs for group {group} are:\n" in configs("--describe", "--entity-type", "groups")
 
 

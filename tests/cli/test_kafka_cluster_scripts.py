@@ -74,8 +74,8 @@ def test_releases_and_levels():
 
 
 def test_the_cluster_by_its_script(run, klamm):
-    told = run("kafka-cluster", "cluster-id").stdout
-    assert told.startswith("Cluster ID: ")
+    output = run("kafka-cluster", "cluster-id").stdout
+    assert output.startswith("Cluster ID: ")
     head, row = run("kafka-cluster", "list-endpoints").stdout.splitlines()
     assert head.split() == ["ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE"]
     assert row.split() == ["1", "127.0.0.1", str(klamm.port), "null", "unfenced", "broker"]
@@ -98,10 +98,10 @@ def test_what_a_broker_speaks(run, klamm):
 
 
 def test_rules_without_an_authorizer(run):
-    said = "Error while executing ACL command: org.apache.kafka.common.errors.SecurityDisabledException: "
-    assert run("kafka-acls", "--list", code=1).stdout.startswith(said)
+    refusal = "Error while executing ACL command: org.apache.kafka.common.errors.SecurityDisabledException: "
+    assert run("kafka-acls", "--list", code=1).stdout.startswith(refusal)
     rule = ("--allow-principal", "User:a", "--topic", "t")
-    assert run("kafka-acls", "--add", *rule, "--operation", "Read", code=1).stdout.startswith(said)
+    assert run("kafka-acls", "--add", *rule, "--operation", "Read", code=1).stdout.startswith(refusal)
     assert "exactly one action" in run("kafka-acls", "--list", "--add", code=1).stderr
     assert "at least one resource" in run("kafka-acls", "--add", code=1).stderr
     unknown = run("kafka-acls", "--add", *rule, "--resource-pattern-type", "unknown", code=1)
@@ -111,12 +111,12 @@ def test_rules_without_an_authorizer(run):
 
 def test_rules_of_a_cluster_that_has_them(run, monkeypatch):
     """A cluster with an authorizer, as far as its answers go: what is asked of it, and how the answer is shown."""
-    asked = []
+    requests = []
     reader = AclDescription(principal="User:a", host="*", operation=3, permission_type=3)
     topic = DescribeAclsResource(resource_type=2, resource_name="t", pattern_type=3, acls=[reader])
 
     def answer(_, request, version=None):
-        asked.append(request)
+        requests.append(request)
         if isinstance(request, DescribeAclsRequest):
             return DescribeAclsResponse(resources=[topic])
         if isinstance(request, CreateAclsRequest):
@@ -132,8 +132,8 @@ def test_rules_of_a_cluster_that_has_them(run, monkeypatch):
     rule = ("--allow-principal", "User:a", "--topic", "t")
     assert line in run("kafka-acls", "--add", *rule, "--operation", "Read").stdout
     run("kafka-acls", "--add", *rule, "--producer")
-    assert sorted(creation.operation for creation in asked[-1].creations) == [4, 5, 8]
+    assert sorted(creation.operation for creation in requests[-1].creations) == [4, 5, 8]
     run("kafka-acls", "--remove", "--topic", "t", stdin="n\n")
-    assert not isinstance(asked[-1], DeleteAclsRequest)
+    assert not isinstance(requests[-1], DeleteAclsRequest)
     run("kafka-acls", "--remove", "--topic", "t", stdin="y\n")
-    assert (asked[-1].filters[0].operation, asked[-1].filters[0].principal_filter) == (1, None)
+    assert (requests[-1].filters[0].operation, requests[-1].filters[0].principal_filter) == (1, None)

@@ -85,7 +85,7 @@ def refused(klamm, line: str, *, code: int = 1) -> str:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("kafka-get-offsets --topic [", "[ is an invalid regex."),
         ("kafka-get-offsets --topic-partitions [:0", "[ is an invalid regex."),
@@ -111,14 +111,16 @@ def refused(klamm, line: str, *, code: int = 1) -> str:
         ("kafka-consumer-groups --list --group g", 'Option "[group]" can\'t be used with option "[list]"'),
     ],
 )
-def test_words_that_cannot_be_obeyed(klamm, line, said):
-    assert said in refused(klamm, line)
+def test_words_that_cannot_be_obeyed(klamm, line, message):
+    assert message in refused(klamm, line)
 
 
 def test_consumer_groups_ends_with_0_having_said_so(klamm, wire, tmp_path: Path):
     """As Kafka's, when a number is read late or a file is not what it should be."""
-    said = refused(klamm, "kafka-consumer-groups --describe --group g --timeout abc", code=0)
-    assert "Error: Executing consumer group command failed due to Cannot parse argument 'abc' of option timeout" in said
+    message = refused(klamm, "kafka-consumer-groups --describe --group g --timeout abc", code=0)
+    assert (
+        "Error: Executing consumer group command failed due to Cannot parse argument 'abc' of option timeout" in message
+    )
     file = tmp_path / "offsets.csv"
     file.write_text("topic-alone\n")
     reset = f"kafka-consumer-groups --reset-offsets --group z --dry-run --from-file {file}"
@@ -127,7 +129,7 @@ def test_consumer_groups_ends_with_0_having_said_so(klamm, wire, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("text", "words", "said"),
+    ("text", "words", "message"),
     [
         ('{"topics": ["chat"]}', "--generate --broker-list 1 --topics-to-move-json-file", "Expected JSON object"),
         (
@@ -140,10 +142,10 @@ def test_consumer_groups_ends_with_0_having_said_so(klamm, wire, tmp_path: Path)
         ("none", "--execute --reassignment-json-file", "The input string is not a valid JSON"),
     ],
 )
-def test_plans_that_are_none(klamm, wire, tmp_path: Path, text, words, said):
+def test_plans_that_are_none(klamm, wire, tmp_path: Path, text, words, message):
     plan = tmp_path / "plan.json"
     plan.write_text(text.replace('"T"', f'"{wire.create_topic()}"'))
-    assert said in refused(klamm, f"kafka-reassign-partitions {words} {plan}")
+    assert message in refused(klamm, f"kafka-reassign-partitions {words} {plan}")
 
 
 def test_partitions_that_are_not_there(klamm, wire, tmp_path: Path):

@@ -80,8 +80,8 @@ def test_the_list_works_as_written(tmp_path):
         reader = subprocess.Popen([*KLAMM, *lines[5]], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert [reader.stdout.readline() for _ in range(2)] == [b"hello\n", b"world\n"]
         reader.send_signal(signal.SIGINT)  # it reads on until Ctrl-C, as Kafka's does
-        _, said = reader.communicate(timeout=30)
-        assert b"Processed a total of 2 messages" in said
+        _, errors = reader.communicate(timeout=30)
+        assert b"Processed a total of 2 messages" in errors
         assert reader.returncode == 130
     finally:
         node.terminate()
@@ -191,7 +191,7 @@ def test_perf_tools_print_what_they_measured(klamm, wire):
 
 
 @pytest.mark.parametrize(
-    ("line", "words", "said"),
+    ("line", "words", "errors"),
     [
         ("h1\tv", ("parse.headers=true",), "No header key separator found in pair 'h1' on line number 1"),
         ("v", ("parse.headers=true",), "No headers delimiter found on line number 1: 'v'"),
@@ -199,12 +199,12 @@ def test_perf_tools_print_what_they_measured(klamm, wire):
         ("N:x\tv", ("parse.headers=true", "null.marker=N"), "Header keys should not be equal to the null marker 'N'"),
     ],
 )
-def test_lines_that_are_not_as_promised(klamm, wire, line, words, said):
+def test_lines_that_are_not_as_promised(klamm, wire, line, words, errors):
     properties = [argument for word in words for argument in ("--reader-property", word)]
     where = ("--bootstrap-server", klamm.bootstrap, "--topic", wire.create_topic())
     done = run("kafka-console-producer", *where, *properties, stdin=f"{line}\n")
     assert done.exit_code == 1
-    assert said in done.stderr
+    assert errors in done.stderr
 
 
 def test_a_key_may_be_parted_by_nothing():

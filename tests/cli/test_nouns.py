@@ -76,8 +76,8 @@ def test_a_topic_from_creation_to_deletion(run):
 def test_a_missing_topic_is_answered_with_one_of_nearly_its_name(run):
     name = unique("nearly-the-same-name")
     run("topic", "create", name)
-    said = run("topic", "show", f"{name}x", exits=exit_codes.NOT_FOUND).stderr
-    assert said == f"klamm: UNKNOWN_TOPIC_OR_PARTITION: there is no topic {name}x; did you mean topic {name}?\n"
+    message = run("topic", "show", f"{name}x", exits=exit_codes.NOT_FOUND).stderr
+    assert message == f"klamm: UNKNOWN_TOPIC_OR_PARTITION: there is no topic {name}x; did you mean topic {name}?\n"
 
 
 def test_what_the_broker_refuses_is_said_in_its_words(run):
@@ -115,9 +115,9 @@ def test_unknown_settings_are_refused(run, words):
         ("topic", name, "retension.ms=5", "retention.ms"),
         ("group", "billing", "consumer.sesion.timeout.ms=50000", "consumer.session.timeout.ms"),
     ):
-        said = run("config", "set", kind, resource, wrong, *words, exits=exit_codes.REFUSED).stderr
-        assert "INVALID_CONFIG" in said
-        assert f"did you mean {right}?" in said
+        message = run("config", "set", kind, resource, wrong, *words, exits=exit_codes.REFUSED).stderr
+        assert "INVALID_CONFIG" in message
+        assert f"did you mean {right}?" in message
         assert run("config", "unset", kind, resource, wrong.partition("=")[0], *words, exits=exit_codes.REFUSED)
     assert "did you mean retention.ms?" in run("topic", "alter", name, "-c", "retension.ms=5", *words, exits=1).stderr
 
@@ -197,8 +197,8 @@ def test_reading_as_a_group_goes_on_where_it_stopped(run, filled):
 def test_writing_lines_keys_json_and_files(run, tmp_path):
     name = unique("w")
     run("topic", "create", name)
-    said = run("produce", name, stdin="one\ntwo\n")
-    assert said.stderr.startswith("2 records (6 B) acknowledged")
+    message = run("produce", name, stdin="one\ntwo\n")
+    assert message.stderr.startswith("2 records (6 B) acknowledged")
     run("produce", name, "-K", ":", "-H", "source=test", "-q", stdin="a:1\nb:\n")
     run("produce", name, "-K", r"\t", "-T", "-q", stdin="gone\t\n")
     run("produce", name, "-i", "jsonl", "-q", stdin='{"key": "j", "value": {"x": 1}, "timestamp": 1000}\n\n[1, 2]\n')

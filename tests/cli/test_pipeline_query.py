@@ -80,7 +80,7 @@ def test_rows_beyond_the_limit_are_told(run, put):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["DROP TABLE balances"], "only SELECT can be run here, this is DROP"),
         (["SELECT * FROM balancez"], "there is no table balancez; did you mean balances"),
@@ -95,10 +95,10 @@ def test_rows_beyond_the_limit_are_told(run, put):
         ),
     ],
 )
-def test_what_is_refused_is_one_sentence(run, put, words, said):
+def test_what_is_refused_is_one_sentence(run, put, words, message):
     put([("ada", {"balance": 1})])
     done = run(*words, exits=exit_codes.REFUSED)
-    assert said in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.splitlines()) <= 2  # the second has the columns that there are
     assert isinstance(done.exception, SystemExit)
 

@@ -90,17 +90,19 @@ def run(klamm):
 
 def test_a_partition_that_is_not_there(run, wire):
     name = wire.create_topic(partitions=2)
-    said = run("produce", name, "-i", "jsonl", stdin='{"value": 1}\n{"value": 2, "partition": 7}\n', exits=3).stderr
-    assert "UNKNOWN_TOPIC_OR_PARTITION" in said
-    assert "standard input, line 2" in said
-    assert "2 partitions" in said
-    assert f"1 record before it was written to {name}" in said
+    message = run("produce", name, "-i", "jsonl", stdin='{"value": 1}\n{"value": 2, "partition": 7}\n', exits=3).stderr
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in message
+    assert "standard input, line 2" in message
+    assert "2 partitions" in message
+    assert f"1 record before it was written to {name}" in message
     assert "none is number 9" in run("produce", name, "-p", "9", stdin="x\n", exits=exit_codes.NOT_FOUND).stderr
     run("produce", name, "-i", "jsonl", stdin='{"value": 3, "partition": 1}\n{"value": 4, "partition": 1}\n')
     run("produce", name, "-i", "jsonl", "-p", "0", stdin='{"value": 5, "partition": 7}\n')
     new = unique("new")
-    said = run("produce", new, "-i", "jsonl", stdin='{"value": 1, "partition": 3}\n', exits=exit_codes.NOT_FOUND).stderr
-    assert f"`klamm topic create {new} -p 4`" in said
+    message = run(
+        "produce", new, "-i", "jsonl", stdin='{"value": 1, "partition": 3}\n', exits=exit_codes.NOT_FOUND
+    ).stderr
+    assert f"`klamm topic create {new} -p 4`" in message
     rows = [json.loads(line) for line in run("consume", name).stdout.splitlines()]
     assert {row["value"]: row["partition"] for row in rows if row["value"] != "1"} == {"3": 1, "4": 1, "5": 0}
 
@@ -111,29 +113,29 @@ def test_a_dry_run_says_whether_the_topic_would_be_made(run, tmp_path):
     assert shown == f"+ topic {name}, made by the cluster with its defaults\n+ {name} value=x\n"
     assert name not in run("topic", "ls").stdout
     with KlammProcess(tmp_path, overrides={"auto.create.topics.enable": "false"}) as strict:
-        said = run(
+        message = run(
             "produce", name, "--dry-run", stdin="x\n", exits=exit_codes.NOT_FOUND, bootstrap=strict.bootstrap
         ).stderr
-        assert f"there is no topic {name}" in said
-        assert f"`klamm topic create {name}`" in said
+        assert f"there is no topic {name}" in message
+        assert f"`klamm topic create {name}`" in message
 
 
 def test_a_record_too_large_for_this_client_is_no_matter_of_the_topic(run, wire, tmp_path):
     name = wire.create_topic(**{"max.message.bytes": "8000000"})
     file = tmp_path / "f5.bin"
     file.write_bytes(bytes(5_000_000))
-    said = run("produce", name, "-i", "file", file, exits=1).stderr
-    advice = said.rpartition("-X ")[2].strip()
+    message = run("produce", name, "-i", "file", file, exits=1).stderr
+    advice = message.rpartition("-X ")[2].strip()
     assert advice.startswith("max.request.size=")
-    assert "max.message.bytes" not in said
+    assert "max.message.bytes" not in message
     run("produce", name, "-i", "file", file, "-X", advice)
     small = wire.create_topic()
     assert "max.message.bytes" in run("produce", small, "-i", "file", file, "-X", advice, exits=1).stderr
 
 
 def test_a_key_separator_is_named_as_it_was_written(run, wire):
-    said = run("produce", wire.create_topic(), "-K", ":", stdin="none here\n", exits=2).stderr
-    assert "there is no : to end the key" in said
+    message = run("produce", wire.create_topic(), "-K", ":", stdin="none here\n", exits=2).stderr
+    assert "there is no : to end the key" in message
 
 
 def test_timeout_bounds_the_wait_for_a_record(run, tmp_path):

@@ -112,7 +112,7 @@ def test_ranges_are_spelt_as_in_consume(run, payments, words, count):
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["SELECT * FROM no_such_topic"], exit_codes.NOT_FOUND, "there is no topic no_such_topic"),
         (["DELETE FROM x"], exit_codes.REFUSED, "only SELECT can be run here"),
@@ -122,9 +122,9 @@ def test_ranges_are_spelt_as_in_consume(run, payments, words, count):
         (["SELECT nonsense"], exit_codes.REFUSED, "nonsense"),
     ],
 )
-def test_what_is_refused_is_one_sentence(run, words, code, said):
+def test_what_is_refused_is_one_sentence(run, words, code, message):
     done = run(*words, exits=code)
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.output
 
 

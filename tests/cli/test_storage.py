@@ -133,9 +133,9 @@ def test_info_shows_what_is_there_and_what_is_missing(file, tmp_path):
 
 def test_info_for_programs(file, tmp_path):
     (tmp_path / "a").mkdir()
-    told = run("info", "-c", file, "-o", "json")
-    assert told.exit_code == 1
-    assert [(row["exists"], row["cluster_id"]) for row in json.loads(told.stdout)] == [
+    info = run("info", "-c", file, "-o", "json")
+    assert info.exit_code == 1
+    assert [(row["exists"], row["cluster_id"]) for row in json.loads(info.stdout)] == [
         (True, None),
         (False, None),
         (False, None),

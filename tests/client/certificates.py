@@ -163,7 +163,7 @@ class Authority:
         now = dt.datetime.now(dt.UTC)
         span = [f"{now + dt.timedelta(days=day):%y%m%d%H%M%SZ}".encode() for day in days]
         algorithm = sequence(oid(ECDSA_SHA256))
-        told = sequence(
+        body = sequence(
             der(0xA0, integer(2)),
             integer(secrets.randbits(63) + 1),
             algorithm,
@@ -173,7 +173,7 @@ class Authority:
             key.public(),
             der(0xA3, sequence(*extensions)),
         )
-        return sequence(told, algorithm, bits(self._key.signed(told)))
+        return sequence(body, algorithm, bits(self._key.signed(body)))
 
     def _store(self, common: str, what: str, kind: str, data: bytes) -> str:
         path = self._folder / f"{common.replace(' ', '-')}.{what}.pem"

@@ -29,7 +29,7 @@ class LyingBroker:
 
     def __init__(self, answers: dict[str, Answer] | None = None, partitions: int = 1) -> None:
         self.partitions = partitions
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.answers: dict[str, Answer] = {
             "ApiVersions": lambda _request, version: api_versions(version),
             "Metadata": self.metadata,
@@ -90,7 +90,7 @@ class LyingBroker:
                 frame = await incoming.readexactly(size)
                 header, start = decode_request_header(frame)
                 api = APIS[header.api_key]
-                self.asked.append(api.name)
+                self.requests.append(api.name)
                 request, _ = decode(api.request, header.api_version, frame, start)
                 answer = self.answers[api.name](request, header.api_version)
                 if answer is None:

@@ -38,10 +38,10 @@ def test_without_an_authorizer_there_are_no_access_rules(broker, name):
 
 
 def test_every_question_is_in_a_story():
-    told = inspect.getsource(client_stories) + inspect.getsource(admin_stories)
+    stories = inspect.getsource(client_stories) + inspect.getsource(admin_stories)
     questions = {name for name in vars_of(AsyncAdmin) if not name.startswith("_")} - FACE
     assert len(questions) > 35
-    assert [name for name in sorted(questions) if f"admin.{name}(" not in told] == []
+    assert [name for name in sorted(questions) if f"admin.{name}(" not in stories] == []
 
 
 def test_both_faces_ask_the_same():

@@ -190,9 +190,9 @@ def test_a_consumer_that_was_not_closed_leaves_its_group_at_exit(broker, protoco
     with program, broker.admin() as admin:
         assert program.stdout.readline() == "member\n"
         assert len(admin.describe_groups([group])[group].members) == 1
-        told, errors = program.communicate("\n", timeout=60)
+        output, errors = program.communicate("\n", timeout=60)
         assert not admin.describe_groups([group])[group].members
-        assert told == "", "callbacks are not called when a program ends"
+        assert output == "", "callbacks are not called when a program ends"
         assert "klamm:" not in errors
         assert ("boom" in errors) == bool(ending)
         assert not admin.list_group_offsets(group), "what was done with the last records is not known"

@@ -87,13 +87,13 @@ class Log:
 
     def __init__(self, end):
         self.first, self.end = 0, end
-        self.told = end
+        self.reported_end = end
         """The end offset in the response, which may never be reached."""
         self.fetches = []
 
     def offsets(self, request, _version):
         def lookup(time):
-            return self.first if time == -2 else self.told
+            return self.first if time == -2 else self.reported_end
 
         topics = [
             ListOffsetsTopicResponse(
@@ -153,7 +153,7 @@ def timed_out(answers, wanted, partitions=1):
 
 def test_a_timeout_tells_how_far_it_came():
     log = Log(5)
-    log.told = 9
+    log.reported_end = 9
     silent = {"ListOffsets": log.offsets, "Fetch": lambda *_: None}
     timed_out(silent, "t-0 is at 0 of 9, t-1 is at 0 of 9, .*t-4 .*, and 2 more partitions", partitions=7)
     timed_out({"ListOffsets": log.offsets, "Fetch": log.fetch}, "t-0 is at 5 of 9$")
@@ -163,11 +163,11 @@ def test_a_timeout_tells_how_far_it_came():
 
 def test_a_log_that_lost_its_end_is_read_as_far_as_it_goes():
     log = Log(5)
-    log.told = 9
+    log.reported_end = 9
 
     def shrunk(request, version):
         if log.fetches:
-            log.told = 5
+            log.reported_end = 5
         return log.offsets(request, version)
 
     with LyingBroker({"ListOffsets": shrunk, "Fetch": log.fetch}) as broker:
@@ -176,7 +176,7 @@ def test_a_log_that_lost_its_end_is_read_as_far_as_it_goes():
 
 def test_a_log_that_was_cut_and_grew_gives_every_offset_once():
     log = Log(5)
-    log.told = 9
+    log.reported_end = 9
 
     def fetch(request, version):
         if request.topics[0].partitions[0].fetch_offset == 5 and 5 not in log.fetches:
@@ -192,7 +192,7 @@ def test_a_log_that_was_cut_and_grew_gives_every_offset_once():
 
 def test_what_metadata_refuses_while_a_topic_is_read_is_told():
     log = Log(5)
-    log.told = 9
+    log.reported_end = 9
 
     def fetch(request, version):
         answer = log.fetch(request, version)

@@ -259,9 +259,9 @@ def test_prefetch_is_bounded():
         consumer.assign([("t", 0)])
         consumer.seek(("t", 0), 0)
         assert consumer.poll(PATIENCE_S)
-        asked = -1
-        while broker.asked.count("Fetch") != asked:
-            asked = broker.asked.count("Fetch")
+        fetch_count = -1
+        while broker.requests.count("Fetch") != fetch_count:
+            fetch_count = broker.requests.count("Fetch")
             time.sleep(0.3)
         assert consumer._inner.subscription_state.buffered <= 500 * 1024 + len(batch)
 
@@ -303,7 +303,7 @@ def test_a_loop_of_sends_lets_others_run():
 
     with LyingBroker({"InitProducerId": some_id, "Produce": lambda *_: None}) as broker:
         assert asyncio.run(story(broker.bootstrap)) >= 10
-        assert "Produce" in broker.asked
+        assert "Produce" in broker.requests
 
 
 def test_a_full_buffer_opens_again():

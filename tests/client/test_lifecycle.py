@@ -155,7 +155,7 @@ def test_closing_ends_a_poll_of_another_thread(klamm_broker, klamm_topic):
 
 def test_a_delivery_callback_cannot_close_and_breaks_nothing(klamm_broker, klamm_topic):
     with klamm_broker.producer() as producer:
-        heard = threading.Event()
+        notice = threading.Event()
         failures = []
 
         def close(_):
@@ -165,11 +165,11 @@ def test_a_delivery_callback_cannot_close_and_breaks_nothing(klamm_broker, klamm
                 failures.append(error)
                 raise
             finally:
-                heard.set()
+                notice.set()
 
         producer.send(klamm_topic, b"x", on_delivery=close)
         producer.flush(PATIENCE_S)
-        assert heard.wait(PATIENCE_S)
+        assert notice.wait(PATIENCE_S)
         assert failures
         producer.send(klamm_topic, b"y").result(PATIENCE_S)
     assert stored(klamm_broker, klamm_topic) == 2

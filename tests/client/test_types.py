@@ -57,11 +57,11 @@ def test_a_type_checker_knows_settings_and_records(tmp_path):
         check=False,
         cwd=Path(__file__).parents[2],
     )
-    said = {}
+    messages = {}
     for line in checked.stdout.splitlines():
         match = re.match(r".*program\.py:(\d+): (?:error|note): (.*)", line)
-        if match and int(match[1]) not in said:
-            said[int(match[1])] = match[2]
+        if match and int(match[1]) not in messages:
+            messages[int(match[1])] = match[2]
     for line, words in EXPECTED:
-        assert re.match(words, said.pop(line, "")), f"line {line}: {checked.stdout}"
-    assert not said, checked.stdout
+        assert re.match(words, messages.pop(line, "")), f"line {line}: {checked.stdout}"
+    assert not messages, checked.stdout

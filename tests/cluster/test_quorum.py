@@ -114,7 +114,7 @@ def wait_for(condition, what):
     return result
 
 
-def leader_told_by(member, but=None):
+def read_leader(member, but=None):
     """The leader as a node tells it, once it is not `but`."""
 
     def read_state():
@@ -144,22 +144,22 @@ def test_a_killed_leader_is_replaced_without_waiting_for_a_timeout(quorum):
     slow = {"controller.quorum.fetch.timeout.ms": "60000", "controller.quorum.election.timeout.ms": "5000"}
     quorum.combined(3, **slow)
     quorum.start()
-    first = leader_told_by(quorum.members[1])
+    first = read_leader(quorum.members[1])
     quorum.members[first].kill9()
-    second = leader_told_by(quorum.other(first), but=first)
+    second = read_leader(quorum.other(first), but=first)
     _, code = create_topic(quorum.other(first, second))
     assert code == 0
     quorum.members[first].start()
-    assert leader_told_by(quorum.members[first]) == second, "who comes back follows"
+    assert read_leader(quorum.members[first]) == second, "who comes back follows"
 
 
 def test_a_leader_that_is_told_to_stop_names_its_successor(quorum):
     slow = {"controller.quorum.fetch.timeout.ms": "60000", "controller.quorum.election.timeout.ms": "5000"}
     quorum.combined(3, **slow)
     quorum.start()
-    first = leader_told_by(quorum.members[1])
+    first = read_leader(quorum.members[1])
     quorum.members[first].stop()
-    leader_told_by(quorum.other(first), but=first)
+    read_leader(quorum.other(first), but=first)
     assert create_topic(quorum.other(first))[1] == 0
 
 
@@ -184,16 +184,16 @@ def test_a_minority_changes_nothing_and_says_so(quorum):
 def test_a_paused_leader_wakes_up_fenced(quorum):
     quorum.combined(3, **{"broker.session.timeout.ms": "6000"})
     quorum.start()
-    first = leader_told_by(quorum.members[1])
+    first = read_leader(quorum.members[1])
     paused = quorum.members[first]
     paused.pause()
     try:
-        second = leader_told_by(quorum.other(first), but=first)
+        second = read_leader(quorum.other(first), but=first)
         name, code = create_topic(quorum.other(first))
         assert code == 0
     finally:
         paused.resume()
-    assert leader_told_by(paused, but=first) == second
+    assert read_leader(paused, but=first) == second
     wait_for(lambda: knows(paused, name), "the zombie has what was decided without it")
     quorum_state = wait_for(lambda: described(paused.port), "an answer")
     assert quorum_state.leader_epoch > 1
@@ -238,12 +238,12 @@ def test_controllers_and_brokers_in_processes_of_their_own(quorum):
     for i in (3, 4):
         quorum.add(i + 1, "broker", ports[i], 0, voters)
     quorum.start()
-    first = leader_told_by(quorum.members[4])
+    first = read_leader(quorum.members[4])
     quorum_state = wait_for(lambda: described(quorum.members[first].port), "the leader's own answer")
     assert [voter.replica_id for voter in quorum_state.current_voters] == [1, 2, 3]
     assert sorted(observer.replica_id for observer in quorum_state.observers) == [4, 5]
     quorum.members[first].kill9()
-    leader_told_by(quorum.members[5], but=first)
+    read_leader(quorum.members[5], but=first)
     name, code = create_topic(quorum.members[5])
     assert code == 0
     wait_for(lambda: knows(quorum.members[4], name), "observers follow the new leader")
@@ -264,7 +264,7 @@ def growing(quorum, count, **settings):
         quorum.add(i + 1, "broker,controller", ports[2 * i], ports[2 * i + 1], where, flag)
 
 
-def voters_told_by(member):
+def read_voters(member):
     quorum_state = described(member.port)
     return None if quorum_state is None else sorted(voter.replica_id for voter in quorum_state.current_voters)
 
@@ -282,17 +282,17 @@ def test_a_quorum_grows_by_itself_and_survives_its_first_member(quorum):
     growing(quorum, 3, **{"controller.quorum.auto.join.enable": "true"})
     quorum.start()
     one, two = quorum.members[1], quorum.members[2]
-    wait_for(lambda: voters_told_by(one) == [1, 2, 3], "all three vote")
-    first = leader_told_by(one)
+    wait_for(lambda: read_voters(one) == [1, 2, 3], "all three vote")
+    first = read_leader(one)
     quorum.members[first].kill9()
-    second = leader_told_by(quorum.other(first), but=first)
+    second = read_leader(quorum.other(first), but=first)
     assert create_topic(quorum.members[second])[1] == 0
     quorum.members[first].start()
     assert create_topic(quorum.members[first])[1] == 0
     for member in (one, two, quorum.members[3]):
         member.stop()
     quorum.start()
-    assert wait_for(lambda: voters_told_by(two), "an answer") == [1, 2, 3]
+    assert wait_for(lambda: read_voters(two), "an answer") == [1, 2, 3]
 
 
 def test_voters_are_added_and_removed_by_request_at_any_broker(quorum):
@@ -310,7 +310,7 @@ def test_voters_are_added_and_removed_by_request_at_any_broker(quorum):
             "listeners": [{"name": "CONTROLLER", "host": "127.0.0.1", "port": two.controller_port}],
         }
         assert wire.call("add_raft_voter", 0, **requested).error_code == 0
-        assert voters_told_by(three) == [1, 2]
+        assert read_voters(three) == [1, 2]
         assert wire.call("add_raft_voter", 0, **requested).error_code == ErrorCode.DUPLICATE_VOTER
         stranger = {**requested, "cluster_id": "another", "voter_id": 3}
         assert wire.call("add_raft_voter", 0, **stranger).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
@@ -319,8 +319,8 @@ def test_voters_are_added_and_removed_by_request_at_any_broker(quorum):
         one_directory = directory_of(three, 1)
         gone = wire.call("remove_raft_voter", 0, cluster_id=CLUSTER, voter_id=1, voter_directory_id=one_directory)
         assert gone.error_code == 0, "a leader removes itself, and says so before it goes"
-    assert leader_told_by(three, but=1) == 2
-    assert voters_told_by(three) == [2]
+    assert read_leader(three, but=1) == 2
+    assert read_voters(three) == [2]
     one.kill9()
     assert create_topic(three)[1] == 0
 
@@ -329,13 +329,13 @@ def test_a_voter_that_moved_to_another_port_tells_the_leader(quorum):
     growing(quorum, 2, **{"controller.quorum.auto.join.enable": "true"})
     quorum.start()
     one, two = quorum.members.values()
-    wait_for(lambda: voters_told_by(one) == [1, 2], "both vote")
+    wait_for(lambda: read_voters(one) == [1, 2], "both vote")
     two.stop()
     [port] = free_ports("127.0.0.1", 1)
     two.file.write_text(two.file.read_text().replace(str(two.controller_port), str(port)))
     two.launch()
     two.wait_ready(PATIENCE_S)
-    leader_told_by(one)
+    read_leader(one)
 
     def moved():
         topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
@@ -377,7 +377,7 @@ def change_voter(member, api, node_id, wanted, **fields):
         if directory_ids and any(directory_ids[0]):
             with contextlib.suppress(OSError), Wire(member.port, timeout=90) as wire:
                 wire.call(api, 0, cluster_id=CLUSTER, voter_id=node_id, voter_directory_id=directory_ids[0], **fields)
-        return voters_told_by(member) == wanted
+        return read_voters(member) == wanted
 
     wait_for(read_state, f"{api} of {node_id}")
 
@@ -424,7 +424,7 @@ def test_a_leader_killed_while_kraft_version_is_raised_leaves_one_quorum(quorum)
     """All nodes agree afterwards, on the old level or the new one, and asking again raises it."""
     quorum.combined(3)
     quorum.start()
-    first = leader_told_by(quorum.members[1])
+    first = read_leader(quorum.members[1])
     other = quorum.other(first)
 
     def ask():
@@ -434,7 +434,7 @@ def test_a_leader_killed_while_kraft_version_is_raised_leaves_one_quorum(quorum)
     asking = threading.Thread(target=ask)
     asking.start()
     quorum.members[first].kill9()
-    leader_told_by(other, but=first)
+    read_leader(other, but=first)
     quorum.start(first)
     asking.join()
     wait_for(lambda: update_kraft_version(other, 1)[0] == 0, "every voter is there again")

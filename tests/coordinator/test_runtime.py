@@ -523,8 +523,8 @@ async def test_a_shard_on_a_full_disk_is_not_loaded_in_a_loop(monkeypatch):
     monkeypatch.setattr(coordinator_runtime, "RELOAD_S", 0.001)
     monkeypatch.setattr(coordinator_runtime, "RELOAD_MAX_S", 0.004)
     lines, pauses = [], []
-    said = SimpleNamespace(warning=lambda text, **_: lines.append(text), info=lambda *_, **__: None)
-    monkeypatch.setattr(coordinator_runtime, "log", said)
+    fake_log = SimpleNamespace(warning=lambda text, **_: lines.append(text), info=lambda *_, **__: None)
+    monkeypatch.setattr(coordinator_runtime, "log", fake_log)
     harness = RuntimeHarness()
     harness.logs[0] = full = FullLog()
     harness.runtime._make_shard = lambda _partition, _epoch: Eager()

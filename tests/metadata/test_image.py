@@ -66,10 +66,10 @@ class Ears:
     """A publisher that remembers what it heard."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[MetadataDelta, MetadataImage]] = []
+        self.updates: list[tuple[MetadataDelta, MetadataImage]] = []
 
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        self.heard.append((delta, image))
+        self.updates.append((delta, image))
 
 
 def test_kafkas_log_and_kafkas_snapshot_of_it_lead_to_the_same_image() -> None:
@@ -187,7 +187,7 @@ def test_the_loader_shows_a_metadata_transaction_only_when_it_is_whole() -> None
     loader.load(records[3:], 9, 1)
     assert loader.image.provenance.offset == 9
     assert len(loader.image.features) == 6
-    assert ears.heard[-1][0].features_changed["metadata.version"] == 30
+    assert ears.updates[-1][0].features_changed["metadata.version"] == 30
 
 
 def test_an_aborted_metadata_transaction_never_counts() -> None:
@@ -205,7 +205,7 @@ def test_a_late_publisher_hears_everything_at_once() -> None:
     loader.on_commit(10, 3, values)
     ears = Ears()
     loader.add_publisher(ears)
-    (delta, image), *_ = ears.heard
+    (delta, image), *_ = ears.updates
     assert image.provenance == (12, 3)
     assert sorted(delta.topics_changed[id_of("orders")].partitions) == [0, 1]
 
@@ -218,7 +218,7 @@ def test_a_snapshot_replaces_what_was_known_and_says_what_is_gone() -> None:
     loader.load([*a_topic("gone"), *a_topic("stays"), broker, config], 5, 1)
     grown = [*a_topic("stays", 2), r.FeatureLevelRecord(name="metadata.version", feature_level=30)]
     loader.on_snapshot(100, 2, [encode_record(record) for record in grown])
-    delta, image = ears.heard[-1]
+    delta, image = ears.updates[-1]
     assert image.provenance == (99, 2)
     assert list(delta.topics_deleted) == [id_of("gone")]
     assert list(delta.topics_changed[id_of("stays")].partitions) == [1]

@@ -27,7 +27,7 @@ class Node:
         self.held: list[tuple[asyncio.StreamWriter, bytes]] = []
         self.hold = False
         self.arrived = asyncio.Condition()
-        self.versions_asked = 0
+        self.version_requests = 0
         self.writers: list[asyncio.StreamWriter] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -38,7 +38,7 @@ class Node:
                 frame = await reader.readexactly(length)
                 header, offset = decode_request_header(frame)
                 if header.api_key == API_VERSIONS:
-                    self.versions_asked += 1
+                    self.version_requests += 1
                     body = encode(
                         ApiVersionsResponse(api_keys=[ApiVersion(api_key=52, min_version=0, max_version=1)]),
                         header.api_version,
@@ -96,7 +96,7 @@ async def test_versions_are_asked_once_per_connection() -> None:
         peer = a_peer(port)
         await asyncio.gather(*(peer.ask(VoteRequest(cluster_id="3")) for _ in range(5)))
         await peer.ask(VoteRequest(cluster_id="3"))
-        assert node.versions_asked == 1
+        assert node.version_requests == 1
         peer.close()
 
 

@@ -42,20 +42,20 @@ class Member:
         )
         self.correlation = {}
         self.written = election
-        self.said = []
+        self.messages = []
         self.log = []
         self.collect()
 
     def collect(self):
-        self.said = []
+        self.messages = []
         while (ready := self.core.ready()) is not None:
             self.written = ready.election or self.written
             self.log += ready.log
             for message in ready.messages:
                 self.correlation[message.destination] = message.correlation_id
-                self.said.append((message.destination, message.body))
+                self.messages.append((message.destination, message.body))
         self.core.check()
-        return self.said
+        return self.messages
 
     def hears(self, source, body):
         response = isinstance(body, RaftVoteResponse | RaftFetchResponse)
@@ -142,9 +142,9 @@ def test_a_silent_quorum_is_asked_before_it_is_disturbed():
     assert (member.role, member.core.epoch) == (Role.CANDIDATE, 1)
     assert member.written == ElectionState(1, None, ONE), "its own vote is on disk before it requests others"
     assert votes == [(peer, RaftVoteRequest(ONE, 1, OffsetAndEpoch(0, 0), pre_vote=False)) for peer in (2, 3)]
-    said = member.hears(3, RaftVoteResponse(1, None, granted=True))
+    messages = member.hears(3, RaftVoteResponse(1, None, granted=True))
     assert member.role is Role.LEADER
-    assert said == [(peer, RaftBeginQuorumEpochRequest(1, 1)) for peer in (2, 3)]
+    assert messages == [(peer, RaftBeginQuorumEpochRequest(1, 1)) for peer in (2, 3)]
 
 
 def test_a_refused_pre_vote_changes_nothing():
@@ -183,15 +183,15 @@ def test_a_follower_of_a_live_leader_refuses_even_a_pre_vote():
 
 def test_an_old_epoch_is_fenced():
     member = follower_with(log_of(5), epoch=5)
-    said = member.hears(3, RaftVoteRequest(THREE, 4, OffsetAndEpoch(9, 4), pre_vote=False))
-    assert said == [(3, RaftVoteResponse(5, 2, granted=False, error=ErrorCode.FENCED_LEADER_EPOCH))]
+    messages = member.hears(3, RaftVoteRequest(THREE, 4, OffsetAndEpoch(9, 4), pre_vote=False))
+    assert messages == [(3, RaftVoteResponse(5, 2, granted=False, error=ErrorCode.FENCED_LEADER_EPOCH))]
 
 
 def test_a_leader_that_hears_no_majority_resigns():
     leader = Member().wins()
-    said = leader.waits(3001)
+    messages = leader.waits(3001)
     assert leader.role is Role.RESIGNED
-    assert said == [(peer, RaftEndQuorumEpochRequest(1, 1, (2, 3))) for peer in (2, 3)]
+    assert messages == [(peer, RaftEndQuorumEpochRequest(1, 1, (2, 3))) for peer in (2, 3)]
     with pytest.raises(KlammError, match="leader of epoch 1") as refused:
         leader.core.propose((b"x",), leader.now)
     assert refused.value.code is ErrorCode.NOT_CONTROLLER
@@ -271,9 +271,9 @@ def test_a_fetch_at_the_end_waits_for_news():
 def test_a_follower_fetches_on_only_after_its_sync():
     member = follower_with(log_of(1))
     entry = Entry(1, 2, 1, b"raw")
-    said = member.hears(2, RaftFetchResponse(1, 2, high_watermark=2, entries=(entry,)))
+    messages = member.hears(2, RaftFetchResponse(1, 2, high_watermark=2, entries=(entry,)))
     assert member.log == [AppendEntry(entry)]
-    assert said == []
+    assert messages == []
     assert member.core.high_watermark == 2
     [(destination, fetch)] = member.syncs()
     assert (destination, fetch.fetch_offset, fetch.last_fetched_epoch) == (2, 3, 1)
@@ -281,9 +281,9 @@ def test_a_follower_fetches_on_only_after_its_sync():
 
 def test_a_diverging_follower_cuts_its_log_and_asks_again():
     member = follower_with(log_of(1, 2, 2), epoch=3)
-    said = member.hears(2, RaftFetchResponse(3, 2, diverging=OffsetAndEpoch(1, 1)))
+    messages = member.hears(2, RaftFetchResponse(3, 2, diverging=OffsetAndEpoch(1, 1)))
     assert member.log == [Truncate(1)]
-    assert [(body.fetch_offset, body.last_fetched_epoch) for _, body in said] == [(1, 1)]
+    assert [(body.fetch_offset, body.last_fetched_epoch) for _, body in messages] == [(1, 1)]
 
 
 def test_a_leader_of_a_higher_epoch_is_followed_and_a_zombie_answers_nothing():
@@ -319,7 +319,7 @@ def test_a_fetch_of_a_later_epoch_does_not_depose_the_leader(epoch):
 
 def test_an_observer_finds_the_leader_by_asking_any_voter():
     observer = Member(1, 2, 3, key=ReplicaKey(9))
-    [(voter, fetch)] = observer.said
+    [(voter, fetch)] = observer.messages
     assert voter in {1, 2, 3}
     assert isinstance(fetch, RaftFetchRequest)
     error = ErrorCode.NOT_LEADER_OR_FOLLOWER

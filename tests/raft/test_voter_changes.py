@@ -54,23 +54,23 @@ class Member:
             bootstrap=bootstrap,
         )
         self.appended = []
-        self.said = []
+        self.outbox = []
         self.collect()
 
     def collect(self):
-        self.said = []
+        self.outbox = []
         while (ready := self.core.ready()) is not None:
             self.appended += [operation.entry.payload for operation in ready.log if isinstance(operation, AppendEntry)]
-            self.said += ready.messages
+            self.outbox += ready.messages
         self.core.check()
-        return self.said
+        return self.outbox
 
     def hears(self, source, body, correlation_id=7):
         self.core.step(Received(RaftMessage(source, self.core.local.id, correlation_id, body)), self.now)
         return self.collect()
 
     def answered(self, body, by=None):
-        requested = next(message for message in self.said if by in (None, message.destination))
+        requested = next(message for message in self.outbox if by in (None, message.destination))
         return self.hears(requested.destination, body, requested.correlation_id)
 
     def waits(self, ms):
@@ -224,7 +224,7 @@ def fixed_leader():
     leader = fixed_quorum()
     leader.waits(2_000)
     for pre_vote in (True, False):
-        assert leader.said[0].body.pre_vote is pre_vote
+        assert leader.outbox[0].body.pre_vote is pre_vote
         leader.answered(RaftVoteResponse(leader.core.epoch, None, granted=True))
     assert leader.core.is_leader
     leader.syncs()
@@ -323,7 +323,7 @@ def test_who_slept_through_the_raise_follows_a_leader_its_file_does_not_name():
     sleeper = fixed_quorum(key=THREE, election=ElectionState(1, 1))
     sleeper.answered(RaftFetchResponse(9, 7, error=ErrorCode.FENCED_LEADER_EPOCH))
     assert sleeper.core.leadership.leader_id == 7
-    assert [message.destination for message in sleeper.said] == [7]
+    assert [message.destination for message in sleeper.outbox] == [7]
 
 
 # observers and strangers
@@ -331,20 +331,20 @@ def test_who_slept_through_the_raise_follows_a_leader_its_file_does_not_name():
 
 def test_who_knows_nobody_finds_the_leader_through_a_bootstrap_server():
     stranger = Member(key=THREE, bootstrap=(-2,))
-    [requested] = stranger.said
+    [requested] = stranger.outbox
     assert requested.destination == -2
     stranger.answered(RaftFetchResponse(4, 1, error=ErrorCode.FENCED_LEADER_EPOCH))
     assert stranger.core.leadership.leader_id == 1
-    [fetch] = stranger.said
+    [fetch] = stranger.outbox
     assert fetch.destination == 1, "from the leader itself, although no voter is known yet"
 
 
 def test_an_observer_whose_leader_is_silent_asks_around():
     observer = Member(ONE, TWO, key=THREE, election=ElectionState(1, 1))
-    assert [message.destination for message in observer.said] == [1]
+    assert [message.destination for message in observer.outbox] == [1]
     requested = set()
     for _ in range(30):
-        pending = observer.said[0]
+        pending = observer.outbox[0]
         requested.add(pending.destination)
         observer.core.step(PeerUnreachable(pending.destination, pending.correlation_id), observer.now)
         observer.collect()
@@ -358,7 +358,7 @@ def test_an_observer_whose_leader_is_silent_asks_around():
 
 def dead_leader(key, *voters):
     follower = Member(*voters, key=key, election=ElectionState(1, 1))
-    [fetch] = follower.said
+    [fetch] = follower.outbox
     follower.core.step(PeerUnreachable(1, fetch.correlation_id, refused=True), follower.now)
     follower.collect()
     return follower
@@ -366,7 +366,7 @@ def dead_leader(key, *voters):
 
 def test_the_first_in_line_stands_at_once_for_a_leader_whose_process_is_gone():
     follower = dead_leader(TWO, ONE, TWO, THREE)
-    assert [body.pre_vote for body in (m.body for m in follower.said) if isinstance(body, RaftVoteRequest)]
+    assert [body.pre_vote for body in (m.body for m in follower.outbox) if isinstance(body, RaftVoteRequest)]
     assert follower.core.epoch == 1, "a pre-vote changes nothing"
 
 
@@ -381,20 +381,20 @@ def test_the_next_in_line_waits_its_turn_but_grants_meanwhile():
 
 def test_a_connection_that_merely_broke_elects_nobody():
     follower = Member(ONE, TWO, THREE, key=TWO, election=ElectionState(1, 1))
-    [fetch] = follower.said
+    [fetch] = follower.outbox
     follower.core.step(PeerUnreachable(1, fetch.correlation_id), follower.now)
     assert follower.collect() == []
     follower.waits(100)
     assert follower.core.state.role is Role.FOLLOWER
-    assert [message.destination for message in follower.said] == [1]
+    assert [message.destination for message in follower.outbox] == [1]
 
 
 def test_a_peer_that_only_refuses_is_not_asked_in_a_loop():
     stranger = Member(key=THREE, bootstrap=(-2,))
     stranger.answered(RaftFetchResponse(0, None, error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
-    assert stranger.said == []
+    assert stranger.outbox == []
     stranger.waits(20)
-    assert [message.destination for message in stranger.said] == [-2]
+    assert [message.destination for message in stranger.outbox] == [-2]
 
 
 # the history of voter_history

@@ -87,9 +87,9 @@ def test_keys_and_messages(run, topic, tmp_path, klamm_broker, registry):
 
 def test_records_that_do_not_fit(run, topic, users, klamm_broker):
     run("produce", topic, "--value", "registry", "--schema", users, given=lines(ADA))
-    said = run("produce", topic, "--value", "registry", given=lines(ADA, {"name": 1}), code=exit_codes.USAGE)
-    assert "record 2: the value does not fit Avro schema" in said
-    assert "value.name is 1, expected text" in said
+    message = run("produce", topic, "--value", "registry", given=lines(ADA, {"name": 1}), code=exit_codes.USAGE)
+    assert "record 2: the value does not fit Avro schema" in message
+    assert "value.name is 1, expected text" in message
     assert "the value is no JSON" in run("produce", topic, "--value", "registry", given="Ada\n", code=exit_codes.USAGE)
     with Producer(bootstrap_servers=klamm_broker.bootstrap) as producer:
         producer.send(topic, b"plain text")
@@ -97,8 +97,8 @@ def test_records_that_do_not_fit(run, topic, users, klamm_broker):
 
 
 def test_a_dry_run_registers_nothing(run, topic, users, registry):
-    said = run("produce", topic, "--value", "registry", "--schema", users, "--dry-run", given=lines(ADA))
-    assert '"Ada"' in said
+    message = run("produce", topic, "--value", "registry", "--schema", users, "--dry-run", given=lines(ADA))
+    assert '"Ada"' in message
     assert f"{topic}-value" not in registry.get("/subjects")
     refused = run(
         "produce", topic, "--value", "registry", "--schema", users, "--dry-run", given="{}\n", code=exit_codes.USAGE
@@ -107,8 +107,8 @@ def test_a_dry_run_registers_nothing(run, topic, users, registry):
 
 
 def test_what_is_missing(run, topic, users, tmp_path):
-    said = run("produce", topic, "--value", "registry", given="{}\n", code=exit_codes.NOT_FOUND)
-    assert f"no subject {topic}-value; write one with `klamm schema put" in said
+    message = run("produce", topic, "--value", "registry", given="{}\n", code=exit_codes.NOT_FOUND)
+    assert f"no subject {topic}-value; write one with `klamm schema put" in message
     other = tmp_path / "schema.txt"
     other.write_text(USER)
     run("produce", topic, "--value", "registry", "--schema", str(other), given="{}\n", code=exit_codes.USAGE)
@@ -122,6 +122,6 @@ def test_no_registry(run, topic, users, monkeypatch):
     monkeypatch.setattr("klamm.registry.client_settings._RETRIES", 0)
     run("produce", topic, "--value", "registry", "--schema", users, given=lines(ADA))
     url = "http://127.0.0.1:1"
-    said = run("consume", topic, "--value", "registry", "-o", "jsonl", url=url, code=exit_codes.NO_ANSWER)
-    assert "`klamm registry` runs one" in said
+    message = run("consume", topic, "--value", "registry", "-o", "jsonl", url=url, code=exit_codes.NO_ANSWER)
+    assert "`klamm registry` runs one" in message
     run("produce", topic, "--value", "registry", given=lines(ADA), url=url, code=exit_codes.NO_ANSWER)

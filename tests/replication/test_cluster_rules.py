@@ -134,10 +134,10 @@ def test_a_consumer_is_sent_to_its_rack_and_reads_there(cluster, admin, make):
     near = next(n for n in chosen.replicas if n != chosen.leader)
     with Wire(cluster.node(chosen.leader).port) as wire:
         topic_id = wire.topic_id(topic)
-        asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
+        body = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
         fields = {
             "replica_id": -1, "max_wait": 500, "min_bytes": 1, "max_bytes": 1000,
-            "topics": [{"topic": topic, "topic_id": topic_id, "partitions": [asked]}],
+            "topics": [{"topic": topic, "topic_id": topic_id, "partitions": [body]}],
         }  # fmt: skip
 
         def preferred(rack):
@@ -156,7 +156,7 @@ def test_a_consumer_is_sent_to_its_rack_and_reads_there(cluster, admin, make):
         assert b"near" in bytes(read().records)
         old = wire.call("fetch", 10, **fields).responses[0].partitions[0]
         assert old.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, "an old consumer must read from the leader"
-        asked["fetch_offset"] = 1000
+        body["fetch_offset"] = 1000
         assert read().error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, "OFFSET_OUT_OF_RANGE would make it reset"
     with Wire(cluster.node(chosen.leader).port) as wire:
         assert (
@@ -171,8 +171,8 @@ def test_deleted_records_do_not_come_back_with_another_leader(cluster, admin, ma
     assert send(cluster, topic, *[b"%d" % number for number in range(10)]) == [None] * 10
     first = partition(admin, topic).leader
     with Wire(cluster.node(first).port) as wire:
-        asked = [{"name": topic, "partitions": [{"partition_index": 0, "offset": 5}]}]
-        answer = wire.call("delete_records", 2, topics=asked, timeout=60_000).topics[0].partitions[0]
+        body = [{"name": topic, "partitions": [{"partition_index": 0, "offset": 5}]}]
+        answer = wire.call("delete_records", 2, topics=body, timeout=60_000).topics[0].partitions[0]
         assert (answer.error_code, answer.low_watermark) == (0, 5)
     cluster.node(first).kill9()
     try:
@@ -217,8 +217,8 @@ def _set_rates(port, rate):
     names = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
     configs = [{"name": name, "config_operation": 0 if rate else 1, "value": rate} for name in names]
     with Wire(port) as wire:
-        asked = [{"resource_type": 4, "resource_name": "", "configs": configs}]
-        reply = wire.call("incremental_alter_configs", 1, resources=asked, validate_only=False)
+        body = [{"resource_type": 4, "resource_name": "", "configs": configs}]
+        reply = wire.call("incremental_alter_configs", 1, resources=body, validate_only=False)
         assert [response.error_code for response in reply.responses] == [0]
 
 

@@ -109,9 +109,9 @@ def test_a_producer_finds_the_next_coordinator_of_a_group(cluster):
     commit(1, PATIENCE_S)
     victim = coordinator(cluster, group)
     cluster.node(victim).kill9()
-    asked = next(node for node in (1, 2, 3) if node != victim)
+    survivor = next(node for node in (1, 2, 3) if node != victim)
     deadline = time.monotonic() + PATIENCE_S
-    while coordinator(cluster, group, ask=asked) == victim:
+    while coordinator(cluster, group, ask=survivor) == victim:
         assert time.monotonic() < deadline
     producer.list_topics(timeout=PATIENCE_S)  # now the producer knows who is left
     commit(2, 30.0)  # a transaction lasts 60

@@ -153,10 +153,10 @@ def test_a_full_disk_fails_exactly_what_it_carried(node):
     node.stage(bad, b"before")
     node.manager.write_staged()
     node.disk.full = "/bad-0/"
-    fine, fine_told = node.stage(good, b"x")
+    fine, fine_replies = node.stage(good, b"x")
     lost = [node.stage(bad, b"lost-%d" % number) for number in range(3)]
     node.manager.write_staged()
-    assert (fine.error, fine_told) == (ErrorCode.NONE, [ErrorCode.NONE])
+    assert (fine.error, fine_replies) == (ErrorCode.NONE, [ErrorCode.NONE])
     assert [answers for _, answers in lost] == [[ErrorCode.KAFKA_STORAGE_ERROR]] * 3
     assert (bad.log.log_end_offset, bad.log.high_watermark, bad.log.next_offset) == (1, 1, 1)
     node.disk.full = ""
@@ -238,14 +238,14 @@ def test_a_reply_expires_at_its_deadline(node):
 def test_acks_all_waits_for_the_others(node):
     replica = node.lead("a", replicas=(1, 2), isr=(1, 2))
     assert not replica.commits_alone
-    one, one_told = node.stage(replica, b"x")
-    every, every_told = node.stage(replica, b"y", acks_all=True)
+    one, one_replies = node.stage(replica, b"x")
+    every, every_replies = node.stage(replica, b"y", acks_all=True)
     node.manager.write_staged()
-    assert (one_told, every_told, replica.log.high_watermark) == ([ErrorCode.NONE], [], 0)
+    assert (one_replies, every_replies, replica.log.high_watermark) == ([ErrorCode.NONE], [], 0)
     replica.advance_high_watermark(replica.state.on_follower_fetch(2, 1, 2, 0))
-    assert (every_told, replica.log.high_watermark) == ([], 1)
+    assert (every_replies, replica.log.high_watermark) == ([], 1)
     replica.advance_high_watermark(replica.state.on_follower_fetch(2, 2, 2, 0))
-    assert (every_told, every.error, one.error) == ([ErrorCode.NONE], ErrorCode.NONE, ErrorCode.NONE)
+    assert (every_replies, every.error, one.error) == ([ErrorCode.NONE], ErrorCode.NONE, ErrorCode.NONE)
 
 
 def test_losing_leadership_fails_who_waits(node):

@@ -146,16 +146,16 @@ def test_the_client_refuses_challenges_that_are_none(answer):
 
 
 def test_tokens_log_in_by_an_extension():
-    asked = []
+    lookups = []
 
     def look_up(user, token):
-        asked.append((user, token))
+        lookups.append((user, token))
 
     broker = ScramServer(SCRAM_SHA_256, look_up, nonce="s", make_decoy=decoy_maker(SCRAM_SHA_256))
     client = ScramClient(SCRAM_SHA_256, "token-id", Secret("hmac"), nonce="c", token_authentication=True)
     assert client.first() == b"n,,n=token-id,r=c,tokenauth=true"
     broker.step(client.first())
-    assert asked == [("token-id", True)]
+    assert lookups == [("token-id", True)]
     assert broker.token_authentication
 
 

@@ -18,7 +18,7 @@ def registered_directory(node, topic, index):
     return node.services.image.topics.partition(topic, index).directory(1)
 
 
-def wait_until_told(made, topic, partitions):
+def wait_until_reported(made, topic, partitions):
     deadline = time.monotonic() + PATIENCE_S
     while any(made.run(registered_directory, topic, i) != made.run(lies_in, topic, i) for i in range(partitions)):
         assert time.monotonic() < deadline, "the metadata never heard where the replicas lie"
@@ -29,11 +29,11 @@ def test_the_metadata_hears_where_replicas_lie(tmp_path):
     folders = f"log.dirs={tmp_path / 'a'},{tmp_path / 'b'}"
     with NodeThread(tmp_path, folders) as made, Wire(made.port) as wire:
         topic = wire.create_topic(unique(), partitions=6)
-        wait_until_told(made, topic, 6)
+        wait_until_reported(made, topic, 6)
         used = {made.run(lies_in, topic, index) for index in range(6)}
         assert len(used) == 2, "the partitions are spread over both directories"
     with NodeThread(tmp_path, folders) as made:
-        wait_until_told(made, topic, 6)
+        wait_until_reported(made, topic, 6)
         assert {made.run(lies_in, topic, index) for index in range(6)} == used
 
 

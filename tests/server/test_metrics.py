@@ -143,12 +143,14 @@ def test_errors_of_whole_requests_are_counted(broker, address):
 
 def test_errors_of_partitions_and_groups_are_counted(broker, address):
     topic = broker.topic("failing")
-    asked = {"partition": 9, "fetch_offset": 0, "partition_max_bytes": 1000}
+    fetch_body = {"partition": 9, "fetch_offset": 0, "partition_max_bytes": 1000}
     common = {"replica_id": -1, "max_wait": 0, "min_bytes": 1, "max_bytes": 1000}
     committed = {"partition_index": 0, "committed_offset": 5, "committed_leader_epoch": -1, "committed_metadata": ""}
     member = {"group_id": "failing", "generation_id_or_member_epoch": 3, "member_id": "stranger"}
     with Wire(int(broker.bootstrap.rpartition(":")[2])) as wire:
-        wire.call("fetch", 12, topics=[{"topic": topic, "partitions": [asked, asked | {"partition": 0}]}], **common)
+        wire.call(
+            "fetch", 12, topics=[{"topic": topic, "partitions": [fetch_body, fetch_body | {"partition": 0}]}], **common
+        )
         # Creates the topic of offsets.
         wire.call("find_coordinator", 2, key="failing", key_type=0)
         # This form of OffsetCommit and SyncGroup takes a quick path once the group's shard has loaded.

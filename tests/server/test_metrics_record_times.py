@@ -20,20 +20,20 @@ class Partition:
         self.times = sorted(times)
         self.lookups = 0
 
-    def look_up(self, records, asked_ms):
+    def look_up(self, records, target_ms):
         self.lookups += 1
-        offset = bisect_left(self.times, asked_ms)
+        offset = bisect_left(self.times, target_ms)
         if offset < len(self.times):
-            records.add(asked_ms, offset, self.times[offset])
+            records.add(target_ms, offset, self.times[offset])
         else:
-            records.add(asked_ms, -1, -1)
+            records.add(target_ms, -1, -1)
 
     def narrow(self, records, offset, now_ms=NOW):
         for step in range(STEPS_MAX):
-            asked_ms = records.next_lookup(offset, now_ms, step)
-            if asked_ms is None:
+            target_ms = records.next_lookup(offset, now_ms, step)
+            if target_ms is None:
                 return
-            self.look_up(records, asked_ms)
+            self.look_up(records, target_ms)
         raise AssertionError(f"not within {STEPS_MAX} lookups at {offset}")
 
 

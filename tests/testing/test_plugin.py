@@ -57,8 +57,8 @@ def test_a_users_tests_pass(tmp_path, where):
 
 
 def test_the_same_tests_against_a_cluster_that_is_there(tmp_path, klamm):
-    said = run(tmp_path, f"--klamm-bootstrap={klamm.bootstrap}")
-    assert "3 passed" in said
+    output = run(tmp_path, f"--klamm-bootstrap={klamm.bootstrap}")
+    assert "3 passed" in output
 
 
 def test_the_plugin_imports_nothing_of_a_broker_until_it_is_used():

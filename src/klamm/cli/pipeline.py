@@ -170,9 +170,9 @@ def plan(
         columns = build_dry(compiled)
     client = target.client("admin")
     home = stored_home(compiled, client)
-    older, told = (None, None) if home is not None else find_older_name(compiled, client)
-    if told is not None:
-        note(told)
+    older, notice = (None, None) if home is not None else find_older_name(compiled, client)
+    if notice is not None:
+        note(notice)
     changes, unknown = plan_run(compiled, home, client, columns, older)
     if unknown is not None:
         note(unknown)

@@ -112,7 +112,7 @@ class _CatchUp:
 
     def __init__(self) -> None:
         self._began: float | None = None
-        self._said = 0.0
+        self._line_time = 0.0
         self._total = 0
         self._width = 0
 
@@ -135,10 +135,10 @@ class _CatchUp:
         if sys.stderr.isatty():
             self._width = max(self._width, len(line))
             click.echo("\r" + line.ljust(self._width), nl=False, err=True)
-        elif now - self._said > 10 * _PATIENCE_S or not self._said:
+        elif now - self._line_time > 10 * _PATIENCE_S or not self._line_time:
             # In the log of a job a line now and then, not ten a second.
             click.echo(line, err=True)
-            self._said = now
+            self._line_time = now
 
 
 def _tell_bad(tables: LiveTables) -> None:

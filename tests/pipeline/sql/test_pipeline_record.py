@@ -105,9 +105,11 @@ def test_a_renamed_file_is_found_by_its_outputs():
     assert renamed(TEXT, replace(RECORD, identity=replace(STORED, name="store"))) is None
     # A folder that the file names has run under the older name.
     assert choose(STORED, name="store") == replace(STORED, name="store")
-    with pytest.raises(ConfigError, match=r"has run as shop in host:/home, and here:/folder is a new .*'shop'") as told:
+    with pytest.raises(
+        ConfigError, match=r"has run as shop in host:/home, and here:/folder is a new .*'shop'"
+    ) as refusal:
         choose(None, name="store")
-    assert "--adopt others" in str(told.value)
+    assert "--adopt others" in str(refusal.value)
     assert choose(None, name="store", repaired=["copies", "others"]) == replace(STORED, name="store")
 
 

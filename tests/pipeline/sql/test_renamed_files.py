@@ -29,11 +29,11 @@ def test_a_renamed_file_continues_and_a_second_pipeline_is_refused(
     names = {name: klamm_name(name) for name in ("payments", "copies")}
     klamm_admin.create_topic(names["payments"], 1)
     text = TEXT.format(path=tmp_path / "lake", **names)
-    told = []
+    messages = []
 
     def run(file, text=text):
         pipeline = compile_text(text, file, {"bootstrap": klamm_broker.bootstrap, "partitions": "1"})
-        patiently(run_pipeline, pipeline, once=True, spark=spark, report=told.append)
+        patiently(run_pipeline, pipeline, once=True, spark=spark, report=messages.append)
         return home_of(pipeline)
 
     def send(amount):
@@ -53,7 +53,7 @@ def test_a_renamed_file_continues_and_a_second_pipeline_is_refused(
     with bank.locked(), pytest.raises(ConfigError, match="runs already"):
         run("store.sql")
     store = run("store.sql")
-    assert f"store has run as bank: it continues, and its state was moved to {store.path}" in told
+    assert f"store has run as bank: it continues, and its state was moved to {store.path}" in messages
     assert (store.identity().id, store.identity().name) == (first.id, "store")
     assert not os.path.exists(bank.path)
 

@@ -36,7 +36,7 @@ FIRST_FRAME_BYTES_MAX: Final = 24 * 1024
 class LoginHandler:
     """Handles the frames of one connection before its login."""
 
-    __slots__ = ("_asked_versions", "_bare_tokens", "_begun", "_deadline", "_exchange", "_loop", "_router", "_settings")
+    __slots__ = ("_bare_tokens", "_begun", "_deadline", "_exchange", "_has_versions", "_loop", "_router", "_settings")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, settings: LoginSettings, router: FrameHandler, channel: Channel
@@ -45,7 +45,7 @@ class LoginHandler:
         self._settings = settings
         self._router = router
         self._exchange = LoginExchange(settings)
-        self._asked_versions = False
+        self._has_versions = False
         self._bare_tokens = False
         self._begun = False
         self._deadline = loop.call_later(LOGIN_SECONDS_MAX, self._expire, channel)
@@ -100,9 +100,9 @@ class LoginHandler:
             self._take_token(context, offset)
         elif header.api_key == SASL_HANDSHAKE.key:
             self._take_handshake(context, offset)
-        elif header.api_key == API_VERSIONS and not self._asked_versions:
+        elif header.api_key == API_VERSIONS and not self._has_versions:
             # An unknown version is answered with the known ones, and the client may ask again.
-            self._asked_versions = listener.routes[API_VERSIONS].api.serves(header.api_version)
+            self._has_versions = listener.routes[API_VERSIONS].api.serves(header.api_version)
             self._router.handle(channel, view, start, end)
         else:
             raise RemoteProtocolError(f"API {header.api_key} before SaslHandshake")

@@ -49,16 +49,16 @@ class RecordTimes:
             self._cuts.clear()
         self.end, self.end_ms = end, now_ms
 
-    def add(self, asked_ms: int, offset: int, at_ms: int) -> None:
+    def add(self, target_ms: int, offset: int, at_ms: int) -> None:
         """Note the answer to a lookup; a negative offset if there is no record so late."""
         if offset < 0:
             offset, at_ms = self.end, UNKNOWN
         index = bisect_left(self._cuts, offset, key=_offset_of)
         if index < len(self._cuts) and self._cuts[index].offset == offset:
             known = self._cuts[index]
-            self._cuts[index] = Cut(offset, min(known.before_ms, asked_ms), max(known.at_ms, at_ms))
+            self._cuts[index] = Cut(offset, min(known.before_ms, target_ms), max(known.at_ms, at_ms))
         else:
-            self._cuts.insert(index, Cut(offset, asked_ms, at_ms))
+            self._cuts.insert(index, Cut(offset, target_ms, at_ms))
 
     def estimate(self, offset: int) -> int:
         """Return the time of the record at an offset, or of the first one there is; UNKNOWN before any lookup."""
@@ -81,13 +81,13 @@ class RecordTimes:
             return None
         if step % 2 == 0:
             # Best where records come evenly; every second lookup halves the possible ages whatever their distribution.
-            asked_ms = self.estimate(offset)
+            target_ms = self.estimate(offset)
         else:
             age_min = max(now_ms - upper.before_ms, AGE_MS_MIN)
-            asked_ms = now_ms - int(sqrt(age_min * max(age_max, age_min)))
+            target_ms = now_ms - int(sqrt(age_min * max(age_max, age_min)))
         # A lookup at a bound or outside would show nothing new.
         margin = spread // 16
-        return min(max(asked_ms, lower.at_ms + 1 + margin), upper.before_ms - 1 - margin)
+        return min(max(target_ms, lower.at_ms + 1 + margin), upper.before_ms - 1 - margin)
 
     def spread_ms(self, offset: int) -> int:
         """Return how far apart the bounds of a time are."""

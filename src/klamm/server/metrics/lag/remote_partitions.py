@@ -130,12 +130,12 @@ class RemotePartitions:
         for partition, offsets in wanted.items():
             records = self._partitions[partition]
             for offset in offsets:
-                asked_ms = records.next_lookup(offset, now_ms, step) if offset < records.end else None
-                if asked_ms is None:
+                target_ms = records.next_lookup(offset, now_ms, step) if offset < records.end else None
+                if target_ms is None:
                     continue
                 spread_ms = records.spread_ms(offset)
                 if partition not in lookups or spread_ms > lookups[partition][0]:
-                    lookups[partition] = (spread_ms, asked_ms)
+                    lookups[partition] = (spread_ms, target_ms)
         # Where least is known first: the lookups of a round may not be enough for all.
         order = sorted(lookups, key=lambda partition: -lookups[partition][0])
         return {partition: lookups[partition][1] for partition in order}
