@@ -158,7 +158,7 @@ def pytest_runtest_makereport(item, call):
     if report.failed:
         for process in list(launched):
             if story := process.story():
-                report.sections.append((f"said by {process.folder.name}", story))
+                report.sections.append((f"log of {process.folder.name}", story))
     return report
 
 
