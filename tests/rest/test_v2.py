@@ -189,9 +189,10 @@ def test_offsets_of_what_does_not_exist_are_refused(proxy, topic, klamm_name):
         partitions = {"partitions": [missing]}
         assert proxy.post(f"{instance}/assignments", partitions).status == 204
         assert proxy.post(f"{instance}/offsets", limit_s=limit_s).status == 204, "nothing was read"
-        body = {"timestamps": [missing | {"timestamp": "2021-02-05T19:14:42Z"}]}
-        answer = proxy.post(f"{instance}/positions", body, limit_s=limit_s)
-        assert (answer.status, answer.json()["error_code"]) == (404, code)
+    # Of the partition only: a consumer that is assigned a topic may have created it by now, as Kafka's consumers do.
+    body = {"timestamps": [missing | {"timestamp": "2021-02-05T19:14:42Z"}]}
+    answer = proxy.post(f"{instance}/positions", body, limit_s=limit_s)
+    assert (answer.status, answer.json()["error_code"]) == (404, 40402)
     several = [{"topic": klamm_name(), "partition": 0, "offset": 3} for _ in range(2)]
     answer = proxy.post(f"{instance}/offsets", {"offsets": several}, limit_s=limit_s)
     assert (answer.status, answer.json()["error_code"]) == (404, 40401)
