@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 SQL: Final = Path(__file__).with_name("bank.sql")
 _KLAMM: Final = Path(sys.executable).with_name("klamm")
@@ -22,6 +22,7 @@ _TAIL: Final = 15
 _TAIL_BYTES: Final = 65536
 _RESTARTS: Final = 5
 _USAGE: Final = 2
+_REPEAT_S: Final = 0.01
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -30,50 +31,68 @@ class Failed(Exception):
 
 
 class Interrupts:
-    """Ctrl-C and TERM, held back while a child is being started, so that none is forgotten."""
+    """Ctrl-C, TERM and HUP. They wait while a child is being started, so that no child is forgotten."""
 
     def __init__(self) -> None:
         self.closing = threading.Event()
-        """Set by Ctrl-C while it means no more than that the bank closes."""
+        """Set by Ctrl-C while it only closes the bank."""
         self.gently = False
-        self._held = False
-        self._waiting = False
-        self._deaf = False
+        self._is_held = False
+        self._is_pending = False
+        self._ending: int | None = None
+        """The signal that ends the demo; later ones are ignored, so that the clean-up is not interrupted."""
 
     def install(self) -> None:
-        """Take the signals over; only the main thread can."""
+        """Handle the signals; only the main thread can install handlers."""
         for number in _SIGNALS:
-            signal.signal(number, self._caught)
+            signal.signal(number, self.handle)
+        signal.signal(signal.SIGALRM, self._repeat)
+        sys.unraisablehook = self._report_unraisable
 
     def ignore(self) -> None:
         """Ignore signals from now on: the demo is ending."""
-        for number in _SIGNALS:
+        for number in (*_SIGNALS, signal.SIGALRM):
             signal.signal(number, signal.SIG_IGN)
 
-    def _caught(self, number: int, _: Any) -> None:
-        if self._deaf:
+    def handle(self, number: int, _: Any = None) -> None:
+        """Close the bank, or end the demo by an exception."""
+        if self._ending is not None:
             return
         if self.gently and number == signal.SIGINT:
             self.closing.set()
-        elif self._held:
-            self._waiting = True
+        elif self._is_held:
+            self._is_pending = True
         else:
-            self._deaf = True  # once: what tidies up must not be interrupted in its turn
-            if number == signal.SIGINT:
-                raise KeyboardInterrupt
-            raise SystemExit(128 + number)
+            self._end(number)
+
+    def _end(self, number: int) -> NoReturn:
+        self._ending = number
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise SystemExit(128 + number)
+
+    def _report_unraisable(self, problem: Any) -> None:
+        # A signal that arrives during a destructor or a weak reference's callback raises there, and Python drops the
+        # exception. The timer raises it again, outside of the callback.
+        if self._ending is not None and isinstance(problem.exc_value, KeyboardInterrupt | SystemExit):
+            signal.setitimer(signal.ITIMER_REAL, _REPEAT_S)
+        else:
+            sys.__unraisablehook__(problem)
+
+    def _repeat(self, _number: int, _: Any) -> None:
+        if self._ending is not None:
+            self._end(self._ending)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Let nothing in between."""
-        self._held = True
+        """Let signals wait until the block has ended."""
+        self._is_held = True
         try:
             yield
         finally:
-            self._held = False
-            if self._waiting:
-                self._deaf = True
-                raise KeyboardInterrupt
+            self._is_held = False
+            if self._is_pending:
+                self._end(signal.SIGINT)
 
 
 class Child:

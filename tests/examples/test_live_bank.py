@@ -3,10 +3,13 @@
 import io
 import json
 import signal
+import subprocess
+import sys
 from collections import Counter
 from copy import deepcopy
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 
 import fastavro
 import pyarrow as pa
@@ -22,6 +25,8 @@ from live_bank.rules import SCHEMA, Account, BadRecord, Books, read_transaction,
 from live_bank.steps import Steps
 from live_bank.watch import Flow, Letter, Seen
 from rich.console import Console
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def encode(row):
@@ -317,7 +322,7 @@ def test_an_interrupt_waits_while_a_child_is_started():
 
     def start():
         with interrupts.held():
-            interrupts._caught(signal.SIGINT, None)
+            interrupts.handle(signal.SIGINT, None)
             started.append("child")
 
     with pytest.raises(KeyboardInterrupt):
@@ -328,17 +333,40 @@ def test_an_interrupt_waits_while_a_child_is_started():
 def test_the_first_interrupt_closes_an_open_bank_and_the_next_one_ends_it():
     interrupts = Interrupts()
     interrupts.gently = True
-    interrupts._caught(signal.SIGINT, None)
+    interrupts.handle(signal.SIGINT, None)
     assert interrupts.closing.is_set()
     interrupts.gently = False
     with pytest.raises(KeyboardInterrupt):
-        interrupts._caught(signal.SIGINT, None)
-    interrupts._caught(signal.SIGINT, None)  # tidying up goes on
+        interrupts.handle(signal.SIGINT, None)
+    interrupts.handle(signal.SIGINT, None)  # tidying up goes on
 
 
 def test_being_told_to_end_ends_an_open_bank_at_once():
     interrupts = Interrupts()
     interrupts.gently = True
     with pytest.raises(SystemExit) as left:
-        interrupts._caught(signal.SIGTERM, None)
+        interrupts.handle(signal.SIGTERM, None)
     assert left.value.code == 128 + signal.SIGTERM
+
+
+def test_an_interrupt_inside_of_a_callback_of_a_weak_reference_ends_the_demo():
+    program = """
+import signal, time, weakref
+from live_bank.processes import Interrupts
+
+class Target:
+    pass
+
+Interrupts().install()
+target = Target()
+reference = weakref.ref(target, lambda _: signal.raise_signal(signal.SIGINT))
+try:
+    del target
+    time.sleep(30)
+except KeyboardInterrupt:
+    print("ended")
+"""
+    child = subprocess.run(
+        [sys.executable, "-c", program], cwd=EXAMPLES, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (child.returncode, child.stdout, child.stderr) == (0, "ended\n", "")
