@@ -53,6 +53,10 @@ class PartitionColumns(Sequence[PartitionSample]):
         """Yield index, leader, replicas and ISR of each partition, without an object for each."""
         return zip(self._numbers[::5], self._numbers[1::5], self._members[::2], self._members[1::2], strict=True)
 
+    def in_sync_replicas(self) -> tuple[tuple[int, ...], ...]:
+        """Return the ISR of each partition."""
+        return self._members[1::2]
+
     def __len__(self) -> int:
         return len(self._members) // 2
 

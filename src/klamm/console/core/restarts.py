@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from klamm.client.admin.cluster_types import QuorumDescription
@@ -35,19 +35,27 @@ class _PartitionsAtRisk:
 
 
 def check_restart(
-    sample: ClusterSample, broker: int, quorum: QuorumDescription | None, minimums: Mapping[str, int] | None = None
+    sample: ClusterSample,
+    broker: int,
+    quorum: QuorumDescription | None,
+    minimums: Mapping[str, int] | None = None,
+    choose_named: Callable[[Iterable[str]], Iterable[str]] = set,
 ) -> RestartCheck:
     """Return whether all else stays available while one broker restarts."""
-    return check_restarts(sample, quorum, minimums)[broker]
+    return check_restarts(sample, quorum, minimums, choose_named)[broker]
 
 
 def check_restarts(
-    sample: ClusterSample, quorum: QuorumDescription | None, minimums: Mapping[str, int] | None = None
+    sample: ClusterSample,
+    quorum: QuorumDescription | None,
+    minimums: Mapping[str, int] | None = None,
+    choose_named: Callable[[Iterable[str]], Iterable[str]] = set,
 ) -> dict[int, RestartCheck]:
     """Return for each broker whether all else stays available while it restarts, one at a time.
 
-    `minimums` has min.insync.replicas by topic.
+    `minimums` has min.insync.replicas by topic. `choose_named` returns the topics that reasons may name.
     """
+    named = set(choose_named(sample.topics))
     risks = _list_risks(sample, minimums or {})
     checks = {}
     for broker in {broker.id for broker in sample.brokers} | risks.keys():
@@ -56,18 +64,23 @@ def check_restarts(
         if risk.alone:
             verb = "has" if len(risk.alone) == 1 else "have"
             reasons.append(
-                f"{counted(len(risk.alone), 'partition')} {verb} no other replica in sync, such as {risk.alone[0]}:"
+                f"{counted(len(risk.alone), 'partition')} {verb} no other replica in sync{_name_one(risk.alone, named)}:"
                 " no reads and writes while it restarts"
             )
         if risk.short:
             verb = "needs" if len(risk.short) == 1 else "need"
             reasons.append(
-                f"{counted(len(risk.short), 'partition')} {verb} it for min.insync.replicas, such as {risk.short[0]}:"
+                f"{counted(len(risk.short), 'partition')} {verb} it for min.insync.replicas{_name_one(risk.short, named)}:"
                 " producers with acks=all cannot write while it restarts"
             )
         reasons += _check_quorum(broker, quorum)
         checks[broker] = RestartCheck(not reasons, tuple(reasons), risk.unknown_topics)
     return checks
+
+
+def _name_one(places: Iterable[str], named: Container[str]) -> str:
+    place = next((place for place in places if place.rpartition("-")[0] in named), None)
+    return "" if place is None else f", such as {place}"
 
 
 def _list_risks(sample: ClusterSample, minimums: Mapping[str, int]) -> dict[int, _PartitionsAtRisk]:
@@ -76,7 +89,7 @@ def _list_risks(sample: ClusterSample, minimums: Mapping[str, int]) -> dict[int,
     for topic in sample.topics.values():
         minimum = minimums.get(topic.name)
         if minimum is None:
-            for broker in {broker for _, _, _, isr in topic.layouts() for broker in isr}:
+            for broker in set().union(*topic.in_sync_replicas()):
                 risks.setdefault(broker, _PartitionsAtRisk()).unknown_topics += 1
         for index, _, _, isr in topic.layouts():
             if len(isr) == 1:

@@ -57,6 +57,11 @@ class TopicSample:
         assert isinstance(self.partitions, PartitionColumns)
         return self.partitions.layouts()
 
+    def in_sync_replicas(self) -> Sequence[tuple[int, ...]]:
+        """Return the ISR of each partition."""
+        assert isinstance(self.partitions, PartitionColumns)
+        return self.partitions.in_sync_replicas()
+
     def partition(self, index: int) -> PartitionSample | None:
         """The partition of an index; None when there is none."""
         # In order of their indexes, from 0: all but a topic whose metadata was read in the middle of a change.

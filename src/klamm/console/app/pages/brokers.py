@@ -51,7 +51,7 @@ class BrokerPages(PageGroup):
             quorum=quorum,
             quorum_error=quorum_error,
             moved=len(moved),
-            restarts=check_restarts(sample, quorum, minimums),
+            restarts=check_restarts(sample, quorum, minimums, request.visible),
         )
 
     async def show_broker(self, request: ConsoleRequest) -> HttpResponse:
@@ -82,7 +82,9 @@ class BrokerPages(PageGroup):
             rows=[row for row in rows if search in row.name or (row.is_own and not search)] if search else rows,
             search=search,
             failed=failed,
-            restart=check_restart(request.sample, broker.id, quorum, await self._read_minimums(request)),
+            restart=check_restart(
+                request.sample, broker.id, quorum, await self._read_minimums(request), request.visible
+            ),
         )
 
     async def _read_minimums(self, request: ConsoleRequest) -> Mapping[str, int]:
@@ -102,14 +104,17 @@ class BrokerPages(PageGroup):
             return None, str(error), True
 
     def _moved(self, request: ConsoleRequest) -> list[TopicPartition]:
-        """Partitions that another than the preferred replica leads, and whose preferred one could."""
+        """Partitions that another than the preferred replica leads, and whose preferred one could.
+
+        Those of topics that the visitor may act on, or see.
+        """
+        action = Action.CLUSTER if request.may(Action.CLUSTER) else Action.VIEW
+        allowed = set(request.visitor.visible(request.cluster.name, request.sample.topics, action))
         return [
-            TopicPartition(topic.name, partition.index)
+            TopicPartition(topic.name, index)
             for topic in request.sample.topics.values()
-            for partition in topic.partitions
-            if partition.replicas
-            and partition.leader != partition.replicas[0]
-            and partition.replicas[0] in partition.isr
+            for index, leader, replicas, isr in topic.layouts()
+            if topic.name in allowed and replicas and leader != replicas[0] and replicas[0] in isr
         ]
 
     async def elect(self, request: ConsoleRequest) -> HttpResponse:
