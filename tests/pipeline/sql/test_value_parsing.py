@@ -125,10 +125,62 @@ def test_a_value_of_another_json_type_is_a_dead_letter(spark):
     out.expect("copies", [{**NO_FIELDS, **row} for row in KEPT_KINDS.values()])
 
 
+DECIMALS = """
+CREATE STREAM prices (
+  p DECIMAL(12, 2), n DECIMAL, d DEC, w DECIMAL(38, 9), a ARRAY<STRUCT<`DEC`: DECIMAL>>, `in[0]'s` NUMERIC(5, 1))
+  WITH (topic = 'prices');
+CREATE STREAM copies AS SELECT p, n, d, w, a[0].`DEC` AS a, `in[0]'s` AS i FROM prices;
+"""
+COMMAS = (
+    '{"p": ",25"}',
+    '{"p": "-,25"}',
+    '{"p": "1e,5"}',
+    '{"p": "1,25"}',
+    '{"p": "1\\u002c25"}',
+    '{"p": "1\\u002C25"}',
+    '{"p": "\\u0031,25"}',
+    '{"p": "\\u002c\\u0032"}',
+    '{"p":\n "1,25"}',
+    '{"p": "\N{ARABIC-INDIC DIGIT ONE},25"}',
+    '{"p": 1, "p": "1,25"}',
+    '{"n": "1,25"}',
+    '{"d": ",5"}',
+    '{"w": "1,25"}',
+    '{"in[0]\'s": "1,5"}',
+)
+LOST_DIGITS = (
+    '{"n": 1.9}',
+    '{"n": "1.9"}',
+    '{"d": 0.5}',
+    '{"a": [{"DEC": 1.9}]}',
+)
+KEPT_DECIMALS = {
+    '{"p": 1, "note": "1,25"}': {"p": 1.0},
+    '{"p": "1,25", "p": 1}': {"p": 1.0},
+    '{"n": 7, "d": "8.0", "w": "1.25"}': {"n": 7, "d": 8, "w": 1.25},
+    '{"n": 9999999999}': {"n": 9999999999},
+    '{"a": [{"DEC": 3}], "in[0]\'s": 1.5}': {"a": 3, "i": 1.5},
+}
+
+
+def test_a_decimal_of_any_size_with_a_comma_or_digits_it_cannot_hold_is_a_dead_letter(spark):
+    out = run(DECIMALS, {"prices": [*COMMAS, *LOST_DIGITS, *KEPT_DECIMALS]}, spark=spark)
+    errors = {letter.value.decode(): letter.error for letter in out.dead_letters["prices"]}
+    assert list(errors) == [*COMMAS, *LOST_DIGITS]
+    assert [value for value in COMMAS if "has a comma" not in errors[value]] == []
+    assert [value for value in LOST_DIGITS if "has more digits" not in errors[value]] == []
+    none = dict.fromkeys(("p", "n", "d", "w", "a", "i"))
+    out.expect("copies", [{**none, **row} for row in KEPT_DECIMALS.values()])
+
+
 @pytest.mark.parametrize(
     ("written", "right", "wrong"),
     [
-        ("seconds", ("1767225600", "1767225600.25"), ('"2026-01-01T00:00:00Z"', "1767225600000")),
+        (
+            "seconds",
+            ("1767225600", "1767225600.25"),
+            ('"2026-01-01T00:00:00Z"', "1767225600000", '"176722560,0"'),
+        ),
         (
             "millis",
             ("1767225600000", "1767225600250"),

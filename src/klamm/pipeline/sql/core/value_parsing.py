@@ -5,7 +5,7 @@ time, and round decimals. Rows would change or disappear without a word. `parsin
 
     more than one document, text behind it    the text is parsed as an element of an array, between two marks
     single quotes                             not allowed
-    "1,25" in a DECIMAL(12,2)                 Spark drops the comma and reads 125; the field's text is looked at
+    "1,25" in a DECIMAL                       Spark drops the comma and reads 125; the field's text is looked at
     1.239 in a DECIMAL(12,2)                  parsed with all its digits, and compared with the declared type
     1767225600000 in a TIMESTAMP              a number is a time only with timestamp_format = 'millis', ...
     the year 57971                            out of range: one such row would move a watermark past all others
@@ -34,10 +34,14 @@ _STRICT_OPTIONS: Final = (
 )
 _TIMESTAMPS: Final = ("TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ")
 _BYTES: Final = ("TINYINT", "BYTE")
-_DECIMAL: Final = re.compile(r"\b(?:DECIMAL|DEC|NUMERIC)\((\d+)(?:,(\d+))?\)")
+_DECIMAL: Final = re.compile(r"(?:DECIMAL|DEC|NUMERIC)\b(?:\((\d+)(?:,(\d+))?\))?")
+_DECIMAL_OR_NAME: Final = re.compile(rf"`(?:[^`]|``)*`|\b{_DECIMAL.pattern}")
+"""The name of a field may be a word of a type."""
 _PRECISION_MAX: Final = 38
-_QUOTED_COMMA: Final = r'"[-+.0-9]*[0-9],[-+.,0-9eE]*"'
-_PATH_NAME: Final = re.compile(r"[^'?\]]+")
+_PRECISION_DEFAULT: Final = 10
+_QUOTED_COMMA: Final = r':[ \t\r\n]*"[-+.,0-9a-fA-Fu\\\x{80}-\x{10FFFF}]*(?:,|\\u002[cC])'
+"""A string that begins as digits do, and has a comma. Any of its characters may be escaped, and digits of any alphabet
+are digits for Java. What it matches beyond those costs a second look at the field, and is refused only by that."""
 _ISO_DATE: Final = "^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?$"
 """Spark would also take a year, or a time of day, which it completes with the current date."""
 EVENT_YEARS: Final = (1900, 2200)
@@ -114,13 +118,13 @@ def parse_errors(node: GraphNode, kind: str, columns: Sequence[Column], row: str
     else:
         yield f"WHEN {row} IS NULL OR {row}.{BROKEN} IS NOT NULL THEN {no_row}"
     for column in columns:
-        parsed = _raw_field(node, kind, column, row)
+        parsed, parsed_type = _raw_field(node, kind, column, row), _parsed_type(node, column)
+        if kind == "json" and _DECIMAL.fullmatch(parsed_type):
+            yield _comma_error(column, text)
         if column.type in _TIMESTAMPS:
             yield from _time_errors(node, column, parsed)
-        elif _parsed_type(node, column) != column.type:
-            yield _digits_error(column, parsed, _parsed_type(node, column))
-            if kind == "json" and _DECIMAL.fullmatch(column.type) and _PATH_NAME.fullmatch(column.name):
-                yield _comma_error(column, text)
+        elif parsed_type != column.type:
+            yield _digits_error(column, parsed, parsed_type)
 
 
 def typed_errors(node: GraphNode, column: Column, field: str) -> Iterator[str]:
@@ -162,11 +166,13 @@ def _widen(type_name: str) -> str:
     """Return a type whose decimals have all the digits that Spark can hold behind the point."""
     if "MAP<" in type_name:  # maps cannot be compared, so a difference would not be found
         return type_name
-    return _DECIMAL.sub(_wide_decimal, type_name)
+    return _DECIMAL_OR_NAME.sub(_wide_decimal, type_name)
 
 
 def _wide_decimal(match: re.Match[str]) -> str:
-    precision, scale = int(match[1]), int(match[2] or 0)
+    if match[0].startswith("`"):
+        return match[0]
+    precision, scale = int(match[1] or _PRECISION_DEFAULT), int(match[2] or 0)
     # The digits before the point stay as declared: a number that is too large fails to parse.
     return f"DECIMAL({_PRECISION_MAX},{_PRECISION_MAX - (precision - scale)})"
 
@@ -178,9 +184,10 @@ def _digits_error(column: Column, parsed: str, wide: str) -> str:
 
 
 def _comma_error(column: Column, text: str) -> str:
-    # The text of the field is only searched for a comma: as a value it could have lost digits, as it passes a double.
-    path = literal(f"$['{column.name}']")
-    field = f"get_json_object({text}, {path})"
+    # Parsed as STRING, the field is the one that the first parser took, also of a name that is there twice. The text is
+    # only searched for a comma: as a value it could have lost digits, as a number passes a double.
+    name = quote_name(column.name)
+    field = f"from_json({text}, {literal(f'{name} STRING')}).{name}"
     message = literal(f"{column.name} has a comma: write its digits with a point and without separators")
     return f"WHEN {text} RLIKE {literal(_QUOTED_COMMA)} AND {field} LIKE '%,%' THEN {message}"
 
