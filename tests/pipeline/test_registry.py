@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from klamm.model.errors import ConfigError
-from klamm.pipeline.registry.columns import _column
+from klamm.pipeline.registry.columns import _column, make_writer
 from klamm.registry.client import Registry, RegistryError, UnknownSchema, parse_settings
 from klamm.registry.codecs.compilation import Decoder, compile_schema
 from klamm.registry.framing import BadRecord, SchemaFrame, header, prefix, read_path, unframe, write_path
@@ -358,6 +358,16 @@ def test_a_record_of_another_kind(registry):
 def test_a_schema_that_is_none(kind, text, capfd):
     with small_registry(compiles=False) as registry, pytest.raises(BadRecord, match="schema 1 is no"):
         codec(registry, registry.register("s", text, kind))
+
+
+def test_columns_are_neither_written_nor_read_under_rules(registry):
+    number = registry.register("users-value", '"string"')
+    rule = {"name": "encryptPII", "kind": "TRANSFORM", "mode": "WRITEREAD", "type": "ENCRYPT"}
+    registry.schemas[number]["ruleSet"] = {"domainRules": [rule]}
+    with pytest.raises(BadRecord, match="rule encryptPII of the type ENCRYPT"):
+        make_writer(registry.url, subject="users-value", alone="name")
+    with pytest.raises(BadRecord, match="rule encryptPII of the type ENCRYPT"):
+        read(registry, codec(registry, number), prefix(number) + b"\x06Ada")
 
 
 def test_a_value_too_large_for_its_column_is_a_broken_record():

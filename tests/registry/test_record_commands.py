@@ -106,6 +106,17 @@ def test_a_dry_run_registers_nothing(run, topic, users, registry):
     assert "has no field name" in refused
 
 
+def test_nothing_is_written_or_decoded_under_rules_without_executors(run, topic, users, registry):
+    run("produce", topic, "--value", "registry", "--schema", users, given=lines(ADA))
+    rule = {"name": "encryptPII", "kind": "TRANSFORM", "mode": "WRITEREAD", "type": "ENCRYPT", "tags": ["PII"]}
+    registry.register(f"{topic}-value", USER, ruleSet={"domainRules": [rule]})
+    refused = run("produce", topic, "--value", "registry", given=lines(ADA), code=1)
+    assert f"{topic}-value: schema " in refused
+    assert "rule encryptPII of the type ENCRYPT" in refused
+    # The record of the first version, which has no rules, is decoded.
+    assert values(run("consume", topic, "--value", "registry", "-o", "jsonl")) == [ADA]
+
+
 def test_what_is_missing(run, topic, users, tmp_path):
     message = run("produce", topic, "--value", "registry", given="{}\n", code=exit_codes.NOT_FOUND)
     assert f"no subject {topic}-value; write one with `klamm schema put" in message

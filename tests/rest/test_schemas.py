@@ -7,7 +7,7 @@ import pytest
 from klamm.testing import unique
 from registry.conftest import running_registry
 
-from .conftest import running_proxy
+from .conftest import running_proxy, wait_until
 
 AVRO = json.dumps(
     {
@@ -123,6 +123,34 @@ def test_an_id_of_an_aliased_subject_is_taken(proxy, registry, topic):
     schema_id = registry.register(f"{topic}-shared", AVRO)["id"]
     registry.request("PUT", f"/config/{topic}-value", {"alias": f"{topic}-shared"})
     proxy.produce(topic, {"item": "tea", "note": None}, embedded="avro", value_schema_id=schema_id)
+
+
+def test_rules_that_the_proxy_cannot_execute_refuse_records(proxy, registry, topic):
+    rule = {"name": "encryptPII", "kind": "TRANSFORM", "mode": "WRITE", "type": "ENCRYPT", "tags": ["PII"]}
+    schema_id = registry.register(f"{topic}-value", AVRO, ruleSet={"domainRules": [rule]})["id"]
+    value = {"item": "tea", "note": None}
+    body = {"records": [{"value": value}], "value_schema_id": schema_id}
+    refusal = proxy.post(f"/topics/{topic}", body, media_type("avro"))
+    assert (refusal.status, refusal.json()["error_code"]) == (422, 42207), refusal.body
+    assert "rule encryptPII of the type ENCRYPT" in refusal.json()["message"]
+    path = f"{proxy.cluster}/topics/{topic}/records"
+    assert proxy.post(path, {"value": {"type": "AVRO", "data": value}}).json()["error_code"] == 42207
+    assert proxy.post(path, {"value": {"schema": AVRO, "type": "AVRO", "data": value}}).json()["error_code"] == 42207
+
+
+def test_rules_that_the_proxy_cannot_execute_refuse_reading(proxy, registry, topic):
+    rule = {"name": "decryptPII", "kind": "TRANSFORM", "mode": "READ", "type": "ENCRYPT", "tags": ["PII"]}
+    schema_id = registry.register(f"{topic}-value", AVRO, ruleSet={"domainRules": [rule]})["id"]
+    proxy.produce(topic, {"item": "tea", "note": None}, embedded="avro", value_schema_id=schema_id)
+    instance = proxy.create_instance(topic, format="avro")
+    proxy.post(f"{instance}/assignments", {"partitions": [{"topic": topic, "partition": 0}]})
+
+    def read():
+        return proxy.request("GET", f"{instance}/records", Accept=media_type("avro"))
+
+    wait_until(lambda: read().status == 422)
+    assert "rule decryptPII" in read().json()["message"]
+    proxy.request("DELETE", instance)
 
 
 def test_the_subject_of_an_id_is_looked_up_once(proxy, topic, monkeypatch):

@@ -81,18 +81,22 @@ class SchemaEncoder:
         from klamm.registry.client import RegistryError
         from klamm.registry.codecs.compilation import compile_schema
         from klamm.registry.framing import BadRecord, prefix
+        from klamm.registry.rules import WRITE, RuleNotServed, refuse_rules
 
         self._part = part
         subject = f"{topic}-{part}"
         registry = address.connect()
         try:
             schema = self._find_schema(registry, subject, file, dry_run=dry_run)
+            refuse_rules(schema, WRITE)
             self._codec = compile_schema(registry, schema, message)
         except ConfigError as error:
             cure = f"; write one with `klamm schema put {subject} FILE`, or name a file with --schema"
             raise CommandRefusal(f"{error}{cure}", code=exit_codes.NOT_FOUND) from None
         except RegistryError as error:
             raise refuse_call(error) from None
+        except RuleNotServed as error:
+            raise CommandRefusal(f"{subject}: {error.message}") from None
         except BadRecord as error:
             raise CommandRefusal(f"{file}: {error.message}".replace("schema None is", "this is")) from None
         # Without an id the schema was not registered, and nothing is written with it.

@@ -26,6 +26,7 @@ from klamm.client.errors import KafkaError, RetriableError
 from klamm.model.errors import ConfigError, ErrorCode
 from klamm.registry.client_settings import RegistrySettings, parse_settings
 from klamm.registry.framing import BadRecord
+from klamm.registry.rules import RuleSet
 from klamm.registry.store.content import SchemaReference
 
 __all__ = [
@@ -81,6 +82,8 @@ class Schema(NamedTuple):
     references: tuple[SchemaReference, ...] = ()
     version: int | None = None
     """The version in the subject by which it was requested."""
+    rules: RuleSet | None = None
+    """What clients have to do to values; None if there are no rules."""
 
     @classmethod
     def parse(cls, answer: Mapping[str, Any]) -> Schema:
@@ -93,8 +96,9 @@ class Schema(NamedTuple):
             guid = answer.get("guid")
             kind = answer.get("schemaType") or "AVRO"
             parsed_guid = uuid.UUID(guid) if guid else None
-            return cls(answer.get("id"), parsed_guid, kind, answer["schema"], references, answer.get("version"))
-        except (KeyError, TypeError, ValueError) as error:
+            rules = RuleSet.parse(answer.get("ruleSet"))
+            return cls(answer.get("id"), parsed_guid, kind, answer["schema"], references, answer.get("version"), rules)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise RegistryError(f"the registry's response is not a schema: {error!r}") from None
 
 

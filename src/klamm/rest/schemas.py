@@ -13,6 +13,7 @@ from klamm.model.errors import ConfigError
 from klamm.registry.client import AsyncRegistry, Registry, RegistryError, RegistryUnreachable, Schema, UnknownSchema
 from klamm.registry.codecs.compilation import SchemaCodec, compile_schema
 from klamm.registry.framing import HEADERS, BadRecord, prefix, unframe
+from klamm.registry.rules import READ, WRITE, RuleNotServed, refuse_rules
 from klamm.rest.core.fields import dump_json
 from klamm.rest.core.media_types import EmbeddedFormat
 from klamm.rest.core.produce_v2 import ProduceBody, SchemaSelector
@@ -78,6 +79,7 @@ class RecordSchemas:
             else:
                 assert choice.text is not None
                 schema = await self._register(subject, choice.text, embedded.schema_type)
+            _refuse_to_write(schema)
             return await self._compile(schema, embedded)
         except (UnknownSchema, ConfigError, RegistryError) as error:
             raise _refuse_schema(error, f"subject = {subject}") from None
@@ -88,6 +90,7 @@ class RecordSchemas:
         """Return the bytes of a key or value, and what the answer says of it."""
         try:
             schema, subject = await self._find(topic, part, data)
+            _refuse_to_write(schema)
             codec = await self._compile(schema, data.embedded)
         except (UnknownSchema, ConfigError, RegistryError) as error:
             raise _refuse_schema(error, f"subject = {data.subject or f'{topic}-{part}'}") from None
@@ -195,10 +198,20 @@ class RecordSchemas:
             return "null"
         try:
             frame = unframe(data, header)
-            codec = await self._compile(await self.require().schema(frame.schema), embedded)
+            schema = await self.require().schema(frame.schema)
+            refuse_rules(schema, READ)
+            codec = await self._compile(schema, embedded)
             return dump_json(codec.to_json(frame, tagged=True)).decode()
         except (BadRecord, ConfigError) as error:
             raise conversion_failed(str(error)) from None
+
+
+def _refuse_to_write(schema: Schema) -> None:
+    """Refuse a schema whose rules a client would have to execute: an encrypted field would be written in clear text."""
+    try:
+        refuse_rules(schema, WRITE)
+    except RuleNotServed as error:
+        raise serialization_failed(str(error)) from None
 
 
 def _encode(codec: SchemaCodec | None, value: Any) -> bytes | None:

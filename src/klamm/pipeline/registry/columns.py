@@ -14,6 +14,7 @@ from klamm.model.errors import ConfigError
 from klamm.registry.client import Registry, RegistrySettings, Schema, parse_settings, shared_registry
 from klamm.registry.codecs.compilation import Decoder, SchemaCodec, compile_schema
 from klamm.registry.framing import HEADERS, BadRecord, header, prefix
+from klamm.registry.rules import WRITE, refuse_rules
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -144,6 +145,7 @@ def make_writer(
     _check_choice("framing", framing, FRAMINGS)
     registry_settings = parse_settings(registry)
     schema = shared_registry(registry_settings).latest(subject)
+    refuse_rules(schema, WRITE)
     if framing == "prefix" and schema.id is None:
         raise ConfigError(f"the registry gives the schema of {subject} no id")
     import pyarrow as pa  # noqa: PLC0415
@@ -174,6 +176,7 @@ def to_registry(
     _check_choice("framing", framing, FRAMINGS)
     registry_settings = parse_settings(registry)
     registered = _writer_schema(shared_registry(registry_settings), subject, schema, kind)
+    refuse_rules(registered, WRITE)
     # Compiled on the driver too: an invalid schema fails here, and not in a task.
     compile_schema(shared_registry(registry_settings), registered, message)
     if framing == "prefix" and registered.id is None:

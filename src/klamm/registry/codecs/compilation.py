@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from klamm.model.errors import ConfigError
 from klamm.registry.client import Registry, Schema
 from klamm.registry.framing import BadRecord, SchemaFrame
+from klamm.registry.rules import READ, refuse_rules
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -89,6 +90,8 @@ class Decoder:
         if decode is None:
             # Without a message: a Protobuf record names its own by the path.
             writer = compile_schema(self._registry, self._registry.schema(frame.schema))
+            # Columns are read without executors.
+            refuse_rules(writer.schema, READ)
             reader = self.reader
             if writer.schema.kind != reader.schema.kind:
                 raise BadRecord(f"schema {frame.schema} is {writer.schema.kind}, expected {reader.schema.kind}")

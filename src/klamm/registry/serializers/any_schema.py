@@ -6,9 +6,9 @@ import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from klamm.registry.client import Schema
-from klamm.registry.codecs.compilation import compile_schema
-from klamm.registry.serializers.reading import Decode, SchemaDeserializer
+from klamm.registry.codecs.compilation import SchemaCodec
+from klamm.registry.serializers.reading import SchemaDeserializer
+from klamm.registry.serializers.reading_rules import Decode
 from klamm.registry.serializers.settings import RegistryLike
 
 
@@ -31,7 +31,7 @@ class RegistryDeserializer(SchemaDeserializer):
         super().__init__(registry, None, None, config, settings)
         self._as_json = as_json
 
-    def _make_decoder(self, schema: Schema, subject: str | None) -> Decode:
-        if not self._as_json:
-            return super()._make_decoder(schema, subject)
-        return functools.partial(compile_schema(self._registry, schema).to_json, tagged=False)
+    def _decode_function(self, writer: SchemaCodec | None, reader: SchemaCodec | None) -> Decode:
+        if not self._as_json or writer is None:
+            return super()._decode_function(writer, reader)
+        return functools.partial(writer.to_json, tagged=False)

@@ -12,11 +12,12 @@ from google.protobuf.message import EncodeError, Message
 from klamm.client.serde import RecordContext
 from klamm.model.errors import ConfigError
 from klamm.registry.client import Schema, UnknownSchema
-from klamm.registry.codecs.compilation import compile_schema
+from klamm.registry.codecs.compilation import SchemaCodec, compile_schema
 from klamm.registry.codecs.protobuf import message_path, parse_message
-from klamm.registry.framing import BadRecord, read_path, unframe, write_path
+from klamm.registry.framing import BadRecord, SchemaFrame, read_path, write_path
 from klamm.registry.serializers import errors
-from klamm.registry.serializers.reading import SchemaDeserializer, header_of
+from klamm.registry.serializers.reading import Name, SchemaDeserializer
+from klamm.registry.serializers.reading_rules import Decode
 from klamm.registry.serializers.settings import RegistryLike
 from klamm.registry.serializers.writing import SchemaSerializer, ValueEncoder
 from klamm.registry.store.content import SchemaReference
@@ -123,7 +124,8 @@ def _file_text(file: FileDescriptor) -> str:
 class ProtobufDeserializer(SchemaDeserializer):
     """Deserializes messages: of a generated class if one is given, else of the schema that the record names.
 
-    Messages of a generated class need no schema: fields that the class does not have are kept as unknown fields.
+    With a generated class the schema is only asked for its rules: fields that the class does not have are kept as
+    unknown fields.
     """
 
     kind: ClassVar[str | None] = "PROTOBUF"
@@ -140,10 +142,21 @@ class ProtobufDeserializer(SchemaDeserializer):
         super().__init__(registry, None, from_dict, config, settings)
         self._class = message_class
 
-    def deserialize_record(self, context: RecordContext, data: bytes | None) -> Any:
-        """Deserialize; waits for no schema with a generated class."""
-        if self._class is None or data is None:
-            return super().deserialize_record(context, data)
-        frame = unframe(data, header_of(context))
-        _, payload = read_path(frame)
-        return parse_message(self._class, payload, self._class.DESCRIPTOR.full_name)
+    def _read_schema(self, name: Name, subject: str | None) -> Schema:
+        try:
+            return super()._read_schema(name, subject)
+        except UnknownSchema:
+            if self._class is None:
+                raise
+            # The class is enough to read a record. Only rules need the schema, and one that is not there has none.
+            return Schema(None, None, "PROTOBUF", "")
+
+    def _compile(self, schema: Schema) -> SchemaCodec | None:
+        return None if self._class is not None else super()._compile(schema)
+
+    def _decode_function(self, writer: SchemaCodec | None, reader: SchemaCodec | None) -> Decode:
+        return self._decode_message if self._class is not None else super()._decode_function(writer, reader)
+
+    def _decode_message(self, frame: SchemaFrame) -> Message:
+        assert self._class is not None
+        return parse_message(self._class, read_path(frame)[1], self._class.DESCRIPTOR.full_name)

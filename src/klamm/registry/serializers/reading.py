@@ -16,6 +16,8 @@ from klamm.model.errors import ConfigError
 from klamm.registry.client import Registry, Schema
 from klamm.registry.codecs.compilation import Decoder, SchemaCodec, compile_schema
 from klamm.registry.framing import HEADERS, BadRecord, SchemaFrame, read_path, unframe
+from klamm.registry.rules import DOMAIN, ENCODING, READ, RuleStep, plan_rules
+from klamm.registry.serializers.reading_rules import Decode, RuledDecode, plan_migrations
 from klamm.registry.serializers.settings import RegistryLike, read_settings
 from klamm.registry.serializers.subjects import record_subject, topic_record_subject
 
@@ -26,7 +28,6 @@ _COMPILED_MAX = 1000
 _FAILED_S = 10.0
 """How long a schema that cannot be used is not requested again."""
 
-Decode = Callable[[SchemaFrame], Any]
 Name = int | uuid.UUID
 """An id or a GUID."""
 
@@ -56,7 +57,7 @@ class SchemaDeserializer:
         self._from_dict = from_dict
         self._clock = clock
         self._lock = threading.Lock()
-        self._decoders: dict[tuple[Name, str | None], Decode | _Failure] = {}
+        self._decoders: dict[tuple[Name, str | None], RuledDecode | _Failure] = {}
         self._column_decoders: dict[tuple[str, str], Decoder] = {}
         """By topic and part: the type of a column stays the same."""
         self._readers: dict[str, SchemaCodec] = {}
@@ -80,7 +81,12 @@ class SchemaDeserializer:
         if data is None:
             return None
         frame = unframe(data, header_of(context))
-        value = self._find_decoder(context, frame.schema)(frame)
+        decoder = self._find_decoder(context, frame.schema)
+        if decoder.has_rules:
+            subject = self._settings.strategies[context.part](context, decoder.full_name)
+            value = decoder.read(frame, subject, context)
+        else:
+            value = decoder.decode(frame)
         return value if self._from_dict is None else self._from_dict(value)
 
     def deserialize(
@@ -170,7 +176,7 @@ class SchemaDeserializer:
 
     # Schemas
 
-    def _find_decoder(self, context: RecordContext, name: Name) -> Decode:
+    def _find_decoder(self, context: RecordContext, name: Name) -> RuledDecode:
         subject = self._settings.strategies[context.part](context, None) if self._is_by_topic(context) else None
         key = (name, self._decoder_scope(subject))
         decoder = self._decoders.get(key)
@@ -195,9 +201,9 @@ class SchemaDeserializer:
     def _load(self, key: tuple[Name, str | None], subject: str | None) -> None:
         """Read and compile the schema of a record. A schema that cannot be used is remembered as that."""
         name, _ = key
-        decoder: Decode | _Failure
+        decoder: RuledDecode | _Failure
         try:
-            decoder = self._make_decoder(self._registry.schema(name, subject), subject)
+            decoder = self._make_decoder(self._read_schema(name, subject), subject)
         # A RegistryError passes: the record is not at fault.
         except BadRecord as error:
             message = error.message or "the record cannot be decoded"
@@ -214,12 +220,33 @@ class SchemaDeserializer:
             return f"{message} ({urls}): the record was written with another registry, or the schema was deleted"
         return message
 
-    def _make_decoder(self, schema: Schema, subject: str | None) -> Decode:
-        """Return the decoder of records of a schema."""
+    def _read_schema(self, name: Name, subject: str | None) -> Schema:
+        return self._registry.schema(name, subject)
+
+    def _make_decoder(self, schema: Schema, subject: str | None) -> RuledDecode:
+        """Return the decoder of records of a schema; BadRecord if it cannot be used, also for its rules."""
         if self.kind is not None and schema.kind != self.kind:
             raise BadRecord(f"schema {schema.id} is {schema.kind}, and this deserializer reads {self.kind}")
-        writer = compile_schema(self._registry, schema)
-        return writer.value_decoder(self._find_reader(subject))
+        executors = self._settings.executors
+        reader = self._find_reader(subject)
+        target, migrations = schema, tuple[RuleStep, ...]()
+        if reader is not None and reader is not self._reader and subject is not None:
+            target = reader.schema
+            migrations = plan_migrations(self._registry, subject, schema, target, executors)
+        encoding = plan_rules(schema, ENCODING, READ, executors)
+        # The rules of values are those of the version that they are read as.
+        domain = plan_rules(target, DOMAIN, READ, executors)
+        writer = self._compile(schema)
+        # Migration rules take values of the old schema, and return those of the new one.
+        decode = self._decode_function(writer, None if migrations else reader)
+        return RuledDecode(decode, writer, encoding, migrations + domain)
+
+    def _compile(self, schema: Schema) -> SchemaCodec | None:
+        return compile_schema(self._registry, schema)
+
+    def _decode_function(self, writer: SchemaCodec | None, reader: SchemaCodec | None) -> Decode:
+        assert writer is not None
+        return writer.value_decoder(reader)
 
     def _find_reader(self, subject: str | None) -> SchemaCodec | None:
         """Return the reader's schema: the one that was given, or the newest with use.latest.version."""

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from klamm.model.errors import ConfigError
 from klamm.registry.client import Registry, parse_settings, shared_registry
+from klamm.registry.rules import RuleExecutors
 from klamm.registry.serializers.subjects import SubjectNameStrategy, find_strategy
 
 RegistryLike = str | Mapping[str, Any] | Registry
@@ -33,6 +34,7 @@ _NAMES: Final = (
     "schema.id.serializer",
     "key.schema.id.serializer",
     "value.schema.id.serializer",
+    "rule.executors",
 )
 
 
@@ -48,6 +50,8 @@ class SerializerSettings(NamedTuple):
     """By part of the record."""
     framings: Mapping[str, str]
     """By part of the record: prefix or header."""
+    executors: RuleExecutors
+    """Functions that execute rules, by type."""
 
 
 def read_settings(
@@ -95,7 +99,16 @@ def _parse(settings: Mapping[str, Any]) -> SerializerSettings:
         None if schema_id is None else int(schema_id),
         {part: _strategy(settings, part) for part in ("key", "value")},
         {part: _framing(settings, part) for part in ("key", "value")},
+        _executors(settings.get("rule.executors")),
     )
+
+
+def _executors(given: Any) -> RuleExecutors:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(callable(executor) for executor in given.values()):
+        raise ConfigError("rule.executors is a mapping of types of rules to functions: {'ENCRYPT': encrypt}")
+    return {str(name).upper(): executor for name, executor in given.items()}
 
 
 def _flag(settings: Mapping[str, Any], name: str, *, default: bool) -> bool:

@@ -16,6 +16,7 @@ from klamm.model.errors import ConfigError
 from klamm.registry.client import Registry, RegistryError, RegistryUnreachable, Schema, UnknownSchema, subject_path
 from klamm.registry.codecs.compilation import compile_schema
 from klamm.registry.framing import HEADERS, BadRecord, header, prefix
+from klamm.registry.rules import DOMAIN, ENCODING, WRITE, RuleStep, plan_rules
 from klamm.registry.serializers import errors
 from klamm.registry.serializers.settings import HEADER, RegistryLike, read_settings
 from klamm.registry.store.content import SchemaReference
@@ -45,6 +46,17 @@ class SchemaWriter(NamedTuple):
     header: bytes | None
     """None with framing in the prefix."""
     expires: float
+    domain_rules: tuple[RuleStep, ...] = ()
+    encoding_rules: tuple[RuleStep, ...] = ()
+
+    def encode(self, context: RecordContext, subject: str, value: Any) -> bytes:
+        """Execute the rules and encode a value."""
+        for step in self.domain_rules:
+            value = step.apply(value, subject, *context)
+        payload: Any = self.encoder.encode_value(value)
+        for step in self.encoding_rules:
+            payload = step.apply(payload, subject, *context)
+        return bytes(payload)
 
 
 class SchemaSerializer:
@@ -98,7 +110,7 @@ class SchemaSerializer:
         if writer is None or writer.expires <= self._clock():
             raise LookupNeeded(functools.partial(self._look_up, context, subject, value, writer))
         try:
-            payload = writer.encoder.encode_value(value)
+            payload = writer.encode(context, subject, value)
         except BadRecord as error:
             raise BadRecord(f"subject {subject}: {error.message}") from None
         if writer.header is None:
@@ -220,10 +232,11 @@ class SchemaSerializer:
         expires = self._clock() + self._registry.settings.latest_ttl_s if takes_newest else math.inf
         if schema.id is None:
             raise RegistryError(f"the registry gave the schema of subject {subject} no id")
+        rules = [plan_rules(schema, phase, WRITE, self._settings.executors) for phase in (DOMAIN, ENCODING)]
         if self._settings.framings[context.part] != HEADER:
-            return SchemaWriter(encoder, prefix(schema.id) + path, None, expires)
+            return SchemaWriter(encoder, prefix(schema.id) + path, None, expires, *rules)
         # Registries before version 8 answer a registration with the id only.
         guid = schema.guid or self._registry.schema(schema.id, subject).guid
         if guid is None:
             raise ConfigError("the registry has no GUIDs, which headers need: use schema.id.serializer=prefix")
-        return SchemaWriter(encoder, b"", header(guid) + path, expires)
+        return SchemaWriter(encoder, b"", header(guid) + path, expires, *rules)
