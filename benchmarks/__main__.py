@@ -1,25 +1,47 @@
 """`python -m benchmarks`: Klamm and Apache Kafka under the same loads; see README.md."""
 
+from __future__ import annotations
+
 import argparse
 import signal
 import sys
-from typing import Any
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
 
 from compat import toolchain
 
-PIPELINE = {
+if TYPE_CHECKING:
+    from benchmarks.loads import Load
+
+OTHERS = {
     "spark": "source and sink beside Spark's own Kafka connector",
     "joins": "batches joined with small and large tables",
     "tables": "pull queries of a table of a million keys",
     "pipeline_runs": "klamm pipeline run --once, and its first error",
+    "console": "pages and memory of the console over a cluster of 100,000 partitions",
+    "tls_send": "CPU of a file sent over TLS beside a plain SSLSocket",
 }
-"""Pipelines have benchmarks of their own: they need Spark, and no Kafka."""
+"""Pipelines, the console and TLS have benchmarks of their own: they need Spark or a browser, and no Kafka."""
+
+
+def name_results(loads: Collection[Load], options: argparse.Namespace) -> str:
+    """Return the file of the results of some loads: a run of other loads must not replace those of a family."""
+    from benchmarks.metrics_loads import METRICS
+    from benchmarks.security_loads import SECURITY
+    from benchmarks.service_loads import SERVICES
+
+    # Security is judged beside Kafka; services and metrics are judged on Klamm's broker alone.
+    families = {"security": (SECURITY, not options.broker), "services": (SERVICES, True), "metrics": (METRICS, True)}
+    for name, (family, is_judged) in families.items():
+        if is_judged and not options.quick and all(load in family for load in loads):
+            return name
+    return "partial"
 
 
 def main() -> int:
-    beside = ", ".join(f"python -m benchmarks.{name}" for name in PIPELINE)
+    others = ", ".join(f"python -m benchmarks.{name}" for name in OTHERS)
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description=__doc__, epilog=f"Pipelines on Spark are measured by {beside}."
+        prog="python -m benchmarks", description=__doc__, epilog=f"Pipelines, console and TLS are measured by {others}."
     )
     parser.add_argument("--quick", action="store_true", help="a tenth of the load, one run each: a smoke test")
     parser.add_argument("--only", metavar="PATTERN", help="loads whose name contains one of these (comma, * allowed)")
@@ -37,13 +59,12 @@ def main() -> int:
 
     from benchmarks import compare, loaders, report, service_loads
     from benchmarks.growth import growth
-    from benchmarks.security_loads import SECURITY
 
     loads = compare.chosen(options.only)
     if options.list:
         for load in loads:
             print(f"{load.name:24} {load.title}")
-        for name, title in PIPELINE.items():
+        for name, title in OTHERS.items():
             print(f"python -m benchmarks.{name:13} {title}")
         return 0
     commands = {"registry": options.beside_registry, "rest": options.beside_rest}
@@ -66,9 +87,7 @@ def main() -> int:
         print(f"bench: {problem}", file=sys.stderr)
         return 1
     is_complete = not (options.quick or options.only or options.broker)
-    # Measured apart from the rest, and kept apart: a run of other rows must not replace them.
-    is_security = not (options.quick or options.broker) and all(load in SECURITY for load in loads)
-    name = "growth" if options.growth else "latest" if is_complete else "security" if is_security else "partial"
+    name = "growth" if options.growth else "latest" if is_complete else name_results(loads, options)
     held = report.publish(name, rows, grown, quick=options.quick, only=options.only, repeats=repeats or 3)
     return 0 if held else 1
 

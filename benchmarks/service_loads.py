@@ -126,6 +126,8 @@ REACHES = (
     Reach(RATE, 3.0, own=True),
     Reach(RSS, 2.0, own=True),
 )
+# After registrations the faster registry has more schemas, so that memory is not compared.
+REGISTER_REACHES = (Reach("requests/s"), Reach("p99 ms"), Reach("RSS MB"), Reach(RATE, 3.0, own=True))
 REST_REACHES = (*REACHES, Reach(P99, 2.0, own=True), Reach("records/s"))
 
 SERVICES: tuple[Load, ...] = (
@@ -140,13 +142,14 @@ SERVICES: tuple[Load, ...] = (
         only=OWN,
     ),
     *(
-        Load(f"registry-{name}", f"schema registry: {title}", registry_load(make_load), REACHES, warm_ups=0, only=OWN)
-        for name, title, make_load in (
-            ("register", "register new schemas", registry.RegistryUnderTest.register),
-            ("lookup-one", "look up the same id", registry.RegistryUnderTest.look_up_one),
-            ("lookup-all", "look up 50,000 ids in turn", registry.RegistryUnderTest.look_up_all),
-            ("check", "check against 100 versions", registry.RegistryUnderTest.check),
-            ("refuse", "registration refused by one of 100 versions", registry.RegistryUnderTest.refuse),
+        Load(f"registry-{name}", f"schema registry: {title}", registry_load(make_load), reaches, warm_ups=0, only=OWN)
+        for name, title, make_load, reaches in (
+            ("lookup-one", "look up the same id", registry.RegistryUnderTest.look_up_one, REACHES),
+            ("lookup-all", "look up 50,000 ids in turn", registry.RegistryUnderTest.look_up_all, REACHES),
+            ("check", "check against 100 versions", registry.RegistryUnderTest.check, REACHES),
+            ("refuse", "registration refused by one of 100 versions", registry.RegistryUnderTest.refuse, REACHES),
+            # Last: it adds schemas.
+            ("register", "register new schemas", registry.RegistryUnderTest.register, REGISTER_REACHES),
         )
     ),
     *(
