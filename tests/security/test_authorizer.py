@@ -10,6 +10,7 @@ from klamm.model.acls import AclPermission as Permission
 from klamm.model.acls import AclResourceType as Type
 from klamm.model.acls import PatternType as Pattern
 from klamm.model.ids import Uuid
+from klamm.model.topic_names import NAME_LENGTH_MAX
 from klamm.security.core import authorizer as authorizer_module
 from klamm.security.core.acl import AccessControlEntry, EntryFilter
 from klamm.security.core.authorizer import StandardAuthorizer
@@ -146,6 +147,32 @@ def test_any_topic_needs_an_allow_that_no_deny_covers() -> None:
     assert not any_write(entry("orders", Op.WRITE, principal="User:bob"))
 
 
+def test_whether_any_resource_allows_an_operation_is_remembered_until_entries_change() -> None:
+    authorizer = make(entry("orders", Op.WRITE), entry("payments", Op.WRITE, principal="User:carol"))
+
+    def any_write(who: Principal) -> bool:
+        return authorizer.authorize_any(who, HOST, Op.WRITE, Type.TOPIC)
+
+    assert any_write(ALICE)
+    assert not any_write(BOB)
+    patterns, authorizer._of_principals = authorizer._of_principals, {}
+    assert any_write(ALICE), "decided again"
+    authorizer._of_principals = patterns
+    authorizer.update(
+        {Uuid((1).to_bytes(16)): None, Uuid((2).to_bytes(16)): entry("p", Op.WRITE, principal="User:bob")}
+    )
+    assert not any_write(ALICE)
+    assert any_write(BOB)
+
+
+def test_whether_any_resource_allows_an_operation_concerns_only_entries_of_the_principal() -> None:
+    """With ten thousand entries of others, every start of an idempotent producer took milliseconds of the loop."""
+    others = [entry(f"t{number}", Op.WRITE, principal=f"User:u{number}") for number in range(2_000)]
+    authorizer = make(*others, entry("orders", Op.WRITE), entry("all", Op.WRITE, principal="User:*"))
+    assert len(list(authorizer._entries_of(Type.TOPIC, "User:alice"))) == 2
+    assert authorizer.authorize_any(ALICE, HOST, Op.WRITE, Type.TOPIC)
+
+
 def test_decisions_are_forgotten_when_entries_change() -> None:
     authorizer = make(entry())
     assert may(authorizer, Op.READ)
@@ -158,6 +185,16 @@ def test_the_memory_of_decisions_is_bounded() -> None:
     for index in range(authorizer_module.DECISIONS_MAX + 10):
         assert may(authorizer, Op.READ, f"t{index}")
     assert len(authorizer._decisions) <= authorizer_module.DECISIONS_MAX
+
+
+def test_decisions_about_names_that_no_topic_can_have_are_not_remembered() -> None:
+    """A group id may have 32 KB, and peers without rights may ask for any: a number of entries bounds no bytes."""
+    authorizer = make(entry("*"))
+    for index in range(100):
+        assert may(authorizer, Op.READ, f"{index:03d}" + "x" * NAME_LENGTH_MAX)
+    assert not authorizer._decisions
+    assert may(authorizer, Op.READ, "x" * NAME_LENGTH_MAX)
+    assert len(authorizer._decisions) == 1
 
 
 _NAMES = ("a", "ab", "abc", "b", "*", "*a")
@@ -226,7 +263,39 @@ def test_decisions_equal_those_of_a_scan_of_all_entries(
                         list(entries.values()), allow_everyone, str(principal), HOST, operation, Type.TOPIC, name
                     )
                     assert verdict.allowed is expected, (principal, operation, name, entries, verdict)
+                anywhere = authorizer.authorize_any(principal, HOST, operation, Type.TOPIC)
+                assert anywhere is naive_any(
+                    list(entries.values()), allow_everyone, str(principal), HOST, operation, Type.TOPIC
+                )
     assert set(authorizer.find(EntryFilter())) == set(entries.values())
+
+
+def naive_any(
+    entries: list[AccessControlEntry], allow_everyone: bool, principal: str, host: str, operation: Op, kind: Type
+) -> bool:
+    """Kafka's rules for "any resource", over every entry."""
+    if naive_decision(entries, allow_everyone, principal, host, operation, kind, "hardcode"):
+        return True
+    mine = [
+        item
+        for item in entries
+        if item.resource_type == kind
+        and item.principal in (principal, "User:*")
+        and item.host in ("*", host)
+        and item.operation in (operation, Op.ALL)
+    ]
+    denies = [item for item in mine if item.permission == Permission.DENY]
+    if any(item.resource_name == "*" and item.pattern_type == Pattern.LITERAL for item in denies):
+        return False
+    return any(not any(covers_all_of(deny, item) for deny in denies) for item in mine if item not in denies)
+
+
+def covers_all_of(deny: AccessControlEntry, allowed: AccessControlEntry) -> bool:
+    if allowed.pattern_type == Pattern.LITERAL and allowed.resource_name == "*":
+        return False
+    if deny.pattern_type == Pattern.PREFIXED:
+        return allowed.resource_name.startswith(deny.resource_name)
+    return allowed.pattern_type == Pattern.LITERAL and allowed.resource_name == deny.resource_name
 
 
 def test_removing_every_entry_leaves_an_empty_index() -> None:
@@ -241,4 +310,5 @@ def test_removing_every_entry_leaves_an_empty_index() -> None:
         authorizer.update({entry_id: None})
     assert not authorizer._entries
     assert not authorizer._patterns
+    assert not authorizer._of_principals
     assert not any(authorizer._prefix_lengths.values())

@@ -135,3 +135,21 @@ def test_a_limit_near_zero_throttles_for_as_long_as_there_is(quotas):
     assert limits.request.record(50, 0) == THROTTLE_MS_MAX
     limits.mutations.bucket.take(1, limits.mutations.limit, 0)
     assert limits.mutations.bucket.throttle_ms(limits.mutations.limit, 0) == THROTTLE_MS_MAX
+
+
+def test_long_client_ids_keep_their_own_windows_in_little_memory(quotas):
+    """A client id may have 32 KB, and every request may have another one."""
+    quotas.set_quotas({DEFAULT_CLIENT: {PRODUCE: 10.0, MUTATIONS: 1.0}})
+    first, second = "x" * 30_000 + "1", "x" * 30_000 + "2"
+    assert quotas.find("anna", first, 0).produce.record(200, 0) > 0
+    assert quotas.find("anna", first, 0).produce.record(1, 0) > 0
+    assert quotas.find("anna", second, 0).produce.record(50, 0) == 0
+    names = [name for key in (*quotas._windows, *quotas._buckets, *quotas._limits) for name in key]
+    assert max(map(len, names)) < 400
+
+
+def test_a_quota_of_a_long_client_id_applies_to_it(quotas):
+    name = "x" * 30_000
+    quotas.set_quotas({(("client-id", name),): {PRODUCE: 10.0}})
+    assert quotas.find("anna", name, 0).produce.limit == 10.0
+    assert quotas.find("anna", name + "y", 0) is None

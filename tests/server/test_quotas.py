@@ -318,3 +318,13 @@ def test_changes_above_the_quota_only_wait_with_old_versions(node, admin, client
     assert codes == [0, 0, 0]
     assert throttle_s > 15
     assert muted(node, client)
+
+
+def test_requests_with_a_long_client_id_are_not_learned(node, admin):
+    """What is learned contains the client id: 256 of 32 KB for each connection would be 8 MB."""
+    topic = admin.create_topic()
+    with Wire(node.port, client_id="x" * 30_000) as client:
+        for _ in range(3):
+            client.call("produce", 9, **produce_fields(topic, batch(b"v"), acks=1))
+        assert known_prefixes(node, client) == 0
+    assert admin.end_offset(topic) == 3

@@ -9,11 +9,15 @@ from typing import Final, NamedTuple
 
 from klamm.model.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from klamm.model.ids import Uuid
+from klamm.model.topic_names import NAME_LENGTH_MAX
 from klamm.security.core.acl import WILDCARD, WILDCARD_PRINCIPAL, AccessControlEntry, EntryFilter
 from klamm.security.core.principal import Principal
 
 DECISIONS_MAX: Final = 65_536
-"""The number of remembered decisions: peers choose the names they ask for, so the memory needs a bound."""
+"""The number of remembered decisions: peers choose the names they ask for, so the memory needs a bound.
+
+It bounds bytes, too, because only names that a topic could have are remembered: those of groups may have 32 KB.
+"""
 
 
 class Verdict(NamedTuple):
@@ -60,7 +64,10 @@ class StandardAuthorizer:
         self._patterns: dict[_Pattern, _ByPrincipal] = {}
         self._prefix_lengths: dict[AclResourceType, dict[int, int]] = {}
         """By resource type: how many prefixes have a length. Only these lengths of a name are looked up."""
+        self._of_principals: dict[tuple[AclResourceType, str], dict[Uuid, AccessControlEntry]] = {}
+        """By resource type and principal, for decisions about any resource: patterns say nothing about those."""
         self._decisions: dict[tuple[Principal, str, AclOperation, AclResourceType, str], Verdict] = {}
+        self._any_decisions: dict[tuple[Principal, str, AclOperation, AclResourceType], bool] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -74,9 +81,11 @@ class StandardAuthorizer:
             if entry is not None:
                 self._put(entry_id, entry)
         self._decisions.clear()
+        self._any_decisions.clear()
 
     def _put(self, entry_id: Uuid, entry: AccessControlEntry) -> None:
         self._entries[entry_id] = entry
+        self._of_principals.setdefault((entry.resource_type, entry.principal), {})[entry_id] = entry
         key = (entry.resource_type, entry.pattern_type, entry.resource_name)
         by_principal = self._patterns.get(key)
         if by_principal is None:
@@ -91,6 +100,11 @@ class StandardAuthorizer:
         entry = self._entries.pop(entry_id, None)
         if entry is None:
             return
+        owner = (entry.resource_type, entry.principal)
+        of_principal = self._of_principals[owner]
+        del of_principal[entry_id]
+        if not of_principal:
+            del self._of_principals[owner]
         key = (entry.resource_type, entry.pattern_type, entry.resource_name)
         by_principal = self._patterns[key]
         same_principal = by_principal[entry.principal]
@@ -122,7 +136,8 @@ class StandardAuthorizer:
         verdict = self._decisions.get(key)
         if verdict is None:
             verdict = self.decide(principal, host, operation, resource_type, name)
-            if verdict is NOT_READY:
+            # The length is looked at here only, so that remembered decisions do not pay for it.
+            if verdict is NOT_READY or len(name) > NAME_LENGTH_MAX:
                 return verdict
             if len(self._decisions) >= DECISIONS_MAX:
                 self._decisions.clear()
@@ -183,6 +198,21 @@ class StandardAuthorizer:
 
         An idempotent producer needs WRITE on any topic. An ALLOW counts unless a DENY covers its whole pattern.
         """
+        key = (principal, host, operation, resource_type)
+        allowed = self._any_decisions.get(key)
+        if allowed is None:
+            allowed = self.decide_any(principal, host, operation, resource_type)
+            if not self.ready:
+                return allowed
+            if len(self._any_decisions) >= DECISIONS_MAX:
+                self._any_decisions.clear()
+            self._any_decisions[key] = allowed
+        return allowed
+
+    def decide_any(
+        self, principal: Principal, host: str, operation: AclOperation, resource_type: AclResourceType
+    ) -> bool:
+        """Decide by the entries of the principal and of everyone."""
         text = str(principal)
         if text in self.super_users:
             return True
@@ -195,22 +225,24 @@ class StandardAuthorizer:
         allowed: list[AccessControlEntry] = []
         denied_names: set[str] = set()
         denied_prefixes: set[str] = set()
-        for (kind, pattern_type, name), by_principal in self._patterns.items():
-            if kind is not resource_type:
+        for entry in self._entries_of(resource_type, text):
+            # Implied operations do not count here, as in Kafka.
+            if entry.host not in (host, WILDCARD) or entry.operation not in (operation, AclOperation.ALL):
                 continue
-            for entry in _of_principal(by_principal, text):
-                # Implied operations do not count here, as in Kafka.
-                if entry.host not in (host, WILDCARD) or entry.operation not in (operation, AclOperation.ALL):
-                    continue
-                if entry.permission is AclPermission.ALLOW:
-                    allowed.append(entry)
-                elif pattern_type is PatternType.PREFIXED:
-                    denied_prefixes.add(name)
-                elif name == WILDCARD:
-                    return False
-                else:
-                    denied_names.add(name)
+            if entry.permission is AclPermission.ALLOW:
+                allowed.append(entry)
+            elif entry.pattern_type is PatternType.PREFIXED:
+                denied_prefixes.add(entry.resource_name)
+            elif entry.resource_name == WILDCARD:
+                return False
+            else:
+                denied_names.add(entry.resource_name)
         return any(not _is_dominated(entry, denied_names, denied_prefixes) for entry in allowed)
+
+    def _entries_of(self, resource_type: AclResourceType, principal: str) -> Iterator[AccessControlEntry]:
+        """The entries of a resource type for a principal or everyone."""
+        for name in {principal, WILDCARD_PRINCIPAL}:
+            yield from self._of_principals.get((resource_type, name), {}).values()
 
     def authorized_operations(
         self,

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from klamm.model.errors import ErrorCode, KlammError
@@ -19,6 +20,8 @@ from klamm.security.core.quota_windows import RateWindow, TokenBucket, WindowCon
 
 CLIENTS_MAX: Final = 10_000
 """Clients whose quotas are kept resolved: client ids are chosen by clients, and are many if one wants them to be."""
+NAME_CHARS_MAX: Final = 255
+"""Longer names of users and clients, of up to 32 KB, are neither kept resolved nor kept as keys of windows."""
 _IDLE_CHECKS: Final = 8
 """Windows that are looked at, and forgotten if they are idle, for every client that is resolved; it adds four at most.
 """
@@ -146,7 +149,8 @@ class ClientQuotas:
         )
         if limits == (None, None, None, None):
             limits = None
-        self._limits[key] = limits
+        if len(user) <= NAME_CHARS_MAX and len(client_id) <= NAME_CHARS_MAX:
+            self._limits[key] = limits
         return limits
 
     def fetch_bytes_max(self, quota: RateQuota) -> int:
@@ -168,7 +172,7 @@ class ClientQuotas:
         quota = find_quota(self._quotas, user, client_id, key)
         if quota is None:
             return None
-        window_key = (key, quota.user, quota.client_id)
+        window_key = (key, _shorten(quota.user), _shorten(quota.client_id))
         window = self._windows.get(window_key)
         if window is None:
             window = self._windows[window_key] = RateWindow(self.config)
@@ -178,7 +182,7 @@ class ClientQuotas:
         quota = find_quota(self._quotas, user, client_id, CONTROLLER_MUTATION_RATE)
         if quota is None:
             return None
-        key = (CONTROLLER_MUTATION_RATE, quota.user, quota.client_id)
+        key = (CONTROLLER_MUTATION_RATE, _shorten(quota.user), _shorten(quota.client_id))
         bucket = self._buckets.get(key)
         if bucket is None:
             bucket = self._buckets[key] = TokenBucket(self.config)
@@ -196,6 +200,13 @@ class ClientQuotas:
                     self._limits.clear()
                 else:
                     table[key] = window  # at the end: the others are looked at first
+
+
+def _shorten(name: str) -> str:
+    """The name, or for a long one its beginning and a digest: clients with different names share no window."""
+    if len(name) <= NAME_CHARS_MAX:
+        return name
+    return f"{name[:100]}...{sha256(name.encode(errors='backslashreplace')).hexdigest()}"
 
 
 class MutationCharge:

@@ -34,6 +34,8 @@ FLEXIBLE_SINCE = 9
 QUICK_MAX = 256
 """Distinct prefixes kept per connection; one more clears them, so that clients cannot make the map grow."""
 LENGTHS_MAX = 4
+PREFIX_BYTES_MAX = 1024
+"""A longer one is not kept: it contains the client id, which may have 32 KB."""
 WAITING_TIMEOUT_MS_MIN = 2000
 """A request with a shorter timeout needs a timer of its own, which `produce` starts."""
 
@@ -216,7 +218,7 @@ def add_prefix(
     if version < VERSION_MIN or request.transactional_id is not None:
         return
     prefix = _prefix(context.frame, version, len(records))
-    if prefix is None:
+    if prefix is None or len(prefix) > PREFIX_BYTES_MAX:
         return
     state = channel.state
     if len(state.known_prefixes) >= QUICK_MAX:
