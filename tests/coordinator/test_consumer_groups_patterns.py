@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.coordinator.groups.consumer.pattern import InvalidPattern, Pattern
+from klamm.coordinator.groups.consumer.pattern import InvalidPattern, Pattern, Patterns
 
 
 @pytest.mark.parametrize(
@@ -141,3 +141,10 @@ def test_ten_thousand_names_take_a_moment():
     matches = Pattern(r"service-[0-9]+\.events\..*7").select(names)
     assert len(matches) == 1000
     assert time.process_time() - began < 5
+
+
+def test_the_characters_of_the_patterns_in_use_are_bounded():
+    patterns = Patterns()
+    for number in range(200):
+        assert patterns.resolve(f"[{'a' * 30_000}]{number}", {f"a{number}": None}) == {f"a{number}"}
+    assert sum(map(len, patterns._known)) == patterns._chars < 2 << 20

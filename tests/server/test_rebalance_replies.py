@@ -13,6 +13,7 @@ from klamm.protocol.codec import decode, encode
 from klamm.protocol.header import RequestHeader, decode_request_header, encode_request_header
 from klamm.protocol.messages.join_group import JoinGroupResponse
 from klamm.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from klamm.server.handlers.groups import rebalance_replies
 from klamm.server.handlers.groups.rebalance_replies import encode_join_reply, encode_sync_reply
 from klamm.server.handlers.groups.sync_group_quick import handle as quick_sync
 from klamm.server.requests.replies import build_frame
@@ -32,6 +33,22 @@ def test_an_answer_to_join_group_is_that_of_the_codec(version):
         )
         expected = build_frame(5, encode(response, version), flexible=version >= 6)
         assert encode_join_reply(5, version, response) == expected
+
+
+def test_templates_of_long_names_are_not_kept():
+    """Members choose the names of protocols, and the ids of leaders by their client ids: 32 KB of each."""
+    rebalance_replies._join_template.cache_clear()
+    rebalance_replies._sync_template.cache_clear()
+    long = "p" * 30_000
+    for join in (
+        JoinGroupResponse(generation_id=7, protocol_name=long, leader="l", member_id="m", members=[]),
+        JoinGroupResponse(generation_id=7, protocol_name="range", leader=long, member_id="m", members=[]),
+    ):
+        assert encode_join_reply(5, 5, join) == build_frame(5, encode(join, 5), flexible=False)
+    sync = SyncGroupResponse(protocol_type="consumer", protocol_name=long, assignment=b"share")
+    assert encode_sync_reply(5, 5, sync) == build_frame(5, encode(sync, 5), flexible=True)
+    assert rebalance_replies._join_template.cache_info().currsize == 0
+    assert rebalance_replies._sync_template.cache_info().currsize == 0
 
 
 @pytest.mark.parametrize("version", range(6))

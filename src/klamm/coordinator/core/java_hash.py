@@ -4,6 +4,8 @@ from functools import lru_cache
 
 NAMES_MAX = 8192
 """Group ids whose hash is cached: the same few thousand send nearly all requests."""
+NAME_CHARS_MAX = 255
+"""Longer ones, of up to 32 KB, are not kept: any client may send as many as it likes."""
 
 
 def java_hash(text: str) -> int:
@@ -16,13 +18,19 @@ def java_hash(text: str) -> int:
     return code
 
 
-@lru_cache(maxsize=NAMES_MAX)
 def non_negative_hash(text: str) -> int:
     """Return the absolute value of String.hashCode as Kafka computes it: that of Integer.MIN_VALUE is 0."""
+    return _cached_hash(text) if len(text) <= NAME_CHARS_MAX else _compute_hash(text)
+
+
+def _compute_hash(text: str) -> int:
     code = java_hash(text)
     if code < 0x80000000:
         return code
     return 0 if code == 0x80000000 else 0x100000000 - code
+
+
+_cached_hash = lru_cache(maxsize=NAMES_MAX)(_compute_hash)
 
 
 def hash_map_bucket(text: str) -> int:

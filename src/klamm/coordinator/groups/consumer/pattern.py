@@ -31,6 +31,7 @@ __all__ = ["InvalidPattern", "Pattern", "Patterns", "Resolved"]
 
 # Clients choose the patterns, so what is kept for them needs a limit.
 _PATTERNS_MAX: Final = 1000
+_PATTERN_CHARS_MAX: Final = 1 << 20
 
 _CHARS, _SPLIT, _EDGE, _MATCH = range(4)
 
@@ -169,14 +170,19 @@ class Patterns:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Pattern, dict[str, bool]]] = {}
+        self._chars = 0
+        """The length of all of them together: one may have 32 KB."""
 
     def resolve(self, regex: str, topics: Mapping[str, Any]) -> frozenset[str]:
         """The names of `topics` that a pattern matches; InvalidPattern when it is none."""
         known = self._known.get(regex)
         if known is None:
-            if len(self._known) >= _PATTERNS_MAX:
+            known = (Pattern(regex), {})
+            if len(self._known) >= _PATTERNS_MAX or self._chars + len(regex) > _PATTERN_CHARS_MAX:
                 self._known.clear()
-            known = self._known[regex] = (Pattern(regex), {})
+                self._chars = 0
+            self._known[regex] = known
+            self._chars += len(regex)
         pattern, matches = known
         if len(matches) > 2 * len(topics) + _PATTERNS_MAX:
             matches.clear()

@@ -21,11 +21,15 @@ _INT32 = Struct(">i")
 _PLACE = "-the place of a member-"
 _BLOB = b"-the place of an assignment-"
 _TEMPLATES_MAX = 256
+NAMES_CHARS_MAX = 1024
+"""Of the names in a template that is kept: members choose them, and each may have 32 KB."""
 
 
 def encode_join_reply(correlation_id: int, version: int, response: JoinGroupResponse) -> bytes:
     """Return the encoded reply to a member that is not the leader."""
-    before, after = _join_template(
+    names = (response.protocol_type, response.protocol_name, response.leader)
+    make_template = _join_template.__wrapped__ if _are_long(*names) else _join_template
+    before, after = make_template(
         version,
         response.generation_id,
         response.protocol_type,
@@ -68,7 +72,9 @@ def _join_template(
 
 def encode_sync_reply(correlation_id: int, version: int, response: SyncGroupResponse) -> bytes:
     """Return the encoded reply with a member's assignment."""
-    before, after = _sync_template(version, response.protocol_type, response.protocol_name)
+    is_long = _are_long(response.protocol_type, response.protocol_name)
+    make_template = _sync_template.__wrapped__ if is_long else _sync_template
+    before, after = make_template(version, response.protocol_type, response.protocol_name)
     share = response.assignment
     length = encode_uvarint(len(share) + 1) if version >= SYNC_FLEXIBLE_SINCE else _INT32.pack(len(share))
     size = 4 + len(before) + len(length) + len(share) + len(after)
@@ -82,3 +88,7 @@ def _sync_template(version: int, protocol_type: str | None, protocol_name: str |
     before, _, after = encode(response, version).rpartition(_BLOB)
     header = b"\0" if flexible else b""
     return header + before[: -1 if flexible else -4], after
+
+
+def _are_long(*names: str | None) -> bool:
+    return sum(len(name) for name in names if name is not None) > NAMES_CHARS_MAX
