@@ -42,6 +42,7 @@ class Log:
         # Bound here rather than wrapped in methods: every request of a client goes through one of these.
         self.stage = appender.stage
         self.stage_plain = appender.stage_plain
+        self.stage_validated = appender.stage_validated
         self.write_staged = appender.write_staged
         self.read = reader.read
         self.advance_high_watermark = state.advance_high_watermark
@@ -163,10 +164,6 @@ class Log:
         self.state.topic_id = topic_id
 
     # --- appending ---------------------------------------------------------------------------------------------------
-
-    def stage_validated(self, batch: BatchView, leader_epoch: int, now_ms: int) -> int:
-        """`stage` for a client's batch that `validate` has accepted already, maybe in a thread."""
-        return self.appender.stage_validated(batch, leader_epoch, now_ms)
 
     def stage_from(
         self, data: memoryview, leader_epoch: int, now_ms: int, origin: Origin, transaction_version: int = 0
