@@ -63,7 +63,7 @@ def apply_fetched_partition(replicas: ReplicaManager, replica: Replica, data: Pa
 def follow_offsets(replicas: ReplicaManager, replica: Replica, data: PartitionData) -> bool:
     """Move the high watermark and the log start to the leader's; True when the log start has moved."""
     replica.leader_high_watermark = data.high_watermark
-    replicas.set_follower_high_watermark(replica, data.high_watermark)
+    replicas.advance_follower_high_watermark(replica, data.high_watermark)
     kept = replica.log
     if data.log_start_offset <= kept.log_start_offset:
         return False

@@ -315,13 +315,13 @@ class ReplicaManager:
         if self._maybe_advance_high_watermark(replica, replica.acknowledged_end_offset):
             _try_complete_fetches(replica)
 
-    def set_leader_high_watermark(self, replica: Replica, high_watermark: int) -> None:
-        """Move the high watermark of a partition led here and wake the consumers that wait for it."""
+    def advance_leader_high_watermark(self, replica: Replica, high_watermark: int) -> None:
+        """Advance the high watermark of a partition led here and wake the consumers that wait for it."""
         replica.advance_high_watermark(high_watermark)
         _try_complete_fetches(replica)
 
-    def set_follower_high_watermark(self, replica: Replica, high_watermark: int) -> None:
-        """Move a follower's high watermark to the leader's, as far as its log reaches; it never goes back."""
+    def advance_follower_high_watermark(self, replica: Replica, high_watermark: int) -> None:
+        """Advance a follower's high watermark to the leader's, as far as its log reaches; it never goes back."""
         log_ = replica.log
         reached = min(high_watermark, log_.log_end_offset)
         if reached > log_.high_watermark:

@@ -155,7 +155,7 @@ def _record_progress(services: Services, session: FollowerSession, followed: Fol
     )
     # Completes acks=all, and answers the fetches of consumers that wait for the high watermark.
     if reached > before:
-        services.replicas.set_leader_high_watermark(replica, reached)
+        services.replicas.advance_leader_high_watermark(replica, reached)
     if not in_sync:
         replica.refresh()
         isr.consider(replica, follower)
