@@ -339,20 +339,23 @@ def _overtake_before_start() -> Patches:
 
 @_bug("an EndTxn overtakes its AddPartitionsToTxn", in_situation="transactions without a pause")
 def _end_overtakes() -> Patches:
-    async def ask(self: TransactionCoordinator, transactional_id: str, decide: Any) -> Any:
-        return await self.runtime.ask(self.runtime.partition_for(transactional_id), decide)
+    async def submit_and_wait(self: TransactionCoordinator, transactional_id: str, decide: Any) -> Any:
+        return await self.runtime.submit_and_wait(self.runtime.partition_for(transactional_id), decide)
 
-    async def ask_when_free(self: TransactionCoordinator, transactional_id: str, decide: Any) -> Any:
+    async def submit_when_free(self: TransactionCoordinator, transactional_id: str, decide: Any) -> Any:
         for pause_ms in BRIEF_PAUSES_MS:
             try:
-                return await self.ask(transactional_id, decide)
+                return await self.submit_and_wait(transactional_id, decide)
             except KlammError as error:
                 if error.code != ErrorCode.CONCURRENT_TRANSACTIONS:
                     raise
             await asyncio.sleep(pause_ms / 1000)
-        return await self.ask(transactional_id, decide)
+        return await self.submit_and_wait(transactional_id, decide)
 
-    return [(TransactionCoordinator, "ask", ask), (TransactionCoordinator, "ask_when_free", ask_when_free)]
+    return [
+        (TransactionCoordinator, "submit_and_wait", submit_and_wait),
+        (TransactionCoordinator, "submit_when_free", submit_when_free),
+    ]
 
 
 @_bug("let a member commit that was fenced", in_situation="members come and go")

@@ -294,12 +294,14 @@ async def test_timers_fire_once_and_metadata_reaches_every_shard():
 async def test_asking_returns_or_raises():
     harness = RuntimeHarness()
     await harness.load()
-    task = asyncio.ensure_future(harness.runtime.ask(0, lambda shard, _, reply_to: shard.put("k", "v", reply_to)))
+    task = asyncio.ensure_future(
+        harness.runtime.submit_and_wait(0, lambda shard, _, reply_to: shard.put("k", "v", reply_to))
+    )
     await asyncio.sleep(0)
     harness.logs[0].commit()
     assert await task == "v"
     with pytest.raises(KlammError, match="not served"):
-        await harness.runtime.ask(1, lambda shard, _, reply_to: shard.get("k", reply_to))
+        await harness.runtime.submit_and_wait(1, lambda shard, _, reply_to: shard.get("k", reply_to))
     harness.runtime.stop()
 
 

@@ -167,7 +167,7 @@ class CoordinatorRuntime(Generic[S]):
 
         active.run(decide_now, reply_to)
 
-    async def ask(self, partition: int, decide: Callable[[S, Now, ReplyTo], Decision]) -> Any:
+    async def submit_and_wait(self, partition: int, decide: Callable[[S, Now, ReplyTo], Decision]) -> Any:
         """`submit` for callers that can wait: returns the response, raises the KlammError."""
         future: asyncio.Future[Any] = self._loop.create_future()
         self.submit(partition, decide, _reply_into(future))

@@ -47,7 +47,7 @@ class TransactionCoordinator:
         self.gate = TransactionGate(services, self.runtime)
         self.markers = MarkerWriter(services, self.runtime)
 
-    async def ask(self, transactional_id: str, decide: DecideForTransaction) -> Any:
+    async def submit_and_wait(self, transactional_id: str, decide: DecideForTransaction) -> Any:
         """Let the shard of a transactional id decide; KlammError when it refuses or is not led here.
 
         While requests of the same id wait for its last transaction to be completed, this one waits behind them: Kafka
@@ -58,21 +58,21 @@ class TransactionCoordinator:
         if completion is not None:
             # Shielded: others wait for it too, and one that gives up must not end it for them.
             await asyncio.shield(completion)
-        return await self.runtime.ask(self.runtime.partition_for(transactional_id), decide)
+        return await self.runtime.submit_and_wait(self.runtime.partition_for(transactional_id), decide)
 
-    async def ask_when_free(self, transactional_id: str, decide: DecideForTransaction) -> Any:
-        """`ask`, after waiting briefly for the previous transaction to be completed.
+    async def submit_when_free(self, transactional_id: str, decide: DecideForTransaction) -> Any:
+        """`submit_and_wait`, after waiting briefly for the previous transaction to be completed.
 
         The refusal CONCURRENT_TRANSACTIONS would make the client sleep for much longer than the markers take.
         """
         if transactional_id not in self._completions and self._is_completing(transactional_id):
             task = self._services.loop.create_task(self._await_completion(transactional_id))
             self._completions[transactional_id] = task
-        return await self.ask(transactional_id, decide)
+        return await self.submit_and_wait(transactional_id, decide)
 
     def _is_completing(self, transactional_id: str) -> bool:
         """Whether markers of the id's last transaction are still being written."""
-        # None on a node that does not coordinate the id: `ask` then raises NOT_COORDINATOR.
+        # None on a node that does not coordinate the id: `submit_and_wait` then raises NOT_COORDINATOR.
         active = self.runtime.serving(transactional_id)
         metadata = None if active is None else active.shard.find(transactional_id)
         return metadata is not None and metadata.state in PREPARED
@@ -88,11 +88,11 @@ class TransactionCoordinator:
             # Before the requests that wait run on: the next one starts a wait of its own if markers are still missing.
             del self._completions[transactional_id]
 
-    async def ask_with_ids(self, transactional_id: str, decide: DecideForTransaction) -> Any:
-        """`ask` for decisions that may need a new producer id, which is fetched first."""
+    async def submit_with_ids(self, transactional_id: str, decide: DecideForTransaction) -> Any:
+        """`submit_and_wait` for decisions that may need a new producer id, which is fetched first."""
         # Before the decision, which is pure and cannot wait for the controller.
         await self._services.producer_ids.ensure()
-        return await self.ask(transactional_id, decide)
+        return await self.submit_and_wait(transactional_id, decide)
 
     def stop(self) -> None:
         """Close the connections to other brokers and cancel what waits."""

@@ -226,7 +226,7 @@ class TransactionGate:
                 return shard.add_partitions(transactional_id, producer, partitions, 2, now, reply_to)
             return shard.verify_partitions(transactional_id, producer, partitions, reply_to)
 
-        codes: Any = await self._runtime.ask(shard_index, decide)
+        codes: Any = await self._runtime.submit_and_wait(shard_index, decide)
         return codes or {}
 
     async def _ask_broker(

@@ -41,7 +41,7 @@ async def handle(
         if not groups.partitions:
             await services.coordinators.find(GROUP, request.group_id)
         partitions = frozenset({TopicPartition(groups.topic, groups.partition_for(request.group_id))})
-        await services.coordinators.transactions.ask_when_free(request.transactional_id, decide)
+        await services.coordinators.transactions.submit_when_free(request.transactional_id, decide)
     except KlammError as error:
         code = error.code
         if context.version < FENCED_SINCE and code == ErrorCode.PRODUCER_FENCED:

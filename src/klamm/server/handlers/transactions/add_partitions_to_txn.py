@@ -97,7 +97,7 @@ async def _add(
         return shard.add_partitions(transactional_id, producer, partitions, client_version, now, reply_to)
 
     try:
-        await services.coordinators.transactions.ask_when_free(transactional_id, decide)
+        await services.coordinators.transactions.submit_when_free(transactional_id, decide)
     except KlammError as error:
         return dict.fromkeys(partitions, error.code)
     return dict.fromkeys(partitions, ErrorCode.NONE)
@@ -113,7 +113,9 @@ async def _verify(
         return shard.verify_partitions(transactional_id, producer, partitions, reply_to)
 
     try:
-        codes: dict[TopicPartition, ErrorCode] = await services.coordinators.transactions.ask(transactional_id, decide)
+        codes: dict[TopicPartition, ErrorCode] = await services.coordinators.transactions.submit_and_wait(
+            transactional_id, decide
+        )
     except KlammError as error:
         return dict.fromkeys(partitions, error.code)
     return codes

@@ -30,7 +30,8 @@ async def handle(services: Services, context: RequestContext, request: EndTxnReq
     bumps = context.version >= BUMPS_SINCE
     # Only the last epoch needs a new producer id: any other transaction must end although no controller can be reached,
     # or it times out while it waits for a block of ids.
-    ask = transactions.ask_with_ids if bumps and epoch_exhausted(request.producer_epoch) else transactions.ask
+    needs_id = bumps and epoch_exhausted(request.producer_epoch)
+    submit = transactions.submit_with_ids if needs_id else transactions.submit_and_wait
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
 
     def decide(shard: TransactionShard, now: Now, reply_to: ReplyTo) -> Decision:
@@ -45,7 +46,7 @@ async def handle(services: Services, context: RequestContext, request: EndTxnReq
         )
 
     try:
-        next_producer: ProducerIdAndEpoch = await ask(request.transactional_id, decide)
+        next_producer: ProducerIdAndEpoch = await submit(request.transactional_id, decide)
     except KlammError as error:
         code = error.code
         if context.version < FENCED_SINCE and code == ErrorCode.PRODUCER_FENCED:

@@ -62,5 +62,5 @@ async def _take_over(services: Services, transactional_id: str, request: InitPro
     def decide(shard: TransactionShard, now: Now, reply_to: ReplyTo) -> Decision:
         return shard.init_producer_id(transactional_id, request.transaction_timeout_ms, expected, now, reply_to)
 
-    producer: ProducerIdAndEpoch = await services.coordinators.transactions.ask_with_ids(transactional_id, decide)
+    producer: ProducerIdAndEpoch = await services.coordinators.transactions.submit_with_ids(transactional_id, decide)
     return producer

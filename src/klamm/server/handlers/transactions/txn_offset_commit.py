@@ -97,7 +97,7 @@ async def _commit(
         gate.on_written(replica, producer.id)
         return decision
 
-    response: TxnOffsetCommitResponse = await groups.ask(partition, decide)
+    response: TxnOffsetCommitResponse = await groups.submit_and_wait(partition, decide)
     return response
 
 
