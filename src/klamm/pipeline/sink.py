@@ -112,7 +112,7 @@ class _TopicWriter:
         finally:
             loop_thread.release(thread)
 
-    def _end_batch(self, messages: Sequence[Any], batch: int | None, *, commit: bool) -> None:
+    def _commit_or_abort(self, messages: Sequence[Any], batch: int | None, *, commit: bool) -> None:
         # Spark passes None for a task that failed.
         task_messages = [message for message in messages if message is not None and message.write_id is not None]
         # Without a message there is no write id, so nothing can be ended here. Transactions that such tasks left open
@@ -159,11 +159,11 @@ class BatchWriter(_TopicWriter, DataSourceArrowWriter):  # type: ignore[misc]
 
     def commit(self, messages: Sequence[Any]) -> None:
         """Commit: all tasks have written."""
-        self._end_batch(messages, None, commit=True)
+        self._commit_or_abort(messages, None, commit=True)
 
     def abort(self, messages: Sequence[Any]) -> None:
         """Abort: the job failed."""
-        self._end_batch(messages, None, commit=False)
+        self._commit_or_abort(messages, None, commit=False)
 
 
 class StreamWriter(_TopicWriter, DataSourceStreamArrowWriter):  # type: ignore[misc]
@@ -188,8 +188,8 @@ class StreamWriter(_TopicWriter, DataSourceStreamArrowWriter):  # type: ignore[m
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Commit: all tasks have written. Spark calls this again when it replays a batch."""
-        self._end_batch(messages, batchId, commit=True)
+        self._commit_or_abort(messages, batchId, commit=True)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803
         """Abort: a task failed, or the commit did."""
-        self._end_batch(messages, batchId, commit=False)
+        self._commit_or_abort(messages, batchId, commit=False)
