@@ -20,6 +20,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 _DEFAULT_URL: Final = "http://127.0.0.1:8081"
 
 
+class RegistryRefused(CommandRefusal):
+    """Raised for what a registry refused; `status` is that of its answer, None without one."""
+
+    status: int | None = None
+
+
 class RegistryAddress(NamedTuple):
     """The registry of a command: an address and credentials, from options or the environment."""
 
@@ -67,4 +73,6 @@ def refuse_call(error: RegistryError) -> CommandRefusal:
     if isinstance(error, RegistryUnreachable):
         reason = f"{error.message}; is a registry running there? `klamm registry` runs one, --registry names another"
         return CommandRefusal(reason, code=exit_codes.NO_ANSWER)
-    return CommandRefusal(error.message or "the registry refused it")
+    refused = RegistryRefused(error.message or "the registry refused it")
+    refused.status = error.status
+    return refused

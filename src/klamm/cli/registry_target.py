@@ -60,10 +60,13 @@ class RegistryTarget:
             self._call("GET", subject_path(subject, "versions"), what=subject, deletedOnly=str(deleted).lower())
         )
 
-    def look_up(self, subject: str, body: Mapping[str, Any], *, normalize: bool) -> dict[str, Any] | None:
-        """Return the version of a subject that has this schema."""
+    def look_up(
+        self, subject: str, body: Mapping[str, Any], *, normalize: bool, deleted: bool = False
+    ) -> dict[str, Any] | None:
+        """Return the version of a subject that has this schema; also a soft-deleted one with `deleted`."""
+        query = {"normalize": str(normalize).lower(), "deleted": str(deleted).lower()}
         try:
-            return dict(self._call("POST", subject_path(subject), body, normalize=str(normalize).lower()))
+            return dict(self._call("POST", subject_path(subject), body, **query))
         except UnknownSchema:
             return None
 
@@ -79,8 +82,7 @@ class RegistryTarget:
 
     def level(self, subject: str) -> str:
         """Return the compatibility level of a subject."""
-        path = "/config" + subject_path(subject).removeprefix("/subjects")
-        return str(self._call("GET", path, defaultToGlobal="true")["compatibilityLevel"])
+        return str(self._call("GET", _scope_path("config", subject), defaultToGlobal="true")["compatibilityLevel"])
 
     def delete(self, subject: str, number: str | None, *, permanent: bool) -> list[int]:
         """Delete a subject or a version; returns the versions."""
@@ -88,13 +90,38 @@ class RegistryTarget:
         deleted = self._call("DELETE", path, what=subject, permanent=str(permanent).lower())
         return list(deleted) if isinstance(deleted, list) else [deleted]
 
-    def put_mode(self, subject: str, mode: str) -> None:
-        """Set the mode of a subject."""
-        self._call("PUT", "/mode" + subject_path(subject).removeprefix("/subjects"), {"mode": mode})
+    def own_config(self, scope: str) -> dict[str, Any] | None:
+        """Return the config that a subject or context itself has, None if it has none; that in effect for ""."""
+        try:
+            return dict(self._call("GET", _scope_path("config", scope)))
+        except UnknownSchema:
+            return None
 
-    def delete_mode(self, subject: str) -> None:
-        """Delete the mode of a subject."""
-        self._call("DELETE", "/mode" + subject_path(subject).removeprefix("/subjects"), what=f"the mode of {subject}")
+    def put_config(self, scope: str, config: Mapping[str, Any]) -> None:
+        """Change fields of a config."""
+        # PUT says `compatibility` for what GET calls compatibilityLevel.
+        names = {"compatibilityLevel": "compatibility"}
+        body = {names.get(name, name): value for name, value in config.items()}
+        self._call("PUT", _scope_path("config", scope), body)
+
+    def delete_config(self, scope: str) -> None:
+        """Delete the config of a subject or context."""
+        self._call("DELETE", _scope_path("config", scope), what=f"the config of {scope}")
+
+    def own_mode(self, scope: str) -> str | None:
+        """Return the mode that a subject or context itself has, None if it has none; that in effect for ""."""
+        try:
+            return str(self._call("GET", _scope_path("mode", scope))["mode"])
+        except UnknownSchema:
+            return None
+
+    def put_mode(self, scope: str, mode: str) -> None:
+        """Set the mode of a subject, a context or, for "", of the whole registry."""
+        self._call("PUT", _scope_path("mode", scope), {"mode": mode})
+
+    def delete_mode(self, scope: str) -> None:
+        """Delete the mode of a subject or context."""
+        self._call("DELETE", _scope_path("mode", scope), what=f"the mode of {scope}")
 
     def _call(self, method: str, path: str, body: Any = None, *, what: str = "", **query: str) -> Any:
         try:
@@ -108,6 +135,10 @@ class RegistryTarget:
             ) from None
         except RegistryError as error:
             raise refuse_call(error) from None
+
+
+def _scope_path(kind: str, scope: str) -> str:
+    return f"/{kind}" + (subject_path(scope).removeprefix("/subjects") if scope else "")
 
 
 def registry_options(command: F) -> F:

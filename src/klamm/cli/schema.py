@@ -205,15 +205,23 @@ def rm(*, subject: str, number: str | None, permanent: bool, consent: Consent, t
 @schema.command("export")
 @click.argument("prefix", default="", metavar="[PREFIX]")
 @registry_options
-@click.option("--deleted", is_flag=True, help="Also soft-deleted versions.")
+@click.option(
+    "--deleted",
+    is_flag=True,
+    help="Also soft-deleted versions: without them the import lacks ids that old records have.",
+)
 @output_option
 @refuses
 def export(*, prefix: str, target: RegistryTarget, deleted: bool, output: str) -> None:
-    """Print all versions of all subjects, for `klamm schema import`: one JSON object per line, ids ascending."""
-    query = {"subjectPrefix": prefix if prefix.startswith(":") else f":*:{prefix}", "deleted": str(deleted).lower()}
-    # By id: a schema is registered after those that it refers to.
-    rows = sorted(target.list_schemas(query), key=_order)
-    show(rows, "jsonl" if output == "table" else output)
+    """Print all versions of all subjects, for `klamm schema import`: one JSON object per line, ids ascending.
+
+    Configs and modes are lines of their own behind them, without PREFIX also those of the whole registry. For records
+    that may still be read by ids of deleted versions add --deleted.
+    """
+    from klamm.cli.schema_transfer import export_lines
+
+    lines = export_lines(target, prefix, deleted=deleted)
+    show(lines, "jsonl" if output == "table" else output)
 
 
 @schema.command("import")
@@ -223,33 +231,18 @@ def export(*, prefix: str, target: RegistryTarget, deleted: bool, output: str) -
 @registry_options
 @refuses
 def import_(*, file: str, keep_ids: bool, consent: Consent, target: RegistryTarget) -> None:
-    """Register the versions of an export, in the order of their ids."""
-    versions = sorted(_parse_lines(_read(file), file), key=_order)
-    plan = ConfirmationPlan()
-    for version in versions:
-        plan.adds(f"{version['subject']} version {version['version']}{' id ' + str(version['id']) if keep_ids else ''}")
-    if not consent.to(plan, target.without_cluster()):
+    """Register the versions of an export, in the order of their ids, and set its configs and modes.
+
+    Versions that are soft-deleted in the export are registered and soft-deleted again. Without --keep-ids references
+    follow the versions that they name to their new numbers.
+    """
+    from klamm.cli.schema_transfer import SchemaImport, parse_lines
+
+    transfer = SchemaImport(target, parse_lines(_read(file), file), keep_ids=keep_ids)
+    if not consent.to(transfer.plan(), target.without_cluster()):
         return
-    subjects = list(dict.fromkeys(version["subject"] for version in versions))
-    if keep_ids:
-        for subject in subjects:
-            target.put_mode(subject, "IMPORT")
-    try:
-        for version in versions:
-            names = (
-                "schema",
-                "schemaType",
-                "references",
-                "metadata",
-                "ruleSet",
-                *(("id", "version") if keep_ids else ()),
-            )
-            target.register(version["subject"], {name: version[name] for name in names if name in version})
-    finally:
-        if keep_ids:
-            for subject in subjects:
-                target.delete_mode(subject)
-    click.echo(f"Imported {len(versions)} versions of {len(subjects)} subjects.")
+    transfer.run()
+    click.echo(f"Imported {len(transfer.versions)} versions of {len(transfer.subjects)} subjects.")
 
 
 def make_body(file: str, schema_type: str | None, references: tuple[str, ...]) -> dict[str, Any]:
@@ -281,26 +274,6 @@ def _read(file: str) -> str:
         return sys.stdin.read()
     with open(file, encoding="utf-8") as source:
         return source.read()
-
-
-def _parse_lines(text: str, file: str) -> list[dict[str, Any]]:
-    try:
-        rows = (
-            json.loads(text)
-            if text.lstrip().startswith("[")
-            else [json.loads(line) for line in text.splitlines() if line]
-        )
-        for row in rows:
-            row["subject"], row["version"], row["id"], row["schema"]
-    except (ValueError, KeyError, TypeError):
-        raise CommandRefusal(
-            f"{file} is no export of schemas: each line is an object with subject, version, id, schema"
-        ) from None
-    return list(rows)
-
-
-def _order(version: dict[str, Any]) -> tuple[int, str, int]:
-    return version["id"], version["subject"], version["version"]
 
 
 def _pretty(schema_type: str, text: str) -> str:
