@@ -101,7 +101,7 @@ def consume(
     """  # noqa: D301 - click wants the character itself
     if sum(option is not None for option in (start, since, last)) > 1:
         raise click.UsageError("--from, --since and --last exclude each other; write one of them")
-    view = _View(look, target, follow=follow)
+    view = _ConsumeOptions(look, target, follow=follow)
     if group is not None:
         if start or since or until or last or end is not None:
             raise click.UsageError("a group continues from its committed offsets; move them with `klamm group seek`")
@@ -147,7 +147,7 @@ class _Tail(click.Command):
 @refuses
 def tail(*, topics: tuple[str, ...], last: int, no_follow: bool, target: Target, **look: Any) -> None:
     """Show the last records of TOPIC, and those to come until Ctrl-C."""
-    view = _View(look, target, follow=not no_follow)
+    view = _ConsumeOptions(look, target, follow=not no_follow)
     with target.cluster() as cluster:
         spans = _spans(cluster, topics, view, None, None, None, None, ends_now=True)
         before = _last(cluster, spans, last, view) if last else []
@@ -156,7 +156,7 @@ def tail(*, topics: tuple[str, ...], last: int, no_follow: bool, target: Target,
         view.show(_reader(cluster, spans, view).read(), None, before)
 
 
-class _View:
+class _ConsumeOptions:
     """Which records are printed and in which form, from the options that both commands share."""
 
     def __init__(self, look: dict[str, Any], target: Target, *, follow: bool) -> None:
@@ -268,7 +268,7 @@ def _check_times(start: str | None, since: str | None, until: str | None) -> Non
         raise click.UsageError(str(error)) from None
 
 
-def _reader(cluster: BlockingCluster, spans: dict[PartitionPair, Span], view: _View) -> Any:
+def _reader(cluster: BlockingCluster, spans: dict[PartitionPair, Span], view: _ConsumeOptions) -> Any:
     from klamm.cli.outage import Outage
     from klamm.cli.partition_reader import PartitionReader
 
@@ -282,7 +282,7 @@ def _reader(cluster: BlockingCluster, spans: dict[PartitionPair, Span], view: _V
 def _spans(
     cluster: BlockingCluster,
     topics: tuple[str, ...],
-    view: _View,
+    view: _ConsumeOptions,
     start: str | None,
     since: str | None,
     until: str | None,
@@ -357,7 +357,7 @@ def _note_open_transactions(cluster: BlockingCluster, ends: dict[PartitionPair, 
             note(f"{topic}-{partition} is read up to offset {stable}: an open transaction keeps back what follows")
 
 
-def _last(cluster: BlockingCluster, spans: dict[PartitionPair, Span], last: int, view: _View) -> list[Record]:
+def _last(cluster: BlockingCluster, spans: dict[PartitionPair, Span], last: int, view: _ConsumeOptions) -> list[Record]:
     """The last records that pass, oldest first. Reads backwards in growing steps, so a long log costs little."""
     from klamm.cli.partition_reader import Span
 
@@ -380,7 +380,9 @@ def _last(cluster: BlockingCluster, spans: dict[PartitionPair, Span], last: int,
     return records[-last:]
 
 
-def _as_member(topics: tuple[str, ...], group: str, target: Target, view: _View) -> Generator[Record, None, None]:
+def _as_member(
+    topics: tuple[str, ...], group: str, target: Target, view: _ConsumeOptions
+) -> Generator[Record, None, None]:
     from klamm.cli.group_reader import Silence, read_what_is_there
     from klamm.cli.queries.topics import find_topics
 

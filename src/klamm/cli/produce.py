@@ -117,7 +117,7 @@ def produce(
     settings = target.client(
         "producer", acks=acks, compression_type=compression, enable_idempotence=None if acks == "all" else "false"
     )
-    partitions = _Partitions(target, topic, partition)
+    partitions = _TargetPartitions(target, topic, partition)
     if consent.dry_run:
         _show_drafts(topic, partitions, drafts, common)
         return
@@ -140,7 +140,7 @@ def produce(
         _report(topic, records, size, time.monotonic() - began)
 
 
-class _Partitions:
+class _TargetPartitions:
     """The partition count of the topic, looked up when a record first names one: a wrong number fails at once."""
 
     def __init__(self, target: Target, topic: str, given: int | None) -> None:
@@ -213,7 +213,7 @@ class _Partitions:
         return True
 
 
-def _show_drafts(topic: str, partitions: _Partitions, drafts: Iterator[Draft], common: Draft) -> None:
+def _show_drafts(topic: str, partitions: _TargetPartitions, drafts: Iterator[Draft], common: Draft) -> None:
     """What would be written: the first records, and how many there are."""
     from klamm.model.units import format_size
 
@@ -248,7 +248,7 @@ def _size(whole: Draft) -> int:
 def _send(
     producer: Producer,
     topic: str,
-    partitions: _Partitions,
+    partitions: _TargetPartitions,
     drafts: Iterator[Draft],
     common: Draft,
     *,

@@ -100,14 +100,14 @@ def alter_configs(
     return ControllerDecision(() if request.validate_only else tuple(records), response)
 
 
-class _Resource(Protocol):
+class _RequestResource(Protocol):
     """The fields that the resources of both requests share."""
 
     resource_type: int
     resource_name: str
 
 
-A = TypeVar("A", bound=_Resource)
+A = TypeVar("A", bound=_RequestResource)
 
 
 def _change_resources(

@@ -71,7 +71,7 @@ def describe_topic(
     overrides: Texts, broker_dynamic: Texts, cluster_dynamic: Texts, static: Texts
 ) -> list[DescribedConfig]:
     """All settings of one topic, sorted by name."""
-    layers = _Layers(broker_dynamic, cluster_dynamic, static)
+    layers = _BrokerConfigLayers(broker_dynamic, cluster_dynamic, static)
     inherited = topic_defaults(_values_in_force(broker_dynamic, cluster_dynamic, static))
     described = []
     for key in TOPIC_CONFIGS:
@@ -87,7 +87,7 @@ def describe_topic(
 
 def describe_broker(broker_dynamic: Texts, cluster_dynamic: Texts, static: Texts) -> list[DescribedConfig]:
     """All settings of one broker, sorted by name."""
-    layers = _Layers(broker_dynamic, cluster_dynamic, static)
+    layers = _BrokerConfigLayers(broker_dynamic, cluster_dynamic, static)
     effective = _values_in_force(broker_dynamic, cluster_dynamic, static)
     written = effective_broker(broker_dynamic, cluster_dynamic, static)
     names = {key.name for key in BROKER_CONFIGS if not key.internal and key.name not in DYNAMIC_ONLY}
@@ -96,7 +96,7 @@ def describe_broker(broker_dynamic: Texts, cluster_dynamic: Texts, static: Texts
 
 def describe_cluster_default(cluster_dynamic: Texts) -> list[DescribedConfig]:
     """The settings given to all brokers at once, and only those."""
-    layers = _Layers({}, cluster_dynamic, {})
+    layers = _BrokerConfigLayers({}, cluster_dynamic, {})
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     values = read_broker_values(cluster_dynamic)
     return [
@@ -109,7 +109,7 @@ def describe_group(
     overrides: Texts, broker_dynamic: Texts, cluster_dynamic: Texts, static: Texts
 ) -> list[DescribedConfig]:
     """All settings of one group, sorted by name."""
-    layers = _Layers(broker_dynamic, cluster_dynamic, static)
+    layers = _BrokerConfigLayers(broker_dynamic, cluster_dynamic, static)
     effective = _values_in_force(broker_dynamic, cluster_dynamic, static)
     described = []
     for key in GROUP_CONFIGS:
@@ -124,7 +124,7 @@ def describe_group(
     return sorted(described, key=attrgetter("name"))
 
 
-class _Layers:
+class _BrokerConfigLayers:
     """The layers of broker values, in order of precedence."""
 
     def __init__(self, broker_dynamic: Texts, cluster_dynamic: Texts, static: Texts) -> None:

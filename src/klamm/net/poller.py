@@ -32,7 +32,7 @@ TURNS = (True, *([False] * 31)) * (TURNS_MAX // 32)
 """Whether a turn of a row is timed: reading the clock at the start of each would cost every request."""
 
 
-class _Watch:
+class _SocketCallbacks:
     """What to call when a connection can be read or written."""
 
     __slots__ = ("applied", "read", "write")
@@ -54,7 +54,7 @@ class Poller(BaseSelector):
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._keys: dict[int, SelectorKey] = {}
-        self._watched: dict[int, _Watch] = {}
+        self._watched: dict[int, _SocketCallbacks] = {}
         self._changed: set[int] = set()
         """Descriptors whose mask differs from the kernel's; applied before the next wait, so that a change and its
         opposite cost no system call."""
@@ -97,15 +97,15 @@ class Poller(BaseSelector):
             watch.write = None
             self._change(fd, watch)
 
-    def _watch(self, fd: int) -> _Watch:
-        watch = self._watched[fd] = _Watch()
+    def _watch(self, fd: int) -> _SocketCallbacks:
+        watch = self._watched[fd] = _SocketCallbacks()
         self._count_watched()
         return watch
 
     def _count_watched(self) -> None:
         self._ready_max = len(self._keys) + len(self._watched) or 1
 
-    def _change(self, fd: int, watch: _Watch) -> None:
+    def _change(self, fd: int, watch: _SocketCallbacks) -> None:
         mask = watch.mask
         if not mask:
             # At once: the descriptor may be closed next, and its number be another connection's.
@@ -250,7 +250,7 @@ def _ignore_turn(_seconds: float, _sockets: int, _wrote: bool) -> None:
     """The default of `on_turn`."""
 
 
-def _peer_address(watch: _Watch) -> tuple[str, int] | None:
+def _peer_address(watch: _SocketCallbacks) -> tuple[str, int] | None:
     """The peer of the connection whose callbacks these are; None for one that is closed, or is no channel."""
     owner = getattr(watch.read or watch.write, "__self__", None)
     return getattr(owner, "peer_address", None)

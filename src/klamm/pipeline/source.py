@@ -77,7 +77,7 @@ def _null_absent_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.set_column(index, batch.schema.field(index), nullable)
 
 
-class _Reader:
+class _TopicReader:
     """The part that batch and stream readers share."""
 
     options: ReadOptions
@@ -113,7 +113,7 @@ class _Reader:
             _log.warning("data loss: %s", loss)
 
 
-class BatchReader(_Reader, DataSourceReader):  # type: ignore[misc]
+class BatchReader(_TopicReader, DataSourceReader):  # type: ignore[misc]
     """A bounded read: its offsets are looked up once, when it is planned."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -131,7 +131,7 @@ class BatchReader(_Reader, DataSourceReader):  # type: ignore[misc]
         return self._split_for_tasks(ranges)
 
 
-class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+class StreamReader(_TopicReader, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """An unbounded read: the position is kept in Spark's checkpoint."""
 
     def __init__(self, options: Mapping[str, str]) -> None:

@@ -203,7 +203,7 @@ class CleanerPass:
             layout.BYTES_SINCE_ENTRY
         ] = words[layout.INDEX_ENTRIES] = 0
         words[layout.MAX_TIMESTAMP], words[layout.MAX_TIMESTAMP_OFFSET] = NO_TIMESTAMP, first.base_offset
-        writer = _Writer(self._disk, first, self._job.config.index_interval_bytes, words)
+        writer = _CleanedFiles(self._disk, first, self._job.config.index_interval_bytes, words)
         try:
             for segment in group:
                 for chunk in self._chunks(segment, 0):
@@ -218,7 +218,7 @@ class CleanerPass:
             group, first.base_offset, writer.size, (words[layout.MAX_TIMESTAMP], words[layout.MAX_TIMESTAMP_OFFSET])
         )
 
-    def _rewrite_chunk(self, segment: LogSegment, chunk: memoryview, writer: "_Writer") -> None:
+    def _rewrite_chunk(self, segment: LogSegment, chunk: memoryview, writer: "_CleanedFiles") -> None:
         words = self._words
         interval = self._job.config.index_interval_bytes
         out = bytearray(len(chunk))
@@ -248,7 +248,7 @@ class CleanerPass:
         self.stats.records_kept += words[layout.RECORDS_KEPT] - before[0]
         self.stats.records_read += words[layout.RECORDS_READ] - before[1]
 
-    def _rewrite_special(self, batch: BatchView, writer: "_Writer") -> None:
+    def _rewrite_special(self, batch: BatchView, writer: "_CleanedFiles") -> None:
         """Filter one batch that is not plain, or needs a delete horizon, and step over it."""
         words = self._words
         words[layout.INPUT_AT] = batch.end
@@ -362,7 +362,7 @@ class CleanerPass:
             self._job.stop.wait(min(ahead, 1.0))
 
 
-class _Writer:
+class _CleanedFiles:
     """The `.cleaned` files of one group: batches are written as they come, indexes are in memory until the end."""
 
     def __init__(self, disk: Disk, segment: LogSegment, interval: int, words: memoryview) -> None:

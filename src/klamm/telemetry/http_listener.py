@@ -102,7 +102,7 @@ def host_name(header: str) -> str:
 
 
 @dataclass(eq=False, slots=True)
-class _Client:
+class _ScrapeConnection:
     """A connection; `idle_since_s` is None while a request is handled and its response is sent."""
 
     sock: socket.socket
@@ -129,7 +129,7 @@ class ScrapeListener:
         # listeners that are not loopback, by names that are not known here.
         is_loopback = ipaddress.ip_address(self.address[0].partition("%")[0]).is_loopback
         self._hosts = _LOCAL_HOSTS | {host.lower(), self.address[0]} if is_loopback else None
-        self._clients: set[_Client] = set()
+        self._clients: set[_ScrapeConnection] = set()
         self._changing = threading.Lock()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._accept, name="klamm-metrics", daemon=True)
@@ -160,13 +160,13 @@ class ScrapeListener:
                 # Closed, or out of descriptors: the backlog waits.
                 self._closing.wait(0.1)
                 continue
-            client = _Client(connection, time.monotonic())
+            client = _ScrapeConnection(connection, time.monotonic())
             if self._admit(client):
                 threading.Thread(target=self._serve, args=(client,), name="klamm-metrics-client", daemon=True).start()
             else:
                 connection.close()
 
-    def _admit(self, client: _Client) -> bool:
+    def _admit(self, client: _ScrapeConnection) -> bool:
         """Add a client, in the place of the one idle for longest if need be; False if all others have requests."""
         with self._changing:
             if len(self._clients) >= CONNECTIONS_MAX:
@@ -180,7 +180,7 @@ class ScrapeListener:
             self._clients.add(client)
             return True
 
-    def _serve(self, client: _Client) -> None:
+    def _serve(self, client: _ScrapeConnection) -> None:
         try:
             with client.sock:
                 self._serve_requests(client)
@@ -190,7 +190,7 @@ class ScrapeListener:
             with self._changing:
                 self._clients.discard(client)
 
-    def _serve_requests(self, client: _Client) -> None:
+    def _serve_requests(self, client: _ScrapeConnection) -> None:
         connection = client.sock
         received = b""
         is_first = True
@@ -235,7 +235,7 @@ class ScrapeListener:
             return ScrapeResponse(500, b"the metrics could not be collected\n")
 
 
-def _idle_since(entry: tuple[float, _Client]) -> float:
+def _idle_since(entry: tuple[float, _ScrapeConnection]) -> float:
     return entry[0]
 
 

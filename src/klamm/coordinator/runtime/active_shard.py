@@ -40,7 +40,7 @@ _NO_HEADERS: tuple[()] = ()
 
 
 @dataclass(slots=True)
-class _Held:
+class _HeldReplies:
     """Replies that leave when the log is committed up to `end_offset`."""
 
     end_offset: int
@@ -76,7 +76,7 @@ class ActiveShard(Generic[S]):
         self._write_timeout_ms = write_timeout_ms
         self._on_failed_write = on_failed_write
         self._codec = codec
-        self._held: deque[_Held] = deque()
+        self._held: deque[_HeldReplies] = deque()
         self._rows: list[tuple[int, bytes, bytes | None, tuple[()]]] = []
         """The records of this turn, as `build_batch` takes them; their replies and events are beside them."""
         self._rows_bytes = self._rows_bytes_max = 0
@@ -294,7 +294,7 @@ class ActiveShard(Generic[S]):
     # Replies
 
     def _await_commit(self, end_offset: int, replies: Replies, now: Now) -> None:
-        self._held.append(_Held(end_offset, replies, now.ms + self._write_timeout_ms))
+        self._held.append(_HeldReplies(end_offset, replies, now.ms + self._write_timeout_ms))
         self._log.when_committed(end_offset, partial(self._on_committed, end_offset))
         # The log may have reported the commit at once.
         if self._write_timer is None and self._held:
@@ -305,7 +305,7 @@ class ActiveShard(Generic[S]):
             self._rows_replies.extend(replies)
         elif self._held:
             # A reply without records of its own must not show what is decided but not committed yet.
-            self._held.append(_Held(self._held[-1].end_offset, replies, now.ms + self._write_timeout_ms))
+            self._held.append(_HeldReplies(self._held[-1].end_offset, replies, now.ms + self._write_timeout_ms))
         else:
             self._deliver(replies)
 

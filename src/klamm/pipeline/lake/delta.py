@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql import DataFrame
 
-Partition = tuple[tuple[str, str | None], ...]
+PartitionValues = tuple[tuple[str, str | None], ...]
 _ATTEMPTS_MAX: Final = 20
 """Attempts at a commit that conflicts with those of other writers."""
 _POSITION: Final = "klamm.position"
@@ -277,12 +277,12 @@ def _position(table: Any, app: str, batch: int) -> BatchPosition | None:
     return None
 
 
-def _partition_values(partition: Iterable[tuple[str, str | None]]) -> Partition:
+def _partition_values(partition: Iterable[tuple[str, str | None]]) -> PartitionValues:
     """Return a partition as the table keeps it: Delta does not distinguish an empty string from null."""
     return tuple((name, value or None) for name, value in partition)
 
 
-def _files(table: Any) -> list[tuple[str, int, Partition]]:
+def _files(table: Any) -> list[tuple[str, int, PartitionValues]]:
     """Return the table's files: path, size and partition."""
     import pyarrow as pa  # noqa: PLC0415
 
@@ -297,7 +297,7 @@ def _files(table: Any) -> list[tuple[str, int, Partition]]:
     ]
 
 
-def _remove_actions(table: Any, partitions: Container[Partition] | None, now_ms: int) -> list[Any]:
+def _remove_actions(table: Any, partitions: Container[PartitionValues] | None, now_ms: int) -> list[Any]:
     """Return the removals of all files of partitions; of the whole table without them."""
     from deltalake.transaction import RemoveAction  # noqa: PLC0415
 

@@ -41,7 +41,7 @@ DEFAULT_DENY: Final = Verdict(False, None, "DefaultDeny")
 NOT_READY: Final = Verdict(False, None, "AuthorizerNotReady")
 """Until the metadata log is loaded, only super users pass: a DENY may still be unread."""
 
-_Pattern = tuple[AclResourceType, PatternType, str]
+_AclPattern = tuple[AclResourceType, PatternType, str]
 _ByPrincipal = dict[str, dict[Uuid, AccessControlEntry]]
 
 
@@ -61,7 +61,7 @@ class StandardAuthorizer:
         self._no_acl_found = DEFAULT_ALLOW if allow_everyone_if_no_acl_found else DEFAULT_DENY
         self._entries: dict[Uuid, AccessControlEntry] = {}
         # By id at the leaves: a log may hold the same entry under two ids, and removing one must leave the other.
-        self._patterns: dict[_Pattern, _ByPrincipal] = {}
+        self._patterns: dict[_AclPattern, _ByPrincipal] = {}
         self._prefix_lengths: dict[AclResourceType, dict[int, int]] = {}
         """By resource type: how many prefixes have a length. Only these lengths of a name are looked up."""
         self._of_principals: dict[tuple[AclResourceType, str], dict[Uuid, AccessControlEntry]] = {}

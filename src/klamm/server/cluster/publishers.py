@@ -32,7 +32,7 @@ PARTITIONS_WAITED_FOR_MAX = 100
 ImageListener = Callable[[MetadataDelta, MetadataImage], None]
 
 
-class _Progress:
+class _AwaitableOffset:
     """An offset of the metadata log that only grows, and the futures that wait for it."""
 
     __slots__ = ("_waiting", "offset")
@@ -60,7 +60,7 @@ class _Progress:
 
 
 @dataclass(slots=True)
-class _Change:
+class _MetadataChange:
     """One change of the image, reduced to what concerns replicas."""
 
     image: MetadataImage
@@ -80,13 +80,13 @@ class BrokerPublisher:
         self._node_id = node_id
         self._settings = settings
         self._replicas = replicas
-        self._queue: deque[_Change] = deque()
+        self._queue: deque[_MetadataChange] = deque()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._image: MetadataImage | None = None
         self._partitions_queued = 0
-        self._known = _Progress()
-        self._applied = _Progress()
+        self._known = _AwaitableOffset()
+        self._applied = _AwaitableOffset()
         self._followers: Sequence[ImageListener] = ()
 
     def start(self, followers: Sequence[ImageListener]) -> None:
@@ -116,7 +116,7 @@ class BrokerPublisher:
         changed = {change.after.name: change.after for change in delta.topics_changed.values()}
         deleted: dict[bytes, str] = {topic_id: topic.name for topic_id, topic in delta.topics_deleted.items()}
         partitions = {change.after.name: change.partitions for change in delta.topics_changed.values()}
-        self._queue.append(_Change(image, delta, changed, deleted, partitions, reconfigured))
+        self._queue.append(_MetadataChange(image, delta, changed, deleted, partitions, reconfigured))
         self._partitions_queued += _count_partitions(self._queue[-1])
         self._wake.set()
         self._image = image
@@ -157,7 +157,7 @@ class BrokerPublisher:
                 # Also after a failed part: it was logged, and a response that waited for it would time out for nothing.
                 self._applied.reach(change.image.provenance.offset)
 
-    async def _apply(self, change: _Change) -> None:
+    async def _apply(self, change: _MetadataChange) -> None:
         image = change.image
         settings = functools.partial(self._settings.resolve, image)
         if change.changed or change.deleted:
@@ -174,7 +174,7 @@ class BrokerPublisher:
                 follower(change.delta, image)
 
     @contextlib.contextmanager
-    def _contain_failure(self, change: _Change, **what: str) -> Iterator[None]:
+    def _contain_failure(self, change: _MetadataChange, **what: str) -> Iterator[None]:
         """Log the failure of one part of a change, so that the other parts are applied."""
         try:
             yield
@@ -183,5 +183,5 @@ class BrokerPublisher:
             log.failure("metadata change partly failed", error, offset=offset, **what)
 
 
-def _count_partitions(change: _Change) -> int:
+def _count_partitions(change: _MetadataChange) -> int:
     return sum(len(partitions) for partitions in change.partitions.values())

@@ -49,7 +49,7 @@ _RETRIED = frozenset(
 """Errors of a leader that is being elected, has resigned or is busy with another change."""
 
 
-class _Listener(Protocol):
+class _VoterListener(Protocol):
     name: str
     host: str
     port: int
@@ -181,7 +181,7 @@ class QuorumMembership:
         self,
         node_id: int,
         directory_id: bytes,
-        listeners: Sequence[_Listener],
+        listeners: Sequence[_VoterListener],
         kraft_versions: tuple[int, int] = KRAFT_VERSIONS,
     ) -> Voter:
         name = self._driver.config.controller_listener

@@ -26,11 +26,11 @@ class DelayedRequest(Protocol):
         """Drop the request: its connection is closed."""
 
 
-class _Answered(Enum):
+class _HandlerResult(Enum):
     ANSWERED = 1
 
 
-ANSWERED = _Answered.ANSWERED
+ANSWERED = _HandlerResult.ANSWERED
 """Returned by a handler that replies to the channel itself, now or later."""
 
 

@@ -18,7 +18,7 @@ from klamm.coordinator.groups.assignors.spec import MemberAssignment, MemberSpec
 _ROUNDS = 64
 """Passes over the pools; one settles pools that share no member, more are needed only where they overlap."""
 
-_Partition = tuple[int, bytes]
+_PartitionAndTopic = tuple[int, bytes]
 """(partition, topic id): in this order a list of several topics mixes them."""
 
 
@@ -49,9 +49,9 @@ class _Pool:
     def __init__(self, member_ids: tuple[str, ...], topics: list[bytes]) -> None:
         self.member_ids = member_ids
         self.topics = topics
-        self.owned: dict[str, list[_Partition]] = {member: [] for member in member_ids}
+        self.owned: dict[str, list[_PartitionAndTopic]] = {member: [] for member in member_ids}
         """What to give away first stands last."""
-        self.free: list[_Partition] = []
+        self.free: list[_PartitionAndTopic] = []
 
 
 class _Levelling:
@@ -72,7 +72,7 @@ class _Levelling:
         free = {topic: set(range(self._topics[topic].partitions)) for topic in pool.topics}
         for member in pool.member_ids:
             current = self._members[member].current
-            kept: list[_Partition] = []
+            kept: list[_PartitionAndTopic] = []
             for topic, partitions in current.items():
                 if topic in free:
                     mine = free[topic].intersection(partitions)
@@ -94,7 +94,7 @@ class _Levelling:
             self._give(pool, self._least(heap), held)
         pool.free = []
 
-    def _hand_out_nearby(self, pool: _Pool) -> list[_Partition]:
+    def _hand_out_nearby(self, pool: _Pool) -> list[_PartitionAndTopic]:
         loads = sum(self._load[member] for member in pool.member_ids) + len(pool.free)
         share, extra = divmod(loads, len(pool.member_ids))
         # Some may have one more than the share; those who have it already come first, or they would have to give.
@@ -103,7 +103,7 @@ class _Levelling:
             rack: self._heap(m for m in pool.member_ids if self._members[m].rack == rack)
             for rack in sorted(self._racks)
         }
-        left: list[_Partition] = []
+        left: list[_PartitionAndTopic] = []
         for held in pool.free:
             partition, topic = held
             racks = self._topics[topic].racks
@@ -148,7 +148,7 @@ class _Levelling:
                 heappush(most, (-load[member], order[member], member))
         return moved
 
-    def _take(self, pool: _Pool, giver: str, taker: str) -> _Partition:
+    def _take(self, pool: _Pool, giver: str, taker: str) -> _PartitionAndTopic:
         owned = pool.owned[giver]
         if self._racks and not self._near(taker, owned[-1]):
             # Balance costs one move whichever partition goes: one that only the taker has in its rack is the best
@@ -176,14 +176,14 @@ class _Levelling:
             assignments[member] = current if assignment == current else assignment
         return assignments
 
-    def _give(self, pool: _Pool, member: str, held: _Partition) -> None:
+    def _give(self, pool: _Pool, member: str, held: _PartitionAndTopic) -> None:
         pool.owned[member].append(held)
         self._load[member] += 1
 
-    def _near(self, member: str, held: _Partition) -> bool:
+    def _near(self, member: str, held: _PartitionAndTopic) -> bool:
         return bool(self._racks) and self._topics[held[1]].has(held[0], self._members[member].rack)
 
-    def _is_far(self, member: str, held: _Partition) -> bool:
+    def _is_far(self, member: str, held: _PartitionAndTopic) -> bool:
         return not self._near(member, held)
 
     def _rank(self, member: str) -> tuple[int, int]:

@@ -27,7 +27,7 @@ from klamm.model.errors import ErrorCode, KlammError
 
 
 @dataclass(slots=True)
-class _Draft:
+class _GroupDraft:
     """The group as it will be after the decision."""
 
     members: dict[str, ConsumerMember]
@@ -83,7 +83,7 @@ def update_member(
     ):
         idle = not after.assigned and not builder.topology.ids(group.topics_of(after))
         return MemberUpdate(after, group.group_epoch, group.target_epoch, matches_nothing=idle)
-    draft = _Draft(dict(group.members), dict(group.target), dict(group.resolved))
+    draft = _GroupDraft(dict(group.members), dict(group.target), dict(group.resolved))
     # The returning static member inherits the target, so it gets its partitions back without a rebalance.
     if replaced is not None:
         draft.members.pop(replaced, None)
@@ -142,7 +142,11 @@ def _reason(member: ConsumerMember, *, is_new: bool, changed: bool) -> str:
 
 
 def _resolve(
-    builder: ConsumerDecisionBuilder, group: ConsumerGroup, draft: _Draft, before: ConsumerMember, after: ConsumerMember
+    builder: ConsumerDecisionBuilder,
+    group: ConsumerGroup,
+    draft: _GroupDraft,
+    before: ConsumerMember,
+    after: ConsumerMember,
 ) -> bool:
     """Bring the patterns up to date; whether one matches other topics than before."""
     left, entered = before.subscribed_topic_regex, after.subscribed_topic_regex
@@ -184,7 +188,7 @@ def _bump(
 
 
 def _retarget(
-    builder: ConsumerDecisionBuilder, group: ConsumerGroup, draft: _Draft, group_epoch: int, *, at_once: bool
+    builder: ConsumerDecisionBuilder, group: ConsumerGroup, draft: _GroupDraft, group_epoch: int, *, at_once: bool
 ) -> tuple[int, int | None]:
     """Compute a target if the group has moved on and it is time; the target's epoch, and how long to wait if not."""
     if group_epoch <= group.target_epoch:
