@@ -39,9 +39,9 @@ class HttpRoute:
 
 
 @dataclass(slots=True)
-class _Node:
-    children: dict[str, _Node] = field(default_factory=dict)
-    wildcard: _Node | None = None
+class _RouteNode:
+    children: dict[str, _RouteNode] = field(default_factory=dict)
+    wildcard: _RouteNode | None = None
     routes: dict[str, HttpRoute] = field(default_factory=dict)
     """By method."""
 
@@ -50,7 +50,7 @@ class PathRouter:
     """A tree of segments."""
 
     def __init__(self) -> None:
-        self._root = _Node()
+        self._root = _RouteNode()
 
     def add(
         self,
@@ -68,9 +68,9 @@ class PathRouter:
         for segment in pattern.strip("/").split("/") if pattern != "/" else ():
             if segment.startswith("{"):
                 names.append(segment.strip("{}"))
-                node.wildcard = node = node.wildcard or _Node()
+                node.wildcard = node = node.wildcard or _RouteNode()
             else:
-                node = node.children.setdefault(segment, _Node())
+                node = node.children.setdefault(segment, _RouteNode())
         assert method not in node.routes, f"{method} {pattern} is served twice"
         node.routes[method] = HttpRoute(endpoint, method, pattern, tuple(names), public, quiet, streams, tag)
 
@@ -78,7 +78,7 @@ class PathRouter:
         """Return the route and the values of the path; 404 or 405 without one."""
         if len(segments) > _SEGMENTS_MAX:
             raise _not_found()
-        node: _Node | None = self._root
+        node: _RouteNode | None = self._root
         values = []
         for segment in segments:
             assert node is not None

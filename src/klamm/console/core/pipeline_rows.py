@@ -148,7 +148,7 @@ def list_dead_letters(row: PipelineRow) -> list[GraphStatement]:
     return [statement for statement in row.statements if statement.dead_letters]
 
 
-def _make_query(name: str, values: PipelineStatus) -> QueryRow:
+def _make_query(name: str, values: Mapping[str, Any]) -> QueryRow:
     detail, slot_bytes = _text(values.get("detail")), _number(values.get("slot_lag_bytes"))
     facts = [detail] if detail else []
     if slot_bytes is not None:
@@ -173,7 +173,7 @@ def _make_query(name: str, values: PipelineStatus) -> QueryRow:
     )
 
 
-def _make_statement(node: PipelineStatus) -> GraphStatement:
+def _make_statement(node: Mapping[str, Any]) -> GraphStatement:
     return GraphStatement(
         str(node.get("name")),
         _text(node.get("kind")),

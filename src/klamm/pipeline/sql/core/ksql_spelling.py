@@ -72,7 +72,7 @@ def rewrite(text: str) -> tuple[RewrittenText, list[SqlProblem]]:
         tokens = tokenize(text)
     except ParseError:
         return verbatim, []  # the parser reports it
-    statements = [_Statement(text, part) for part in _split(tokens)]
+    statements = [_KsqlStatement(text, part) for part in _split(tokens)]
     relations: dict[str, Relation] = {}
     refusals: dict[int, ParseError] = {}
     for number, statement in enumerate(statements):
@@ -105,7 +105,7 @@ def rewrite(text: str) -> tuple[RewrittenText, list[SqlProblem]]:
     return rewritten, problems
 
 
-def _assemble(text: str, statements: Sequence[_Statement], refusals: Mapping[int, ParseError]) -> Iterator[Piece]:
+def _assemble(text: str, statements: Sequence[_KsqlStatement], refusals: Mapping[int, ParseError]) -> Iterator[Piece]:
     copied = 0
     for number, statement in enumerate(statements):
         start, end = statement.tokens[0].start, statement.tokens[-1].end
@@ -132,25 +132,25 @@ def _split(tokens: Sequence[Token]) -> Iterator[list[Token]]:
 
 
 @dataclass(slots=True)
-class _Column:
+class _KsqlColumn:
     name: Token
     type: Sequence[Token]
 
 
 @dataclass(slots=True)
-class _Statement:
+class _KsqlStatement:
     """One statement: its edits, and what other statements have to know of it."""
 
     text: str
     tokens: list[Token]
     relation: Relation | None = None
-    target: _Statement | None = None
+    target: _KsqlStatement | None = None
     """The statement that an INSERT INTO became a part of."""
-    inserts: list[_Statement] = field(default_factory=list)
+    inserts: list[_KsqlStatement] = field(default_factory=list)
     edits: list[Edit] = field(default_factory=list)
     options: dict[str, Token] = field(default_factory=dict)
     """Values of its options, by their names in this spelling."""
-    columns: list[_Column] = field(default_factory=list)
+    columns: list[_KsqlColumn] = field(default_factory=list)
     select: int | None = None
     """The index of the SELECT."""
     added: dict[str, str] = field(default_factory=dict)
@@ -277,7 +277,7 @@ class _Statement:
             name, words = self.tokens[first], self.tokens[first + 1 : last + 1]
             if name.kind not in (WORD, NAME) or not words:
                 continue
-            self.columns.append(_Column(name, words))
+            self.columns.append(_KsqlColumn(name, words))
             if words[-1].matches("HEADERS") or any(word.matches("HEADER") for word in words[1:]):
                 raise ParseError(words[-1].start, f"write {name.text} MAP<STRING, BINARY> METADATA FROM 'headers'")
             if len(words) > 1 and words[-1].matches("KEY"):
@@ -349,7 +349,7 @@ class _Statement:
             if name not in self.options and (text or name != "key"):
                 self.added[name] = text
 
-    def find_target(self, targets: Mapping[str, _Statement]) -> None:
+    def find_target(self, targets: Mapping[str, _KsqlStatement]) -> None:
         """Make an INSERT INTO a part of the statement of its stream."""
         name = self._insert_into
         if name is None:
@@ -431,7 +431,7 @@ class _Statement:
             yield from apply_edits(self.text, start, statement.tokens[-1].end, statement.edits)
             joint = " UNION ALL "
 
-    def _type(self, column: _Column) -> str:
+    def _type(self, column: _KsqlColumn) -> str:
         words = [token for token in column.type if not token.matches("PRIMARY", "KEY", "NOT", "NULL")]
         return " ".join(_TYPES.get(token.text.upper(), token.text) for token in words)
 
