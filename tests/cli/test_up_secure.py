@@ -9,9 +9,11 @@ import pytest
 
 from harness.process import KLAMM, KlammProcess
 from harness.wire import unique
+from klamm.cli import up_secure
+from klamm.cli.client_settings import read_properties
 from klamm.cli.command_errors import CommandRefusal
 from klamm.cli.context_file import Context, Contexts, load, save
-from klamm.cli.up_secure import override_listeners, save_context
+from klamm.cli.up_secure import override_listeners, prepare, save_context
 
 
 class SecureProcess(KlammProcess):
@@ -70,6 +72,53 @@ def test_one_node_that_keeps_its_data(words, contexts):
 def test_other_files_are_left_alone(tmp_path, contexts):
     (tmp_path / "mine.txt").write_text("")
     assert "holds other files" in klamm("up", "--secure", "--data", str(tmp_path / "."), exits=1)
+
+
+def test_a_first_start_that_failed_can_be_repeated(tmp_path, contexts, monkeypatch):
+    folder = tmp_path / "node"
+    with monkeypatch.context() as without:
+        without.setenv("PATH", str(tmp_path))
+        with pytest.raises(CommandRefusal, match="openssl is not installed"):
+            prepare(str(folder), host=None, port=None)
+    path = prepare(str(folder), host=None, port=9192)
+    assert read_properties(path)["log.dirs"] == str(folder / "data")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert sorted(os.listdir(folder)) == ["admin.properties", "certs", "data", "server.properties"]
+
+
+@pytest.mark.parametrize("step", ["_make_certificates", "_format", "_client_settings", "_write_private"])
+def test_a_first_start_that_was_interrupted_begins_anew(tmp_path, monkeypatch, step):
+    """Also with new passwords: those of an unfinished one are in no file."""
+    folder = tmp_path / "node"
+    real = getattr(up_secure, step)
+
+    def interrupt(*values):
+        real(*values)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(up_secure, step, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(str(folder), host=None, port=None)
+    assert not (folder / "server.properties").exists()
+    unfinished = {path.read_bytes() for path in folder.glob("data/**/*.checkpoint")}
+    assert bool(unfinished) == (step != "_make_certificates")
+    prepare(str(folder), host=None, port=None)
+    assert not unfinished & {path.read_bytes() for path in folder.glob("data/**/*.checkpoint")}
+    assert sorted(os.listdir(folder)) == ["admin.properties", "certs", "data", "server.properties"]
+
+
+def test_a_first_start_does_not_disturb_another_one(tmp_path, monkeypatch):
+    real = up_secure._format
+
+    def format_while_another_begins(*values):
+        real(*values)
+        with pytest.raises(CommandRefusal, match="another start is making the node"):
+            prepare(str(tmp_path), host=None, port=None)
+
+    monkeypatch.setattr(up_secure, "_format", format_while_another_begins)
+    prepare(str(tmp_path), host=None, port=None)
+    assert (tmp_path / "data").is_dir()
 
 
 def make_folder(folder, port: int) -> str:

@@ -2,14 +2,18 @@
 
 One folder has everything: `certs/`, `server.properties` with the passwords of the node, `admin.properties` for clients,
 and `data/`. The first start makes it, later ones use it as it is; `--port` then applies to one run. The files are
-readable for their owner only.
+readable for their owner only. A first start that fails or is interrupted leaves a marker, by which the next one knows
+that it may remove what is there and begin anew.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import itertools
 import os
 import secrets
+import shutil
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -17,7 +21,7 @@ import click
 from klamm.cli.command_errors import CommandRefusal, explain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from klamm.cli.context_file import Context
 
@@ -31,6 +35,9 @@ _LISTENER: Final = "CLIENTS"
 _TRUST: Final = "ssl.ca.location"
 _SERVER: Final = "server.properties"
 _CLIENT: Final = "admin.properties"
+_CERTIFICATES: Final = "certs"
+_DATA: Final = "data"
+_UNFINISHED: Final = ".unfinished"
 _SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 _PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
@@ -46,17 +53,44 @@ def prepare(folder: str, *, host: str | None, port: int | None) -> str:
     path = os.path.join(folder, _SERVER)
     if os.path.exists(path):
         return path
-    if os.path.isdir(folder) and os.listdir(folder):
+    with _mark_unfinished(folder):
+        if not os.path.exists(path):  # another start may have made it until now
+            _make_node(folder, host or _HOST, port or _PORT)
+    return path
+
+
+@contextlib.contextmanager
+def _mark_unfinished(folder: str) -> Iterator[None]:
+    """Mark a folder as one that holds nothing but an unfinished node, until it is finished."""
+    entries = os.listdir(folder) if os.path.isdir(folder) else []
+    if entries and _UNFINISHED not in entries:
         raise CommandRefusal(f"{folder} holds other files and no secure node; choose an empty folder with --data")
-    host = host or _HOST
-    # Last: a start that is interrupted before it begins anew.
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    marker = os.path.join(folder, _UNFINISHED)
+    with open(marker, "w", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CommandRefusal(f"another start is making the node in {folder}; wait for it") from None
+        yield
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(marker)
+
+
+def _make_node(folder: str, host: str, port: int) -> None:
+    # All of it anew: data that is formatted already has passwords that are in no file.
+    for part in (os.path.join(folder, name) for name in (_CERTIFICATES, _DATA)):
+        if os.path.isdir(part):
+            shutil.rmtree(part)
     passwords = {user: secrets.token_urlsafe(24) for user in (ADMIN, "broker", "controller")}
-    _make_certificates(os.path.join(folder, "certs"), host)
-    properties = _properties(folder, host, port or _PORT, passwords)
+    _make_certificates(os.path.join(folder, _CERTIFICATES), host)
+    properties = _properties(folder, host, port, passwords)
     _format(properties, passwords)
     _write_private(os.path.join(folder, _CLIENT), _client_settings(folder, passwords[ADMIN]))
-    _write_private(path, properties)
-    return path
+    # Last, and complete or not at all: later starts take a folder that has it for a finished node.
+    new = os.path.join(folder, f"{_SERVER}.new")
+    _write_private(new, properties)
+    os.replace(new, os.path.join(folder, _SERVER))
 
 
 def client_file(folder: str) -> str:
@@ -145,15 +179,15 @@ def _properties(folder: str, host: str, port: int, passwords: dict[str, str]) ->
         "listeners": f"{_LISTENER}://{_bracketed(host)}:{port},CONTROLLER://127.0.0.1:0",
         "listener.security.protocol.map": "CLIENTS:SASL_SSL,CONTROLLER:SASL_SSL",
         "inter.broker.listener.name": _LISTENER,
-        "log.dirs": os.path.join(folder, "data"),
+        "log.dirs": os.path.join(folder, _DATA),
         "offsets.topic.replication.factor": "1",
         "transaction.state.log.replication.factor": "1",
         "transaction.state.log.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
         "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": os.path.join(folder, "certs", "node.pem"),
+        "ssl.keystore.location": os.path.join(folder, _CERTIFICATES, "node.pem"),
         "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": os.path.join(folder, "certs", "ca.pem"),
+        "ssl.truststore.location": os.path.join(folder, _CERTIFICATES, "ca.pem"),
         "sasl.enabled.mechanisms": MECHANISM,
         "sasl.mechanism.inter.broker.protocol": MECHANISM,
         f"listener.name.clients.{MECHANISM.lower()}.sasl.jaas.config": (
@@ -176,7 +210,7 @@ def _client_settings(folder: str, password: str) -> dict[str, str]:
         "sasl.mechanism": MECHANISM,
         "sasl.username": ADMIN,
         "sasl.password": password,
-        _TRUST: os.path.join(folder, "certs", "ca.pem"),
+        _TRUST: os.path.join(folder, _CERTIFICATES, "ca.pem"),
     }
 
 
