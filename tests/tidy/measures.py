@@ -116,15 +116,15 @@ def sources(*folders: str) -> list[Source]:
 
 
 def repeated_classes(files: list[Source]) -> dict[str, list[str]]:
-    """Names of classes and type aliases that are defined in more than one file, private ones included.
+    """Names of classes and type aliases that are defined in more than one file.
 
-    Wire messages apart: Kafka names those.
+    A leading underscore does not make another name. Wire messages apart: Kafka names those.
     """
     homes: dict[str, list[str]] = defaultdict(list)
     for source in files:
         if "protocol/messages" not in source.name:
             for name in source.names.classes + source.names.aliases:
-                homes[name].append(source.name)
+                homes[name.removeprefix("_")].append(source.name)
     return {name: paths for name, paths in homes.items() if len(paths) > 1}
 
 
