@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import re
 import socket
 
 import pytest
 
 from klamm.http.app import HttpApp
 from klamm.http.binding import bind
+from klamm.http.connection import HEAD_BYTES_MAX
 from klamm.http.messages import HttpResponse, json_response
 from klamm.http.server import ServedApp, serve
 
@@ -50,10 +52,10 @@ class EndlessAnswer:
 
 
 @contextlib.asynccontextmanager
-async def serving(endpoint=answer, **limits):
+async def serving(endpoint=answer, method="GET", **limits):
     """An application with small limits; yields its port."""
     app = HttpApp("small")
-    app.router.add("GET", "/", endpoint)
+    app.router.add(method, "/", endpoint)
     ready, stopping = asyncio.Event(), asyncio.Event()
     with bind("127.0.0.1", 0) as listening:
         served = ServedApp(app, NoService(), listening, **{"connections_max": CONNECTIONS_MAX, **limits})
@@ -198,6 +200,72 @@ def test_a_head_without_end_is_refused(begin):
             await ending
             assert sent < 64 << 20
             writer.close()
+
+    asyncio.run(run())
+
+
+@contextlib.asynccontextmanager
+async def posting(endpoint):
+    """A server that takes POST, and a connection to it."""
+    async with serving(endpoint, method="POST") as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            yield reader, writer
+        finally:
+            writer.close()
+
+
+async def read_answer(reader):
+    """Return the status and the body of one answer."""
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), LIMIT_S)
+    length = re.search(rb"content-length: (\d+)", head.lower())
+    return int(head.split()[1]), await reader.readexactly(int(length[1]))
+
+
+def make_post(size):
+    return b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
+
+
+def test_the_end_of_a_body_is_no_part_of_the_next_head():
+    async def run():
+        async with posting(answer) as (reader, writer):
+            request, half = make_post(1 << 20), 20
+            writer.write(request[:half])
+            for _ in range(10):
+                writer.write(request[half:] + request[:half])
+                assert await read_answer(reader) == (200, b"{}")
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "behind",
+    # No more than is refused: a close with bytes that were not read would take back the answers.
+    [(b"GET / HTTP/1.1\r\nX: ", b"x" * (HEAD_BYTES_MAX + 1)), (b"nonsense\r\n\r\n",)],
+    ids=["long", "nonsense"],
+)
+def test_a_request_is_refused_behind_the_answers_of_those_before(behind):
+    async def run():
+        released = asyncio.Event()
+        requests = []
+
+        async def answer_late(request):
+            requests.append(request)
+            await released.wait()
+            return json_response({"request": len(requests)})
+
+        async with posting(answer_late) as (reader, writer):
+            writer.write(make_post(3) + make_post(3))
+            other = await asyncio.open_connection(*writer.get_extra_info("peername"))
+            for piece in behind:
+                writer.write(piece)
+                for _ in range(10):  # the server reads of every connection meanwhile
+                    assert await ask(*other) == 405
+            other[1].close()
+            released.set()
+            assert [await read_answer(reader) for _ in range(2)] == [(200, b'{"request":1}'), (200, b'{"request":2}')]
+            assert (await read_answer(reader))[0] == 400
+            assert await read_to_end(reader) == b""
 
     asyncio.run(run())
 

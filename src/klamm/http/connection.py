@@ -3,7 +3,7 @@
 | a client that | |
 |---|---|
 | sends nothing, or the head of a request byte by byte | is disconnected after `head_s` |
-| sends a head without end | is answered 400 after HEAD_BYTES_MAX |
+| sends a head without end | is answered 400 after HEAD_BYTES_MAX, behind the answers of the requests before |
 | does not read its answer | is disconnected when nothing was taken for `stall_s` |
 | opens connections without requests | is disconnected at once behind twice `limit_concurrency` |
 
@@ -21,6 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from klamm.http.app import CERTIFICATE
 
 HEAD_BYTES_MAX: Final = 64 << 10
+"""Without the piece of data in which the head began: what else is in it belongs to the request before."""
 
 
 class HttpConnection(HttpToolsProtocol):  # type: ignore[misc]  # an extra, whose types are not read
@@ -35,6 +36,8 @@ class HttpConnection(HttpToolsProtocol):  # type: ignore[misc]  # an extra, whos
         self._unsent_bytes = 0
         self._in_head = False
         self._head_bytes = 0
+        self._refusal: str | None = None
+        """Why the next request is refused, while the one before is not answered yet."""
         self._certificate: bytes | None = None
 
     # Calls of the transport
@@ -51,11 +54,11 @@ class HttpConnection(HttpToolsProtocol):  # type: ignore[misc]  # an extra, whos
 
     def data_received(self, data: bytes) -> None:
         """Parse, and begin or end the wait for the rest of a head."""
+        # Before it is parsed: a head that begins in it counts from 0.
+        self._head_bytes += len(data)
         super().data_received(data)
-        if self._in_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
-                self.send_400_response("The head of the request is too long.")
+        if self._in_head and self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
+            self.send_400_response("The head of the request is too long.")
         self._watch_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -89,6 +92,28 @@ class HttpConnection(HttpToolsProtocol):  # type: ignore[misc]  # an extra, whos
         """Begin to answer."""
         self._in_head = False
         super().on_headers_complete()
+
+    # Calls of the requests
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what was sent, behind the answers of the requests before: a client takes answers in their order."""
+        if self._is_answering():
+            self._refusal = msg
+            self.flow.pause_reading()
+        else:
+            super().send_400_response(msg)
+
+    def on_response_complete(self) -> None:
+        """Send the refusal that has waited for this answer, or for those behind it."""
+        super().on_response_complete()
+        if self._refusal is not None and not self.transport.is_closing():
+            self.send_400_response(self._refusal)
+
+    def _is_answering(self) -> bool:
+        if self.pipeline:
+            return True
+        # A request whose body is broken is itself refused.
+        return self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body
 
     # Limits
 
