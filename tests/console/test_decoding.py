@@ -11,7 +11,7 @@ from klamm.client.types import Record
 from klamm.console.clusters import ConsoleCluster
 from klamm.console.core.avro_limits import RECURSIVE_BYTES_MAX, find_limits
 from klamm.console.core.record_views import SchemaNote, ShownRecord, SubjectVersion, view_record
-from klamm.console.message_reader import mask_record
+from klamm.console.read_request import mask_record
 from klamm.console.record_decoder import DECODED_BYTES_MAX, LOOKUPS_MAX, LookupBudget, RecordDecoder
 from klamm.console.service import ConsoleConfig
 from klamm.console.settings import parse_settings

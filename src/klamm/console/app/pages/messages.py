@@ -21,7 +21,6 @@ from klamm.console.core.record_views import RecordRow, ShownRecord, view_record
 from klamm.console.core.roles import Action, masked_paths
 from klamm.console.message_reader import (
     RECORDS_MAX,
-    SCAN_BACK,
     ReadRequest,
     ReadResult,
     TailEvent,
@@ -35,7 +34,6 @@ from klamm.model.units import counted, parse_time_ms
 
 STARTS: Final = {"last": "Newest", "earliest": "Oldest", "offset": "From offset", "time": "From time"}
 LIMITS: Final = (25, 50, 100, 250, RECORDS_MAX)
-_SCAN_BACK_MAX: Final = 1_000_000
 _RESEND_MAX: Final = 500
 _FOLLOWERS_MAX: Final = 100
 _FOLLOWERS_PER_VISITOR_MAX: Final = 10
@@ -61,7 +59,7 @@ class MessagePages(PageGroup):
         self.app.post("/c/{cluster}/topics/{topic}/resend", self.resend, read)
 
     async def show_messages(self, request: ConsoleRequest) -> HttpResponse:
-        """GET .../messages?start=&partition=&offset=&time=&limit=&where=&key=."""
+        """GET .../messages?start=&partition=&offset=&time=&limit=&where=&key=, with `before` or `resume` of a link."""
         topic = await TopicPages(self.app).find_topic(request)
         failed, result = "", ReadResult()
         reading = ReadRequest(topic.name)
@@ -86,8 +84,7 @@ class MessagePages(PageGroup):
             starts=STARTS,
             limits=LIMITS,
             form={name: request.text(name) for name in ("start", "partition", "offset", "time", "where", "key")},
-            next_link=_next_link(request, result),
-            back_link=_back_link(request, reading, result),
+            next_link=_next_link(request, reading, result),
             warnings=[] if reading.where is None else list(reading.where.misses.sentences()),
             command=self._command(request, reading),
             masked=bool(reading.masked),
@@ -125,8 +122,7 @@ class MessagePages(PageGroup):
             min(max(limit, 1), RECORDS_MAX),
             compile_filter(where) if where else None,
             key.encode() if key else None,
-            min(max(request.number("back", SCAN_BACK), 1), _SCAN_BACK_MAX),
-            _parse_positions(text("resume")),
+            _parse_positions(text("resume") or text("before")),
             masked_paths(self.parts.settings.masks, topic, request.visitor),
             None if text("raw") == "1" else request.cluster.decoder,
             bool(key) and schemas is not None and await schemas.has_subject(f"{topic}-key"),
@@ -295,21 +291,12 @@ def _query(request: ConsoleRequest, names: tuple[str, ...], **more: str) -> str:
     return f"?{urlencode(values)}" if values else ""
 
 
-def _next_link(request: ConsoleRequest, result: ReadResult) -> str:
+def _next_link(request: ConsoleRequest, reading: ReadRequest, result: ReadResult) -> str:
     """The link that goes on where this page stopped; empty when everything was read."""
-    if not result.positions or request.text("start") in ("", "last"):
+    if not result.positions:
         return ""
-    resume = ",".join(f"{partition}:{offset}" for partition, offset in sorted(result.positions.items()))
-    return _query(request, (*_READ_FIELDS, "raw"), resume=resume)
-
-
-def _back_link(request: ConsoleRequest, reading: ReadRequest, result: ReadResult) -> str:
-    """The link that looks further back for records that pass the filter; empty when nothing is left."""
-    filtered = reading.where is not None or reading.key is not None
-    if reading.start != "last" or not filtered or not result.earlier or reading.scan_back >= _SCAN_BACK_MAX:
-        return ""
-    back = str(min(reading.scan_back * 10, _SCAN_BACK_MAX))
-    return _query(request, ("start", "partition", "limit", "where", "key", "raw"), back=back)
+    places = ",".join(f"{partition}:{offset}" for partition, offset in sorted(result.positions.items()))
+    return _query(request, (*_READ_FIELDS, "raw"), **{"before" if reading.start == "last" else "resume": places})
 
 
 def _export_row(record: ShownRecord) -> dict[str, Any]:
