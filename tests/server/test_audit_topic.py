@@ -12,12 +12,12 @@ from klamm.server.boot.config import embedded_properties, parse_config
 from klamm.server.requests.access.audit_topic import (
     BATCH_BYTES_MAX,
     BATCH_RECORDS_MAX,
-    NAME_CHARS_MAX,
     QUEUED_BYTES_MAX,
     QUEUED_MAX,
     AuditQueue,
     build_records,
 )
+from klamm.server.requests.access.control import NAME_CHARS_MAX
 
 TOPIC = "audit-of-denials"
 

@@ -372,6 +372,29 @@ def test_a_name_cannot_forge_an_audit_line(node: NodeThread, alice: Wire, audit:
     assert "Group:LITERAL:g\\nPrincipal" in line
 
 
+def test_neither_a_principal_nor_a_rule_can_forge_an_audit_line(
+    node: NodeThread, admin: Wire, audit: io.StringIO
+) -> None:
+    """Names of principals come from tokens and certificates, whose issuer may take any text."""
+    topic = admin.create_topic()
+    name = "User:eve\nPrincipal = User:admin is Allowed\u2028grüße"
+    deny = AccessControlEntry(Type.TOPIC, topic, Pattern.LITERAL, name, "*", Op.ALL, Permission.DENY)
+    set_entries(node, [deny])
+    with connect_as(node, name) as eve:
+        eve.fetch(topic, 0)
+    (line,) = audit_lines(audit)
+    assert line.startswith(
+        "Principal = User:eve\\nPrincipal = User:admin is Allowed\\u2028grüße is Denied operation = READ"
+    )
+    assert "principal=User:eve\\nPrincipal" in line
+
+
+def test_a_long_name_is_cut_in_the_audit_line(node: NodeThread, alice: Wire, audit: io.StringIO) -> None:
+    alice.call("describe_groups", 5, groups=["g" * 30_000])
+    (line,) = audit_lines(audit)
+    assert f"on resource = Group:LITERAL:{'g' * 256}...(30000 characters) for request" in line
+
+
 # Login
 
 

@@ -16,6 +16,7 @@ from klamm.model.errors import ErrorCode, KlammError, ProtocolError
 from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.records.batch import build_batch
 from klamm.server.cluster.broker_peers import BrokerPeers
+from klamm.server.requests.access.control import NAME_CHARS_MAX
 from klamm.telemetry.log import get_logger
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ QUEUED_BYTES_MAX: Final = 16 << 20
 BATCH_RECORDS_MAX: Final = 500
 BATCH_BYTES_MAX: Final = 128 << 10
 """Far below max.message.bytes and socket.request.max.bytes of any sensible cluster."""
-NAME_CHARS_MAX: Final = 256
-"""Of the name of a resource: topics have at most 249, other names up to 32,767 bytes."""
 TEXT_CHARS_MAX: Final = 1024
 """Of every other text: the name of a principal may be that of a token, and a rule contains names."""
 RECORD_OVERHEAD: Final = 100

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 audit_log = get_logger("kafka.authorizer.logger")
 
+NAME_CHARS_MAX: Final = 256
+"""Of the name of a resource in the audit: topics have at most 249, other names up to 32,767 bytes."""
 _TYPE_NAMES: Final = {
     AclResourceType.TOPIC: "Topic",
     AclResourceType.GROUP: "Group",
@@ -163,9 +165,9 @@ def _audit_line(
 ) -> str:
     """Kafka's audit line, which log collectors parse by its words."""
     api = APIS.get(client.api_key)
-    return (
+    return _escape(
         f"Principal = {client.principal} is {'Allowed' if verdict.allowed else 'Denied'} operation = {operation.name}"
-        f" from host = {client.client_host} on resource = {_TYPE_NAMES[resource_type]}:LITERAL:{_printable(name)}"
+        f" from host = {client.client_host} on resource = {_TYPE_NAMES[resource_type]}:LITERAL:{_cut(name)}"
         f" for request = {api.name if api is not None else client.api_key} with resourceRefCount = {count}"
         f" based on rule {verdict.rule}"
     )
@@ -189,6 +191,15 @@ def _audit_fields(
     }
 
 
-def _printable(name: str) -> str:
-    # A peer chooses the name: a newline in it could forge an audit line.
-    return name if name.isprintable() else name.encode("unicode_escape").decode()
+def _cut(name: str) -> str:
+    # A peer chooses the name, of up to 32 KB, and as many as a request can hold.
+    return name if len(name) <= NAME_CHARS_MAX else f"{name[:NAME_CHARS_MAX]}...({len(name)} characters)"
+
+
+def _escape(line: str) -> str:
+    """Escape what is not printable: a newline in the name of a resource or a principal could forge an audit line."""
+    if line.isprintable():
+        return line
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in line
+    )
