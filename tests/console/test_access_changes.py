@@ -4,7 +4,7 @@ import pytest
 
 from klamm.client.core.reassign_plan import ReplicaMove
 from klamm.client.core.reassign_throttle import RATES, REPLICAS, clear_throttle, list_throttled_replicas, set_throttle
-from klamm.console.audit import AuditEntry, AuditTrail, parse_entry
+from klamm.console.audit import KEPT, AuditEntry, AuditTrail, parse_entry
 from klamm.console.core.config_history import list_config_changes
 from klamm.console.core.quota_forms import describe_entity, entity_fields, parse_entity, parse_limit
 from klamm.console.service import ConsoleConfig
@@ -38,7 +38,7 @@ def test_a_user_is_added_and_deleted_and_the_password_is_nowhere(broker, console
     assert users_of(broker)[name] == ["SCRAM_SHA_256"]
     assert name in visit.get("/c/test/audit")
     assert password not in visit.get("/c/test/audit")
-    assert all(password not in str(entry) for entry in console.service.app.parts.audit.entries)
+    assert all(password not in str(entry) for entry in console.service.app.parts.audit.list_entries("test"))
     visit.post(ACCESS, f"{ACCESS}/users/delete", user=name, mechanism="SCRAM-SHA-256")
     assert name not in users_of(broker)
 
@@ -187,9 +187,18 @@ def test_other_records_of_the_audit_topic_are_passed_over(data):
 
 def test_entries_of_this_run_are_not_doubled():
     trail = AuditTrail(None, lambda: 0)
-    trail.entries.append(entry(2, "empty topic"))
+    trail._merge([entry(2, "empty topic")])
     trail._merge([entry(2, "empty topic"), entry(1, "create topic"), entry(3, "delete topic")])
-    assert [kept.time_ms for kept in trail.entries] == [3, 2, 1]
+    assert [kept.time_ms for kept in trail.list_entries("test")] == [3, 2, 1]
+
+
+def test_changes_of_one_cluster_do_not_push_out_those_of_another():
+    trail = AuditTrail(None, lambda: 0)
+    trail.note("quiet", "anna", "127.0.0.1", "create topic", "orders", "done")
+    for _ in range(KEPT + 1):
+        trail.note("busy", "anna", "127.0.0.1", "create topic", "orders", "done")
+    assert [kept.cluster for kept in trail.list_entries("quiet")] == ["quiet"]
+    assert len(trail.list_entries("busy")) == KEPT
 
 
 # Throttles

@@ -267,6 +267,16 @@ def test_a_role_sees_its_topics_only(broker, guarded, victor):
         f"{secret}/messages/live",
     ):
         victor.get(f"/c/test/topics/{path}", 403)
+    for path in ("", "/brokers", "/groups", "/reassignments?plan=balance", "/transactions", "/hanging-transactions"):
+        assert secret not in victor.get(f"/c/test{path}"), path
+    for path in (
+        f"groups?topic={secret}",
+        f"reassignments?plan=balance&topic={secret}",
+        f"hanging-transactions?topic={secret}",
+        "transactions?all=1",
+        "access",
+    ):
+        victor.get(f"/c/test/{path}", 403)
 
 
 def test_a_role_without_the_right_to_change_is_refused(broker, guarded, victor):

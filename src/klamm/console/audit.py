@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from operator import attrgetter
 from typing import Any, Final
 
@@ -21,21 +21,42 @@ from klamm.telemetry import get_logger
 _log = get_logger("console")
 
 KEPT: Final = 1000
-"""Entries that the audit page shows, the newest: since the start of the console, and before it those of the topic."""
+"""Entries of each cluster that the audit page shows, the newest: of this run, and before it those of the topic."""
+OUTCOMES: Final = ("done", "refused", "failed", "unknown")
+LOGIN_ACTIONS: Final = frozenset({"login", "login failed"})
+_NO_CLUSTER: Final = ""
+_CLUSTER_ACTIONS: Final = LOGIN_ACTIONS | {
+    "elect leaders",
+    "start reassignment",
+    "cancel reassignment",
+    "set throttle",
+    "remove throttle",
+    "change broker setting",
+    "abort transaction",
+    "add ACL",
+    "delete ACL",
+    "set password",
+    "delete password",
+    "set quota",
+    "delete quota",
+}
+"""Actions whose resource is no topic, group or pipeline."""
+_TOPIC_FIELDS: Final = ("from", "to")
 
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """A change, or an attempt that was refused."""
+    """A change or a login, or an attempt at one."""
 
     time_ms: int
     person: str
     peer: str
     cluster: str
+    """Empty for logins, which are of no cluster."""
     action: str
     resource: str
     outcome: str
-    """done, refused or failed."""
+    """done, refused, failed, or unknown: the cluster did not answer whether it was done."""
     detail: dict[str, Any] = field(default_factory=dict)
 
 
@@ -45,11 +66,17 @@ class AuditTrail:
     def __init__(self, topic: str | None, now_ms: Callable[[], int]) -> None:
         self._topic = topic
         self._now_ms = now_ms
-        self.entries: deque[AuditEntry] = deque(maxlen=KEPT)
+        # By cluster: changes of one do not push out those of another.
+        self._entries: dict[str, deque[AuditEntry]] = {}
         self._created: set[str] = set()
         self._creating = asyncio.Lock()
         self._loaded: set[str] = set()
         self._loading = asyncio.Lock()
+
+    def list_entries(self, cluster: str) -> list[AuditEntry]:
+        """Return the entries of a cluster and the logins, the newest first."""
+        entries = [*self._entries.get(cluster, ()), *self._entries.get(_NO_CLUSTER, ())]
+        return sorted(entries, key=attrgetter("time_ms"), reverse=True)
 
     async def write(
         self,
@@ -62,17 +89,36 @@ class AuditTrail:
         detail: dict[str, Any] | None = None,
     ) -> None:
         """Keep one entry, in the log, for the page and in the topic of its cluster."""
-        entry = AuditEntry(self._now_ms(), person, peer, link.name, action, resource, outcome, detail or {})
-        self.entries.appendleft(entry)
-        _log.info(f"audit {action}", cluster=link.name, resource=resource, outcome=outcome, person=person, peer=peer)
+        entry = self.note(link.name, person, peer, action, resource, outcome, detail)
+        await self._append(link, entry)
+
+    def note(
+        self,
+        cluster: str,
+        person: str,
+        peer: str,
+        action: str,
+        resource: str,
+        outcome: str,
+        detail: dict[str, Any] | None = None,
+    ) -> AuditEntry:
+        """Keep one entry in the log and for the page."""
+        entry = AuditEntry(self._now_ms(), person, peer, cluster, action, resource, outcome, detail or {})
+        self._of_cluster(cluster).appendleft(entry)
+        _log.info(f"audit {action}", cluster=cluster, resource=resource, outcome=outcome, person=person, peer=peer)
+        return entry
+
+    async def _append(self, link: ClusterLink, entry: AuditEntry) -> None:
         if self._topic is None:
             return
         try:
             await self._ensure_topic(link)
             producer = await link.producer()
-            await producer.send_and_wait(self._topic, json.dumps(asdict(entry)).encode(), person.encode())
-        except KafkaError as error:
-            _log.failure("audit record not written", error, cluster=link.name, action=action, resource=resource)
+            await producer.send_and_wait(self._topic, json.dumps(asdict(entry)).encode(), entry.person.encode())
+        except (KafkaError, OSError) as error:
+            _log.failure(
+                "audit record not written", error, cluster=link.name, action=entry.action, resource=entry.resource
+            )
 
     async def load(self, link: ClusterLink) -> None:
         """Read what earlier runs of a console wrote to the topic, once; without the right to read it, nothing."""
@@ -88,15 +134,21 @@ class AuditTrail:
                 self._merge(filter(None, (parse_entry(record.value, link.name) for record in result.records)))
             self._loaded.add(link.name)
 
+    def _of_cluster(self, cluster: str) -> deque[AuditEntry]:
+        return self._entries.setdefault(cluster, deque(maxlen=KEPT))
+
     def _merge(self, earlier: Iterable[AuditEntry]) -> None:
         """Add entries of the topic; those of this run are there already."""
-        present = {(entry.time_ms, entry.person, entry.action, entry.resource) for entry in self.entries}
-        missing = [
-            entry for entry in earlier if (entry.time_ms, entry.person, entry.action, entry.resource) not in present
-        ]
-        newest_first = sorted([*self.entries, *missing], key=attrgetter("time_ms"), reverse=True)
-        self.entries.clear()
-        self.entries.extend(newest_first[:KEPT])
+        by_cluster: dict[str, list[AuditEntry]] = {}
+        for entry in earlier:
+            by_cluster.setdefault(entry.cluster, []).append(entry)
+        for cluster, entries in by_cluster.items():
+            kept = self._of_cluster(cluster)
+            present = {_identify(entry) for entry in kept}
+            missing = [entry for entry in entries if _identify(entry) not in present]
+            newest_first = sorted([*kept, *missing], key=attrgetter("time_ms"), reverse=True)
+            kept.clear()
+            kept.extend(newest_first[:KEPT])
 
     async def _ensure_topic(self, link: ClusterLink) -> None:
         assert self._topic is not None
@@ -115,18 +167,48 @@ def parse_entry(data: bytes | None, cluster: str) -> AuditEntry | None:
         fields = json.loads(data or b"")
         detail = fields["detail"]
         outcome = str(fields["outcome"])
-        if not isinstance(detail, dict) or outcome not in ("done", "refused", "failed"):
+        if not isinstance(detail, dict) or outcome not in OUTCOMES:
             return None
-        # By the name that the cluster has now: a console may have had another one for it.
+        action = str(fields["action"])
         return AuditEntry(
             int(fields["time_ms"]),
             str(fields["person"]),
             str(fields["peer"]),
-            cluster,
-            str(fields["action"]),
+            # By the name that the cluster has now: a console may have had another one for it.
+            _NO_CLUSTER if action in LOGIN_ACTIONS else cluster,
+            action,
             str(fields["resource"]),
             outcome,
             detail,
         )
     except (KeyError, TypeError, ValueError, RecursionError):
         return None
+
+
+def choose_entries(entries: Iterable[AuditEntry], is_allowed: Callable[[str], bool]) -> list[AuditEntry]:
+    """Return the entries about topics, groups and pipelines that are allowed, without the names of other topics."""
+    return [
+        replace(entry, detail=_choose_detail(entry.detail, is_allowed))
+        for entry in entries
+        if entry.action not in _CLUSTER_ACTIONS and is_allowed(_name_resource(entry))
+    ]
+
+
+def _name_resource(entry: AuditEntry) -> str:
+    # That of a transaction in a partition is TOPIC-PARTITION.
+    return entry.resource.rpartition("-")[0] if entry.action == "abort hanging transaction" else entry.resource
+
+
+def _choose_detail(detail: Mapping[str, Any], is_allowed: Callable[[str], bool]) -> dict[str, Any]:
+    chosen: dict[str, Any] = {}
+    for name, value in detail.items():
+        if name in ("before", "after") and isinstance(value, Mapping):
+            # Offsets by TOPIC-PARTITION.
+            chosen[name] = {place: offset for place, offset in value.items() if is_allowed(place.rpartition("-")[0])}
+        elif name not in _TOPIC_FIELDS or is_allowed(str(value)):
+            chosen[name] = value
+    return chosen
+
+
+def _identify(entry: AuditEntry) -> tuple[int, str, str, str]:
+    return entry.time_ms, entry.person, entry.action, entry.resource

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,6 +30,14 @@ class GroupDetails:
     topics: list[TopicLag]
     committed: dict[TopicPartition, int]
     limits: GroupLimits
+    hidden_topics: int = 0
+    """Topics of the group that the visitor may not see."""
+
+    def keep_topics(self, names: Collection[str]) -> GroupDetails:
+        """Return the details without other topics than these."""
+        kept = [topic for topic in self.topics if topic.topic in names]
+        committed = {where: offset for where, offset in self.committed.items() if where.topic in names}
+        return dataclasses.replace(self, topics=kept, committed=committed, hidden_topics=len(self.topics) - len(kept))
 
     @property
     def lag(self) -> int:
@@ -76,12 +85,19 @@ def _listed_type(link: ClusterLink, name: str) -> str:
 
 
 async def plan_group_reset(
-    link: ClusterLink, name: str, target: ResetTarget, topics: Iterable[str]
+    link: ClusterLink,
+    name: str,
+    target: ResetTarget,
+    topics: Iterable[str],
+    choose_allowed: Callable[[Iterable[str]], Iterable[str]] = set,
 ) -> list[OffsetMove]:
-    """Return what a reset would do; ValueError when it cannot be done."""
+    """Return what a reset would do; ValueError when it cannot be done.
+
+    Without `topics` it is about those of the group that `choose_allowed` returns.
+    """
     admin = await link.admin()
     committed = {where: position.offset for where, position in (await admin.list_group_offsets(name)).items()}
-    chosen = set(topics) or {where.topic for where in committed}
+    chosen = set(topics) or set(choose_allowed({where.topic for where in committed}))
     if not chosen:
         raise ValueError(f"{name} has no committed offsets; choose a topic")
     partitions = await _siblings(admin, {TopicPartition(topic, 0) for topic in chosen})

@@ -62,6 +62,8 @@ class RouteRight:
 
     action: Action
     value: str | None = None
+    everywhere: bool = False
+    """Whether it concerns the cluster as a whole, so that a role for some topics is not enough."""
 
 
 @dataclass(slots=True)
@@ -158,6 +160,8 @@ class ConsoleApp(HttpApp):
         right: RouteRight | None = route.tag
         if right is not None:
             try:
+                if right.everywhere:
+                    request.require_everywhere(right.action)
                 request.require(right.action, None if right.value is None else request.values[right.value])
             except HttpRefusal as refusal:
                 raise self._refusal_page(request, refusal) from None
@@ -217,6 +221,9 @@ class ConsoleApp(HttpApp):
                 "clusters": visible,
                 "visitor": visitor,
                 "may": request.may if request.link is not None and visitor is not None else _may_nothing,
+                "may_everywhere": (
+                    request.may_everywhere if request.link is not None and visitor is not None else _may_nothing
+                ),
                 "Action": Action,
                 "token": "" if session is None else session.token,
                 "messages": [] if session is None else session.take_messages(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qs
@@ -67,6 +67,25 @@ class ConsoleRequest(HttpRequest):
                 raise HttpRefusal(403, "The console is read-only")
             about = f"{resource} in cluster {self.cluster.name}" if resource else f"cluster {self.cluster.name}"
             raise HttpRefusal(403, f"{self.visitor.name} has no role with the action {action.value} for {about}")
+
+    def may_everywhere(self, action: Action) -> bool:
+        """Whether the visitor may do this with all topics and groups of the cluster."""
+        return self.visitor.may_everywhere(action, self.cluster.name)
+
+    def require_everywhere(self, action: Action) -> None:
+        """Refuse with 403 what concerns the cluster as a whole, unless a role allows the action for all names."""
+        self.require(action)
+        if not self.may_everywhere(action):
+            patterns = ", ".join(sorted(set(self.visitor.patterns(self.cluster.name, action))))
+            raise HttpRefusal(
+                403,
+                f"This concerns all of cluster {self.cluster.name}, and {self.visitor.name} has the action"
+                f" {action.value} for {patterns} only: it needs a role whose topics are *",
+            )
+
+    def visible(self, names: Iterable[str]) -> list[str]:
+        """Return the names of topics or groups that the visitor may see in the cluster of the path."""
+        return self.visitor.visible(self.cluster.name, names)
 
     def parse_form(self) -> None:
         """Read the fields of a form from the body."""

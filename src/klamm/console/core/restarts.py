@@ -64,14 +64,14 @@ def check_restarts(
         if risk.alone:
             verb = "has" if len(risk.alone) == 1 else "have"
             reasons.append(
-                f"{counted(len(risk.alone), 'partition')} {verb} no other replica in sync{_name_one(risk.alone, named)}:"
-                " no reads and writes while it restarts"
+                f"{counted(len(risk.alone), 'partition')} {verb} no other replica in sync"
+                f"{_name_one(risk.alone, named)}: no reads and writes while it restarts"
             )
         if risk.short:
             verb = "needs" if len(risk.short) == 1 else "need"
             reasons.append(
-                f"{counted(len(risk.short), 'partition')} {verb} it for min.insync.replicas{_name_one(risk.short, named)}:"
-                " producers with acks=all cannot write while it restarts"
+                f"{counted(len(risk.short), 'partition')} {verb} it for min.insync.replicas"
+                f"{_name_one(risk.short, named)}: producers with acks=all cannot write while it restarts"
             )
         reasons += _check_quorum(broker, quorum)
         checks[broker] = RestartCheck(not reasons, tuple(reasons), risk.unknown_topics)

@@ -36,6 +36,8 @@ class Action(Enum):
 
 READING: Final = frozenset({Action.VIEW, Action.READ, Action.AUDIT})
 """The actions that change nothing: all there are in read-only mode."""
+_ALL: Final = "*"
+"""The pattern of every name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +78,23 @@ class Visitor:
             return False
         return any(role.allows(action, cluster, resource) for role in self.roles)
 
-    def visible(self, cluster: str, names: Iterable[str]) -> list[str]:
-        """Return the names that may be listed."""
-        patterns = self.patterns(cluster)
-        if "*" in patterns:
+    def may_everywhere(self, action: Action, cluster: str) -> bool:
+        """Whether the action is allowed for all names: what concerns the cluster as a whole needs that."""
+        return self.may(action, cluster) and _ALL in self.patterns(cluster, action)
+
+    def visible(self, cluster: str, names: Iterable[str], action: Action = Action.VIEW) -> list[str]:
+        """Return the names that may be listed, or for which another action is allowed."""
+        patterns = self.patterns(cluster, action)
+        if _ALL in patterns:
             return list(names)
         return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
-    def patterns(self, cluster: str) -> Sequence[str]:
-        """Return the patterns of names that may be viewed in a cluster."""
+    def patterns(self, cluster: str, action: Action = Action.VIEW) -> Sequence[str]:
+        """Return the patterns of names for which an action is allowed in a cluster."""
         return [
             pattern
             for role in self.roles
-            if Action.VIEW in role.actions and any(fnmatchcase(cluster, of_cluster) for of_cluster in role.clusters)
+            if action in role.actions and any(fnmatchcase(cluster, of_cluster) for of_cluster in role.clusters)
             for pattern in role.topics
         ]
 

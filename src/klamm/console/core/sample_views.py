@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from klamm.console.core.attention import AttentionItem, list_attention
@@ -21,6 +23,19 @@ class SampleViews:
     partitions: int
     in_sync: int
     """Partitions with a leader and all replicas in sync."""
+    stuck_transactions: int = 0
+
+    def choose_attention(self, topics: AbstractSet[str], groups: AbstractSet[str]) -> list[AttentionItem]:
+        """Return the findings about some topics and groups, and about brokers: others are neither named nor counted."""
+        sample = self.sample
+        if len(topics) == len(sample.topics) and len(groups) == len(sample.groups):
+            return self.attention
+        seen = dataclasses.replace(
+            sample,
+            topics={name: topic for name, topic in sample.topics.items() if name in topics},
+            groups={name: group for name, group in sample.groups.items() if name in groups},
+        )
+        return list_attention(seen, self.stuck_transactions)
 
 
 def make_views(sample: ClusterSample, before: ClusterSample | None, stuck_transactions: int = 0) -> SampleViews:
@@ -32,4 +47,5 @@ def make_views(sample: ClusterSample, before: ClusterSample | None, stuck_transa
         list_attention(sample, stuck_transactions),
         sum(len(topic.partitions) for topic in sample.topics.values()),
         sum(topic.in_sync for topic in sample.topics.values()),
+        stuck_transactions,
     )

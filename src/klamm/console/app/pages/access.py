@@ -31,9 +31,9 @@ class AccessPages(PageGroup):
 
     def add_routes(self) -> None:
         """Serve these pages."""
-        self.app.get("/c/{cluster}/access", self.show_access, RouteRight(Action.VIEW))
-        self.app.post("/c/{cluster}/access", self.add_rule, RouteRight(Action.ACCESS))
-        self.app.post("/c/{cluster}/access/delete", self.delete_rule, RouteRight(Action.ACCESS))
+        self.app.get("/c/{cluster}/access", self.show_access, RouteRight(Action.VIEW, everywhere=True))
+        self.app.post("/c/{cluster}/access", self.add_rule, RouteRight(Action.ACCESS, everywhere=True))
+        self.app.post("/c/{cluster}/access/delete", self.delete_rule, RouteRight(Action.ACCESS, everywhere=True))
 
     async def show_access(self, request: ConsoleRequest) -> HttpResponse:
         """GET .../access?principal=&type=&name=&host=&q=."""

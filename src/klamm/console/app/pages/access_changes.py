@@ -19,7 +19,7 @@ class AccessChangePages(PageGroup):
 
     def add_routes(self) -> None:
         """Serve these forms."""
-        right = RouteRight(Action.ACCESS)
+        right = RouteRight(Action.ACCESS, everywhere=True)
         self.app.post("/c/{cluster}/access/users", self.set_password, right)
         self.app.post("/c/{cluster}/access/users/delete", self.delete_user, right)
         self.app.post("/c/{cluster}/access/quotas", self.set_quota, right)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -18,7 +18,7 @@ from klamm.console.core.numbers import format_seconds
 from klamm.console.core.offset_plans import OffsetMove, parse_reset
 from klamm.console.core.roles import Action
 from klamm.console.core.tables import parse_table_query, select_page
-from klamm.console.group_details import describe_group, plan_group_reset
+from klamm.console.group_details import GroupDetails, describe_group, plan_group_reset
 from klamm.console.history import group_age_series, group_series
 from klamm.console.offset_resets import OffsetResets, restore_offsets
 from klamm.http.messages import HttpResponse
@@ -50,13 +50,15 @@ class GroupPages(PageGroup):
         """GET .../groups?q=&sort=&state=&topic=."""
         query = parse_table_query(request.query, GROUP_COLUMNS, "-lag", ("state", "topic"))
         views, state, topic = request.views, request.text("state"), request.text("topic")
+        if topic:
+            request.require(Action.VIEW, topic)
         of_topic = views.sample.lags_by_topic.get(topic, {}) if topic else None
         rows = [
             row
             for row in views.group_rows
             if (not state or row.state == state) and (of_topic is None or row.name in of_topic)
         ]
-        visible = set(request.visitor.visible(request.cluster.name, (row.name for row in rows)))
+        visible = set(request.visible(row.name for row in rows))
         table = select_page([row for row in rows if row.name in visible], query, GROUP_COLUMNS, attrgetter("name"))
         states = sorted({row.state for row in views.group_rows})
         return self.app.page(
@@ -74,7 +76,7 @@ class GroupPages(PageGroup):
         """GET .../groups/{group}: members, lag in records and seconds."""
         name = request.values["group"]
         span, begin_ms, end_ms = choose_span(request, self.parts.now_ms())
-        details = await describe_group(request.cluster, name, end_ms)
+        details = await self._describe(request, name, end_ms)
         lags, ages = group_series(name), group_age_series(name)
         points = self.parts.history.read(request.cluster.name, [lags, ages], begin_ms, end_ms)
         return self.app.page(
@@ -105,6 +107,10 @@ class GroupPages(PageGroup):
             past_resets=self.resets.list_recent(request.cluster.name, name),
         )
 
+    async def _describe(self, request: ConsoleRequest, name: str, now_ms: int) -> GroupDetails:
+        details = await describe_group(request.cluster, name, now_ms)
+        return details.keep_topics(request.visible(topic.topic for topic in details.topics))
+
     async def show_reset(self, request: ConsoleRequest) -> HttpResponse:
         """GET .../reset?to=&topic=: the plan of a reset; nothing is changed."""
         name, position = request.values["group"], request.text("to").strip()
@@ -115,7 +121,7 @@ class GroupPages(PageGroup):
                 moves = await self._plan(request, name, position, topics)
             except ValueError as error:
                 failed = str(error)
-        details = await describe_group(request.cluster, name, self.parts.now_ms())
+        details = await self._describe(request, name, self.parts.now_ms())
         if not details.limits.can_reset:
             raise HttpRefusal(409, details.limits.notes[0])
         return self.app.page(
@@ -135,7 +141,11 @@ class GroupPages(PageGroup):
         )
 
     async def _plan(self, request: ConsoleRequest, name: str, position: str, topics: list[str]) -> list[OffsetMove]:
-        return await plan_group_reset(request.cluster, name, parse_reset(position, self.parts.now_ms()), topics)
+        for topic in topics:
+            request.require(Action.GROUPS, topic)
+        target = parse_reset(position, self.parts.now_ms())
+        allowed = functools.partial(request.visitor.visible, request.cluster.name, action=Action.GROUPS)
+        return await plan_group_reset(request.cluster, name, target, topics, allowed)
 
     async def reset(self, request: ConsoleRequest) -> HttpResponse:
         """POST .../reset: commit the plan that was shown, not one that is made anew."""
@@ -143,6 +153,7 @@ class GroupPages(PageGroup):
         after = _parse_offsets(request.form_list("move"))
         if not after:
             raise HttpRefusal(400, "The plan is empty; nothing was changed")
+        _require_topics(request, after)
         admin = await request.cluster.admin()
         committed = {where: entry.offset for where, entry in (await admin.list_group_offsets(name)).items()}
         # None for a partition without a committed offset: undo deletes the one that the reset commits.
@@ -165,6 +176,7 @@ class GroupPages(PageGroup):
         offsets = self.resets.find(request.cluster.name, name, int(number)) if number.isdecimal() else None
         if offsets is None:
             raise HttpRefusal(404, f"{name} has no reset {number}")
+        _require_topics(request, offsets)
         admin = await request.cluster.admin()
         work = functools.partial(restore_offsets, admin, name, offsets)
         detail = {"after": _as_text(offsets)}
@@ -197,6 +209,12 @@ class GroupPages(PageGroup):
         if not await self.app.change(request, "delete group", name, work, done=f"Deleted {name}."):
             return redirect(self.path(request, "groups", name))
         return redirect(self.path(request, "groups"))
+
+
+def _require_topics(request: ConsoleRequest, partitions: Iterable[TopicPartition]) -> None:
+    """Refuse to move offsets in topics that are outside of the visitor's roles."""
+    for topic in sorted({where.topic for where in partitions}):
+        request.require(Action.GROUPS, topic)
 
 
 def _parse_offsets(texts: list[str]) -> dict[TopicPartition, int]:

@@ -30,7 +30,7 @@ class OverviewPages(PageGroup):
     async def show_overview(self, request: ConsoleRequest) -> HttpResponse:
         """GET /c/{cluster}."""
         sample, name = request.sample, request.cluster.name
-        visible = set(request.visitor.visible(name, sample.topics))
+        visible, groups = set(request.visible(sample.topics)), set(request.visible(sample.groups))
         span, begin_ms, end_ms = choose_span(request, self.parts.now_ms(), "1h")
         series = self.parts.history.read(name, (RATE, BYTE_RATE, LAG), begin_ms, end_ms)
         charts = [
@@ -44,7 +44,6 @@ class OverviewPages(PageGroup):
         busiest = heapq.nsmallest(
             _TOP, ((topic, rate) for topic, rate in sample.rates.items() if rate > 0 and topic in visible), key=_largest
         )
-        groups = set(request.visitor.visible(name, sample.groups))
         behind = heapq.nsmallest(
             _TOP, ((group, lag) for group, lag in sample.lags.items() if lag and group in groups), key=_largest
         )
@@ -53,7 +52,7 @@ class OverviewPages(PageGroup):
             "overview.html",
             title="Overview",
             section="overview",
-            attention=request.views.attention,
+            attention=request.views.choose_attention(visible, groups),
             charts=charts,
             span=span,
             spans=list(SPANS),

@@ -35,12 +35,15 @@ class ReassignmentPages(PageGroup):
         self.app.get("/c/{cluster}/reassignments", self.show_moves, RouteRight(Action.VIEW))
         self.app.post("/c/{cluster}/reassignments", self.start, RouteRight(Action.CLUSTER))
         self.app.post("/c/{cluster}/reassignments/cancel", self.cancel, RouteRight(Action.CLUSTER))
-        self.app.post("/c/{cluster}/reassignments/unthrottle", self.unthrottle, RouteRight(Action.CLUSTER))
+        everywhere = RouteRight(Action.CLUSTER, everywhere=True)
+        self.app.post("/c/{cluster}/reassignments/unthrottle", self.unthrottle, everywhere)
 
     async def show_moves(self, request: ConsoleRequest) -> HttpResponse:
         """GET .../reassignments?plan=balance|drain&broker=&topic=."""
         admin = await request.cluster.admin()
         moving = await admin.list_partition_reassignments()
+        visible = set(request.visible({where.topic for where in moving}))
+        moving = {where: move for where, move in moving.items() if where.topic in visible}
         progress = await self._read_progress(request, dict(sorted(moving.items())[:_SHOWN_MAX]))
         kind = request.text("plan")
         moves, failed = [], ""
@@ -102,11 +105,14 @@ class ReassignmentPages(PageGroup):
                 raise ValueError("choose the broker to drain")
             racks.pop(int(number), None)
         topic_name = request.text("topic")
+        if topic_name:
+            request.require(Action.VIEW, topic_name)
+        visible = set(request.visible(sample.topics))
         placements = [
             Placement(topic.name, partition.index, partition.replicas, partition.size_bytes or 0)
             for topic in sample.topics.values()
             for partition in topic.partitions
-            if not topic_name or topic.name == topic_name
+            if topic.name in visible and (not topic_name or topic.name == topic_name)
         ]
         return plan_moves(placements, racks, balance=kind == "balance")
 
@@ -118,7 +124,11 @@ class ReassignmentPages(PageGroup):
             moves[where] = replicas
         if not moves:
             raise HttpRefusal(400, "The plan is empty; nothing was changed")
+        _require_topics(request, moves)
         throttle = request.form("throttle")
+        if throttle:
+            # The rate of a broker slows down the replicas of all topics.
+            request.require_everywhere(Action.CLUSTER)
         if throttle and not await self._set_throttle(request, moves, throttle):
             # Nothing moves at full speed because its throttle was refused.
             return redirect(self.path(request, "reassignments"))
@@ -131,10 +141,15 @@ class ReassignmentPages(PageGroup):
         moving = await admin.list_partition_reassignments()
         if request.form("all") != "1":
             where = _parse_place(request.form("partition"))
+            request.require(Action.CLUSTER, where.topic)
             if where not in moving:
                 raise HttpRefusal(409, f"{where.topic}-{where.partition} does not move any more; nothing was changed")
             moving = {where: moving[where]}
-        elif not moving:
+        else:
+            names = {where.topic for where in moving}
+            allowed = set(request.visitor.visible(request.cluster.name, names, Action.CLUSTER))
+            moving = {where: move for where, move in moving.items() if where.topic in allowed}
+        if not moving:
             raise HttpRefusal(409, "No partition moves any more; nothing was changed")
         moves: dict[TopicPartition, list[int] | None] = dict.fromkeys(moving)
         await self._alter(request, "cancel reassignment", moves, f"Cancelled {counted(len(moves), 'move')}.")
@@ -209,6 +224,12 @@ class ReassignmentPages(PageGroup):
         detail: dict[str, Any] = {f"{where.topic}-{where.partition}": replicas for where, replicas in moves.items()}
         work = functools.partial(admin.alter_partition_reassignments, moves)
         await self.app.change(request, action, "cluster", work, done=done, detail=detail)
+
+
+def _require_topics(request: ConsoleRequest, moves: Mapping[TopicPartition, object]) -> None:
+    """Refuse moves of topics that are outside of the visitor's roles."""
+    for topic in sorted({where.topic for where in moves}):
+        request.require(Action.CLUSTER, topic)
 
 
 def _parse_place(text: str) -> TopicPartition:

@@ -48,7 +48,7 @@ class TopicPages(PageGroup):
         query = parse_table_query(request.query, TOPIC_COLUMNS, "name", ("internal", "state"))
         internal, state = request.text("internal") == "1", request.text("state")
         rows = choose_topic_rows(request.views.topic_rows, internal=internal, state=state)
-        visible = set(request.visitor.visible(name, (row.name for row in rows)))
+        visible = set(request.visible(row.name for row in rows))
         table = select_page([row for row in rows if row.name in visible], query, TOPIC_COLUMNS, attrgetter("name"))
         end_ms = self.parts.now_ms()
         series = self.parts.history.read(name, [topic_series(row.name) for row in table.rows], end_ms - HOUR_MS, end_ms)
@@ -73,7 +73,7 @@ class TopicPages(PageGroup):
     async def show_topic(self, request: ConsoleRequest) -> HttpResponse:
         """GET .../topics/{topic}: partitions, size, rate."""
         topic = await self.find_topic(request)
-        sample, name = request.sample, request.cluster.name
+        name = request.cluster.name
         span, begin_ms, end_ms = choose_span(request, self.parts.now_ms())
         points = self.parts.history.read(name, [topic_series(topic.name)], begin_ms, end_ms)[topic_series(topic.name)]
         return self.app.page(
@@ -87,7 +87,7 @@ class TopicPages(PageGroup):
             command=make_command(request.cluster.cluster.command_target, "topic", "show", topic.name),
             **self.describe(request, topic),
             largest=max((partition.size_bytes or 0 for partition in topic.partitions), default=0),
-            groups=sorted(sample.lags_by_topic.get(topic.name, ())),
+            groups=sorted(request.visible(request.sample.lags_by_topic.get(topic.name, ()))),
         )
 
     async def show_settings(self, request: ConsoleRequest) -> HttpResponse:
@@ -96,10 +96,10 @@ class TopicPages(PageGroup):
         rows = list_config_rows(await self.read_configs(request, topic.name))
         only_changed = request.text("all") != "1"
         # Names of persons: for those who may see the audit.
-        shows_history = request.may(Action.AUDIT)
+        shows_history = request.may(Action.AUDIT, topic.name)
         if shows_history:
             await self.parts.audit.load(request.cluster)
-        own_entries = [entry for entry in self.parts.audit.entries if entry.cluster == request.cluster.name]
+        entries = self.parts.audit.list_entries(request.cluster.name) if shows_history else []
         return self.app.page(
             request,
             "topic_settings.html",
@@ -110,7 +110,7 @@ class TopicPages(PageGroup):
             all_rows=rows,
             only_changed=only_changed,
             edited=request.text("edit"),
-            changes=list_config_changes(own_entries, topic.name)[:_CHANGES_SHOWN] if shows_history else [],
+            changes=list_config_changes(entries, topic.name)[:_CHANGES_SHOWN],
             shows_history=shows_history,
             **self.describe(request, topic),
         )
@@ -120,7 +120,7 @@ class TopicPages(PageGroup):
         topic = await self.find_topic(request)
         sample = request.sample
         lags = sample.lags_by_topic.get(topic.name, {})
-        names = request.visitor.visible(request.cluster.name, sorted(lags))
+        names = request.visible(sorted(lags))
         rows = [(sample.groups[name], lags[name]) for name in names]
         return self.app.page(
             request, "topic_groups.html", title=topic.name, tab="groups", rows=rows, **self.describe(request, topic)
@@ -155,5 +155,5 @@ class TopicPages(PageGroup):
             "state": describe_state(topic),
             "rate": sample.rates.get(topic.name),
             "byte_rate": sample.byte_rates.get(topic.name),
-            "group_count": len(sample.lags_by_topic.get(topic.name, ())),
+            "group_count": len(request.visible(sample.lags_by_topic.get(topic.name, ()))),
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -21,6 +22,8 @@ from klamm.http.messages import HttpResponse
 from klamm.http.refusals import HttpRefusal
 from klamm.model.ids import TopicPartition
 
+_DESCRIBED_MAX: Final = 500
+"""Open transactions whose topics are read for a visitor who may not see all topics."""
 _COLUMNS: Final = {"id": attrgetter("transactional_id"), "state": attrgetter("state")}
 
 
@@ -46,7 +49,13 @@ class TransactionPages(PageGroup):
         """GET .../transactions?all=1&q=: those that are open; with `all` every transactional id."""
         admin = await request.cluster.admin()
         every = request.text("all") == "1"
+        sees_all = request.may_everywhere(Action.VIEW)
+        if every:
+            # Ids without an open transaction have no topics by which they could be chosen.
+            request.require_everywhere(Action.VIEW)
         listings = await admin.list_transactions(states=() if every else OPEN_STATES)
+        if not sees_all:
+            listings = await self._choose_visible(request, listings[:_DESCRIBED_MAX])
         query = parse_table_query(request.query, _COLUMNS, "id", ("all",))
         table = select_page(listings, query, _COLUMNS, attrgetter("transactional_id"))
         rows = await asyncio.gather(*(self._describe(request, listing) for listing in table.rows))
@@ -59,9 +68,17 @@ class TransactionPages(PageGroup):
             table=table,
             rows=rows,
             every=every,
+            sees_all=sees_all,
             open_states=OPEN_STATES,
             command=make_command(request.cluster.cluster.command_target, "txn", "ls"),
         )
+
+    async def _choose_visible(
+        self, request: ConsoleRequest, listings: Sequence[TransactionListing]
+    ) -> list[TransactionListing]:
+        """Return the transactions whose topics are all within the visitor's roles."""
+        rows = await asyncio.gather(*(self._describe(request, listing) for listing in listings))
+        return [row.listing for row in rows if row.about is not None and _is_within(request, row.about, Action.VIEW)]
 
     async def _describe(self, request: ConsoleRequest, listing: TransactionListing) -> _TransactionRow:
         admin = await request.cluster.admin()
@@ -85,8 +102,10 @@ class TransactionPages(PageGroup):
         name, topics = request.text("topic").strip(), request.sample.topics
         if name and name not in topics:
             raise HttpRefusal(404, f"There is no topic {name}")
+        if name:
+            request.require(Action.VIEW, name)
         admin = await request.cluster.admin()
-        visible = request.visitor.visible(request.cluster.name, [name] if name else topics)
+        visible = request.visible([name] if name else topics)
         search = await search_hanging(admin, [topics[topic] for topic in visible])
         return self.app.page(
             request,
@@ -105,6 +124,7 @@ class TransactionPages(PageGroup):
         producer_id, start_offset = request.form_number("producer_id"), request.form_number("start_offset")
         if not topic or partition is None or producer_id is None or start_offset is None:
             raise HttpRefusal(400, "Name topic, partition, producer and start offset; nothing was changed")
+        request.require(Action.CLUSTER, topic)
         admin = await request.cluster.admin()
         where = TopicPartition(topic, partition)
         await self.app.change(
@@ -121,7 +141,17 @@ class TransactionPages(PageGroup):
         """POST .../abort: fence the producer, which aborts its open transaction."""
         name = request.values["id"]
         admin = await request.cluster.admin()
+        if not request.may_everywhere(Action.CLUSTER):
+            about = (await admin.describe_transactions([name]))[name]
+            if not _is_within(request, about, Action.CLUSTER):
+                request.require_everywhere(Action.CLUSTER)
         work = functools.partial(admin.fence_producers, [name])
         done = f"Fenced the producer of {name}; its open transaction is aborted."
         await self.app.change(request, "abort transaction", name, work, done=done)
         return redirect(self.path(request, "transactions"))
+
+
+def _is_within(request: ConsoleRequest, about: TransactionDescription, action: Action) -> bool:
+    """Whether a transaction has topics, and an action is allowed for all of them."""
+    topics = {where.topic for where in about.partitions}
+    return bool(topics) and len(request.visitor.visible(request.cluster.name, topics, action)) == len(topics)
