@@ -13,7 +13,7 @@ from klamm.client import Consumer
 from klamm.client.errors import KafkaError
 from klamm.client.types import TopicPartition
 from klamm.model.errors import ConfigError
-from klamm.pipeline import DataLoss
+from klamm.pipeline import DataLoss, partition_reader
 from klamm.pipeline.source import BatchReader, StreamReader
 from klamm.pipeline.sql import compile_text
 from klamm.pipeline.sql.topics import ClusterTopics
@@ -91,6 +91,21 @@ def test_large_ranges_become_several_tasks(klamm_broker, batch):
     assert ranges(reader.partitions()) == [(0, 0, 25), (0, 25, 50), (0, 50, 75), (0, 75, 100)]
     assert texts(rows(reader)) == [str(number) for number in range(100)]
     assert len(batch(subscribe=topic, maxRecordsPerPartition="30").partitions()) == 4
+
+
+def test_a_task_sends_no_fetch_behind_its_ranges(klamm_broker, batch):
+    """Such a fetch waits at the end of the log, and the fetch of the next range would wait for it."""
+    topic = klamm_broker.topic("source", partitions=3)
+    with klamm_broker.producer() as producer:
+        for row in range(6):
+            producer.send(topic, b"row", partition=row % 3)
+    reader = batch(subscribe=topic)
+    rows(reader)  # connects
+    [pooled] = partition_reader._pool.values()
+    fetched = pooled.consumer._fetch_buffer.fetched
+    before = fetched.fetches
+    assert len(rows(reader)) == 6
+    assert fetched.fetches - before == 3
 
 
 def test_between_offsets_and_times(klamm_broker, batch):

@@ -134,6 +134,8 @@ async def _seek_start(consumer: AsyncConsumer, wanted: Range, fail_on_data_loss:
         return False
     partition = TopicPartition(wanted.topic, wanted.partition)
     consumer.assign([partition])
+    # A fetch behind the range would be answered after fetch.max.wait.ms, and the next range's would wait for it.
+    consumer.subscription_state.state(partition).end_offset = wanted.end
     consumer.seek(partition, wanted.start)
     return True
 

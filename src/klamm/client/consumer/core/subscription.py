@@ -29,6 +29,7 @@ class AssignedPartition:
     __slots__ = (
         "batches",
         "buffered",
+        "end_offset",
         "error",
         "fetch_offset",
         "high_watermark",
@@ -67,6 +68,8 @@ class AssignedPartition:
         """Whether batches from the position on are being decoded elsewhere; no records of it are returned meanwhile."""
         self.buffered = 0
         self.paused = False
+        self.end_offset: int | None = None
+        """Nothing is fetched from here on: a reader of a range would wait for records that it does not need."""
         self.reset: int | None = None
         """What to look up for the position: a timestamp, -1 the end, -2 the beginning."""
         self.preferred = -1
@@ -134,7 +137,9 @@ class AssignedPartition:
     @property
     def fetchable(self) -> bool:
         """Whether more should be fetched; not after an error, until it was raised."""
-        return self.position is not None and not self.paused and self.error is None
+        if self.position is None or self.paused or self.error is not None:
+            return False
+        return self.end_offset is None or self.fetch_offset < self.end_offset
 
 
 class Subscription:
