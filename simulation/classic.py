@@ -66,9 +66,9 @@ class SimClassicMember(GroupMember):
         elif code == ErrorCode.REBALANCE_IN_PROGRESS:
             self._give_up()
         else:
-            await self._refused(code)
+            await self._handle_refusal(code)
 
-    async def _refused(self, code: ErrorCode) -> None:
+    async def _handle_refusal(self, code: ErrorCode) -> None:
         if code in STALE:
             self.rejoin()
         elif code in AGAIN:
@@ -93,7 +93,7 @@ class SimClassicMember(GroupMember):
             self.member_id = response.member_id
             return
         if code != ErrorCode.NONE:
-            await self._refused(code)
+            await self._handle_refusal(code)
             return
         self.member_id, self.epoch = response.member_id, response.generation_id
         await self._sync(response)
@@ -112,7 +112,7 @@ class SimClassicMember(GroupMember):
         response = await self.ask(self.node, request, 5, timeout_ms=JOIN_MS)
         code = ErrorCode(response.error_code)
         if code != ErrorCode.NONE:
-            await self._refused(code)
+            await self._handle_refusal(code)
             return
         self._joined = True
         self._dealt = dealt if leads else 0

@@ -506,7 +506,7 @@ class SimNet:
         back = self.delay(host, process.host)
         if listener is None:
             refused = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
-            self.loop.call_in(process, back, self._answered, attempt, None, refused)
+            self.loop.call_in(process, back, self._complete, attempt, None, refused)
             return
         self._ports += 1
         near = SimTransport(self, process, self._number())
@@ -519,9 +519,9 @@ class SimNet:
         self.sockets[far.number] = far
         listener.backlog.append(far)
         listener.wake()
-        self.loop.call_in(process, back, self._answered, attempt, near, None)
+        self.loop.call_in(process, back, self._complete, attempt, near, None)
 
-    def _answered(self, attempt: "asyncio.Future[Any]", near: SimTransport | None, error: OSError | None) -> None:
+    def _complete(self, attempt: "asyncio.Future[Any]", near: SimTransport | None, error: OSError | None) -> None:
         if attempt.done():
             if near is not None:
                 near.drop()

@@ -71,7 +71,7 @@ class Run:
         if plan.secured:
             self.watch.rights = self.rights
             self.rights_admin = RightsAdmin(self)
-        self.cluster.on_unexpected = self._ended
+        self.cluster.on_unexpected = self._on_ended
         self.cluster.restart = self.start
         self.clients: list[Any] = []
         self.keyed = KeyedRecords()
@@ -102,7 +102,7 @@ class Run:
             elif machine.node is not None and machine.node.stopping.is_set():
                 machine.start_again = True
 
-    def _ended(self, machine: Machine, text: str, error: BaseException) -> None:
+    def _on_ended(self, machine: Machine, text: str, error: BaseException) -> None:
         if not self.hurting and not self.plan.faults:
             self.violate(f"18: node {machine.id} {text} although nothing was wrong")
         elif not isinstance(error, (OSError, KlammError, ConfigError)):

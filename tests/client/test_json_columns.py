@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import klamm
 import klamm.testing
 from klamm.client import SerializationError, TopicPartition
-from klamm.client.json_columns import _parsed
+from klamm.client.json_columns import _parse
 from klamm.client.producer.table_json import with_json
 
 
@@ -168,4 +168,4 @@ row_lists = st.lists(st.fixed_dictionaries({"a": st.integers(-(2**53), 2**53), "
 def test_any_rows_make_the_round(rows):
     """Without a broker: what `send_arrow` writes is what `read_topic` reads."""
     table = asyncio.run(with_json(pa.table({name: [row[name] for row in rows] for name in ("a", "b")}), {}))
-    assert _parsed(pa.table({"value": table["json"]})).to_pylist() == rows
+    assert _parse(pa.table({"value": table["json"]})).to_pylist() == rows

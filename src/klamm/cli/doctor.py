@@ -86,12 +86,12 @@ class Doctor:
             with dataclasses.replace(self.target, bootstrap=bootstrap).cluster() as cluster:
                 self.cluster = cluster
                 self._versions()
-                self._guarded("advertised addresses", self._advertised)
-                self._guarded("partitions", self._partitions)
+                self._run_check("advertised addresses", self._check_advertised)
+                self._run_check("partitions", self._partitions)
                 if self.is_wrong("advertised addresses"):
                     self.add("disk", "left out", "requests go to the advertised addresses, and one is wrong")
                 else:
-                    self._guarded("disk", self._disk)
+                    self._run_check("disk", self._disk)
                 if round_trip:
                     self._write(confirm)
         except (ClusterUnreachable, KlammError, OSError, ProtocolError) as error:
@@ -108,10 +108,10 @@ class Doctor:
         elif self.is_wrong("advertised addresses"):
             self.add("round trip", "left out", "clients connect to the advertised addresses, and one is wrong")
         else:
-            self._guarded("old topics", self._sweep)
-            self._guarded("round trip", self._round_trip)
+            self._run_check("old topics", self._sweep)
+            self._run_check("round trip", self._round_trip)
 
-    def _guarded(self, check: str, act: Callable[[], None]) -> None:
+    def _run_check(self, check: str, act: Callable[[], None]) -> None:
         try:
             act()
         except Exception as error:  # noqa: BLE001 - any failure is a finding
@@ -193,7 +193,7 @@ class Doctor:
             levels = [f", {METADATA} {feature.level}" for feature in features if feature.name == METADATA]
             self.add("versions", "ok", f"{len(served)} APIs{''.join(levels)}")
 
-    def _advertised(self) -> None:
+    def _check_advertised(self) -> None:
         """Clients connect to the advertised addresses next: every one must be reachable from here."""
         from klamm.cli.queries.cluster import describe_cluster
 

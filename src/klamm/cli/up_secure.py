@@ -112,7 +112,7 @@ def override_listeners(path: str, *, host: str | None, port: int | None) -> tupl
         )
     stored_host, _, stored_port = listeners[index].strip().removeprefix(f"{_LISTENER}://").rpartition(":")
     # Clients compare the host with the names of the certificate, which is issued once.
-    if host is not None and _bracketed(host) != stored_host:
+    if host is not None and _format_host(host) != stored_host:
         raise CommandRefusal(
             f"the node of {os.path.dirname(path)} has a certificate for {stored_host}, not for {host};"
             " leave --host out, or make another node with --data"
@@ -134,7 +134,7 @@ def save_context(folder: str, *, host: str, port: int) -> None:
     name = choose_name(contexts.contexts, settings[_TRUST])
     previous = contexts.contexts.get(name)
     contexts.contexts[name] = Context(
-        f"{_bracketed(host)}:{port}", protected=previous is not None and previous.protected, settings=settings
+        f"{_format_host(host)}:{port}", protected=previous is not None and previous.protected, settings=settings
     )
     contexts.current = name
     try:
@@ -157,7 +157,7 @@ def choose_name(contexts: Mapping[str, Context], authority: str) -> str:
     return next(name for name in names if name not in contexts or contexts[name].settings.get(_TRUST) == authority)
 
 
-def _bracketed(host: str) -> str:
+def _format_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
@@ -176,7 +176,7 @@ def _properties(folder: str, host: str, port: int, passwords: dict[str, str]) ->
         # No other node connects to it: any free port will do.
         "controller.quorum.voters": "1@127.0.0.1:0",
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"{_LISTENER}://{_bracketed(host)}:{port},CONTROLLER://127.0.0.1:0",
+        "listeners": f"{_LISTENER}://{_format_host(host)}:{port},CONTROLLER://127.0.0.1:0",
         "listener.security.protocol.map": "CLIENTS:SASL_SSL,CONTROLLER:SASL_SSL",
         "inter.broker.listener.name": _LISTENER,
         "log.dirs": os.path.join(folder, _DATA),

@@ -197,11 +197,11 @@ class ClusterClient:
         task = self._opening.get(key)
         if task is None:
             task = self._opening[key] = asyncio.create_task(self._open(key), name=f"klamm connect {host}:{port}")
-            task.add_done_callback(functools.partial(self._opened, key))
+            task.add_done_callback(functools.partial(self._on_opened, key))
         # Callers share the attempt: one that is cancelled must not end it for the others.
         return await asyncio.shield(task)
 
-    def _opened(self, key: tuple[str, int, str], task: asyncio.Task[Connection]) -> None:
+    def _on_opened(self, key: tuple[str, int, str], task: asyncio.Task[Connection]) -> None:
         self._opening.pop(key, None)
         if not task.cancelled():
             task.exception()  # marks it as retrieved: all callers may have been cancelled

@@ -57,7 +57,7 @@ def _texts(table: pa.Table) -> pa.Table:
 
 def _fields(table: pa.Table) -> pa.Table:
     """One column per field of the objects, in place of the value; values that are no objects stay one column."""
-    parsed = _parsed(table)
+    parsed = _parse(table)
     place = table.schema.get_field_index("value")
     columns: list[tuple[str, Any]] = [(name, table[name]) for name in table.schema.names if name != "value"]
     columns[place:place] = spread(parsed, {name for name, _ in columns})
@@ -79,7 +79,7 @@ def spread(parsed: pa.ChunkedArray, taken: set[str]) -> Iterable[tuple[str, Any]
     ]
 
 
-def _parsed(table: pa.Table) -> pa.ChunkedArray:
+def _parse(table: pa.Table) -> pa.ChunkedArray:
     """One column of parsed values; null where there is no value."""
     import pyarrow as pa  # noqa: PLC0415
     from pyarrow import json as arrow_json  # noqa: PLC0415

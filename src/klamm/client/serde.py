@@ -106,15 +106,15 @@ _DESERIALIZERS: dict[str, Callable[[bytes], Any]] = {
 
 def serializer(given: Any, name: str) -> Serialize | None:
     """The function for the setting `name`; None leaves values as they are."""
-    return _wrapped(given, name, "serialize", _SERIALIZERS)
+    return _wrap(given, name, "serialize", _SERIALIZERS)
 
 
 def deserializer(given: Any, name: str) -> Deserialize | None:
     """The function for the setting `name`; None leaves bytes as they are."""
-    return _wrapped(given, name, "deserialize", _DESERIALIZERS)
+    return _wrap(given, name, "deserialize", _DESERIALIZERS)
 
 
-def _wrapped(given: Any, name: str, method: str, known: dict[str, Any]) -> Callable[..., Any] | None:
+def _wrap(given: Any, name: str, method: str, known: dict[str, Any]) -> Callable[..., Any] | None:
     # No function at all for bytes: the send and poll loops test for None, which is cheaper than a call per record.
     if given is None or given is bytes:
         return None
@@ -125,14 +125,14 @@ def _wrapped(given: Any, name: str, method: str, known: dict[str, Any]) -> Calla
         if given not in known:
             raise ConfigError(f"{name}={given} is not known: write {', '.join(known)} or give a function")
         function = known[given]
-        return _guarded(_of_value(function), name)
+        return _guard(_of_value(function), name)
     # Before `callable`: serializers of schema registries are often both.
     if hasattr(given, f"{method}_record"):
-        return _guarded(_with_context(getattr(given, f"{method}_record"), name.partition(".")[0]), name)
+        return _guard(_with_context(getattr(given, f"{method}_record"), name.partition(".")[0]), name)
     if hasattr(given, method):
-        return _guarded(_with_topic(getattr(given, method)), name)
+        return _guard(_with_topic(getattr(given, method)), name)
     if callable(given):
-        return _guarded(_of_value(given), name)
+        return _guard(_of_value(given), name)
     raise ConfigError(f"{name}={given!r} is neither a function nor has it a method {method}")
 
 
@@ -157,7 +157,7 @@ def _with_context(function: Callable[[RecordContext, Any], Any], part: str) -> C
     return call
 
 
-def _guarded(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _guard(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     """None stays None; an exception becomes a SerializationError that names the setting."""
 
     def call(topic: str, value: Any, headers: Any = ()) -> Any:

@@ -111,7 +111,7 @@ def _update(
         problem = "The upgrade type is unknown."
     elif level < 0:
         problem = "Levels start at 0."
-    elif (reason := _unsupported(context, name, level)) is not None:
+    elif (reason := _explain_unsupported(context, name, level)) is not None:
         problem = reason
     elif level < current and kind == UPGRADE:
         problem = "A downgrade needs the upgrade type safe or unsafe downgrade."
@@ -136,7 +136,7 @@ def _update(
     return records
 
 
-def _unsupported(context: ControllerContext, name: str, level: int) -> str | None:
+def _explain_unsupported(context: ControllerContext, name: str, level: int) -> str | None:
     """Why a node does not support the feature at this level; None when all do."""
     own = _KRAFT_VERSIONS if name == KRAFT_VERSION else context.config.supported_features.get(name, _DISABLED)
     spans = [("The controller", own)]

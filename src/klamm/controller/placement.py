@@ -29,7 +29,7 @@ class _Rack:
 
     def order(self, turn: int) -> list[int]:
         """All brokers of the rack, rotated by `turn`; fenced ones last."""
-        return _rotated(self.live, turn) + _rotated(self.fenced, turn)
+        return _rotate(self.live, turn) + _rotate(self.fenced, turn)
 
 
 def place_replicas(
@@ -81,7 +81,7 @@ def _by_rack_and_id(broker: UsableBroker) -> tuple[str, int]:
     return broker.rack or "", broker.id
 
 
-def _rotated(brokers: list[int], turn: int) -> list[int]:
+def _rotate(brokers: list[int], turn: int) -> list[int]:
     if not brokers:
         return []
     cut = turn % len(brokers)

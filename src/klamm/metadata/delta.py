@@ -218,25 +218,25 @@ class MetadataDelta:
             )
         )
 
-    def _registered(self, broker_id: int, epoch: int) -> BrokerImage:
+    def _find_registered(self, broker_id: int, epoch: int) -> BrokerImage:
         broker: BrokerImage = self._brokers.read()[broker_id]
         if broker.epoch != epoch:
             raise LookupError(f"broker {broker_id} has epoch {broker.epoch}, the record is for epoch {epoch}")
         return broker
 
     def _unregister_broker(self, record: r.UnregisterBrokerRecord) -> None:
-        self._registered(record.broker_id, record.broker_epoch)
+        self._find_registered(record.broker_id, record.broker_epoch)
         del self._brokers.write()[record.broker_id]
         self.brokers_changed[record.broker_id] = None
 
     def _fence_broker(self, record: r.FenceBrokerRecord) -> None:
-        self._put_broker(replace(self._registered(record.id, record.epoch), fenced=True))
+        self._put_broker(replace(self._find_registered(record.id, record.epoch), fenced=True))
 
     def _unfence_broker(self, record: r.UnfenceBrokerRecord) -> None:
-        self._put_broker(replace(self._registered(record.id, record.epoch), fenced=False))
+        self._put_broker(replace(self._find_registered(record.id, record.epoch), fenced=False))
 
     def _change_broker(self, record: r.BrokerRegistrationChangeRecord) -> None:
-        broker = self._registered(record.broker_id, record.broker_epoch)
+        broker = self._find_registered(record.broker_id, record.broker_epoch)
         self._put_broker(
             replace(
                 broker,
@@ -440,10 +440,10 @@ def merge_partition(partition: PartitionImage, record: r.PartitionChangeRecord) 
         leader_epoch=partition.leader_epoch + new_leader,
         partition_epoch=partition.partition_epoch + 1,
         directories=directories,
-        removing_replicas=_merged(record.removing_replicas, partition.removing_replicas),
-        adding_replicas=_merged(record.adding_replicas, partition.adding_replicas),
-        elr=_merged(record.eligible_leader_replicas, partition.elr),
-        last_known_elr=_merged(record.last_known_elr, partition.last_known_elr),
+        removing_replicas=_merge(record.removing_replicas, partition.removing_replicas),
+        adding_replicas=_merge(record.adding_replicas, partition.adding_replicas),
+        elr=_merge(record.eligible_leader_replicas, partition.elr),
+        last_known_elr=_merge(record.last_known_elr, partition.last_known_elr),
         leader_recovery_state=(
             partition.leader_recovery_state if record.leader_recovery_state == -1 else record.leader_recovery_state
         ),
@@ -475,7 +475,7 @@ def _difference(old: Mapping[Any, Any], new: Mapping[Any, Any]) -> dict[Any, Any
     return changed
 
 
-def _merged(new: list[int] | None, old: tuple[int, ...]) -> tuple[int, ...]:
+def _merge(new: list[int] | None, old: tuple[int, ...]) -> tuple[int, ...]:
     return old if new is None else tuple(new)
 
 

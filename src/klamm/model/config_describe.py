@@ -81,7 +81,7 @@ def describe_topic(
         synonyms = layers.synonyms(TOPIC_SYNONYMS[key.name][0]) if key.name in TOPIC_SYNONYMS else ()
         if key.name in overrides:
             synonyms = (ConfigSynonym(key.name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG), *synonyms)
-        described.append(_described(key, key.name, value, synonyms, read_only=False))
+        described.append(_describe(key, key.name, value, synonyms, read_only=False))
     return sorted(described, key=attrgetter("name"))
 
 
@@ -120,7 +120,7 @@ def describe_group(
             synonyms = (ConfigSynonym(key.name, key.default_text, ConfigSource.DEFAULT_CONFIG),)
         if key.name in overrides:
             synonyms = (ConfigSynonym(key.name, value, ConfigSource.DYNAMIC_GROUP_CONFIG), *synonyms)
-        described.append(_described(key, key.name, value, synonyms, read_only=False))
+        described.append(_describe(key, key.name, value, synonyms, read_only=False))
     return sorted(described, key=attrgetter("name"))
 
 
@@ -170,10 +170,10 @@ def _described_broker(
     if key is None:  # a setting of a plugin may be a secret, so its value is not returned
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
         return DescribedConfig(name, None, source, synonyms, ConfigType.UNKNOWN, None, read_only, sensitive=True)
-    return _described(key, name, _text(key, None, effective.get(name)), synonyms, read_only=read_only)
+    return _describe(key, name, _text(key, None, effective.get(name)), synonyms, read_only=read_only)
 
 
-def _described(
+def _describe(
     key: ConfigKey, name: str, value: str | None, synonyms: tuple[ConfigSynonym, ...], *, read_only: bool
 ) -> DescribedConfig:
     source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG

@@ -292,11 +292,11 @@ class Peer:
             return self._link
         if self._connecting is None:
             self._connecting = self.loop.create_task(self._connect(), name=f"connect {self.address}")
-            self._connecting.add_done_callback(self._attempted)
+            self._connecting.add_done_callback(self._on_attempted)
         # Shielded: a caller that is cancelled must not cancel the attempt that others wait for.
         return await asyncio.shield(self._connecting)
 
-    def _attempted(self, task: "asyncio.Task[_Link]") -> None:
+    def _on_attempted(self, task: "asyncio.Task[_Link]") -> None:
         self._connecting = None
         if not task.cancelled():
             task.exception()  # callers got it; without this asyncio would log it when no caller is left

@@ -121,13 +121,13 @@ def _verified_batches(folder: str, log: DiskRaftLog) -> Iterator[BatchView]:
             if offset == begin:
                 raise CorruptBatch(f"no complete batch at offset {offset}")
         except (CorruptBatch, OSError) as error:
-            raise _damaged(folder, offset, error) from error
+            raise _damage_error(folder, offset, error) from error
     if epochs and tuple(epochs) != log.epochs():
         reason = f"its epochs are {epochs}, but the leader epoch checkpoint has {log.epochs()}"
-        raise _damaged(folder, log.start_offset, reason)
+        raise _damage_error(folder, log.start_offset, reason)
 
 
-def _damaged(folder: str, offset: int, reason: object) -> StorageFailure:
+def _damage_error(folder: str, offset: int, reason: object) -> StorageFailure:
     return StorageFailure(
         f"{folder}: the metadata log is damaged at offset {offset}: {reason}; see `klamm storage check`, "
         "restore its files, or let this member start without them"

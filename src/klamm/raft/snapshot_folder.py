@@ -75,7 +75,7 @@ class SnapshotFolder:
         """Write a snapshot; on return it is complete and durable."""
         epoch = snapshot_id.epoch
         header = snapshot_header(last_contained_log_timestamp, now_ms, epoch, configuration)
-        batches = _frame(header, _batched(values), now_ms, epoch)
+        batches = _frame(header, _split_batches(values), now_ms, epoch)
         part = self._part_path(snapshot_id)
         try:
             fd = self._disk.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
@@ -166,7 +166,7 @@ class SnapshotFolder:
         return self.path(snapshot_id) + ".part"
 
 
-def _batched(values: Iterable[bytes]) -> Iterator[list[bytes]]:
+def _split_batches(values: Iterable[bytes]) -> Iterator[list[bytes]]:
     batch: list[bytes] = []
     size = 0
     for value in values:

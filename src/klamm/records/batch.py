@@ -245,13 +245,13 @@ class BatchView:
 
     def decode(self, limit: int = DECOMPRESSED_BYTES_MAX) -> list[DecodedRecord]:
         """The records; the checksum is the caller's to check."""
-        return self._decoded(limit, DecodedRecord)
+        return self._decode(limit, DecodedRecord)
 
     def decode_rows(self, limit: int = DECOMPRESSED_BYTES_MAX) -> list[tuple[Any, ...]]:
         """The records as plain tuples in the order of `DecodedRecord`, for loops where named tuples cost too much."""
-        return self._decoded(limit, None)
+        return self._decode(limit, None)
 
-    def _decoded(self, limit: int, kind: type | None) -> list[Any]:
+    def _decode(self, limit: int, kind: type | None) -> list[Any]:
         return decode_records(
             self.unpacked_records(limit),
             self.record_count,

@@ -210,7 +210,7 @@ class Registry:
     ) -> Schema:
         """Register a schema as the newest of a subject; registering the same schema again changes nothing."""
         body = _schema_body(text, kind, references)
-        answer = self._request(subject_path(subject, "versions"), body, **_normalized(normalize))
+        answer = self._request(subject_path(subject, "versions"), body, **_normalize_query(normalize))
         return Schema.parse({**body, **answer, "schema": text})
 
     def look_up(
@@ -224,7 +224,7 @@ class Registry:
     ) -> Schema:
         """Return id and version that a schema has in a subject; UnknownSchema if it is not there."""
         body = _schema_body(text, kind, references)
-        answer = self._request(subject_path(subject), body, **_normalized(normalize), deleted="false")
+        answer = self._request(subject_path(subject), body, **_normalize_query(normalize), deleted="false")
         return Schema.parse({**body, **answer, "schema": text})
 
     def find_version(self, subject: str, schema: Schema) -> int:
@@ -358,7 +358,7 @@ def _schema_body(text: str, kind: str, references: Iterable[SchemaReference]) ->
     return {**body, "references": listed} if listed else body
 
 
-def _normalized(normalize: bool) -> dict[str, str]:
+def _normalize_query(normalize: bool) -> dict[str, str]:
     return {"normalize": "true"} if normalize else {}
 
 

@@ -30,7 +30,7 @@ def apply_fetched_partition(replicas: ReplicaManager, replica: Replica, data: Pa
     """Apply the leader's response for a partition to its replica here."""
     code = data.error_code
     if code:
-        return _refused(replica, ErrorCode(code))
+        return _apply_refusal(replica, ErrorCode(code))
     # Before the offsets: below the leader's high watermark this log may hold other records than the leader.
     if data.diverging_epoch is not None and data.diverging_epoch.end_offset >= 0:
         try:
@@ -72,7 +72,7 @@ def follow_offsets(replicas: ReplicaManager, replica: Replica, data: PartitionDa
     return True  # the next fetch carries it to the leader, where DeleteRecords waits for it
 
 
-def _refused(replica: Replica, code: ErrorCode) -> Applied:
+def _apply_refusal(replica: Replica, code: ErrorCode) -> Applied:
     if code is ErrorCode.OFFSET_OUT_OF_RANGE:
         return Applied.OUT_OF_RANGE
     # Expected while leadership moves: the metadata of this node and of the leader change at different times.

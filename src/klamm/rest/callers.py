@@ -121,7 +121,7 @@ class CallerPool:
         """Return the clients of a request's login, after the cluster has accepted it."""
         credentials = parse_authorization(headers.get("authorization", ""))
         if credentials is None or credentials.has_expired(time.time()):
-            raise _unauthorized()
+            raise _login_refusal()
         fingerprint = credentials.fingerprint(self._key)
         caller = self.table.find(fingerprint)
         if caller is not None and _now_ms() - caller.verified_ms < _VERIFIED_MS:
@@ -153,7 +153,7 @@ class CallerPool:
         except AuthenticationError as error:
             self.refused += 1
             _log.warning("login refused by the cluster", peer=peer, principal=credentials.principal, error=error)
-            raise _unauthorized() from None
+            raise _login_refusal() from None
         except KafkaError as error:
             raise refusal_of(error) from None
         finally:
@@ -257,7 +257,7 @@ class CallerPool:
         await asyncio.gather(*(entry.clients.close() for entry in entries), *self._closing, return_exceptions=True)
 
 
-def _unauthorized() -> HttpRefusal:
+def _login_refusal() -> HttpRefusal:
     return HttpRefusal(40101, "Unauthorized", _CHALLENGES)
 
 

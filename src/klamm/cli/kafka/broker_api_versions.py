@@ -29,11 +29,11 @@ def main(args: list[str]) -> int:
                 continue
             versions = describe_api_versions(cluster, broker.id)
             where = f"{broker.host}:{broker.port} (id: {broker.id} rack: {broker.rack or 'null'} isFenced: false)"
-            print(f"{where} -> (\n\t{_listed(versions)}\n)")
+            print(f"{where} -> (\n\t{_format_versions(versions)}\n)")
     return 0
 
 
-def _listed(spoken: Mapping[int, tuple[int, int]]) -> str:
+def _format_versions(spoken: Mapping[int, tuple[int, int]]) -> str:
     known = _client_apis()
     lines = []
     for key in sorted({*known, *spoken}):

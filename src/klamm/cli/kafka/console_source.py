@@ -134,7 +134,7 @@ class ConsoleSource:
                 consumer.subscribe(pattern)
             elif not self._begin(consumer, self._parsed.text("topic")):
                 return
-            yield from self._polled(consumer)
+            yield from self._poll(consumer)
 
     def _begin(self, consumer: Consumer, topic: str) -> bool:
         if not _NAME.fullmatch(topic) or topic in (".", ".."):
@@ -144,7 +144,7 @@ class ConsoleSource:
         consumer.subscribe([topic])
         return True
 
-    def _polled(self, consumer: Consumer) -> Iterator[Record]:
+    def _poll(self, consumer: Consumer) -> Iterator[Record]:
         last = time.monotonic()
         while not self._signals.caught() and not self._over(last):
             # Short polls: signals are noticed between them.

@@ -58,7 +58,7 @@ def _uuid(data: bytes) -> str:
         raise Unprintable(f"Error parsing data into UUID: Invalid UUID string: {text}") from None
 
 
-def _escaped(data: bytes) -> str:
+def _escape(data: bytes) -> str:
     """What is printable as it is, the rest (and the backslash) by its number."""
     return "".join(chr(byte) if 32 <= byte < 127 and byte != 92 else f"\\x{byte:02X}" for byte in data)
 
@@ -80,7 +80,7 @@ _DESERIALIZERS: Final[dict[str, TextDeserializer]] = {
     "Float": _number("Float", ">f", float_text),
     "Boolean": _boolean,
     "UUID": _uuid,
-    "Bytes": _escaped,
+    "Bytes": _escape,
     "ByteArray": bytes,
     "ByteBuffer": _byte_buffer,
 }

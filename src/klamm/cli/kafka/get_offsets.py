@@ -46,14 +46,14 @@ def main(args: list[str]) -> int:
     run_check(FLAGS, check)
     moment = _moment(parsed.text("time", "latest"))
     if parsed.has("topic-partitions") and (parsed.has("topic") or parsed.has("partitions")):
-        raise _failed("--topic-partitions cannot be used with --topic or --partitions")
+        raise _lookup_error("--topic-partitions cannot be used with --topic or --partitions")
     from klamm.cli.queries.offsets import list_offsets
     from klamm.cli.queries.topics import list_topics
 
     with connect(parsed) as cluster:
         places = _places(list_topics(cluster), parsed)
         if not places:
-            raise _failed("Could not match any topic-partitions with the specified filters")
+            raise _lookup_error("Could not match any topic-partitions with the specified filters")
         offsets = list_offsets(cluster, places, moment)
     for topic, partition in places:
         # -1 is a time after the last record; the JVM tool leaves such partitions out too.
@@ -62,7 +62,7 @@ def main(args: list[str]) -> int:
     return 0
 
 
-def _failed(sentence: str) -> ToolFailed:
+def _lookup_error(sentence: str) -> ToolFailed:
     return ToolFailed(f"Error occurred: {sentence}")
 
 
@@ -72,7 +72,7 @@ def _moment(text: str) -> int:
     moment = java_integer(text, 64)
     if moment is None:
         words = " / ".join(f"{number} or {name}" for name, number in TIMES.items())
-        raise _failed(f"Malformed time argument {text}. Please use {words}, or a specified long format timestamp")
+        raise _lookup_error(f"Malformed time argument {text}. Please use {words}, or a specified long format timestamp")
     return moment
 
 
@@ -94,7 +94,9 @@ def _numbers(text: str | None) -> set[int] | None:
         return None
     numbers = {java_integer(number) for number in text.split(",")}
     if None in numbers:
-        raise _failed(f"--partitions expects a comma separated list of numeric partition ids, but received: {text}")
+        raise _lookup_error(
+            f"--partitions expects a comma separated list of numeric partition ids, but received: {text}"
+        )
     return {number for number in numbers if number is not None}
 
 
@@ -104,17 +106,17 @@ def _regex(text: str) -> re.Pattern[str]:
         # Kafka's include lists take commas for alternatives.
         return re.compile(text.replace(",", "|"))
     except re.error:
-        raise _failed(f"{text} is an invalid regex.") from None
+        raise _lookup_error(f"{text} is an invalid regex.") from None
 
 
 def _pattern(text: str) -> tuple[re.Pattern[str], int, int]:
     match = _PATTERN.fullmatch(text)
     if match is None:
-        raise _failed(f"Invalid rule specification: {text}")
+        raise _lookup_error(f"Invalid rule specification: {text}")
     name, one, low, high = match.groups()
     wrong = next((number for number in (one, low, high) if number and java_integer(number) is None), None)
     if wrong is not None:
-        raise _failed(f'For input string: "{wrong}"')
+        raise _lookup_error(f'For input string: "{wrong}"')
     # Partition numbers are 32-bit; an open range ends there.
     first, end = 0, 1 << 31
     if one:

@@ -88,7 +88,7 @@ def main(args: list[str]) -> int:
     return 0
 
 
-def _failed(sentence: str) -> Usage:
+def _topic_error(sentence: str) -> Usage:
     return Usage(sentence, flags=False)
 
 
@@ -101,10 +101,10 @@ def _create(cluster: BlockingCluster, parsed: Parsed) -> None:
     partitions, factor = parsed.integer("partitions"), parsed.integer("replication-factor")
     configs = _configs(parsed)
     if partitions is not None and partitions < 1:
-        raise _failed("The partitions must be greater than 0")
+        raise _topic_error("The partitions must be greater than 0")
     # The replication factor is a 16-bit number on the wire.
     if factor is not None and not 1 <= factor <= 32767:
-        raise _failed("The replication factor must be between 1 and 32767 inclusive")
+        raise _topic_error("The replication factor must be between 1 and 32767 inclusive")
     try:
         create_topic(
             cluster,
@@ -129,12 +129,12 @@ def _configs(parsed: Parsed) -> dict[str, str]:
     for text in parsed.all("config"):
         name, equals, value = text.partition("=")
         if not equals or not value:
-            raise _failed(
+            raise _topic_error(
                 'requirement failed: Invalid topic config: all configs to be added must be in the format "key=val".'
             )
         # Kafka's tool validates names itself, with a sentence of its own.
         if name.strip() not in known:
-            raise _failed(f"Unknown topic config name: {name.strip()}")
+            raise _topic_error(f"Unknown topic config name: {name.strip()}")
         values[name.strip()] = value.strip()
     return values
 
@@ -148,14 +148,14 @@ def _assignment(parsed: Parsed) -> dict[int, list[int]] | None:
         brokers = [java_integer(broker) for broker in replicas_text.split(":")]
         if None in brokers:
             wrong = replicas_text.split(":")[brokers.index(None)]
-            raise _failed(f'For input string: "{wrong}"')
+            raise _topic_error(f'For input string: "{wrong}"')
         lists.append([broker for broker in brokers if broker is not None])
     for index, replicas in enumerate(lists):
         twice = [str(broker) for broker in dict.fromkeys(replicas) if replicas.count(broker) > 1]
         if twice:
-            raise _failed(f"Partition replica lists may not contain duplicate entries: {','.join(twice)}")
+            raise _topic_error(f"Partition replica lists may not contain duplicate entries: {','.join(twice)}")
         if len(replicas) != len(lists[0]):
-            raise _failed(f"Partition {index} has different replication factor: {replicas}")
+            raise _topic_error(f"Partition {index} has different replication factor: {replicas}")
     return dict(enumerate(lists))
 
 
@@ -172,14 +172,14 @@ def _matching(cluster: BlockingCluster, parsed: Parsed) -> list[TopicDescription
         # Quotes and spaces are removed and commas are alternatives, as in Kafka's IncludeList.
         wanted = re.compile(pattern.strip().strip("\"'").replace(",", "|").replace(" ", ""))
     except re.error:
-        raise _failed(f"{pattern} is an invalid regex.") from None
+        raise _topic_error(f"{pattern} is an invalid regex.") from None
     return [topic for topic in topics if wanted.fullmatch(topic.name)]
 
 
 def _ensure(topics: list[TopicDescription], parsed: Parsed) -> None:
     name = parsed.get("topic")
     if name and not topics and not parsed.has("if-exists"):
-        raise _failed(f"Topic '{name}' does not exist as expected")
+        raise _topic_error(f"Topic '{name}' does not exist as expected")
 
 
 def _list(cluster: BlockingCluster, parsed: Parsed) -> None:
@@ -219,7 +219,7 @@ def _describe(cluster: BlockingCluster, parsed: Parsed) -> None:
         # By id the flags --topic and --exclude-internal do not apply.
         listed = [topic for topic in _matching(cluster, Parsed()) if uuid_to_str(topic.topic_id) == wanted]
         if not listed and not parsed.has("if-exists"):
-            raise _failed(f"TopicId '{wanted}' does not exist as expected")
+            raise _topic_error(f"TopicId '{wanted}' does not exist as expected")
     else:
         listed = _matching(cluster, parsed)
         _ensure(listed, parsed)

@@ -45,7 +45,7 @@ class Commits:
 
     async def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | Record | None) -> None:
         """Commit offsets, or all positions without; CommitFailedError when another generation owns the partitions."""
-        wanted = self._consumed() if offsets is None else as_offsets(offsets)
+        wanted = self._list_consumed() if offsets is None else as_offsets(offsets)
         if wanted:
             await self._store(wanted, self._api_s)
 
@@ -60,7 +60,7 @@ class Commits:
         offsets = await fetch_committed(self._coordinator, wanted, self._api_s, stable=self._stable)
         return {where: offsets.get(where) for where in wanted}
 
-    def _consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+    def _list_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         return {
             where: OffsetAndMetadata(state.position, "", state.position_epoch)
             for where, state in self._subscription.assigned.items()
@@ -78,7 +78,7 @@ class Commits:
         idle = self._task is None or self._task.done()
         if now >= self._next and idle:
             self._next = now + self._interval_s
-            consumed = self._consumed()
+            consumed = self._list_consumed()
             if consumed:
                 self._task = asyncio.create_task(self._commit_in_background(consumed), name="klamm auto commit")
 
@@ -95,7 +95,7 @@ class Commits:
         # The commit under way has older positions; it must not arrive after this one.
         if self._task is not None and not self._task.done():
             await asyncio.gather(self._task, return_exceptions=True)
-        consumed = self._consumed()
+        consumed = self._list_consumed()
         if not consumed:
             return
         try:

@@ -130,7 +130,7 @@ class Tables:
         while takes:
             errors: list[SerializationError] = []
             try:
-                decoded = await self._decoded(takes)
+                decoded = await self._decode(takes)
             except (CorruptBatch, KlammError) as error:
                 takes = _retry_smaller(_drop_moved(takes), error)
                 continue
@@ -178,7 +178,7 @@ class Tables:
         self._fetch_buffer.fetched.records += count
         return decoded.slice(0, count)
 
-    async def _decoded(self, takes: list[BorrowedBatches]) -> pa.RecordBatch:
+    async def _decode(self, takes: list[BorrowedBatches]) -> pa.RecordBatch:
         batches = [batch for take in takes for batch in take.batches]
         size = sum(batch.size for batch in batches)
         work = partial(_arrow, takes, takes[0].state.position, check_crcs=self._fetch_buffer.check_crcs)

@@ -306,7 +306,7 @@ def _equals(view: View, one: Any, other: Any) -> Any:
     return bool(one == other)
 
 
-def _contained(view: View, item: Any, owner: Any) -> Any:
+def _test_contained(view: View, item: Any, owner: Any) -> Any:
     if owner is None:
         return UNKNOWN
     if not isinstance(owner, str | Mapping | list | tuple):
@@ -314,7 +314,7 @@ def _contained(view: View, item: Any, owner: Any) -> Any:
     return contains(owner, item)
 
 
-def _negated(test: Callable[[View, Any, Any], Any]) -> Callable[[View, Any, Any], Any]:
+def _negate(test: Callable[[View, Any, Any], Any]) -> Callable[[View, Any, Any], Any]:
     def negated(view: View, one: Any, other: Any) -> Any:
         outcome = test(view, one, other)
         return UNKNOWN if outcome is UNKNOWN else not outcome
@@ -322,7 +322,7 @@ def _negated(test: Callable[[View, Any, Any], Any]) -> Callable[[View, Any, Any]
     return negated
 
 
-def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[View, Any, Any], Any]:
+def _make_order_test(compare: Callable[[Any, Any], bool]) -> Callable[[View, Any, Any], Any]:
     def test(view: View, one: Any, other: Any) -> Any:
         if (is_number(one) and is_number(other)) or (isinstance(one, str) and isinstance(other, str)):
             return compare(one, other)
@@ -343,13 +343,13 @@ def _is_one_null(_view: View, one: Any, other: Any) -> bool:
 
 _COMPARISONS: Final[dict[type, Callable[[View, Any, Any], Any]]] = {
     ast.Eq: _equals,
-    ast.NotEq: _negated(_equals),
-    ast.Lt: _ordered(operator.lt),
-    ast.LtE: _ordered(operator.le),
-    ast.Gt: _ordered(operator.gt),
-    ast.GtE: _ordered(operator.ge),
-    ast.In: _contained,
-    ast.NotIn: _negated(_contained),
+    ast.NotEq: _negate(_equals),
+    ast.Lt: _make_order_test(operator.lt),
+    ast.LtE: _make_order_test(operator.le),
+    ast.Gt: _make_order_test(operator.gt),
+    ast.GtE: _make_order_test(operator.ge),
+    ast.In: _test_contained,
+    ast.NotIn: _negate(_test_contained),
     ast.Is: _are_null,
     ast.IsNot: _is_one_null,
 }

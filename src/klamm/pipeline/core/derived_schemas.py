@@ -40,7 +40,7 @@ def _check_field_name(name: str, kind: str) -> str:
     return name
 
 
-def _unsupported(arrow: pa.DataType, path: str, kind: str) -> ConfigError:
+def _type_error(arrow: pa.DataType, path: str, kind: str) -> ConfigError:
     return ConfigError(f"{path} is {arrow}, which {kind} has no type for: cast it")
 
 
@@ -93,7 +93,7 @@ def _avro(arrow: pa.DataType, name: str, path: str) -> Any:
         return {"type": "array", "items": _nullable_item(arrow.value_field, name, path)}
     if pa.types.is_map(arrow) and pa.types.is_string(arrow.key_type):
         return {"type": "map", "values": _nullable_item(arrow.item_field, name, path)}
-    raise _unsupported(arrow, path, "Avro")
+    raise _type_error(arrow, path, "Avro")
 
 
 def _nullable_item(field: pa.Field, name: str, path: str) -> Any:
@@ -124,7 +124,7 @@ def _json(arrow: pa.DataType, path: str) -> dict[str, Any]:
         return {"type": "array", "items": _make_nullable(_json(arrow.value_type, f"{path}.item"))}
     if pa.types.is_map(arrow) and pa.types.is_string(arrow.key_type):
         return {"type": "object", "additionalProperties": _make_nullable(_json(arrow.item_type, f"{path}.item"))}
-    raise _unsupported(arrow, path, "JSON Schema")
+    raise _type_error(arrow, path, "JSON Schema")
 
 
 def _make_nullable(schema: dict[str, Any]) -> dict[str, Any]:
@@ -190,4 +190,4 @@ def _protobuf_type(arrow: pa.DataType, name: str, pad: str, path: str) -> tuple[
         # Fields of a nested message are numbered in their order: a field that is inserted or dropped in the middle
         # renumbers those after it.
         return own, _message(arrow, own, {}, f"{pad}  ")
-    raise _unsupported(arrow, path, "Protobuf")
+    raise _type_error(arrow, path, "Protobuf")

@@ -194,7 +194,7 @@ class TableJoins:
             rows.unpersist()
         roots = self._apply(store, changed)
         self._frames.register(session, find_records(self._frames, store, roots, {}))
-        encoded = self._encoded(session).toArrow()
+        encoded = self._encode(session).toArrow()
         columns = (encoded.column(name).to_pylist() for name in (UNIT, "key", "value"))
         # A table that is joined with itself has rows here that were looked up, and are not complete as roots.
         results = [row for row in zip(*columns, strict=True) if row[0] in roots]
@@ -256,7 +256,7 @@ class TableJoins:
                 newest = stack.enter_context(self._frames.newest(name, records))
                 self._frames.load(store, name, newest)
                 self._frames.register_whole(name, newest)
-            current = self._encoded(session).persist(StorageLevel.DISK_ONLY)
+            current = self._encode(session).persist(StorageLevel.DISK_ONLY)
             stack.callback(current.unpersist)
             count, parts = measure_frame(current, (UNIT, "key", "value"))
             for part in split_frame(current, UNIT, parts):
@@ -287,7 +287,7 @@ class TableJoins:
         # Topics that are folders, in tests: their positions in the checkpoint are lists of files.
         return {topic: self._topics.end(topic) for topic in topics}
 
-    def _encoded(self, session: SparkSession) -> DataFrame:
+    def _encode(self, session: SparkSession) -> DataFrame:
         """Return rows of the result as records, with the key of the root's row that each is made of."""
         frame = session.sql(rooted_select(self._node, self._frames)).drop(ROOT)
         encoded = self._writers.encode(self._node, frame, kept=(UNIT,))

@@ -250,7 +250,7 @@ class JoinStore:
         if len(touched) > ROWS_MAX:
             raise TooManyRowsError
         before = self._largest_values(touched)
-        for part in _batched(roots, _VALUES_MAX):
+        for part in _split_batches(roots, _VALUES_MAX):
             self._connection.execute(f"DELETE FROM results WHERE root IN ({', '.join('?' * len(part))})", part)
         self.add_results(rows)
         after = self._largest_values(touched)
@@ -263,13 +263,13 @@ class JoinStore:
     def _select(
         self, columns: str, table: str, column: str, values: Iterable[Any], more: str = ""
     ) -> Iterator[tuple[Any, ...]]:
-        for part in _batched(values, _VALUES_MAX):
+        for part in _split_batches(values, _VALUES_MAX):
             marks = ", ".join("?" * len(part))
             statement = f"SELECT {columns} FROM {table} WHERE {column} IN ({marks}) {more}"
             yield from self._connection.execute(statement, part)
 
 
-def _batched(values: Iterable[Any], size: int) -> Iterator[tuple[Any, ...]]:
+def _split_batches(values: Iterable[Any], size: int) -> Iterator[tuple[Any, ...]]:
     iterator = iter(values)
     while part := tuple(islice(iterator, size)):
         yield part

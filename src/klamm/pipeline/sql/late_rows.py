@@ -84,7 +84,7 @@ class LateRowsWatch:
 
 def examine_batch(engine: Engine, query: Query, batch: int) -> LateRows | None:
     """Read a batch again and return its late rows; None when it can no longer be read."""
-    planned, before = _planned(query, batch), _planned(query, batch - 1)
+    planned, before = _find_planned(query, batch), _find_planned(query, batch - 1)
     if planned is None or before is None:
         _log.warning("late rows not counted query=%s batch=%d: its checkpoint has no plan of it", query.name, batch)
         return None
@@ -105,7 +105,7 @@ def examine_batch(engine: Engine, query: Query, batch: int) -> LateRows | None:
     return LateRows(count, samples)
 
 
-def _planned(query: Query, batch: int) -> PlannedBatch | None:
+def _find_planned(query: Query, batch: int) -> PlannedBatch | None:
     """Return a planned batch of the query's checkpoint, on this machine or on a file system that Spark reaches."""
     checkpoint = query.ledger.checkpoint()
     plan = None if checkpoint is None else checkpoint.plan(batch)

@@ -31,7 +31,7 @@ def take_renamed(pipeline: Pipeline, home: Home, registry: PipelineRegistry, rep
     if home.identity() is not None:
         return
     name = name_of(pipeline)
-    record = _renamed(pipeline, name, registry)
+    record = _find_renamed(pipeline, name, registry)
     older = None if record is None else _movable(record, home, registry.host)
     if record is None or older is None:
         return
@@ -51,7 +51,7 @@ def find_older_name(
     brief = {**(client or {}), "bootstrap.timeout.ms": _BOOTSTRAP_MS, "default.api.timeout.ms": _LOOKUP_MS}
     try:
         registry = ClusterTopics(pipeline, brief).registry()
-        record = _renamed(pipeline, name_of(pipeline), registry)
+        record = _find_renamed(pipeline, name_of(pipeline), registry)
         if record is None:
             return None, None
         is_same_folder = record.folder == pipeline.settings.get("checkpoint")
@@ -66,7 +66,7 @@ def find_older_name(
         return None, None
 
 
-def _renamed(pipeline: Pipeline, name: str, registry: PipelineRegistry) -> PipelineRecord | None:
+def _find_renamed(pipeline: Pipeline, name: str, registry: PipelineRegistry) -> PipelineRecord | None:
     outputs = output_places(pipeline, registry.host, os.getcwd())
     return find_renamed(registry.read_all(name), name, pipeline, outputs)
 

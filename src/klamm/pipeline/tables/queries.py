@@ -218,7 +218,7 @@ class QueryRunner:
         cursor = self._acquire()
         try:
             text = check_statement(cursor, sql) if accepted is None else accepted
-            with self._limited(cursor, read_only=accepted is None):
+            with self._limit(cursor, read_only=accepted is None):
                 yield cursor, text
         finally:
             self._release(cursor)
@@ -246,7 +246,7 @@ class QueryRunner:
             self._idle.clear()
 
     @contextmanager
-    def _limited(self, cursor: duckdb.DuckDBPyConnection, *, read_only: bool) -> Iterator[None]:
+    def _limit(self, cursor: duckdb.DuckDBPyConnection, *, read_only: bool) -> Iterator[None]:
         """Limit the time of a query, open a transaction that cannot write, and raise errors as QueryError."""
         import duckdb  # noqa: PLC0415
         import pyarrow as pa  # noqa: PLC0415

@@ -126,10 +126,10 @@ class AvroCodec:
 
         decode = self.value_decoder(reader)
         reshape = reshaper(reader.parsed, reader.named_types)
-        return decode if reshape is None else functools.partial(_reshaped, decode, reshape)
+        return decode if reshape is None else functools.partial(_decode_reshaped, decode, reshape)
 
 
-def _reshaped(decode: Callable[[SchemaFrame], Any], reshape: Callable[[Any], Any], frame: SchemaFrame) -> Any:
+def _decode_reshaped(decode: Callable[[SchemaFrame], Any], reshape: Callable[[Any], Any], frame: SchemaFrame) -> Any:
     return reshape(decode(frame))
 
 

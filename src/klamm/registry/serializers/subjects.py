@@ -26,15 +26,15 @@ def topic_subject(context: RecordContext, name: str | None) -> str:
 
 def record_subject(context: RecordContext, name: str | None) -> str:
     """Return the full name of the record."""
-    return _named(context, name)
+    return _require_name(context, name)
 
 
 def topic_record_subject(context: RecordContext, name: str | None) -> str:
     """Return <topic>-<full name>."""
-    return f"{context.topic}-{_named(context, name)}"
+    return f"{context.topic}-{_require_name(context, name)}"
 
 
-def _named(context: RecordContext, name: str | None) -> str:
+def _require_name(context: RecordContext, name: str | None) -> str:
     if not name:
         raise BadRecord(
             f"the schema of {context.topic} has no name, which its subject.name.strategy needs: "

@@ -39,7 +39,7 @@ class ResourcePrinter:
         path = "/".join(quote(str(segment), safe="-._~:") for segment in segments)
         return f"{self._base}/clusters/{quote(self._cluster_id, safe='')}" + (f"/{path}" if path else "")
 
-    def _related(self, *segments: object) -> dict[str, str]:
+    def _relate(self, *segments: object) -> dict[str, str]:
         return {"related": self._url(*segments)}
 
     def _resource(self, kind: str, segments: Sequence[object], names: Sequence[tuple[str, object]]) -> Resource:
@@ -66,14 +66,14 @@ class ResourcePrinter:
         """Return the cluster."""
         resource = self._resource("KafkaCluster", (), ())
         if cluster.controller_id >= 0:
-            resource["controller"] = self._related("brokers", cluster.controller_id)
+            resource["controller"] = self._relate("brokers", cluster.controller_id)
         return resource | {
-            "acls": self._related("acls"),
-            "brokers": self._related("brokers"),
-            "broker_configs": self._related("broker-configs"),
-            "consumer_groups": self._related("consumer-groups"),
-            "topics": self._related("topics"),
-            "partition_reassignments": self._related("topics", "-", "partitions", "-", "reassignment"),
+            "acls": self._relate("acls"),
+            "brokers": self._relate("brokers"),
+            "broker_configs": self._relate("broker-configs"),
+            "consumer_groups": self._relate("consumer-groups"),
+            "topics": self._relate("topics"),
+            "partition_reassignments": self._relate("topics", "-", "partitions", "-", "reassignment"),
         }
 
     def broker(self, broker: Node) -> Resource:
@@ -83,8 +83,8 @@ class ResourcePrinter:
             "host": broker.host,
             "port": broker.port,
             "rack": broker.rack,
-            "configs": self._related("brokers", broker.id, "configs"),
-            "partition_replicas": self._related("brokers", broker.id, "partition-replicas"),
+            "configs": self._relate("brokers", broker.id, "configs"),
+            "partition_replicas": self._relate("brokers", broker.id, "partition-replicas"),
         }
 
     # Topics
@@ -104,9 +104,9 @@ class ResourcePrinter:
             "is_internal": False,
             "replication_factor": replication_factor,
             "partitions_count": partitions_count,
-            "partitions": self._related("topics", name, "partitions"),
-            "configs": self._related("topics", name, "configs"),
-            "partition_reassignments": self._related("topics", name, "partitions", "-", "reassignment"),
+            "partitions": self._relate("topics", name, "partitions"),
+            "configs": self._relate("topics", name, "configs"),
+            "partition_reassignments": self._relate("topics", name, "partitions", "-", "reassignment"),
             "authorized_operations": [],
         }
 
@@ -117,10 +117,10 @@ class ResourcePrinter:
         resource = self._resource("KafkaPartition", place, (("topic", topic), ("partition", index)))
         resource |= {"topic_name": topic, "partition_id": index}
         if partition.leader >= 0:
-            resource["leader"] = self._related(*place, "replicas", partition.leader)
+            resource["leader"] = self._relate(*place, "replicas", partition.leader)
         return resource | {
-            "replicas": self._related(*place, "replicas"),
-            "reassignment": self._related(*place, "reassignment"),
+            "replicas": self._relate(*place, "replicas"),
+            "reassignment": self._relate(*place, "reassignment"),
         }
 
     def offsets(self, partition: TopicPartition, earliest: int, latest: int) -> Resource:
@@ -146,7 +146,7 @@ class ResourcePrinter:
             "broker_id": broker,
             "is_leader": broker == partition.leader,
             "is_in_sync": broker in partition.isr,
-            "broker": self._related("brokers", broker),
+            "broker": self._relate("brokers", broker),
         }
 
     def reassignment(self, partition: TopicPartition, move: Reassignment) -> Resource:
@@ -159,7 +159,7 @@ class ResourcePrinter:
             "partition_id": index,
             "adding_replicas": list(move.adding),
             "removing_replicas": list(move.removing),
-            "replicas": self._related("topics", topic, "partitions", index, "replicas"),
+            "replicas": self._relate("topics", topic, "partitions", index, "replicas"),
         }
 
     # Settings
@@ -195,9 +195,9 @@ class ResourcePrinter:
             "state": _GROUP_STATES.get(group.state, "UNKNOWN"),
             "type": group.type.upper() if group.type.upper() in ("CLASSIC", "CONSUMER", "SHARE") else "UNKNOWN",
             "is_mixed_consumer_group": any(member.upgraded is False for member in group.members),
-            "coordinator": self._related("brokers", group.coordinator.id),
-            "consumers": self._related("consumer-groups", name, "consumers"),
-            "lag_summary": self._related("consumer-groups", name, "lag-summary"),
+            "coordinator": self._relate("brokers", group.coordinator.id),
+            "consumers": self._relate("consumer-groups", name, "consumers"),
+            "lag_summary": self._relate("consumer-groups", name, "lag-summary"),
         }
 
     def consumer(self, group: str, member: MemberDescription) -> Resource:
@@ -209,7 +209,7 @@ class ResourcePrinter:
             "consumer_id": member.member_id,
             "instance_id": member.instance_id,
             "client_id": member.client_id,
-            "assignments": self._related(*place, "assignments"),
+            "assignments": self._relate(*place, "assignments"),
         }
 
     def assignment(self, group: str, member: str, partition: TopicPartition) -> Resource:
@@ -222,8 +222,8 @@ class ResourcePrinter:
             "consumer_id": member,
             "topic_name": topic,
             "partition_id": index,
-            "partition": self._related("topics", topic, "partitions", index),
-            "lag": self._related("consumer-groups", group, "lags", topic, "partitions", index),
+            "partition": self._relate("topics", topic, "partitions", index),
+            "lag": self._relate("consumer-groups", group, "lags", topic, "partitions", index),
         }
 
     def lag(self, group: str, lag: GroupLag) -> Resource:
@@ -258,8 +258,8 @@ class ResourcePrinter:
             "max_lag_partition_id": index,
             "max_lag": largest.lag,
             "total_lag": summary.total,
-            "max_lag_consumer": self._related("consumer-groups", group, "consumers", largest.consumer_id),
-            "max_lag_partition": self._related("topics", topic, "partitions", index),
+            "max_lag_consumer": self._relate("consumer-groups", group, "consumers", largest.consumer_id),
+            "max_lag_partition": self._relate("topics", topic, "partitions", index),
         }
 
     # ACLs

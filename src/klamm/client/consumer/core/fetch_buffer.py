@@ -162,7 +162,7 @@ class FetchBuffer:
             if not state.pending and not state.batches and state.fetch_offset > state.position:
                 state.position = state.fetch_offset
         if records and (self._key_deserializer is not None or self._value_deserializer is not None):
-            return self._deserialized(state, records)
+            return self._deserialize(state, records)
         return records
 
     def _decode_batch(self, state: AssignedPartition) -> bool:
@@ -197,7 +197,7 @@ class FetchBuffer:
         )
         return rows
 
-    def _deserialized(self, state: AssignedPartition, records: list[Record]) -> list[Record]:
+    def _deserialize(self, state: AssignedPartition, records: list[Record]) -> list[Record]:
         made: list[Record] = []
         for record in records:
             key, value = record.key, record.value

@@ -82,11 +82,11 @@ def _choose_columns(schema: pa.Schema, given: tuple[tuple[str, str | None], ...]
             continue
         index = _index(schema, role, name)
         kind = schema.field(index).type
-        if not _ACCEPTS[role](_stored(kind)):
+        if not _ACCEPTS[role](_storage_type(kind)):
             must = f"column {name!r} is {kind}; for {role} it must be {_ALLOWED[role]}"
             raise TypeError(f"{must}: {_advice(role, kind)}")
         columns.append((role, name, index, None if pa.types.is_binary(kind) else _PLAIN[role]))
-        folded |= pa.types.is_dictionary(_stored(kind))
+        folded |= pa.types.is_dictionary(_storage_type(kind))
     roles, names, indexes, forms = zip(*columns, strict=True) if columns else ((), (), (), ())
     if not {"key", "value", "headers"} & set(roles):
         raise ValueError("there is nothing to send: name a column for key, value or headers")
@@ -116,7 +116,7 @@ def _advice(role: str, kind: pa.DataType) -> str:
     return f"{first}, or pass rows to send() with a {role}.serializer"
 
 
-def _stored(kind: pa.DataType) -> pa.DataType:
+def _storage_type(kind: pa.DataType) -> pa.DataType:
     """The storage type of an extension type, such as UUID or JSON."""
     import pyarrow as pa  # noqa: PLC0415
 

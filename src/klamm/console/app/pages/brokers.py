@@ -40,7 +40,7 @@ class BrokerPages(PageGroup):
         quorum, quorum_error, has_quorum = await self._describe_quorum(request)
         # DescribeCluster of a cluster with a quorum names any broker: it forwards to the controller.
         controller = quorum.leader_id if quorum is not None else None if has_quorum else sample.controller_id
-        moved = self._moved(request)
+        moved = self._list_moved(request)
         minimums = await self._read_minimums(request)
         return self.app.page(
             request,
@@ -103,7 +103,7 @@ class BrokerPages(PageGroup):
             # Without the right to describe the cluster.
             return None, str(error), True
 
-    def _moved(self, request: ConsoleRequest) -> list[TopicPartition]:
+    def _list_moved(self, request: ConsoleRequest) -> list[TopicPartition]:
         """Partitions that another than the preferred replica leads, and whose preferred one could.
 
         Those of topics that the visitor may act on, or see.
@@ -119,7 +119,7 @@ class BrokerPages(PageGroup):
 
     async def elect(self, request: ConsoleRequest) -> HttpResponse:
         """POST .../elect: give partitions their preferred leader back."""
-        moved = self._moved(request)
+        moved = self._list_moved(request)
         if not moved:
             raise HttpRefusal(409, "All partitions have their preferred leader")
         admin = await request.cluster.admin()

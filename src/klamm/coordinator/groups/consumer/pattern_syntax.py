@@ -158,10 +158,10 @@ class _PatternReader:
             else:
                 atom = self._atom(depth)
                 if atom is not None:
-                    parts.append(self._repeated(atom))
+                    parts.append(self._parse_repetition(atom))
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
-    def _repeated(self, atom: PatternNode) -> PatternNode:
+    def _parse_repetition(self, atom: PatternNode) -> PatternNode:
         count = self._count()
         if count is None:
             return atom
@@ -253,9 +253,9 @@ class _PatternReader:
         return text
 
     def _literal(self, character: str) -> Chars:
-        return Chars(self._folded(mask_of(character)))
+        return Chars(self._fold_case(mask_of(character)))
 
-    def _folded(self, mask: int) -> int:
+    def _fold_case(self, mask: int) -> int:
         if self.fold:
             # Letters of both cases are 32 apart in ASCII.
             mask |= (mask & _POSIX["lower"]) >> 32 | (mask & _POSIX["upper"]) << 32
@@ -267,8 +267,8 @@ class _PatternReader:
             return Edge({"A": "begin", "z": "end", "b": "word", "B": "inside"}[character])
         mask = self._named_set(character)
         if mask is None:
-            mask = mask_of(self._escaped(character))
-        return Chars(self._folded(mask))
+            mask = mask_of(self._parse_escape(character))
+        return Chars(self._fold_case(mask))
 
     def _named_set(self, character: str) -> int | None:
         if character.lower() in _PERL:
@@ -287,7 +287,7 @@ class _PatternReader:
             raise InvalidPattern(f"an unknown class: {name}")
         return _ALL & ~mask if negated else mask
 
-    def _escaped(self, character: str) -> str:
+    def _parse_escape(self, character: str) -> str:
         """The character an escape stands for."""
         if character in _CONTROLS:
             return _CONTROLS[character]
@@ -334,19 +334,19 @@ class _PatternReader:
                 if set_ is not None:
                     mask |= set_
                     continue
-                low = self._escaped(escape)
+                low = self._parse_escape(escape)
             high = low
             if self._peek("-") and not self._peek("-]"):
                 self.at += 1
                 high = self._next("missing ]")
                 if high == "\\":
-                    high = self._escaped(self._next("missing ]"))
+                    high = self._parse_escape(self._next("missing ]"))
                 if high < low:
                     raise InvalidPattern(f"a range that runs backwards: {low}-{high}")
             if ord(low) < 128:
                 mask |= (2 << min(ord(high), 127)) - (1 << ord(low))
         self.at += 1
-        mask = self._folded(mask)
+        mask = self._fold_case(mask)
         return _ALL & ~mask if negated else mask
 
 

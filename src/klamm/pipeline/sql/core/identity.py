@@ -328,10 +328,10 @@ def _comparable(description: Mapping[str, Any], now: Mapping[str, Any]) -> dict[
         inputs[name] = {**rest, "columns": sorted(columns) if is_sorted else columns}
     # An identity of version 1 has no functions: they count as unchanged.
     functions = description.get("functions", now.get("functions", {}))
-    return {**comparable, "inputs": inputs, "functions": functions, "aggregated": _aggregated(now)}
+    return {**comparable, "inputs": inputs, "functions": functions, "aggregated": _list_aggregated(now)}
 
 
-def _aggregated(description: Mapping[str, Any]) -> dict[str, list[str]]:
+def _list_aggregated(description: Mapping[str, Any]) -> dict[str, list[str]]:
     return {name: source.get("aggregated", []) for name, source in description["inputs"].items()}
 
 
@@ -345,7 +345,9 @@ def _state_parts(description: Mapping[str, Any], now: Mapping[str, Any]) -> dict
     inputs = {}
     for name, source in description["inputs"].items():
         current = now["inputs"].get(name, {}).get("columns", [])
-        columns = [_widened(column, current, description["aggregated"].get(name, [])) for column in source["columns"]]
+        columns = [
+            _find_widened(column, current, description["aggregated"].get(name, [])) for column in source["columns"]
+        ]
         inputs[name] = {**source, "columns": columns}
     parts = ("kind", "select", "views", "columns", "stateful")
     # Where a sink writes, and how, is no part of its state; the options of other queries may be.
@@ -354,7 +356,7 @@ def _state_parts(description: Mapping[str, Any], now: Mapping[str, Any]) -> dict
     return {**{part: description[part] for part in parts}, "inputs": inputs, "options": options, "functions": functions}
 
 
-def _widened(column: str, current: list[str], aggregated: list[str]) -> str:
+def _find_widened(column: str, current: list[str], aggregated: list[str]) -> str:
     name, _, kind = column.partition(" ")
     for candidate in current:
         other, _, wider = candidate.partition(" ")

@@ -117,7 +117,7 @@ class _StatementParser:
         return self._create(word.lower(), name)
 
     def _set(self) -> Set:
-        name, offset = self._dotted("a setting's name")
+        name, offset = self._parse_dotted("a setting's name")
         self._expect("=", "as in SET name = value")
         value = self._value(offset)
         self._finish("a SET ends after its value")
@@ -181,7 +181,7 @@ class _StatementParser:
         if self._take(")"):
             return options
         while True:
-            name, offset = self._dotted("an option's name")
+            name, offset = self._parse_dotted("an option's name")
             self._expect("=", f"as in {name} = 'value'")
             if name in options:
                 raise ParseError(offset, f"{name} is given twice")
@@ -190,7 +190,7 @@ class _StatementParser:
                 return options
             self._expect(",", "or ) after the last option")
 
-    def _dotted(self, what: str) -> tuple[str, int]:
+    def _parse_dotted(self, what: str) -> tuple[str, int]:
         first = self._next((WORD, NAME, STRING), what)
         # A name in quotes may have characters that a word may not, such as a dash.
         if first.kind == STRING:

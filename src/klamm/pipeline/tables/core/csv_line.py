@@ -11,7 +11,7 @@ def split_fields(text: str) -> list[str | None]:
     position = 0
     while True:
         if text[position : position + 1] == '"':
-            field, position = _quoted(text, position + 1)
+            field, position = _parse_quoted(text, position + 1)
             fields.append(field or None)
         else:
             end = text.find(",", position)
@@ -25,7 +25,7 @@ def split_fields(text: str) -> list[str | None]:
         position += 1
 
 
-def _quoted(text: str, position: int) -> tuple[str, int]:
+def _parse_quoted(text: str, position: int) -> tuple[str, int]:
     parts: list[str] = []
     while position < len(text):
         character = text[position]

@@ -66,15 +66,15 @@ class _ProtoComparison(PairComparison[ProtoMessage]):
             if new is not None and old is not None:
                 incompatibilities += self._compare_field(new, old, place)
             elif new is not None and new.label == "required":
-                incompatibilities.append(_required("REQUIRED_FIELD_ADDED", new, place, "added"))
+                incompatibilities.append(_describe_required("REQUIRED_FIELD_ADDED", new, place, "added"))
             elif old is not None and old.label == "required":
-                incompatibilities.append(_required("REQUIRED_FIELD_REMOVED", old, place, "removed"))
+                incompatibilities.append(_describe_required("REQUIRED_FIELD_REMOVED", old, place, "removed"))
         return incompatibilities + _compare_oneofs(reader, writer, path)
 
     def _compare_field(self, new: ProtoField, old: ProtoField, place: str) -> list[Incompatibility]:
         incompatibilities = []
         if new.label == "required" and old.label != "required":
-            incompatibilities.append(_required("REQUIRED_FIELD_ADDED", new, place, "became required"))
+            incompatibilities.append(_describe_required("REQUIRED_FIELD_ADDED", new, place, "became required"))
         if new.type_kind != old.type_kind:
             message = f"The field {new.name} at path '{place}' is a {new.type_kind}, the old one is a {old.type_kind}"
             return [*incompatibilities, Incompatibility("FIELD_KIND_CHANGED", place, message)]
@@ -125,5 +125,5 @@ def _compare_oneofs(reader: ProtoMessage, writer: ProtoMessage, path: str) -> li
     return incompatibilities
 
 
-def _required(kind: str, item: ProtoField, place: str, change: str) -> Incompatibility:
+def _describe_required(kind: str, item: ProtoField, place: str, change: str) -> Incompatibility:
     return Incompatibility(kind, place, f"The required field {item.name} at path '{place}' is {change}")
