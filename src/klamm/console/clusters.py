@@ -131,7 +131,13 @@ class ClusterLink:
     def client_settings(self, kind: str, **more: Any) -> dict[str, Any]:
         """Return settings with timeouts for a page: a person waits."""
         timeout_ms = _REQUEST_S * 1000
-        waits = {"max.block.ms": timeout_ms} if kind == "producer" else {"default.api.timeout.ms": timeout_ms}
+        # A record that is not stored by then fails before the request of the page ends.
+        delivery = {"max.block.ms": timeout_ms, "delivery.timeout.ms": 3 * timeout_ms, "linger.ms": 0}
+        waits = (
+            {**delivery, "request.timeout.ms": 2 * timeout_ms}
+            if kind == "producer"
+            else {"default.api.timeout.ms": timeout_ms}
+        )
         return self.cluster.client_settings(kind, **{"bootstrap.timeout.ms": _CONNECT_S * 1000, **waits, **more})
 
     async def close(self) -> None:

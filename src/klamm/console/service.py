@@ -72,6 +72,7 @@ class ConsoleService:
     async def stop(self) -> None:
         """Stop collecting and close all clients."""
         await asyncio.to_thread(self._collector.stop)
+        await self.app.finish_changes()
         for link in self._links.values():
             await link.close()
         self._history.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -55,6 +56,12 @@ _LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _REFRESH_S: Final = 3.0
 """How long a page waits for the first sample, and the answer to a form for one that shows the change."""
 
+_CHANGE_S: Final = 60.0
+"""Within the time limit of a request, so that its answer says that the outcome is not known."""
+_FINISH_S: Final = 5.0
+_DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+"""Writes to an open file do not name it."""
+
 
 @dataclass(frozen=True, slots=True)
 class RouteRight:
@@ -97,6 +104,8 @@ class ConsoleApp(HttpApp):
         super().__init__("console", body_bytes_max=_BODY_BYTES_MAX)
         self.parts = parts
         self.renderer = PageRenderer()
+        self.change_s = _CHANGE_S
+        self._changes: set[asyncio.Task[str]] = set()
         from klamm.console.app.pages import PAGES  # noqa: PLC0415 - pages import this module
 
         for page in PAGES:
@@ -273,32 +282,67 @@ class ConsoleApp(HttpApp):
         detail: dict[str, Any] | None = None,
         undo: str = "",
     ) -> bool:
-        """Make a change in the cluster, audit it, and leave a message for the next page; whether it succeeded."""
+        """Make a change in the cluster, audit it, and leave a message for the next page; whether it succeeded.
+
+        A request that is given up, by its time limit or by the browser, leaves the change under way, and so its record
+        is written.
+        """
         assert request.session is not None
-        link, who = request.cluster, request.visitor.name
-        try:
-            self.check_protected(request)
-            await work()
-        except HttpRefusal as refusal:
-            await self.parts.audit.write(link, who, request.peer, action, resource, "refused", detail)
-            request.session.messages.append(FlashMessage(refusal.message, "bad"))
+        task = asyncio.create_task(self._change(request, action, resource, work, detail or {}))
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+        failure = await asyncio.shield(task)
+        if failure:
+            request.session.messages.append(FlashMessage(failure, "bad"))
             return False
-        except (KafkaError, SomeFailed, ValueError, TypeError) as error:
-            text = str(error) or type(error).__name__
-            await self.parts.audit.write(
-                link, who, request.peer, action, resource, "failed", {**(detail or {}), "error": text}
-            )
-            request.session.messages.append(FlashMessage(text, "bad"))
-            return False
-        await self.parts.audit.write(link, who, request.peer, action, resource, "done", detail)
         request.session.messages.append(FlashMessage(done, "good", undo))
         # The next page should show the change; if the cluster is slow it shows it a little later.
         try:
             async with asyncio.timeout(_REFRESH_S):
-                await self.parts.refresh(link.name)
+                await self.parts.refresh(request.cluster.name)
         except TimeoutError:
             pass
         return True
+
+    async def _change(
+        self,
+        request: ConsoleRequest,
+        action: str,
+        resource: str,
+        work: Callable[[], Awaitable[Any]],
+        detail: dict[str, Any],
+    ) -> str:
+        """Make a change and write its record; return why it failed, empty when it did not."""
+        # What is recorded if this is cancelled, which only the end of the console does.
+        outcome, text = "unknown", "the console was stopped"
+        try:
+            self.check_protected(request)
+            async with asyncio.timeout(self.change_s):
+                await work()
+            outcome, text = "done", ""
+        except HttpRefusal as refusal:
+            outcome, text = "refused", refusal.message
+        except TimeoutError as error:
+            # Of a client too: the request may have reached the cluster.
+            reason = str(error) or f"no answer within {self.change_s:g} seconds"
+            outcome, text = "unknown", f"Whether it was done is not known: {reason}"
+        except (KafkaError, SomeFailed, ValueError, TypeError) as error:
+            outcome, text = "failed", str(error) or type(error).__name__
+        except OSError as error:
+            outcome, text = "failed", explain_os_error(error).message
+        except Exception as error:
+            outcome, text = "failed", type(error).__name__
+            raise
+        finally:
+            link, person = request.cluster, request.visitor.name
+            about = {**detail, "error": text} if text and outcome != "refused" else detail
+            await self.parts.audit.write(link, person, request.peer, action, resource, outcome, about)
+        return text
+
+    async def finish_changes(self) -> None:
+        """Wait a little for changes whose requests were given up."""
+        if self._changes:
+            await asyncio.wait(set(self._changes), timeout=_FINISH_S)
 
     def check_protected(self, request: ConsoleRequest) -> None:
         """Refuse a change in a protected cluster whose form does not carry its name."""
@@ -325,8 +369,17 @@ def explain_error(error: Exception) -> HttpRefusal | None:
     if isinstance(error, UnknownSchema):
         return HttpRefusal(404, f"The registry does not have it: {error}")
     if isinstance(error, OSError):
-        return HttpRefusal(502, f"The cluster cannot be reached: {error}")
+        return explain_os_error(error)
     return None
+
+
+def explain_os_error(error: OSError) -> HttpRefusal:
+    """Return the answer for an error of a file or a connection."""
+    if error.filename is not None:
+        return HttpRefusal(500, f"A file of the console's machine cannot be used: {error}")
+    if error.errno in _DISK_ERRORS:
+        return HttpRefusal(500, f"A disk of the console's machine cannot be used: {error}")
+    return HttpRefusal(502, f"The cluster cannot be reached: {error}")
 
 
 def _may_nothing(*_: object) -> bool:
