@@ -27,6 +27,7 @@ FORMATS = ("kafka", "klamm")
 PARTITIONS = 2
 WIDE_PARTITIONS, WIDE_ROWS = 1000, 100
 SMALL_BATCHES, SMALL_ROWS = 25, 20
+CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
 NOTE = '"note":"' + "x" * 40 + '"'
 RESULTS = Path(__file__).parent / "results" / "spark.json"
 
@@ -49,7 +50,9 @@ WORKS = (
     Work("json", "read with from_json and a windowed count, rows/s", 1.3),
     Work("write", "write, rows/s (Klamm exactly once, the connector at least once)", 2.4),
     Work("copy", "streaming copy from topic to topic, rows/s (Klamm exactly once, the connector at least once)", 1.5),
-    Work("batch", "one micro-batch of twenty rows, ms", 1.1, is_time=True),
+    Work("batch", "one micro-batch of twenty rows, each in a session as it comes, ms", 1.1, is_time=True),
+    # Spark calls a Python process for Klamm's part, which the connector does not need.
+    Work("batch_alike", "the same, the connector in Klamm's session too, ms", 1.5, is_time=True),
     Work("wide", "read a topic of many partitions with a hundred rows each, ms", 0.5, is_time=True),
 )
 
@@ -133,6 +136,20 @@ class Bench:
         return timed(writer.save)
 
     def batch(self, kind: str) -> float:
+        """The same work in the session that each comes with.
+
+        The connector has no session of its own. Spark's default manager of checkpoint files starts a process for each
+        file that it renames, and Klamm's session has another.
+        """
+        manager = self.spark.conf.get(CHECKPOINT_FILES)
+        if kind == "kafka":
+            self.spark.conf.unset(CHECKPOINT_FILES)
+        try:
+            return self.batch_alike(kind)
+        finally:
+            self.spark.conf.set(CHECKPOINT_FILES, manager)
+
+    def batch_alike(self, kind: str) -> float:
         """The median over micro-batches of a few rows each, in seconds; the first ones warm up."""
         limits = {"maxOffsetsPerTrigger": str(SMALL_ROWS), "startingOffsets": "earliest"}
         ending = {"subscribe": self.small}
