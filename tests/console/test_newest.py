@@ -35,13 +35,13 @@ def older_link(page):
 
 def follow_links(visit, topic, query, pages_max=200):
     """All records of the pages from the first one on, as `partition/offset`, in the order shown."""
-    found, link = [], query
+    shown, link = [], query
     for _ in range(pages_max):
         page = visit.get(f"/c/test/topics/{topic}/messages{link}")
-        found += places(page)
+        shown += places(page)
         link = older_link(page)
         if not link:
-            return found
+            return shown
     raise AssertionError(f"more than {pages_max} pages")
 
 
@@ -62,15 +62,15 @@ def test_the_link_of_a_stopped_search_goes_on_where_it_stopped(broker, console, 
     page = visit.get(f"/c/test/topics/{topic}/messages", params={"where": "value.n < 8"})
     assert places(page) == []
     assert "Stopped after" in page
-    found = follow_links(visit, topic, "?where=value.n+%3C+8")
-    assert sorted(found) == sorted(f"{number % 4}/{number // 4}" for number in range(8))
+    shown = follow_links(visit, topic, "?where=value.n+%3C+8")
+    assert sorted(shown) == sorted(f"{number % 4}/{number // 4}" for number in range(8))
 
 
 def test_all_passing_records_come_once_and_newest_first(broker, console, visit, small_readings):
     topic = make_topic(broker, console, partitions=3)
     write(broker, topic, 1500, 500, 3)
-    found = follow_links(visit, topic, "?where=value.n+%25+5+%3D%3D+0&limit=25")
-    assert found == [f"{number % 3}/{number // 3}" for number in range(1495, -1, -5)]
+    shown = follow_links(visit, topic, "?where=value.n+%25+5+%3D%3D+0&limit=25")
+    assert shown == [f"{number % 3}/{number // 3}" for number in range(1495, -1, -5)]
 
 
 def test_newest_records_that_are_larger_than_a_reading_are_read_in_parts(broker, console, visit, small_readings):
@@ -79,15 +79,15 @@ def test_newest_records_that_are_larger_than_a_reading_are_read_in_parts(broker,
     page = visit.get(f"/c/test/topics/{topic}/messages?limit=50")
     assert places(page)[:2] == ["1/29", "0/29"]
     assert "Stopped after" in page
-    found = follow_links(visit, topic, "?limit=50")
-    assert sorted(found) == sorted(f"{number % 2}/{number // 2}" for number in range(60))
+    shown = follow_links(visit, topic, "?limit=50")
+    assert sorted(shown) == sorted(f"{number % 2}/{number // 2}" for number in range(60))
 
 
 def test_newest_records_go_on_to_the_oldest(broker, console, visit):
     topic = make_topic(broker, console, partitions=3)
     write(broker, topic, 130, 10, 3)
-    found = follow_links(visit, topic, "?limit=25")
-    assert found == [f"{number % 3}/{number // 3}" for number in range(129, -1, -1)]
+    shown = follow_links(visit, topic, "?limit=25")
+    assert shown == [f"{number % 3}/{number // 3}" for number in range(129, -1, -1)]
 
 
 def test_a_partition_of_old_records_does_not_hide_newer_ones(broker, console, visit):
@@ -107,8 +107,8 @@ def test_records_out_of_order_in_time_are_neither_lost_nor_repeated(broker, cons
         for number in range(100):
             producer.send(topic, b"x", partition=number % 2, timestamp=BASE_MS + number * 7919 % 1000)
         producer.flush()
-    found = follow_links(visit, topic, "?limit=25")
-    assert len(found) == len(set(found)) == 100
+    shown = follow_links(visit, topic, "?limit=25")
+    assert len(shown) == len(set(shown)) == 100
 
 
 def test_newest_records_end_where_the_oldest_were_deleted(broker, console, visit):

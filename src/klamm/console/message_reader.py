@@ -37,7 +37,7 @@ async def read_records(
     """Read what a page shows; HttpRefusal 404 for a topic or partition that does not exist."""
     result = ReadResult()
     limits = ReadLimits(clock_s, READ_S, SCAN_BYTES_MAX)
-    async with link.consumer(**_FETCH) as consumer:
+    async with link.consumer(**_FETCH, **{"isolation.level": request.isolation}) as consumer:
         wanted = await _choose_partitions(consumer, request)
         result.partitions = [partition.partition for partition in wanted]
         begins = await consumer.beginning_offsets(wanted)
@@ -168,7 +168,7 @@ class TailEvent:
 
 async def follow_records(link: ClusterLink, request: ReadRequest) -> AsyncGenerator[TailEvent, None]:
     """Yield records as they arrive, until the caller stops; also an event without records each second."""
-    async with link.consumer(**_FETCH) as consumer:
+    async with link.consumer(**_FETCH, **{"isolation.level": request.isolation}) as consumer:
         wanted = await _choose_partitions(consumer, request)
         ends = await consumer.end_offsets(wanted)
         consumer.assign(wanted)

@@ -15,6 +15,8 @@ from klamm.console.record_decoder import BytesRecord, LookupBudget, RecordDecode
 
 BY_TIME: Final = attrgetter("timestamp", "partition", "offset")
 POLL_S: Final = 0.25
+READ_COMMITTED: Final = "read_committed"
+READ_UNCOMMITTED: Final = "read_uncommitted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class ReadRequest:
     """Of the registry; without it bytes are shown as they are."""
     encoded_keys: bool = False
     """Whether keys have a schema: the key that is searched for is not what the partition was computed from."""
+    isolation: str = READ_UNCOMMITTED
 
 
 @dataclass(slots=True)

@@ -83,6 +83,7 @@ def consume_command(
     count: int | None = None,
     where: str = "",
     key: str = "",
+    committed: bool = False,
 ) -> str:
     """Return `klamm consume` for a search of the messages page."""
     words = ["consume", topic]
@@ -98,6 +99,8 @@ def consume_command(
         words += ["--key", key]
     if where:
         words += ["--where", where]
+    if committed:
+        words.append("--read-committed")
     return make_command(target, *words)
 
 

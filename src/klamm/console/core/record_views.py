@@ -13,6 +13,9 @@ PREVIEW_CHARS: Final = 240
 TEXT_CHARS_MAX: Final = 64 << 10
 HEX_BYTES_MAX: Final = 4096
 HIDDEN: Final = b"****"
+ABORTED: Final = "aborted"
+UNDECIDED: Final = "not committed"
+"""Of an open transaction, or behind one: readers of committed records do not get it yet."""
 _MAGIC: Final = 0
 _KINDS: Final = {"AVRO": "avro", "JSON": "jsonschema", "PROTOBUF": "protobuf"}
 
@@ -53,6 +56,8 @@ class ShownRecord:
     headers: tuple[tuple[str, bytes | None], ...] = ()
     key_schema: SchemaNote | None = None
     value_schema: SchemaNote | None = None
+    transaction: str = ""
+    """ABORTED or UNDECIDED; empty when it is committed, of no transaction, or was not checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,7 @@ class RecordRow:
     key: ValueView
     value: ValueView
     headers: tuple[tuple[str, ValueView], ...]
+    transaction: str = ""
 
 
 def view_record(record: RecordLike, subjects: Mapping[int, SubjectVersion] | None = None) -> RecordRow:
@@ -102,6 +108,7 @@ def view_record(record: RecordLike, subjects: Mapping[int, SubjectVersion] | Non
         _view_part(record.key, getattr(record, "key_schema", None), names),
         _view_part(record.value, getattr(record, "value_schema", None), names),
         tuple((name, view_value(value)) for name, value in record.headers or ()),
+        getattr(record, "transaction", ""),
     )
 
 

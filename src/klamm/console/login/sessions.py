@@ -76,6 +76,11 @@ class SessionStore:
         self._sessions.move_to_end(session_id)
         return session
 
+    def holds(self, session: ConsoleSession) -> bool:
+        """Whether a session has neither ended nor is too old, without using it: a stream must not keep it alive."""
+        kept = self._sessions.get(session.id)
+        return kept is session and self._clock_s() - session.used_s <= self._idle_s
+
     def create(self, visitor: Visitor | None) -> ConsoleSession:
         """Return a new session with an id and a token of its own."""
         session = ConsoleSession(secrets.token_urlsafe(32), secrets.token_urlsafe(32), visitor, self._clock_s())

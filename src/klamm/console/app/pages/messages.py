@@ -18,7 +18,7 @@ from klamm.console.app.pages.topics import TopicPages
 from klamm.console.app.requests import ConsoleRequest
 from klamm.console.core.commands import consume_command, kcat_command
 from klamm.console.core.record_views import RecordRow, ShownRecord, view_record
-from klamm.console.core.roles import Action, masked_paths
+from klamm.console.core.roles import Action, Visitor, masked_paths
 from klamm.console.message_reader import (
     RECORDS_MAX,
     ReadRequest,
@@ -28,6 +28,8 @@ from klamm.console.message_reader import (
     read_one,
     read_records,
 )
+from klamm.console.read_request import READ_COMMITTED, READ_UNCOMMITTED
+from klamm.console.transaction_marks import MarkedRecords, count_undecided, mark_transactions
 from klamm.http.messages import HttpResponse
 from klamm.http.refusals import HttpRefusal
 from klamm.model.units import counted, parse_time_ms
@@ -35,10 +37,14 @@ from klamm.model.units import counted, parse_time_ms
 STARTS: Final = {"last": "Newest", "earliest": "Oldest", "offset": "From offset", "time": "From time"}
 LIMITS: Final = (25, 50, 100, 250, RECORDS_MAX)
 _RESEND_MAX: Final = 500
+LIVE_MS_MAX: Final = 3_600_000
+"""A header of a proxy, and roles of a provider, are read anew with a request only."""
 _FOLLOWERS_MAX: Final = 100
 _FOLLOWERS_PER_VISITOR_MAX: Final = 10
 """One browser with many tabs, or one script, must not take the live views of all others."""
-_READ_FIELDS: Final = ("start", "partition", "offset", "time", "limit", "where", "key")
+_READ_FIELDS: Final = ("start", "partition", "offset", "time", "limit", "where", "key", "isolation")
+ISOLATIONS: Final = (READ_COMMITTED, READ_UNCOMMITTED)
+"""The first one is the default: an aborted record was never written for programs that use transactions."""
 
 
 class MessagePages(PageGroup):
@@ -62,6 +68,7 @@ class MessagePages(PageGroup):
         """GET .../messages?start=&partition=&offset=&time=&limit=&where=&key=, with `before` or `resume` of a link."""
         topic = await TopicPages(self.app).find_topic(request)
         failed, result = "", ReadResult()
+        undecided, warnings = 0, list[str]()
         reading = ReadRequest(topic.name)
         if not topic.partitions:
             failed = "The topic has no partitions yet."
@@ -69,6 +76,12 @@ class MessagePages(PageGroup):
             try:
                 reading = await self._parse(request, topic.name)
                 result = await read_records(request.cluster, reading)
+                if reading.isolation == READ_COMMITTED:
+                    undecided = await count_undecided(request.cluster, topic.name, result.partitions)
+                else:
+                    marked = await mark_transactions(request.cluster, topic.name, result.records)
+                    result.records = marked.records
+                    warnings += _warn_of_unchecked(marked)
             except (FilterError, ValueError) as error:
                 failed = str(error)
         return self.app.page(
@@ -83,14 +96,17 @@ class MessagePages(PageGroup):
             failed=failed,
             starts=STARTS,
             limits=LIMITS,
+            isolations=ISOLATIONS,
             form={name: request.text(name) for name in ("start", "partition", "offset", "time", "where", "key")},
             next_link=_next_link(request, reading, result),
-            warnings=[] if reading.where is None else list(reading.where.misses.sentences()),
+            warnings=[*warnings, *([] if reading.where is None else reading.where.misses.sentences())],
+            undecided=undecided,
+            undecided_link=_query(request, _READ_FIELDS, isolation=READ_UNCOMMITTED),
             command=self._command(request, reading),
             masked=bool(reading.masked),
             raw=request.text("raw") == "1",
             raw_link=_query(request, _READ_FIELDS, **({} if request.text("raw") == "1" else {"raw": "1"})),
-            live_query=_query(request, ("partition", "where", "key", "raw")),
+            live_query=_query(request, ("partition", "where", "key", "isolation", "raw")),
             export_query=_query(request, (*_READ_FIELDS, "raw")),
             **TopicPages(self.app).describe(request, topic),
         )
@@ -112,6 +128,9 @@ class MessagePages(PageGroup):
             raise ValueError("write the offset to begin at")
         if start == "time" and not text("time"):
             raise ValueError("write the time to begin at, such as 2h ago or 2026-05-01T12:00:00Z")
+        isolation = text("isolation") or ISOLATIONS[0]
+        if isolation not in ISOLATIONS:
+            raise ValueError(f"there is no isolation {isolation!r}")
         schemas = request.cluster.schemas
         return ReadRequest(
             topic,
@@ -126,6 +145,7 @@ class MessagePages(PageGroup):
             masked_paths(self.parts.settings.masks, topic, request.visitor),
             None if text("raw") == "1" else request.cluster.decoder,
             bool(key) and schemas is not None and await schemas.has_subject(f"{topic}-key"),
+            isolation,
         )
 
     def _command(self, request: ConsoleRequest, reading: ReadRequest) -> str:
@@ -141,6 +161,7 @@ class MessagePages(PageGroup):
             count=None if is_last else reading.limit,
             where=request.text("where").strip(),
             key=request.text("key"),
+            committed=reading.isolation == READ_COMMITTED,
         )
 
     async def export(self, request: ConsoleRequest) -> HttpResponse:
@@ -185,10 +206,27 @@ class MessagePages(PageGroup):
 
     async def _events(self, request: ConsoleRequest, tail: AsyncGenerator[TailEvent, None]) -> AsyncIterator[bytes]:
         yield b"retry: 2000\n\n"
+        visitor, until_ms = request.visitor, self.parts.now_ms() + LIVE_MS_MAX
         # Closed with the connection: its consumer must not wait for the garbage collector.
         async with contextlib.aclosing(tail):
             async for event in tail:
+                # Each event anew, at least each second: the rights of the request are those of its beginning.
+                ending = self._find_ending(request, visitor, until_ms)
+                if ending:
+                    yield f"event: end\ndata: {json.dumps(ending)}\n\n".encode()
+                    return
                 yield f"data: {json.dumps(await self._render_event(request, event))}\n\n".encode()
+
+    def _find_ending(self, request: ConsoleRequest, visitor: Visitor, until_ms: int) -> str:
+        """Return why a live view ends; empty when it goes on."""
+        session = request.session
+        if session is None or session.visitor != visitor or not self.parts.sessions.holds(session):
+            return "The session has ended; load the page again."
+        if not request.may(Action.READ, request.values["topic"]):
+            return "The right to read this topic has ended."
+        if self.parts.now_ms() >= until_ms:
+            return f"A live view ends after {LIVE_MS_MAX // 60_000} minutes. Start it again."
+        return ""
 
     async def _render_event(self, request: ConsoleRequest, event: TailEvent) -> dict[str, Any]:
         html = ""
@@ -212,7 +250,8 @@ class MessagePages(PageGroup):
         raw = request.text("raw") == "1"
         decoder = None if raw else request.cluster.decoder
         record = await read_one(request.cluster, topic.name, int(partition), int(offset), masked, decoder)
-        (row,) = await view_records(request, topic.name, [record])
+        marked = await mark_transactions(request.cluster, topic.name, [record])
+        (row,) = await view_records(request, topic.name, marked.records)
         target = request.cluster.cluster.command_target
         return self.app.page(
             request,
@@ -297,6 +336,12 @@ def _next_link(request: ConsoleRequest, reading: ReadRequest, result: ReadResult
         return ""
     places = ",".join(f"{partition}:{offset}" for partition, offset in sorted(result.positions.items()))
     return _query(request, (*_READ_FIELDS, "raw"), **{"before" if reading.start == "last" else "resume": places})
+
+
+def _warn_of_unchecked(marked: MarkedRecords) -> list[str]:
+    if not marked.unchecked:
+        return []
+    return [f"There was no time to check {counted(marked.unchecked, 'record')} for aborted transactions."]
 
 
 def _export_row(record: ShownRecord) -> dict[str, Any]:

@@ -65,6 +65,10 @@ class LiveRecords {
     this.count = this.leftOut = 0;
     this.source = new EventSource(this.button.dataset.liveUrl);
     this.source.onmessage = event => this.show(JSON.parse(event.data));
+    this.source.addEventListener("end", event => {
+      this.stop();
+      this.say(`${JSON.parse(event.data)} ${this.count} new records until then.`);
+    });
     this.source.onerror = () => this.say("The connection was lost; trying again…");
     this.button.setAttribute("aria-pressed", "true");
     this.button.querySelector("span").textContent = "Stop";
