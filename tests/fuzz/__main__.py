@@ -9,14 +9,15 @@ from random import SystemRandom
 
 from fuzz.campaign import Campaign, ControllerCampaign, NodeWithController, Violation
 from fuzz.logins import LoginCampaign, SecuredProcess
+from fuzz.rights import RightsCampaign, RightsProcess
 from fuzz.target import BrokenPromise
 from fuzz.texts import run_texts
 from harness import KlammProcess
 
 HUNG_S = 120.0
-TEXTS, LOGINS, CONTROLLER = 0.2, 0.25, 0.2
-"""The shares of the time that inputs without a node, peers that are not logged in and the controller listener get;
-requests to brokers get the rest."""
+TEXTS, LOGINS, CONTROLLER, RIGHTS = 0.15, 0.2, 0.15, 0.25
+"""The shares of the time that inputs without a node, peers that are not logged in, the controller listener and a client
+with hardly any rights get; requests to brokers get the rest."""
 
 
 def main() -> int:
@@ -37,7 +38,8 @@ def main() -> int:
         for make_node, make_campaign, share in (
             (SecuredProcess, LoginCampaign, LOGINS),
             (NodeWithController, ControllerCampaign, CONTROLLER),
-            (KlammProcess, Campaign, 1 - TEXTS - LOGINS - CONTROLLER),
+            (RightsProcess, RightsCampaign, RIGHTS),
+            (KlammProcess, Campaign, 1 - TEXTS - LOGINS - CONTROLLER - RIGHTS),
         ):
             with tempfile.TemporaryDirectory(prefix="klamm-fuzz-") as folder, make_node(Path(folder)) as node:
                 outcome = make_campaign(node, seed).run(seconds * share)

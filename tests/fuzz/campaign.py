@@ -1,8 +1,8 @@
 """A row of hostile requests against a running node, and what is watched meanwhile.
 
-After every connection a probe on another one must be answered; every so often a record is written and read back, and
-memory, descriptors and the log are looked at. All follows from the seed; a violation says which frames came last, and
-keeps them in the corpus, which every later run begins with.
+After every connection a probe on another one must be answered, and on a share of the connections every request itself;
+every so often a record is written and read back, and memory, descriptors and the log are looked at. All follows from
+the seed; a violation says which frames came last, and keeps them in the corpus, which every later run begins with.
 """
 
 import contextlib
@@ -21,17 +21,24 @@ from fuzz.requests import (
     changed,
     ends_the_node,
     enveloped,
+    has_no_answer,
     made_up,
+    may_wait,
     produce_frame,
     random_frame,
     samples,
 )
 from fuzz.target import join_parts, keep_input, kept_inputs, split_parts
 from harness import KlammProcess, Wire, batch, rows
+from harness.wire import request_bytes
 from klamm.net.free_ports import free_ports
 
 PROBE_S = 30.0
 """A probe that waits longer is a violation; generous, since the machine may do other things."""
+ANSWERED_SHARE = 0.3
+"""Of the connections: those on which every request must be answered in its turn, or the connection be closed."""
+SENTINEL_ID = 0x53454E54
+SENTINEL = request_bytes("api_versions", 0, SENTINEL_ID, "sentinel")
 LOOK_EVERY = 200
 MEMORY_BYTES_MAX = 400 << 20
 """How far memory may rise at any time above what the node had after every request was sent once."""
@@ -63,6 +70,8 @@ class Outcome:
     connections: int = 0
     frames: int = 0
     answers: int = 0
+    checked: int = 0
+    """Frames whose answers were waited for."""
     slowest_probe_ms: float = 0.0
     memory_grown: int = 0
     descriptors_grown: int = 0
@@ -71,7 +80,8 @@ class Outcome:
 
     def __str__(self) -> str:
         return (
-            f"seed {self.seed}: {self.frames} frames on {self.connections} connections, {self.answers} answers; "
+            f"seed {self.seed}: {self.frames} frames on {self.connections} connections, {self.answers} answers, "
+            f"{self.checked} of them in their turn; "
             f"slowest probe {self.slowest_probe_ms:.0f} ms, memory +{self.memory_grown >> 20} MB, "
             f"descriptors +{self.descriptors_grown} (sockets +{self.sockets_grown}); "
             + ", ".join(f"{kind} {count}" for kind, count in sorted(self.by_kind.items()))
@@ -114,8 +124,9 @@ class Campaign:
 
     def run(self, seconds: float) -> Outcome:
         """Throw requests for so long; Violation as soon as something is wrong."""
-        with Wire(self._node.port, timeout=PROBE_S) as probe:
+        with self._open_probe() as probe:
             topic = probe.create_topic()
+            self._prepare(probe, topic)
             plausible = list(samples(topic, probe.topic_id(topic), self.kind))
             with Wire(self.port, timeout=PROBE_S) as wire:
                 for _, frame in plausible:
@@ -139,6 +150,13 @@ class Campaign:
                         break
             self._check_node(probe, topic, before)
         return self.outcome
+
+    def _open_probe(self) -> Wire:
+        """A connection that may do everything."""
+        return Wire(self._node.port, timeout=PROBE_S)
+
+    def _prepare(self, probe: Wire, topic: str) -> None:
+        """Set up what only this campaign needs."""
 
     def _volley(self, plausible: list[tuple[str, bytes]], topic: str) -> Iterator[tuple[str, list[bytes]]]:
         """Each API and version once in each of the ways, in an order of chance."""
@@ -176,6 +194,10 @@ class Campaign:
             try:
                 for frame in frames:
                     wire.send_frame(frame)
+                # The end of a connection would hide that a request has got lost: what waits is dropped with it.
+                if self._source.random() < ANSWERED_SHARE and not any(map(may_wait, frames)):
+                    wire.send_frame(SENTINEL)
+                    self._check_answers(wire, frames)
                 wire.sock.shutdown(socket.SHUT_WR)
                 while wire.sock.recv(65536):
                     outcome.answers += 1
@@ -183,6 +205,19 @@ class Campaign:
                 raise self._violation("a connection neither answered nor ended") from None
             except OSError:
                 return
+
+    def _check_answers(self, wire: Wire, frames: list[bytes]) -> None:
+        """Read an answer to each frame in its turn, up to the sentinel; OSError if the connection is closed instead."""
+        expected = [frame[4:8] for frame in frames if not has_no_answer(frame)]
+        for number, correlation_id in enumerate((*expected, SENTINEL[4:8])):
+            answer = wire.receive_frame()
+            self.outcome.answers += 1
+            if answer[:4] != correlation_id:
+                raise self._violation(
+                    f"answer {number} of {len(expected)} has the correlation id {answer[:4].hex()},"
+                    f" not {correlation_id.hex()}: a request got lost"
+                )
+        self.outcome.checked += len(expected)
 
     def _probe(self, probe: Wire) -> None:
         begun = time.monotonic()

@@ -10,11 +10,13 @@ from klamm.model.errors import ProtocolError
 from klamm.protocol import APIS, decode, decode_request_header, encode, encode_request_header
 from klamm.protocol.apis import Api
 from klamm.protocol.header import RequestHeader
+from klamm.protocol.schema import Sized
 from klamm.security.core.principal import ANONYMOUS
 from klamm.server.controller.channel import encode_principal
 from klamm.server.requests.routes import SERVED, SERVED_BY_CONTROLLER
 
 NODE_ID = 1
+PRODUCE, FETCH, JOIN_GROUP, SYNC_GROUP = 0, 1, 11, 14
 ENVELOPE = 58
 UNREGISTER_BROKER = 64
 REMOVE_RAFT_VOTER = 81
@@ -24,6 +26,18 @@ SERVED_APIS = tuple(api for api in APIS.values() if api.name in SERVED)
 CONTROLLER_APIS = tuple(api for api in APIS.values() if api.name in SERVED_BY_CONTROLLER)
 APIS_OF = {"broker": SERVED_APIS, "controller": CONTROLLER_APIS}
 """What a kind of listener serves."""
+LONG_SHARE = 0.03
+LONG_NAMES = (
+    "x" * 32_767,
+    "n" * 6_000,
+    "流" * 10_000,
+    "\U0001f600" * 8_000,
+    "y" * 249,
+    "z" * 250,
+    "w" * 1_000,
+    "\n" * 300,
+)
+"""Names may have up to 32,767 bytes, whatever they name; one character may take four bytes of memory for each."""
 OTHER_CLUSTER = "another-cluster-id-000"
 
 
@@ -110,6 +124,23 @@ def ends_the_node(frame: bytes) -> bool:
     return NODE_ID in (getattr(request, "broker_id", None), getattr(request, "voter_id", None))
 
 
+def has_no_answer(frame: bytes) -> bool:
+    """Whether a request is a Produce with acks=0, which is not answered."""
+    try:
+        header, offset = decode_request_header(frame)
+        if header.api_key != PRODUCE:
+            return False
+        request, _ = decode(APIS[PRODUCE].request, header.api_version, frame, offset)
+    except (ProtocolError, KeyError):
+        return False
+    return request.acks == 0
+
+
+def may_wait(frame: bytes) -> bool:
+    """Whether the answer to a request may take as long as the request says, or as other members need."""
+    return int.from_bytes(frame[:2]) in (FETCH, JOIN_GROUP, SYNC_GROUP)
+
+
 def _highest_epoch(request) -> int:
     partitions = [partition for topic in getattr(request, "topics", ()) for partition in topic.partitions]
     names = ("replica_epoch", "leader_epoch", "current_leader_epoch")
@@ -133,13 +164,29 @@ def produce_frame(topic: str, records: bytes) -> bytes:
     return request_bytes("produce", 9, 1, "fuzz", **produce_fields(topic, records, acks=1))
 
 
+class HostileMaker(MessageMaker):
+    """Makes names of up to 32 KB now and then."""
+
+    def of_type(self, type, name: str, version: int, depth: int):
+        if isinstance(type, Sized) and type.name == "string" and self.random.random() < LONG_SHARE:
+            return long_name(self.random)
+        return super().of_type(type, name, version, depth)
+
+
+def long_name(source: random.Random) -> str:
+    """A long name that no other request has."""
+    number = f"{source.getrandbits(32):08x}"
+    return number + source.choice(LONG_NAMES)[len(number) :]
+
+
 def made_up(source: random.Random, api: Api) -> bytes:
     """A valid request in any of its versions, with values at the edges."""
     version = source.randint(*api.versions)
-    request = MessageMaker(source.getrandbits(64)).message(api.request, version)
+    request = HostileMaker(source.getrandbits(64)).message(api.request, version)
     if hasattr(request, "acks"):
         request.acks = source.choice((-1, 1))  # without an answer there is nothing to wait for
-    return encode_request_header(RequestHeader(api.key, version, 1, "fuzz")) + encode(request, version)
+    client_id = long_name(source) if source.random() < LONG_SHARE else "fuzz"
+    return encode_request_header(RequestHeader(api.key, version, 1, client_id)) + encode(request, version)
 
 
 def random_frame(source: random.Random, apis: tuple[Api, ...] = SERVED_APIS) -> bytes:

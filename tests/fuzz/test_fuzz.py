@@ -7,25 +7,29 @@ The seed is printed; KLAMM_SEED replays it, KLAMM_FUZZ_SECONDS makes it longer, 
 import os
 import random
 import socket
+import struct
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import pytest
 
-from fuzz import campaign, logins, target
+from fuzz import campaign, logins, rights, target
 from fuzz.batches import harm_batch, make_batch
 from fuzz.campaign import Campaign, ControllerCampaign, NodeWithController, Violation
 from fuzz.logins import ATTACKS, LoginCampaign, SecuredProcess
-from fuzz.requests import ends_the_node, enveloped
+from fuzz.requests import ends_the_node, enveloped, has_no_answer, produce_frame
+from fuzz.rights import RightsCampaign, RightsProcess
 from fuzz.target import BrokenPromise, Target, kept_inputs, split_parts
 from fuzz.texts import TARGETS, run_texts
 from harness import KlammProcess, Wire
-from harness.wire import request_bytes
+from harness.wire import produce_fields, request_bytes
 from klamm.model.errors import CorruptBatch
 from klamm.records.batch import BatchView
 
 SEED = int(os.environ.get("KLAMM_SEED", random.SystemRandom().randrange(2**32)))
-SECONDS = float(os.environ.get("KLAMM_FUZZ_SECONDS", "20"))
-"""Of each of the three campaigns, so that they can run beside each other."""
+SECONDS = float(os.environ.get("KLAMM_FUZZ_SECONDS", "15"))
+"""Of each of the four campaigns, so that they can run beside each other."""
 TEXT_CASES = 60
 BATCH_CASES = 400
 
@@ -48,6 +52,58 @@ def test_hostile_requests_to_the_controller(tmp_path):
         print(outcome)
         assert set(outcome.by_kind) >= {"changed", "made up", "enveloped", "kept"}
         node.stop()
+
+
+@pytest.mark.timeout(SECONDS + 300)
+def test_hostile_requests_of_a_client_without_rights(tmp_path):
+    print(f"KLAMM_SEED={SEED}")
+    with RightsProcess(tmp_path) as node:
+        outcome = RightsCampaign(node, SEED).run(SECONDS)
+        print(outcome)
+        assert set(outcome.by_kind) >= {"changed", "made up", "long names"}
+        node.stop()
+
+
+@pytest.mark.timeout(300)
+def test_a_denial_that_does_not_reach_the_audit_topic_is_a_violation(tmp_path, monkeypatch):
+    monkeypatch.setattr(target, "CORPUS", tmp_path / "corpus")
+    monkeypatch.setattr(rights, "AUDIT_S", 1.0)
+    with RightsProcess(tmp_path / "node") as node:
+        with pytest.raises(Violation, match="does not reach the audit topic"):
+            RightsCampaign(node, SEED, audit_topic="another").run(0)
+        node.stop()
+
+
+@pytest.mark.parametrize("answered", [0, 1, 3])
+def test_a_request_without_an_answer_is_a_violation(tmp_path, monkeypatch, answered):
+    """Of three requests and the sentinel, only some of the requests are answered."""
+    monkeypatch.setattr(target, "CORPUS", tmp_path / "corpus")
+    monkeypatch.setattr(campaign, "ANSWERED_SHARE", 1.0)
+    frames = [request_bytes("list_groups", 4, number, "fuzz") for number in range(3)]
+    frames.append(request_bytes("produce", 9, 9, "fuzz", **produce_fields("t", None, acks=0)))
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as executor:
+        replies = [frame[4:8] for frame in frames[:answered]] + [campaign.SENTINEL[4:8]]
+        executor.submit(answer_and_close, server, replies)
+        thrower = Campaign(KlammProcess(tmp_path), SEED)
+        thrower._node.port = server.getsockname()[1]
+        with nullcontext() if answered == 3 else pytest.raises(Violation, match="a request got lost"):
+            thrower._throw("made up", frames)
+    assert thrower.outcome.checked == (3 if answered == 3 else 0)
+
+
+def answer_and_close(server, replies):
+    connection, _ = server.accept()
+    with connection:
+        connection.sendall(b"".join(struct.pack(">i", len(reply)) + reply for reply in replies))
+        while connection.recv(65536):
+            pass
+
+
+def test_requests_without_an_answer_are_recognised():
+    assert has_no_answer(request_bytes("produce", 9, 1, "fuzz", **produce_fields("t", b"", acks=0)))
+    assert not has_no_answer(produce_frame("t", b""))
+    assert not has_no_answer(request_bytes("list_groups", 4, 1, "fuzz"))
+    assert not has_no_answer(b"\0\0\0\x09\0\0")
 
 
 def test_requests_that_may_end_a_node_are_recognised():
