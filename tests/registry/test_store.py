@@ -14,14 +14,15 @@ from klamm.registry.store.lookup import (
     find_by_id,
     find_by_metadata,
     find_version,
+    list_names,
     list_referrer_ids,
-    list_schemas,
-    list_subjects,
     locate_subject,
+    schema_subjects,
 )
 from klamm.registry.store.requests import LATEST, parse_version
 from klamm.registry.store.scopes import effective_config, effective_mode
 from klamm.registry.store.settings import decide_delete_config, decide_delete_mode
+from klamm.registry.store.subject_order import SubjectOrder
 from klamm.registry.store.subjects import Subject, parse_subject
 
 from .small_store import SmallStore, record
@@ -36,6 +37,10 @@ def store():
 
 def refused(code):
     return pytest.raises(RegistryRefusal, check=lambda refusal: refusal.error_code == code)
+
+
+def names_of(state, prefix, **flags):
+    return list_names(state, state.order.matching(prefix), **flags)
 
 
 # Ids and versions
@@ -290,8 +295,8 @@ def test_deletes_are_soft_first(store):
     with refused(40404):
         store.delete("s")
     assert find_by_id(store.state, 1, None)[1].text == A
-    assert list_subjects(store.state, ":*:", deleted=False, deleted_only=False) == []
-    assert list_subjects(store.state, ":*:", deleted=False, deleted_only=True) == ["s"]
+    assert names_of(store.state, ":*:", deleted=False, deleted_only=False) == []
+    assert names_of(store.state, ":*:", deleted=False, deleted_only=True) == ["s"]
     assert store.delete("s", 1, permanent=True) == 1
     assert store.delete("s", permanent=True) == [2]
     for version in (None, 1):
@@ -344,7 +349,7 @@ def test_an_alias_leads_to_another_subject(store):
     store.register("real", A)
     store.config("old", alias="real")
     assert locate_subject(store.state, Subject(".", "old")) == Subject(".", "real")
-    assert [str(version.subject) for version in list_schemas(store.state, "old", aliases=True)] == ["real"]
+    assert [str(subject) for subject in schema_subjects(store.state, "old", aliases=True)] == ["real"]
 
 
 def test_a_read_only_subject_takes_no_change(store):
@@ -404,8 +409,8 @@ def test_contexts_count_their_own_ids(store):
     assert store.state.context_names() == [".", ".c"]
     assert find_by_id(store.state, 1, parse_subject(":.c:"))[1].text == B
     assert find_by_id(store.state, 1, None)[1].text == A
-    assert list_subjects(store.state, ":.c:", deleted=False, deleted_only=False) == [":.c:s"]
-    assert list_subjects(store.state, "", deleted=False, deleted_only=False) == ["s"]
+    assert names_of(store.state, ":.c:", deleted=False, deleted_only=False) == [":.c:s"]
+    assert names_of(store.state, "", deleted=False, deleted_only=False) == ["s"]
 
 
 def test_an_unqualified_name_is_looked_for_in_all_contexts(store):
@@ -444,6 +449,8 @@ def test_replay_of_the_topic_gives_the_same_state(store):
 
 
 def _plain(value):
+    if isinstance(value, SubjectOrder):
+        return repr(value.subjects())
     return sorted(map(repr, value)) if isinstance(value, dict | CompactIndex) else repr(value)
 
 

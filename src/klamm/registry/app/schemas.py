@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from typing import Any, Final
 
 from klamm.http.messages import HttpResponse, json_response
 from klamm.http.router import PathRouter
 from klamm.registry.app.access import RequestAccess
 from klamm.registry.app.answers import content_fields, schema_text, version_fields
+from klamm.registry.app.paging import ListPages
 from klamm.registry.app.requests import RegistryRequest
 from klamm.registry.service import RegistryService
 from klamm.registry.store.content import SchemaContent
-from klamm.registry.store.lookup import cut_page, find_by_guid, find_by_id, list_schemas
+from klamm.registry.store.lookup import cut_page, find_by_guid, find_by_id, list_schemas, schema_subjects
 from klamm.registry.store.requests import parse_id
 from klamm.registry.store.state import SchemaVersion
+from klamm.registry.store.subjects import Subject
 
 _LISTED_MAX: Final = 1000
 
@@ -26,6 +29,7 @@ class SchemaRoutes:
         self._access = access
         self._state = service.state
         self._parser = service.parser
+        self._pages = ListPages(service.state)
 
     def add_to(self, router: PathRouter) -> None:
         """Serve these routes."""
@@ -44,17 +48,21 @@ class SchemaRoutes:
 
     async def list_schemas(self, request: RegistryRequest) -> HttpResponse:
         """GET /schemas."""
-        versions = list_schemas(
-            self._state,
-            request.subject_prefix(""),
-            deleted=request.flag("deleted"),
-            latest_only=request.flag("latestOnly"),
-            aliases=request.flag("aliases"),
-            rule_type=request.text("ruleType") or None,
-        )
-        versions = self._access.filter_versions(request, versions)
+        prefix, aliases = request.subject_prefix(""), request.flag("aliases")
+        deleted, latest_only = request.flag("deleted"), request.flag("latestOnly")
+        rule_type = request.text("ruleType") or None
+
+        def versions_of(subjects: Sequence[Subject]) -> list[SchemaVersion]:
+            versions = list_schemas(
+                self._state, subjects, deleted=deleted, latest_only=latest_only, rule_type=rule_type
+            )
+            return self._access.filter_versions(request, versions)
+
         offset, limit = request.page(_LISTED_MAX)
-        page = cut_page(versions, offset, min(limit, _LISTED_MAX) if limit > 0 else _LISTED_MAX)
+        limit = min(limit, _LISTED_MAX) if limit > 0 else _LISTED_MAX
+        key = (request.principal, request.peer, prefix, aliases, deleted, latest_only, rule_type)
+        subjects = schema_subjects(self._state, prefix, aliases=aliases)
+        page = await self._pages.cut(key, subjects, versions_of, (offset, limit))
         return json_response([version_fields(version, self._parser, request) for version in page])
 
     def _find(self, request: RegistryRequest) -> tuple[int, str, SchemaContent]:

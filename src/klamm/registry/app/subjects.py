@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -12,6 +13,7 @@ from klamm.http.router import PathRouter
 from klamm.registry.app.access import RequestAccess
 from klamm.registry.app.answers import registration_fields, schema_text, version_fields
 from klamm.registry.app.changes import Changes
+from klamm.registry.app.paging import ListPages
 from klamm.registry.app.requests import RegistryRequest
 from klamm.registry.rights import SubjectOperation
 from klamm.registry.service import RegistryService
@@ -21,8 +23,8 @@ from klamm.registry.store.lookup import (
     cut_page,
     find_by_metadata,
     find_version,
+    list_names,
     list_referrer_ids,
-    list_subjects,
     list_versions,
 )
 from klamm.registry.store.refusals import RegistryRefusal, schema_not_found, subject_not_found
@@ -40,6 +42,7 @@ class SubjectRoutes:
         self._access = access
         self._state = service.state
         self._changes = changes
+        self._pages = ListPages(service.state)
 
     def add_to(self, router: PathRouter) -> None:
         """Serve these routes."""
@@ -60,9 +63,14 @@ class SubjectRoutes:
         """GET /subjects."""
         prefix = request.subject_prefix(ALL_CONTEXTS)
         deleted, deleted_only = request.flag("deleted"), request.flag("deletedOnly")
-        names = list_subjects(self._state, prefix, deleted=deleted, deleted_only=deleted_only)
-        names = self._access.filter_subjects(request, names)
-        return json_response(cut_page(names, *request.page()))
+
+        def names_of(subjects: Sequence[Subject]) -> list[str]:
+            names = list_names(self._state, subjects, deleted=deleted, deleted_only=deleted_only)
+            return self._access.filter_subjects(request, names)
+
+        key = (request.principal, request.peer, prefix, deleted, deleted_only)
+        subjects = self._state.order.matching(prefix)
+        return json_response(await self._pages.cut(key, subjects, names_of, request.page()))
 
     async def list_versions(self, request: RegistryRequest) -> HttpResponse:
         """GET /subjects/{subject}/versions."""

@@ -15,7 +15,7 @@ from klamm.registry.store.refusals import schema_not_found, subject_not_found, v
 from klamm.registry.store.requests import LATEST
 from klamm.registry.store.scopes import ALIAS, follow_alias
 from klamm.registry.store.state import RegistryState, SchemaVersion
-from klamm.registry.store.subjects import ALL_CONTEXTS, DEFAULT_CONTEXT, Subject, matches_prefix
+from klamm.registry.store.subjects import DEFAULT_CONTEXT, Subject, matches_prefix
 
 T = TypeVar("T")
 
@@ -36,15 +36,18 @@ def locate_subject(state: RegistryState, subject: Subject) -> Subject:
     return subject
 
 
-def list_subjects(state: RegistryState, prefix: str, *, deleted: bool, deleted_only: bool) -> list[str]:
-    """Return the names of subjects in order."""
-    names = []
-    for subject in state.subjects:
-        if matches_prefix(subject, prefix):
-            live = any(not version.deleted for version in state.subjects.values(subject))
-            if (not live) if deleted_only else (live or deleted):
-                names.append(str(subject))
-    return sorted(names)
+def list_names(state: RegistryState, subjects: Iterable[Subject], *, deleted: bool, deleted_only: bool) -> list[str]:
+    """Return the names of those subjects that have versions to be listed."""
+    if deleted and not deleted_only:
+        return list(map(str, subjects))
+    return [str(subject) for subject in subjects if _is_live(state, subject) != deleted_only]
+
+
+def _is_live(state: RegistryState, subject: Subject) -> bool:
+    last = state.subjects.last(subject)
+    # Nearly always the last one tells.
+    live = last is not None and not last.deleted
+    return live or any(not version.deleted for version in state.subjects.values(subject))
 
 
 def list_versions(state: RegistryState, subject: Subject, *, deleted: bool, deleted_only: bool) -> list[SchemaVersion]:
@@ -124,31 +127,25 @@ def list_referrers(state: RegistryState, version: SchemaVersion, *, deleted: boo
             yield referrer
 
 
-def list_schemas(
-    state: RegistryState,
-    prefix: str,
-    *,
-    deleted: bool = False,
-    latest_only: bool = False,
-    aliases: bool = False,
-    rule_type: str | None = None,
-) -> list[SchemaVersion]:
-    """Return all versions of the subjects with a prefix, in order of subject and version."""
-    wanted = sorted((subject for subject in state.subjects if matches_prefix(subject, prefix)), key=str)
+def schema_subjects(state: RegistryState, prefix: str, *, aliases: bool = False) -> list[Subject]:
+    """Return the subjects whose versions are listed, in order."""
+    subjects = state.order.matching(prefix)
     if aliases:
         # A subject that is only an alias has no versions: its target's are listed.
         named = [subject for subject in state.configs if subject is not None and ALIAS in state.configs[subject]]
         targets = [follow_alias(state, subject) for subject in named if matches_prefix(subject, prefix)]
-        wanted = sorted({*wanted, *targets}, key=str)
+        subjects = sorted({*subjects, *targets}, key=str)
+    return subjects
+
+
+def list_schemas(
+    state: RegistryState, subjects: Iterable[Subject], *, deleted: bool, latest_only: bool, rule_type: str | None
+) -> list[SchemaVersion]:
+    """Return the versions of subjects that are in a list of schemas."""
     versions: list[SchemaVersion] = []
-    for subject in wanted:
+    for subject in subjects:
         of_subject = state.versions(subject, deleted=deleted)
         versions += of_subject[-1:] if latest_only else of_subject
     if rule_type:
         versions = [version for version in versions if has_rule_type(version.content.rule_set, rule_type)]
     return versions
-
-
-def all_contexts(prefix: str | None) -> str:
-    """Return a prefix, or the one of all subjects."""
-    return ALL_CONTEXTS if prefix is None else prefix

@@ -18,6 +18,7 @@ from klamm.registry.store.association_table import AssociationTable
 from klamm.registry.store.compact_index import CompactIndex
 from klamm.registry.store.content import SchemaContent
 from klamm.registry.store.log_records import LogEntry, LogKey
+from klamm.registry.store.subject_order import SubjectOrder
 from klamm.registry.store.subjects import DEFAULT_CONTEXT, Subject, parse_subject
 
 
@@ -67,6 +68,7 @@ class RegistryState:
         self.contexts: dict[str, ContextSchemas] = {}
         self.subjects: CompactIndex[Subject, SchemaVersion] = CompactIndex(attrgetter("version"))
         """Versions of each subject in ascending order, deleted ones too."""
+        self.order = SubjectOrder(self.subjects)
         self.configs: dict[Subject | None, dict[str, Any]] = {}
         """By subject or context; None is the global config."""
         self.modes: dict[Subject | None, str] = {}
@@ -99,7 +101,8 @@ class RegistryState:
 
     def context_names(self) -> list[str]:
         """Return all contexts, the default one first."""
-        return sorted({DEFAULT_CONTEXT, *self.declared_contexts, *(subject.context for subject in self.subjects)})
+        used = [name for name, schemas in self.contexts.items() if len(schemas.uses)]
+        return sorted({DEFAULT_CONTEXT, *self.declared_contexts, *used})
 
     def uses(self, context: str, schema_id: int, *, deleted: bool = False) -> Iterator[SchemaVersion]:
         """Yield the versions that have an id."""
@@ -254,7 +257,9 @@ class RegistryState:
         version = SchemaVersion(subject, number, schema_id, content, bool(value.get("deleted")), timestamp_ms)
         last = self.subjects.last(subject)
         self.subjects.put(subject, version)
-        if last is not None and last.version > number:
+        if last is None:
+            self.order.note(subject)
+        elif last.version > number:
             self.subjects.sort(subject)
         schemas.uses.put(schema_id, version)
         schemas.ids.put(content.guid, schema_id)
@@ -266,6 +271,8 @@ class RegistryState:
         version = self.subjects.remove(subject, number)
         if version is None:
             return
+        if subject not in self.subjects:
+            self.order.note(subject)
         for target in _targets(version):
             referrers = self.referrers.get(target, {})
             referrers.pop((subject, number), None)
