@@ -61,7 +61,7 @@ class Replies:
         channel.reply(Region(self._fd, self._sent % FILE_BYTES))
         self._sent += REPLY_BYTES
 
-    def closed(self, _channel: Channel) -> None:
+    def on_closed(self, _channel: Channel) -> None:
         self.cpu_s = time.process_time() - self._began
         self.ended.set()
 

@@ -1,6 +1,6 @@
 """Bugs that are planted into the real code to see whether the simulation finds them: a test of the test.
 
-Each takes away one rule that the cluster lives by. `planted` puts it in for a while; `hunt` looks for a seed that
+Each takes away one rule that the cluster lives by. `plant` puts it in for a while; `hunt` looks for a seed that
 catches it.
 """
 
@@ -305,7 +305,7 @@ def _no_fence() -> Patches:
     def same_epoch(self: Any, timeout_ms: int, now_ms: int, **_: Any) -> Any:
         return self._begin(self.producer_id, max(self.producer_epoch, 0), -1, timeout_ms, now_ms)
 
-    return [(TransactionMetadata, "incremented", same_epoch)]
+    return [(TransactionMetadata, "increment_epoch", same_epoch)]
 
 
 @_bug("take the marker of the last transaction for the end of this one", in_situation="transactions without a pause")
@@ -462,7 +462,7 @@ def _keep_credentials() -> Patches:
 
 
 @contextlib.contextmanager
-def planted(name: str) -> Iterator[None]:
+def plant(name: str) -> Iterator[None]:
     """The real code with one bug in it."""
     patches = BUGS[name].make()
     before = [(target, attribute, target.__dict__[attribute]) for target, attribute, _ in patches]
@@ -477,7 +477,7 @@ def planted(name: str) -> Iterator[None]:
 
 def run_with(name: str, plan: RunPlan) -> RunResult:
     """Run a plan with a bug planted."""
-    with planted(name):
+    with plant(name):
         outcome = run_seed(plan.seed, plan=plan)
     outcome.story = []
     return outcome

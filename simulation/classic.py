@@ -59,7 +59,7 @@ class SimClassicMember(GroupMember):
             await self._join()
             return
         request = HeartbeatRequest(group_id=self.group, generation_id=self.epoch, member_id=self.member_id)
-        contested = self.contested()
+        contested = self.find_contested()
         code = ErrorCode((await self.ask(self.node, request, 4)).error_code)
         if code == ErrorCode.NONE:
             self.check_ownership(contested)

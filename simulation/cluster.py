@@ -280,7 +280,7 @@ class SimCluster:
         machine = self.machines[node]
         return Voter(ReplicaKey(node, machine.directory_id), machine.host, CONTROLLER_PORT, "CONTROLLER")
 
-    def registered(self, node: int) -> Machine | None:
+    def find_registered(self, node: int) -> Machine | None:
         """The machine whose process has the id of a broker: the one that registered last."""
         same = [twin for twin in self.twins if twin.id == node]
         if not same:

@@ -59,7 +59,7 @@ def _check_given(run: "Run", place: Place, node: int, log: Any, last: dict[Any, 
     where, now = f"{place[0]}-{place[1]} on node {node}", run.cluster.loop.time()
     for key, offset in newest.items():
         mine, record = own.get(key, -1), last.get(key)
-        if mine != offset and not _may_be_gone(run, counting[offset], holder.passed(offset), keeps=keeps):
+        if mine != offset and not _may_be_gone(run, counting[offset], holder.time_of(offset), keeps=keeps):
             run.violate(
                 f"14: {where} was never given the last record of {key!r}, {_describe(offset, counting[offset])}"
             )

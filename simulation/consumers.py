@@ -133,7 +133,7 @@ class SimConsumer(Client):
         try:
             records = reader.take(answer)
         except CorruptBatch as error:
-            self.ledger.spoiled(node, self.name, error)
+            self.ledger.record_damaged(node, self.name, error)
             return False
         place = (reader.topic, reader.index)
         for offset, value in records:

@@ -20,7 +20,7 @@ def refusing(run: "Run") -> list[str]:
     return [f"t-{index}" for index in range(run.partitions) if ("t", index) not in run.ledger.accepted]
 
 
-def unowned(run: "Run") -> list[str]:
+def find_unowned(run: "Run") -> list[str]:
     """What is wrong with the way groups have shared out their partitions."""
     unowned_groups = []
     members = [client for client in run.clients if isinstance(client, GroupMember)]
@@ -31,7 +31,7 @@ def unowned(run: "Run") -> list[str]:
     return unowned_groups
 
 
-def unsettled(run: "Run") -> str:
+def find_unsettled(run: "Run") -> str:
     """What is not yet as it should be in a cluster at rest."""
     for machine in run.cluster.machines.values():
         if not machine.serving or machine.node is None:

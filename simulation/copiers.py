@@ -119,7 +119,7 @@ class Copier(TransactionalProducer):
         try:
             records = reader.take(answer)
         except CorruptBatch as error:
-            self.ledger.spoiled(leader, self.name, error)
+            self.ledger.record_damaged(leader, self.name, error)
             return []
         for offset, value in records:
             self.ledger.read((self.source, reader.index), offset, value, self.name, committed_only=True)

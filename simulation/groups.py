@@ -96,7 +96,7 @@ class GroupMember(Client):
         self.assigned = set(indexes)
         self.owned = {index: reader for index, reader in self.owned.items() if index in indexes}
 
-    def contested(self) -> str:
+    def find_contested(self) -> str:
         """What of its partitions others were given meanwhile."""
         for index in sorted(self.assigned):
             owner = self.ledger.owner(self.group, (self.topic, index))
@@ -172,7 +172,7 @@ class GroupMember(Client):
         try:
             records = reader.take(answer)
         except CorruptBatch as error:
-            self.ledger.spoiled(leader, self.name, error)
+            self.ledger.record_damaged(leader, self.name, error)
             return
         for offset, value in records:
             self.ledger.read((self.topic, index), offset, value, self.name, committed_only=False)

@@ -52,7 +52,7 @@ class ReplicaHistory:
         self._ends.append(end)
         self._times.append(at)
 
-    def passed(self, offset: int) -> float:
+    def time_of(self, offset: int) -> float:
         """When its log went beyond an offset."""
         index = bisect_right(self._ends, offset)
         return self._times[index] if index < len(self._times) else 0.0

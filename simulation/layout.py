@@ -36,7 +36,7 @@ class Layout:
     """Whether these listeners are encrypted."""
 
     @classmethod
-    def named(
+    def by_name(
         cls, name: str, *, dynamic: bool = False, racks: bool = False, secured: bool = False, tls: bool = False
     ) -> "Layout":
         """A layout of `LAYOUTS`."""

@@ -126,7 +126,7 @@ class Ledger:
         if topic not in self.lossy and acked is not None and seen is not None and acked != seen:
             self.violate(f"6: {topic}-{index}@{offset} was acknowledged as {acked!r} and read as {seen!r}")
 
-    def spoiled(self, node: int, reader: str, error: Exception) -> None:
+    def record_damaged(self, node: int, reader: str, error: Exception) -> None:
         """A reader was given bytes whose checksum is wrong: detected by the reader, to be explained by a disk fault."""
         if node not in self.damaged:
             self.violate(f"4: node {node} gave {reader} damaged bytes: {error}")

@@ -37,7 +37,7 @@ class SimConsumerMember(GroupMember):
             subscribed_topic_names=[self.topic] if joining else None,
             topic_partitions=held,
         )
-        contested = self.contested()
+        contested = self.find_contested()
         response = await self.ask(self.node, request, 1)
         code = ErrorCode(response.error_code)
         if code in STALE:

@@ -66,7 +66,7 @@ class End(ABC):
     # What arrives; the kinds of ends differ in what they do with it.
 
     @abstractmethod
-    def received(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
         """Bytes of the peer are here."""
 
     @abstractmethod
@@ -149,7 +149,7 @@ class SimTransport(End):
             self.drop(notify_peer=notify_peer)
             self.net.loop.call_in(self.process, 0.0, self.protocol.connection_lost, error)
 
-    def received(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
         """Hand bytes to the protocol."""
         self.net.read(self, len(data))
         if not isinstance(self.protocol, asyncio.BufferedProtocol):
@@ -262,7 +262,7 @@ class SimSocket(End):
         self.net.sockets.pop(self.number, None)
         self.drop()
 
-    def received(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
         """Keep bytes until they are read."""
         self.inbox += data
         self.wake()
@@ -437,7 +437,7 @@ class SimNet:
         if peer.closed:
             return
         if kind == "data":
-            peer.received(data)
+            peer.receive(data)
         elif kind == "fin":
             peer.on_fin()
         else:

@@ -65,7 +65,7 @@ class RunPlan:
     @property
     def nodes(self) -> Layout:
         """The machines."""
-        return Layout.named(self.layout, dynamic=self.dynamic, racks=self.racks, secured=self.secured, tls=self.tls)
+        return Layout.by_name(self.layout, dynamic=self.dynamic, racks=self.racks, secured=self.secured, tls=self.tls)
 
 
 def draw_plan(seed: int) -> RunPlan:
@@ -91,7 +91,7 @@ def _draw_freely(seed: int, chance: Random) -> RunPlan:
     flush = chance.random() < 0.3
     layout = chance.choice(("combined",) * 6 + ("extra", "apart"))
     dynamic, racks = chance.random() < 0.3, chance.random() < 0.3
-    roles = Layout.named(layout, dynamic=dynamic)
+    roles = Layout.by_name(layout, dynamic=dynamic)
     chosen = chance.sample(sorted(KINDS), chance.randint(0, 6))
     faults = draw(chance, chosen, roles, SECONDS, chance.randint(1, 10), flush=flush) if chosen else []
     keyed = chance.choice((0, 0, 0, 1))

@@ -12,7 +12,7 @@ from klamm.telemetry.log import Level, configure
 from simulation.admin import SimAdmin
 from simulation.cluster import Machine, SimCluster
 from simulation.consumers import SimConsumer
-from simulation.convergence import not_serving, note_state, partition_ends, refusing, unowned, unsettled
+from simulation.convergence import find_unowned, find_unsettled, not_serving, note_state, partition_ends, refusing
 from simulation.disk_faults import QUORUM
 from simulation.fault import Fault
 from simulation.faults import HARMLESS, KINDS, LOSING, UNCLEAN
@@ -288,7 +288,9 @@ class Run:
             lambda: not refusing(self), WRITABLE_S, lambda: f"partitions {refusing(self)} take no records again"
         )
         self._run_until(lambda: not not_serving(self), QUIET_S, lambda: f"nodes {not_serving(self)} do not serve again")
-        self._run_until(lambda: not unowned(self), QUIET_S, lambda: f"groups are not stable ({unowned(self)})")
+        self._run_until(
+            lambda: not find_unowned(self), QUIET_S, lambda: f"groups are not stable ({find_unowned(self)})"
+        )
 
     def _can_do_without(self, node: int) -> bool:
         if not out_of_sync(self):
@@ -332,7 +334,7 @@ class Run:
             lambda: f"{[client.name for client in busy if not client.done]} could not finish",
         )
         self._run_until(
-            lambda: not unsettled(self), QUIET_S, lambda: f"replicas did not become equal ({unsettled(self)})"
+            lambda: not find_unsettled(self), QUIET_S, lambda: f"replicas did not become equal ({find_unsettled(self)})"
         )
         if self.violation is not None:
             return

@@ -251,7 +251,7 @@ class InvariantWatch:
     def _check_isr(self, replica: Any, name: str, high_watermark: int) -> None:
         """What is committed lies in the logs of all who are in sync."""
         for node_id in replica.state.isr:
-            machine = self.cluster.registered(node_id)
+            machine = self.cluster.find_registered(node_id)
             if machine is None or machine.node is None or node_id in self.excused or not machine.running:
                 continue
             services = getattr(machine.node, "services", None)

@@ -12,7 +12,7 @@ from harness import KlammProcess, Wire, batch, rows, unique
 from harness.wire import produce_fields
 from klamm.model.errors import ErrorCode
 from klamm.storage import segment_scan
-from simulation.bugs import planted
+from simulation.bugs import plant
 
 pytestmark = pytest.mark.timeout(300)
 SEEDS = range(1, 9)
@@ -32,7 +32,7 @@ def judge(story, bug=None, **scene):
     if bug is None:
         assert Scene(**scene).play(story) is None
     else:
-        with planted(bug):
+        with plant(bug):
             assert any(Scene(seed, **scene).play(story) for seed in SEEDS)
 
 

@@ -36,14 +36,14 @@ def never_fence(monkeypatch):
 
 
 def never_bump(monkeypatch):
-    def prepared(self, *, committed, now_ms, client_version, next_producer_id=-1):
-        honest = TransactionMetadata._honest_prepared(
+    def prepare_end(self, *, committed, now_ms, client_version, next_producer_id=-1):
+        honest = TransactionMetadata._honest_prepare_end(
             self, committed=committed, now_ms=now_ms, client_version=client_version, next_producer_id=next_producer_id
         )
         return replace(honest, producer_epoch=self.producer_epoch)
 
-    monkeypatch.setattr(TransactionMetadata, "_honest_prepared", TransactionMetadata.prepared, raising=False)
-    monkeypatch.setattr(TransactionMetadata, "prepared", prepared)
+    monkeypatch.setattr(TransactionMetadata, "_honest_prepare_end", TransactionMetadata.prepare_end, raising=False)
+    monkeypatch.setattr(TransactionMetadata, "prepare_end", prepare_end)
 
 
 def reply_before_commit(monkeypatch):
@@ -94,7 +94,7 @@ def begin_without_ending(monkeypatch):
     monkeypatch.setitem(state.PREVIOUS_STATES, state.EMPTY, frozenset(free))
 
     def fence(metadata, transaction_version, take_producer_id, now_ms):
-        return metadata.incremented(60_000, now_ms, expected_epoch=None)
+        return metadata.increment_epoch(60_000, now_ms, expected_epoch=None)
 
     monkeypatch.setattr(rules, "fence", fence)
 

@@ -26,7 +26,7 @@ class Recorder:
         self.frames.append(bytes(view[start:end]))
         self.answer(channel, self.frames[-1])
 
-    def closed(self, channel) -> None:
+    def on_closed(self, channel) -> None:
         self.closed_channels.append(channel)
 
     @staticmethod

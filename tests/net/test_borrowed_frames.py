@@ -46,7 +46,7 @@ class BorrowingHandler:
             channel.hold()
             loop.call_soon(channel.release)
 
-    def closed(self, channel) -> None:
+    def on_closed(self, channel) -> None:
         pass
 
     def commit(self) -> None:

@@ -106,7 +106,7 @@ def test_borrowed_bytes_stay_until_the_turn_ends(data, seed):
                 seen.append(borrowed[-1][1])
                 channel.reply(b"ok")
 
-            def closed(self, channel):
+            def on_closed(self, channel):
                 pass
 
         def commit():

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from klamm.records.batch import DecodedRecord
-from simulation.bugs import BUGS, hunt, planted
+from simulation.bugs import BUGS, hunt, plant
 from simulation.disk_faults import QUORUM_FILES
 from simulation.faults import KINDS, Fault
 from simulation.keyed import KeyedRecord, KeyedRecords
@@ -252,7 +252,7 @@ def test_a_planted_bug_is_caught(name):
 def test_twenty_bugs_can_be_planted_and_taken_out():
     assert len(BUGS) >= 20
     for name in BUGS:
-        with planted(name):
+        with plant(name):
             pass
     assert {bug.situation for bug in BUGS.values()} <= set(SITUATIONS)
 
@@ -274,7 +274,7 @@ def test_a_failing_run_becomes_a_short_story():
     kinds = ("duplicate", "kill", "change config", "pause")
     faults = tuple(Fault(float(at), kind, (1,), 1.5) for at, kind in enumerate(kinds))
     plans = (RunPlan(seed=seed, pace=0.05, seconds=6.0, faults=faults) for seed in range(20))
-    with planted(name):
+    with plant(name):
         outcome = next(o for o in (run_seed(plan.seed, plan=plan) for plan in plans) if o.violation is not None)
         short = shrink(outcome, lambda plan: run_seed(plan.seed, plan=plan))
         story = format_story(run_seed(short.plan.seed, plan=short.plan, verbose=True))
@@ -349,9 +349,9 @@ class TestLedger:
     def test_damaged_bytes_come_only_from_a_damaged_disk(self):
         ledger, violations = self.make()
         ledger.damaged.add(2)
-        ledger.spoiled(2, "c", ValueError())
+        ledger.record_damaged(2, "c", ValueError())
         assert not violations
-        ledger.spoiled(1, "c", ValueError())
+        ledger.record_damaged(1, "c", ValueError())
         assert "4:" in violations[0]
 
     def test_a_position_that_goes_back(self):

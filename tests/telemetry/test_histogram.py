@@ -55,7 +55,7 @@ def test_a_shape_is_scaled_to_a_number_of_requests():
     histogram = Histogram()
     histogram.observe_many(0.0006, 3)
     histogram.observe(0.1)
-    scaled = histogram.read().scaled(1001)
+    scaled = histogram.read().scale(1001)
     assert scaled.count == 1001
     assert scaled.counts[17] in (250, 251)
-    assert EMPTY.scaled(7).count == 7
+    assert EMPTY.scale(7).count == 7

@@ -21,7 +21,7 @@ class Router:
     def handle(self, channel, view, start, end):
         self.served.append(int.from_bytes(view[start + 4 : start + 8], "big"))
 
-    def closed(self, channel):
+    def on_closed(self, channel):
         self.served.append("closed")
 
 
@@ -107,7 +107,7 @@ def test_a_closed_connection_is_dropped(faulty):
     faulty.delays.append(InjectedDelay(60.0, None))
     channel = Channel()
     ask(faulty, channel, 1)
-    faulty.closed(channel)
+    faulty.on_closed(channel)
     faulty._loop.pass_time()
     assert faulty.inner.served == ["closed"]
     assert (faulty._delayed, faulty._timers) == ({}, {})

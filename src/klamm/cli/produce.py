@@ -259,7 +259,7 @@ def _send(
     failures: list[BaseException] = []
     records = size = 0
 
-    def delivered(delivery: Any) -> None:
+    def on_delivery(delivery: Any) -> None:
         error = delivery.exception()
         # The first failure is the cause; later ones are usually its consequences.
         if error is not None and len(failures) < 1:
@@ -269,7 +269,7 @@ def _send(
         try:
             for draft in drafts:
                 whole = partitions.whole(common, draft)
-                producer.send(topic, on_delivery=delivered, **whole)
+                producer.send(topic, on_delivery=on_delivery, **whole)
                 records += 1
                 size += _size(whole)
                 advance(records)

@@ -91,7 +91,7 @@ def _close(producer: Producer, inner: AsyncProducer) -> None:
     """Deliver the records of one producer, and report those that were lost."""
     # Taken before the close, which empties the accumulator; the batches tell afterwards what became of them.
     with inner.guard:
-        waiting = inner.accumulator.unfinished()
+        waiting = inner.accumulator.list_unfinished()
     transaction = inner.session is not None and inner.session.open
     reason = ""
     try:

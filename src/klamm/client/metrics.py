@@ -151,7 +151,7 @@ class CoordinatorWork:
         self.failed_rebalances = 0
         self._rebalance_began: float | None = None
 
-    def committed(self, latency_s: float) -> None:
+    def count_commit(self, latency_s: float) -> None:
         """Count a commit that took `latency_s`."""
         self.commits += 1
         self.commits_s += latency_s

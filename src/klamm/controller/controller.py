@@ -285,7 +285,7 @@ class Controller:
 
     def on_broker_disconnected(self, broker_id: int) -> None:
         """Record that a broker's connection was closed: a new process at its address may now replace it."""
-        self._heartbeats.disconnected(broker_id)
+        self._heartbeats.mark_disconnected(broker_id)
 
     def fence_dead_broker(self, broker_id: int, broker_epoch: int) -> ControllerDecision[bool]:
         """Fence a broker whose process is known to be dead; the response is whether it was unfenced before."""

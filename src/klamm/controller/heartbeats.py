@@ -53,7 +53,7 @@ class Heartbeats:
         for session in self._sessions.values():
             session.last_heartbeat_ms += pause_ms
 
-    def disconnected(self, broker_id: int) -> None:
+    def mark_disconnected(self, broker_id: int) -> None:
         """Record that the broker's connection was closed."""
         session = self._sessions.get(broker_id)
         if session is not None:

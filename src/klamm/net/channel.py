@@ -43,7 +43,7 @@ class FrameHandler(Protocol):
     def handle(self, channel: "Channel", view: memoryview, start: int, end: int) -> None:
         """Handle the frame in `view[start:end]`, which is borrowed until the turn ends."""
 
-    def closed(self, channel: "Channel") -> None:
+    def on_closed(self, channel: "Channel") -> None:
         """Drop the state of a connection that is closed."""
 
 
@@ -551,4 +551,4 @@ class Channel:
         self._slots.clear()
         # Last: the handler may cancel waiting requests, which come back here and find the channel closed.
         self._server.forget(self)
-        self.handler.closed(self)
+        self.handler.on_closed(self)

@@ -139,9 +139,9 @@ def _arrow_binary(column: BinaryColumn, rows: int, kind: "pa.DataType") -> "pa.A
     import pyarrow as pa  # noqa: PLC0415
 
     data = pa.py_buffer(column.data)
-    if len(column.data) > column.used(rows):
+    if len(column.data) > column.measure(rows):
         # The buffer may be larger than its content, and the rest is no part of the column.
-        data = data.slice(0, column.used(rows))
+        data = data.slice(0, column.measure(rows))
     buffers = [pa.py_buffer(column.validity), pa.py_buffer(column.offsets), data]
     return pa.Array.from_buffers(kind, rows, buffers)
 

@@ -40,7 +40,7 @@ class BinaryColumn:
         """The three buffers as the kernels take them."""
         return self.validity, self.offsets, self.data
 
-    def used(self, rows: int) -> int:
+    def measure(self, rows: int) -> int:
         """Bytes of the data that the first `rows` rows have."""
         with memoryview(self.offsets).cast("i") as offsets:
             return offsets[rows]
@@ -55,7 +55,7 @@ class BinaryColumn:
 
         New memory has `at_once` bytes in all, if that is more.
         """
-        used = self.used(rows)
+        used = self.measure(rows)
         if used + size > _INT32_MAX:
             raise KlammError(ErrorCode.MESSAGE_TOO_LARGE, f"{used + size} bytes do not fit one column of 2 GB")
         if used + size <= len(self.data):
@@ -146,7 +146,7 @@ def decode_columns(
     # Borrowed memory keeps its size for the next use; own memory is cut to its content.
     if allocate is None:
         for column in (columns.keys, columns.values):
-            del column.data[column.used(rows) :]
+            del column.data[column.measure(rows) :]
     return columns
 
 

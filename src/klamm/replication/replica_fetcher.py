@@ -331,13 +331,13 @@ class ReplicaFetcher:
             return
         following.held = True
 
-        def synced(failure: StorageFailure | None) -> None:
+        def on_synced(failure: StorageFailure | None) -> None:
             following.held = False
             if failure is None and following.current:
                 self.plan.mark_moved(following)
                 self._schedule()
 
-        self._replicas.logs.group_sync.wait(kept, synced)
+        self._replicas.logs.group_sync.wait(kept, on_synced)
 
     def _in_background(self, work: Any) -> None:
         task = self._loop.create_task(work)

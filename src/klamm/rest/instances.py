@@ -85,7 +85,7 @@ class ConsumerInstance:
         except (KafkaError, TimeoutError, OSError) as error:
             _log.warning("consumer instance closed with an error", error=str(error))
 
-    def positioned(self) -> list[TopicPartition]:
+    def list_positioned(self) -> list[TopicPartition]:
         """Return the partitions that a commit of everything has an offset for."""
         assigned = self.consumer.subscription_state.assigned
         return [partition for partition, state in assigned.items() if state.position is not None]

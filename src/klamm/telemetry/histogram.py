@@ -31,7 +31,7 @@ class Distribution:
         """How many times were recorded."""
         return sum(self.counts)
 
-    def scaled(self, count: int) -> "Distribution":
+    def scale(self, count: int) -> "Distribution":
         """Return a distribution of this shape with `count` times."""
         own = self.count
         if not own:

@@ -94,4 +94,4 @@ class RequestTimes:
 
 def with_quick(timed: Distribution, quick: int, shape: Distribution) -> Distribution:
     """Return the times of an API with those of its quick path, which have the shape of the loop's turns."""
-    return timed if not quick else timed.plus(shape.scaled(quick))
+    return timed if not quick else timed.plus(shape.scale(quick))

@@ -130,7 +130,7 @@ class ClusterNode(ControlledBroker):
     def _drop_process(self, *, wait: bool = False) -> int | None:
         """Return the exit code and drop the process; None while it runs."""
         pid, _ = self._require_running()
-        code = self._fork_server.ended(pid, wait=wait)
+        code = self._fork_server.reap(pid, wait=wait)
         if code is not None:
             self.abandon()
         return code

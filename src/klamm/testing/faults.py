@@ -103,10 +103,10 @@ class FaultyHandler:
         if timer is not None:
             timer.cancel()
 
-    def closed(self, channel: Channel) -> None:
+    def on_closed(self, channel: Channel) -> None:
         """The connection has ended."""
         self._drop_delayed(channel)
-        self.inner.closed(channel)
+        self.inner.on_closed(channel)
 
     def _delay(self, api_key: int) -> float:
         return max((delay.seconds for delay in self.delays if delay.api_key in (None, api_key)), default=0.0)

@@ -51,7 +51,7 @@ class ForkServer:
             ours.close()
             raise
 
-    def ended(self, pid: int, *, wait: bool = False) -> int | None:
+    def reap(self, pid: int, *, wait: bool = False) -> int | None:
         """Return the exit code of a node, None while it runs."""
         # The node is a child of the fork server, not of the test: only the server can reap it. Until then the pid is
         # not reused, so that a signal cannot reach another process.

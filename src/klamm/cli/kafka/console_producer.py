@@ -83,7 +83,7 @@ def main(args: list[str]) -> int:
     reader = {**_reader_file(parsed), **parsed.pairs("property", "reader-property")}
     failures: list[str] = []
 
-    def delivered(delivery: Any) -> None:
+    def on_delivery(delivery: Any) -> None:
         error = delivery.exception()
         if error is not None:
             print(f"Error when sending message to topic {parsed.text('topic')}: {error}", file=sys.stderr)
@@ -93,7 +93,7 @@ def main(args: list[str]) -> int:
 
     with Producer({"bootstrap.timeout.ms": 0, **_producer_settings(parsed)}) as producer:
         for draft in read_drafts(sys.stdin.buffer, reader, prompt=sys.stdin.isatty()):
-            delivery = producer.send(parsed.text("topic"), on_delivery=delivered, **draft)
+            delivery = producer.send(parsed.text("topic"), on_delivery=on_delivery, **draft)
             if parsed.has("sync") or sys.stdin.isatty():
                 producer.flush()
             del delivery

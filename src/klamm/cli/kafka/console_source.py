@@ -125,7 +125,7 @@ class ConsoleSource:
         """The records; a caller that stops early leaves the rest of the fetched records uncommitted."""
         from klamm.client import Consumer
 
-        pattern = compiled(self._parsed.text("include")) if self._parsed.has("include") else None
+        pattern = compile_pattern(self._parsed.text("include")) if self._parsed.has("include") else None
         # Before signals are caught: a broker that is not there is no reason to wait.
         consumer = Consumer({"bootstrap.timeout.ms": 0, **self._config})
         self.reached = True
@@ -210,7 +210,7 @@ class ConsoleSource:
         return []
 
 
-def compiled(text: str) -> re.Pattern[str]:
+def compile_pattern(text: str) -> re.Pattern[str]:
     """A pattern of topics; ToolFailed for what is none."""
     try:
         return re.compile(text)

@@ -80,10 +80,10 @@ def _settings(parsed: Parsed) -> dict[str, Any]:
 
 
 def _measure(parsed: Parsed) -> None:
-    from klamm.cli.kafka.console_source import compiled
+    from klamm.cli.kafka.console_source import compile_pattern
     from klamm.client import Consumer
 
-    pattern = compiled(parsed.text("include")) if parsed.has("include") else None
+    pattern = compile_pattern(parsed.text("include")) if parsed.has("include") else None
     wanted = parsed.integer("num-records", bits=64) or parsed.integer("messages", bits=64) or 0
     patience_s = (parsed.integer("timeout", 10_000, bits=64) or 10_000) / 1000
     interval_s = (parsed.integer("reporting-interval", 5000, bits=64) or 5000) / 1000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Final
 
-from klamm.cli.kafka.message_json import NotThatJson, listed
+from klamm.cli.kafka.message_json import NotThatJson, list_objects
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, require
 from klamm.cli.kafka.script import ToolFailed, connect, java_error, read_flags, run_check
 from klamm.model.errors import KlammError
@@ -52,7 +52,7 @@ def read_plan(path: str) -> dict[tuple[str, int], int]:
     """What to delete, from Kafka's JSON."""
     try:
         with open(path, encoding="utf-8") as file:
-            plan = listed(file.read(), "partitions")
+            plan = list_objects(file.read(), "partitions")
     except OSError:
         raise ToolFailed(f"Unable to read file {path}") from None
     except NotThatJson as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Final
 
-from klamm.cli.kafka.message_json import NotThatJson, listed
+from klamm.cli.kafka.message_json import NotThatJson, list_objects
 from klamm.cli.kafka.options import BOOTSTRAP, Flag, Flags, Parsed, Usage, require
 from klamm.cli.kafka.script import ToolFailed, connect, error_text, read_flags, run_check
 from klamm.model.errors import ErrorCode
@@ -85,7 +85,7 @@ def _places(parsed: Parsed) -> Places | None:
         return [(parsed.text("topic"), parsed.integer("partition") or 0)]
     with open(parsed.text("path-to-json-file"), encoding="utf-8") as file:
         try:
-            return [(str(entry["topic"]), int(entry["partition"])) for entry in listed(file.read(), "partitions")]
+            return [(str(entry["topic"]), int(entry["partition"])) for entry in list_objects(file.read(), "partitions")]
         except NotThatJson as error:
             raise ToolFailed(str(error)) from None
         except (ValueError, KeyError, TypeError):

@@ -14,7 +14,7 @@ class NotThatJson(ValueError):
     """A file holds no JSON, or other JSON than it should: Kafka's sentence about it."""
 
 
-def listed(text: str, key: str) -> list[dict[str, Any]]:
+def list_objects(text: str, key: str) -> list[dict[str, Any]]:
     """The objects in the array that a file has under a key."""
     try:
         whole = json.loads(text)

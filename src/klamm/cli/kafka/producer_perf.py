@@ -61,12 +61,12 @@ class Stats:
             flush=True,
         )
 
-    def failed(self) -> None:
+    def count_failure(self) -> None:
         """One record that was not taken."""
         with self._lock:
             self.errors += 1
 
-    def measured(self) -> dict[str, float]:
+    def measure(self) -> dict[str, float]:
         """The figures of the whole run by the names of Kafka's metrics."""
         elapsed = max(time.monotonic() - self._began, 1e-9)
         return {
@@ -216,7 +216,7 @@ def _measure(options: argparse.Namespace) -> None:
     if options.print_metrics:
         from klamm.cli.kafka.perf_metrics import table
 
-        print(table(settings["client.id"], started_ms, stats.measured(), options.topic))
+        print(table(settings["client.id"], started_ms, stats.measure(), options.topic))
 
 
 def _send(producer: Any, topic: str, value: bytes, stats: Stats) -> None:
@@ -227,7 +227,7 @@ def _send(producer: Any, topic: str, value: bytes, stats: Stats) -> None:
         if error is None:
             stats.add((time.monotonic() - sent) * 1000, len(value))
         else:
-            stats.failed()
+            stats.count_failure()
             print(error, file=sys.stderr)
 
     producer.send(topic, value, on_delivery=done)

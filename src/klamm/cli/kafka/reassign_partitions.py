@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm.cli.kafka.message_json import NotThatJson, listed
+from klamm.cli.kafka.message_json import NotThatJson, list_objects
 from klamm.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, Flag, Flags, Parsed, Usage, one_action
 from klamm.cli.kafka.script import ToolFailed, connect, error_text, integers, java_error, read_flags, run_check
 from klamm.model.errors import KlammError
@@ -89,7 +89,7 @@ def main(args: list[str]) -> int:
 def _read(path: str, key: str) -> list[dict[str, Any]]:
     try:
         with open(path, encoding="utf-8") as file:
-            return listed(file.read(), key)
+            return list_objects(file.read(), key)
     except OSError as error:
         raise ToolFailed(f"Error: {path}: {error.strerror}") from None
     except UnicodeError:

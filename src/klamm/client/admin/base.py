@@ -64,14 +64,14 @@ class AdminBase:
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         began = time.monotonic()
 
-        def failed(error: KafkaError) -> None:
+        def on_failure(error: KafkaError) -> None:
             waited_s = time.monotonic() - began
             # Retriable in Kafka, but a misspelt topic should not take the whole timeout to fail.
             if isinstance(error, UnknownTopicOrPartitionError) and waited_s > _UNKNOWN_TOPIC_S:
                 raise error
             cluster.request_update()
 
-        return await cluster.retrying(attempt, limit_s, failed)
+        return await cluster.retrying(attempt, limit_s, on_failure)
 
     async def _send(self, request: Any, *, broker: int | None = None, version: int | None = None) -> Any:
         """The response to a request; broken connections are retried, its top-level `error_code` is raised."""

@@ -83,7 +83,7 @@ class ClassicMembership:
         """
         return self._metadata
 
-    def changed(self) -> None:
+    def on_metadata_changed(self) -> None:
         """Rejoin when the partition counts differ from those that this member assigned as leader."""
         if not self._counts:
             return

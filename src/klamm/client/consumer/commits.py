@@ -52,7 +52,7 @@ class Commits:
     async def _store(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float) -> None:
         began = time.monotonic()
         await commit(self._coordinator, offsets, self._member, timeout_s)
-        self._work.committed(time.monotonic() - began)
+        self._work.count_commit(time.monotonic() - began)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The committed offsets of the group; None for a partition without."""

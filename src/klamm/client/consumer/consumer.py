@@ -268,7 +268,7 @@ class AsyncConsumer(Cursor, Generic[K, V]):
             if subscription.match(names) and self._group is not None:
                 self._group.rejoin()
         if self._group is not None:
-            self._group.changed()
+            self._group.on_metadata_changed()
         self._wakeup.set()
 
     # What to read

@@ -64,7 +64,7 @@ class ConsumerMembership:
         """Member epoch, member id and instance id as of now."""
         return GroupMetadata(self._coordinator.group_id, self._epoch, self._member_id, self._instance_id)
 
-    def changed(self) -> None:
+    def on_metadata_changed(self) -> None:
         """Retry an assignment that named unknown topic ids; the coordinator itself watches partition counts."""
         if self._target is not None:
             self._host.wake()

@@ -46,7 +46,7 @@ class GroupMembership(Protocol):
     def metadata(self) -> GroupMetadata:
         """Generation, member id and instance id as of now."""
 
-    def changed(self) -> None:
+    def on_metadata_changed(self) -> None:
         """Metadata of topics has changed: names, ids or partition counts."""
 
     def rejoin(self) -> None:

@@ -125,7 +125,7 @@ def _field(node: ast.Attribute | ast.Subscript, key: str | int, depth: int) -> C
     # Parsed as JSON only when a field is used: `value == "a"` must not pay for it.
     if isinstance(owner, ast.Name) and owner.id in ("key", "value"):
         name = owner.id
-        return lambda view: _get(view, view.parsed(name), key, words)
+        return lambda view: _get(view, view.parse(name), key, words)
     inside = _build(owner, depth)
     return lambda view: _get(view, inside(view), key, words)
 
@@ -315,11 +315,11 @@ def _test_contained(view: View, item: Any, owner: Any) -> Any:
 
 
 def _negate(test: Callable[[View, Any, Any], Any]) -> Callable[[View, Any, Any], Any]:
-    def negated(view: View, one: Any, other: Any) -> Any:
+    def negate(view: View, one: Any, other: Any) -> Any:
         outcome = test(view, one, other)
         return UNKNOWN if outcome is UNKNOWN else not outcome
 
-    return negated
+    return negate
 
 
 def _make_order_test(compare: Callable[[Any, Any], bool]) -> Callable[[View, Any, Any], Any]:
@@ -391,11 +391,11 @@ def _is_null(node: ast.expr) -> bool:
 def _list(node: ast.List | ast.Tuple | ast.Set, depth: int) -> CompiledPart:
     parts = [_build(elt, depth) for elt in node.elts]
 
-    def listed(view: View) -> Any:
+    def list_values(view: View) -> Any:
         values = [part(view) for part in parts]
         return UNKNOWN if any(value is UNKNOWN for value in values) else values
 
-    return listed
+    return list_values
 
 
 def _call(node: ast.Call, depth: int) -> CompiledPart:
@@ -411,7 +411,7 @@ def _call(node: ast.Call, depth: int) -> CompiledPart:
     if tests_presence:
         parts = [_with_absence_meant(part) for part in parts]
 
-    def called(view: View) -> Any:
+    def call(view: View) -> Any:
         values = [part(view) for part in parts]
         if any(value is UNKNOWN for value in values):
             return False if tests_presence else UNKNOWN
@@ -421,7 +421,7 @@ def _call(node: ast.Call, depth: int) -> CompiledPart:
             return view.unknown(f"{words} cannot be computed of {_kind(values[0])}")
         return outcome
 
-    return called
+    return call
 
 
 _BUILDERS: Final[dict[type, Callable[[Any, int], CompiledPart]]] = {

@@ -73,7 +73,7 @@ class View:
             self._made[name] = as_text(getattr(self.record, name))
         return self._made[name]
 
-    def parsed(self, name: str) -> Any:
+    def parse(self, name: str) -> Any:
         """Key or value as JSON, None when it is none."""
         slot = f"{name} parsed"
         if slot not in self._made:

@@ -239,7 +239,7 @@ class Batch:
                 return
             callback()
 
-    async def finished(self) -> None:
+    async def wait_done(self) -> None:
         """Wait until it is done, on the producer's loop."""
         if not self.done:
             loop = asyncio.get_running_loop()
@@ -291,7 +291,7 @@ class Delivery:
         self._batch.when_done(functools.partial(_call_safely, callback, self))
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        yield from self._batch.finished().__await__()
+        yield from self._batch.wait_done().__await__()
         return self.metadata
 
     def result(self, timeout_s: float | None = None) -> RecordMetadata:

@@ -367,7 +367,7 @@ class AsyncProducer:
         try:
             async with asyncio.timeout(timeout_s):
                 for batch in waiting:
-                    await batch.finished()
+                    await batch.wait_done()
         except TimeoutError:
             raise KafkaTimeoutError(f"not all records were delivered within {timeout_s:g} s") from None
         finally:

@@ -130,7 +130,7 @@ class Sender:
         with self._guard:
             accumulator.tick(now)
             ready = list(accumulator.ready)
-            late = accumulator.expired(now - self._delivery_s)
+            late = accumulator.list_expired(now - self._delivery_s)
         if late:
             self._expire(late)
         if ready and self._may_send():

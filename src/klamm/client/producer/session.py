@@ -183,7 +183,7 @@ class Session:
         # Those in flight must be answered first: a batch that is stored after the abort marker would begin a new
         # transaction that nothing ends (KIP-890 prevents it in brokers of transaction.version 2 only).
         for batch in list(self._accumulator.incomplete):
-            await batch.finished()
+            await batch.wait_done()
         await self._end(self._block_s if timeout_s is None else timeout_s, commit=False)
 
     async def abort_quietly(self, timeout_s: float | None) -> None:

@@ -21,7 +21,7 @@ from klamm.client.core.arguments import text
 from klamm.client.core.buffer_pool import BufferPool
 from klamm.client.errors import IllegalStateError, RecordTooLargeError, error_for
 from klamm.client.producer.batch import Batch, Delivery
-from klamm.client.producer.core.table_columns import Chosen, as_table, chosen_columns, plain, plain_bytes, unfolded
+from klamm.client.producer.core.table_columns import Chosen, as_table, chosen_columns, plain, plain_bytes, unfold
 from klamm.client.producer.core.transactions import TransactionStatus
 from klamm.client.producer.table_json import is_wanted, with_json
 from klamm.client.producer.waiting_send import wait_for_memory
@@ -251,7 +251,7 @@ def _check_sizes(rows: pa.RecordBatch, limit: int, before: int) -> None:
         small = HEADER_SIZE + RECORD_OVERHEAD + longest <= limit // 2
         if small and (not others or _first_larger(rows.select(others), limit - longest) is None):
             return
-    row = _first_larger(unfolded(rows.select(names)), limit)
+    row = _first_larger(unfold(rows.select(names)), limit)
     if row is not None:
         raise RecordTooLargeError(
             ErrorCode.MESSAGE_TOO_LARGE,
@@ -281,7 +281,7 @@ def _by_partition(
     producer: AsyncProducer, topic: str, chunk: _Chunk, number: int | None, count: int
 ) -> Iterator[tuple[int | None, pa.RecordBatch]]:
     """Rows by partition: as a column names it, or as `send` would choose; None lets every part choose."""
-    rows = unfolded(chunk.rows) if chunk.folded else chunk.rows
+    rows = unfold(chunk.rows) if chunk.folded else chunk.rows
     names = rows.schema.names
     if "partition" in names:
         partitions = _named_partitions(rows.column("partition"))
@@ -321,7 +321,7 @@ def _run_partitioner(producer: AsyncProducer, topic: str, rows: pa.RecordBatch, 
 def _keys(rows: pa.RecordBatch) -> Iterable[bytes | None]:
     if "key" not in rows.schema.names:
         return repeat(None, rows.num_rows)
-    keys: list[bytes | None] = unfolded(rows.select(["key"])).column("key").to_pylist()
+    keys: list[bytes | None] = unfold(rows.select(["key"])).column("key").to_pylist()
     return keys
 
 

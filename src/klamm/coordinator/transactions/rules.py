@@ -101,10 +101,10 @@ def initialize(
     if metadata.state is ONGOING:
         return fence(metadata, transaction_version, take_producer_id, now_ms)
     if metadata.epoch_exhausted and (expected is None or expected.epoch == metadata.producer_epoch):
-        return metadata.rotated(take_producer_id(), timeout_ms, now_ms, keep_last=expected is not None)
+        return metadata.rotate_producer_id(take_producer_id(), timeout_ms, now_ms, keep_last=expected is not None)
     following = None
     if not metadata.epoch_exhausted:
-        following = metadata.incremented(
+        following = metadata.increment_epoch(
             timeout_ms, now_ms, expected_epoch=None if expected is None else expected.epoch
         )
     if following is None:
@@ -130,7 +130,7 @@ def fence(
     following = NO_PRODUCER_ID
     if transaction_version >= EPOCH_BUMP_VERSION and metadata.epoch_exhausted:
         following = take_producer_id()
-    return metadata.fenced(transaction_version).prepared(
+    return metadata.fence_epoch(transaction_version).prepare_end(
         committed=False,
         now_ms=now_ms,
         client_version=transaction_version if transaction_version >= EPOCH_BUMP_VERSION else 0,
@@ -190,7 +190,7 @@ def end(
         return _end_with_bump(metadata, producer, committed, client_version, take_producer_id, now_ms)
     check_owner(metadata, producer)
     if metadata.state is ONGOING:
-        return metadata.prepared(committed=committed, now_ms=now_ms, client_version=0)
+        return metadata.prepare_end(committed=committed, now_ms=now_ms, client_version=0)
     _check_same_end(metadata, committed)
     return None
 
@@ -237,7 +237,7 @@ def _end_with_bump(
             _refuse_end(metadata, committed)
     # The id must be at hand before the decision: waiting in the middle of it would let another request in between.
     following = take_producer_id() if metadata.epoch_exhausted else NO_PRODUCER_ID
-    return metadata.prepared(
+    return metadata.prepare_end(
         committed=committed, now_ms=now_ms, client_version=client_version, next_producer_id=following
     )
 

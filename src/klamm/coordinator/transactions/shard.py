@@ -302,7 +302,7 @@ class TransactionShard(Shard):
             or markers.coordinator_epoch != self.coordinator_epoch
         ):
             return Decision(replies=((reply_to, None),))
-        return Decision((self._record(metadata.completed(now.wall_ms)),), ((reply_to, None),))
+        return Decision((self._record(metadata.complete(now.wall_ms)),), ((reply_to, None),))
 
     def _prepare(
         self, prepared: TransactionMetadata, reply_to: ReplyTo, response: Any, events: tuple[LoggedEvent, ...] = ()

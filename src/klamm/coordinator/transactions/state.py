@@ -124,7 +124,9 @@ class TransactionMetadata:
         changes.setdefault("previous_producer_id", self.producer_id)
         return replace(self, state=state, **changes)
 
-    def incremented(self, timeout_ms: int, now_ms: int, *, expected_epoch: int | None) -> "TransactionMetadata | None":
+    def increment_epoch(
+        self, timeout_ms: int, now_ms: int, *, expected_epoch: int | None
+    ) -> "TransactionMetadata | None":
         """A producer begins, or begins again: the next epoch. None: the epoch it expects is fenced (KIP-360).
 
         A producer that names the epoch before the last bump repeats a request whose response it never got, and gets the
@@ -140,7 +142,9 @@ class TransactionMetadata:
                 return None
         return self._begin(self.producer_id, epoch, last, timeout_ms, now_ms)
 
-    def rotated(self, producer_id: int, timeout_ms: int, now_ms: int, *, keep_last: bool) -> "TransactionMetadata":
+    def rotate_producer_id(
+        self, producer_id: int, timeout_ms: int, now_ms: int, *, keep_last: bool
+    ) -> "TransactionMetadata":
         """The epochs are used up: go on under a new producer id."""
         last = self.producer_epoch if keep_last else NO_PRODUCER_EPOCH
         return self._begin(producer_id, 0, last, timeout_ms, now_ms)
@@ -171,7 +175,7 @@ class TransactionMetadata:
             client_version=client_version,
         )
 
-    def fenced(self, transaction_version: int) -> "TransactionMetadata":
+    def fence_epoch(self, transaction_version: int) -> "TransactionMetadata":
         """The open transaction is taken from its producer: the epoch after its own is never given out.
 
         From version 2 on the end of a transaction takes that epoch by itself.
@@ -184,7 +188,7 @@ class TransactionMetadata:
             last_producer_epoch=NO_PRODUCER_EPOCH,
         )
 
-    def prepared(
+    def prepare_end(
         self, *, committed: bool, now_ms: int, client_version: int, next_producer_id: int = NO_PRODUCER_ID
     ) -> "TransactionMetadata":
         """The end is decided. From version 2 on the markers carry the next epoch, which is also the client's next."""
@@ -203,7 +207,7 @@ class TransactionMetadata:
             client_version=client_version,
         )
 
-    def completed(self, now_ms: int) -> "TransactionMetadata":
+    def complete(self, now_ms: int) -> "TransactionMetadata":
         """Every partition has its marker; a producer id without epochs gives way to the next."""
         producer_id, epoch = self.producer_id, self.producer_epoch
         if self.bumps_epochs and self.next_producer_id != NO_PRODUCER_ID:

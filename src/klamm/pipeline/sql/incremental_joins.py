@@ -111,7 +111,7 @@ class StreamLookups:
             if not start:
                 store.clear_table(name)
             if start and _distance(start, end) <= _LOAD_OFFSETS:
-                store.apply(name, self._frames.collect([self._frames.hashed(name, records)])[name])
+                store.apply(name, self._frames.collect([self._frames.hash_records(name, records)])[name])
             else:
                 with self._frames.newest(name, records) as newest:
                     count = self._frames.load(store, name, newest)
@@ -186,7 +186,7 @@ class TableJoins:
                 raise TooManyRowsError
             changed = self._frames.collect(
                 [
-                    self._frames.hashed(name, rows.where(f"topic = '{table.topic}'"))
+                    self._frames.hash_records(name, rows.where(f"topic = '{table.topic}'"))
                     for name, table in self._frames.tables.items()
                 ]
             )

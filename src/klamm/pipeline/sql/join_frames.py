@@ -118,7 +118,7 @@ class JoinFrames:
 
     # From topics to the store
 
-    def hashed(self, name: str, raw: DataFrame) -> DataFrame:
+    def hash_records(self, name: str, raw: DataFrame) -> DataFrame:
         """Return good records of a table with their hashes."""
         node = self.tables[name]
         columns = self._views.columns[name]
@@ -161,7 +161,7 @@ class JoinFrames:
         """Yield the newest record of each key in each partition, which Spark keeps on disk meanwhile."""
         from pyspark import StorageLevel  # noqa: PLC0415 - pyspark is an extra
 
-        newest = _newest_of_partitions(self.hashed(name, raw)).persist(StorageLevel.DISK_ONLY)
+        newest = _newest_of_partitions(self.hash_records(name, raw)).persist(StorageLevel.DISK_ONLY)
         try:
             yield newest
         finally:

@@ -139,7 +139,7 @@ class ConsumerRoutes:
         """POST .../offsets: the offsets of the body, or everything that was read."""
         offsets = parse_commit(parse_object(request.body))
         async with self._use(request) as instance:
-            await _check_partitions(request, instance.positioned() if offsets is None else offsets)
+            await _check_partitions(request, instance.list_positioned() if offsets is None else offsets)
             await instance.consumer.commit(offsets)
         return HttpResponse(_NO_CONTENT)
 

@@ -79,11 +79,11 @@ class LoginHandler:
             log_request_failed(channel, SASL_AUTHENTICATE.key, 0, error)
             channel.close("login failed")
 
-    def closed(self, channel: Channel) -> None:
+    def on_closed(self, channel: Channel) -> None:
         """Stop the timer, and drop what the router keeps of the connection."""
         self._deadline.cancel()
         self._settings.budget.remove(channel)
-        self._router.closed(channel)
+        self._router.on_closed(channel)
 
     def _expire(self, channel: Channel) -> None:
         self._settings.counts.count_failure(channel.listener)

@@ -19,9 +19,9 @@ class RefusedHandler:
     def handle(self, channel: Channel, view: memoryview, start: int, end: int) -> None:
         """Ignore a frame that came with the refused one."""
 
-    def closed(self, channel: Channel) -> None:
+    def on_closed(self, channel: Channel) -> None:
         """Drop the state of the connection: it may be closed, by its deadline or a limit, before the reply is sent."""
-        self.before.closed(channel)
+        self.before.on_closed(channel)
 
 
 def refuse(

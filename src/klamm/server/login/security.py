@@ -272,7 +272,7 @@ class _HandshakeHandler:
         """Never called: the router has taken over when the first frame is read."""
         self.router.handle(channel, view, start, end)
 
-    def closed(self, channel: Channel) -> None:
+    def on_closed(self, channel: Channel) -> None:
         """Count the connection no more."""
         self.budget.remove(channel)
 

@@ -66,9 +66,9 @@ class SessionHandler:
         except ProtocolError as error:
             channel.close(f"invalid request of a renewal: {error}")
 
-    def closed(self, channel: Channel) -> None:
+    def on_closed(self, channel: Channel) -> None:
         """Drop what the router keeps of the connection."""
-        self._router.closed(channel)
+        self._router.on_closed(channel)
 
     def _take_handshake(self, channel: Channel, frame: memoryview) -> None:
         context, offset = _read_context(channel, frame)

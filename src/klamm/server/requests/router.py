@@ -84,7 +84,7 @@ class Router:
             log_request_failed(channel, api_key, version, error)
             channel.close("request failed")
 
-    def closed(self, channel: Channel) -> None:
+    def on_closed(self, channel: Channel) -> None:
         """Cancel what waits for a connection that has ended, and call its close callbacks."""
         if channel.state is not None:
             # A copy: cancelling removes the request from the map.

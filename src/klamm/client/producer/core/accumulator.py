@@ -205,7 +205,7 @@ class Accumulator:
             if not len(queue):
                 self.ready.pop(queue, None)
 
-    def expired(self, before: float) -> list[Batch]:
+    def list_expired(self, before: float) -> list[Batch]:
         """Batches created at or before a time, oldest first."""
         batches = []
         for batch in self.incomplete:
@@ -215,13 +215,13 @@ class Accumulator:
                 batches.append(batch)
         return batches
 
-    def unfinished(self) -> dict[Batch, int]:
+    def list_unfinished(self) -> dict[Batch, int]:
         """Every batch not done, with its number of records; one that was split counts as its parts."""
         return {batch: batch.count or len(batch.rows) for batch in self.incomplete if batch.children is None}
 
     def count_records(self) -> int:
         """Records not done yet."""
-        return sum(self.unfinished().values())
+        return sum(self.list_unfinished().values())
 
     def fail_waiting(self, error: KafkaError, *, retries: bool = True) -> None:
         """Fail every batch that is not in flight."""

@@ -188,7 +188,7 @@ _ACCEPTS: dict[str, Callable[[Any], bool]] = {
 def plain(rows: pa.RecordBatch, chosen: Chosen) -> pa.RecordBatch:
     """The chosen columns under the names of their roles, in the form that the kernels read, except dictionaries.
 
-    Those are decoded (`unfolded`) when rows are sent: until then they may be much smaller.
+    Those are decoded (`unfold`) when rows are sent: until then they may be much smaller.
     """
     import pyarrow as pa  # noqa: PLC0415
 
@@ -206,7 +206,7 @@ def plain(rows: pa.RecordBatch, chosen: Chosen) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, chosen.roles)
 
 
-def unfolded(rows: pa.RecordBatch) -> pa.RecordBatch:
+def unfold(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Plain rows with dictionaries decoded."""
     import pyarrow as pa  # noqa: PLC0415
 
