@@ -12,7 +12,7 @@ from klamm.cli.command_errors import refuses
 from klamm.cli.command_group import Noun
 from klamm.cli.output import output_option, show_one, table_lines
 from klamm.cli.target import Target, cluster_options
-from klamm.model.units import counted
+from klamm.model.units import pluralize
 
 if TYPE_CHECKING:
     from klamm.client.admin.replica_types import LogDirDescription
@@ -94,7 +94,7 @@ def show_(*, target: Target, output: str) -> None:
     }
 
     def table() -> None:
-        held = f"{counted(len(topics), 'topic')}, {counted(len(partitions), 'partition')}"
+        held = f"{pluralize(len(topics), 'topic')}, {pluralize(len(partitions), 'partition')}"
         click.echo(f"cluster {about.cluster_id}: {held}")
         if members:
             voters = ",".join(str(voter.replica_id) for voter in members.voters)

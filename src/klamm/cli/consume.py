@@ -248,9 +248,9 @@ class _ConsumeOptions:
         for sentence in self.filter.misses.sentences():
             note(sentence)
         if self.filter.unjudged:
-            from klamm.model.units import counted
+            from klamm.model.units import pluralize
 
-            many = counted(self.filter.unjudged, "record")
+            many = pluralize(self.filter.unjudged, "record")
             note(f"--where could not judge {many}, which did not pass: {self.filter.reason}")
 
 
@@ -323,14 +323,14 @@ def _spans(
 def _places(cluster: BlockingCluster, topics: tuple[str, ...], partitions: tuple[int, ...]) -> list[PartitionPair]:
     from klamm.cli.queries.topics import find_topics
     from klamm.model.errors import ErrorCode, KlammError
-    from klamm.model.units import counted
+    from klamm.model.units import pluralize
 
     places: list[PartitionPair] = []
     for topic in find_topics(cluster, topics):
         held = [p.partition for p in topic.partitions]
         for index in partitions:
             if index not in held:
-                message = f"{topic.name} has {counted(len(held), 'partition')}, and none is number {index}"
+                message = f"{topic.name} has {pluralize(len(held), 'partition')}, and none is number {index}"
                 message += f"; `klamm topic show {topic.name}` lists them"
                 raise KlammError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
         places += [(topic.name, index) for index in held if not partitions or index in partitions]

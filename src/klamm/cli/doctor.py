@@ -228,7 +228,7 @@ class Doctor:
 
     def _partitions(self) -> None:
         from klamm.cli.queries.topics import list_topics
-        from klamm.model.units import counted
+        from klamm.model.units import pluralize
 
         assert self.cluster is not None
         topics = list_topics(self.cluster)
@@ -241,7 +241,7 @@ class Doctor:
             self.add("partitions", "warning", f"{len(behind)} under-replicated, such as {behind[0]}")
         if not leaderless and not behind:
             self.add(
-                "partitions", "ok", f"{len(parts)} in {counted(len(topics), 'topic')}, all with leader and replicas"
+                "partitions", "ok", f"{len(parts)} in {pluralize(len(topics), 'topic')}, all with leader and replicas"
             )
 
     def _disk(self) -> None:
@@ -265,7 +265,7 @@ class Doctor:
     def _sweep(self) -> None:
         """Delete topics of a doctor that was killed: those too old for one that still runs."""
         from klamm.cli.queries.topics import delete_topics, list_topics
-        from klamm.model.units import counted
+        from klamm.model.units import pluralize
 
         assert self.cluster is not None
         before_ns = time.time_ns() - OLD_S * 1_000_000_000
@@ -276,7 +276,7 @@ class Doctor:
         ]
         if old:
             delete_topics(self.cluster, old)
-            self.add("old topics", "ok", f"deleted {counted(len(old), 'topic')} of earlier runs, such as {old[0]}")
+            self.add("old topics", "ok", f"deleted {pluralize(len(old), 'topic')} of earlier runs, such as {old[0]}")
 
     def _round_trip(self) -> None:
         """Write and read one record; its timestamp by the broker's clock shows how far the clocks are apart."""

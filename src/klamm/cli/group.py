@@ -15,7 +15,7 @@ from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
 from klamm.cli.output import note, output_option, show, show_one, table_lines
 from klamm.cli.target import Target, cluster_options
 from klamm.cli.watch import watch, watch_option
-from klamm.model.units import counted
+from klamm.model.units import pluralize
 
 if TYPE_CHECKING:
     from klamm.client.admin.group_types import MemberDescription
@@ -112,7 +112,7 @@ def show_(*, name: str, target: Target, output: str) -> None:
         offset_title = "start offset" if description["type"] == "share" else "offset"
         members = [_member_row(member, description["type"]) for member in description["members"]]
         for title, rows in (("member", members), (offset_title, description["offsets"])):
-            click.echo(f"\n{counted(len(rows), title)}" if rows else f"\nno {title}s")
+            click.echo(f"\n{pluralize(len(rows), title)}" if rows else f"\nno {title}s")
             for line in table_lines(rows):
                 click.echo(line)
 
@@ -215,7 +215,7 @@ def seek(*, name: str, place: str, topics: tuple[str, ...], consent: Consent, ta
 def _format_members(members: Sequence[MemberDescription]) -> str:
     shown = ", ".join(member.client_id or member.member_id for member in members[:_NAMED_MAX])
     more = ", ..." if len(members) > _NAMED_MAX else ""
-    return f"{counted(len(members), 'member')} ({shown}{more})"
+    return f"{pluralize(len(members), 'member')} ({shown}{more})"
 
 
 @group.command("delete")

@@ -24,7 +24,7 @@ from klamm.cli.pipeline_dlq import dlq
 from klamm.cli.pipeline_snapshot import snapshot, snapshots
 from klamm.cli.pipeline_state import state_option
 from klamm.cli.target import Target, cluster_options
-from klamm.model.units import counted
+from klamm.model.units import pluralize
 
 if TYPE_CHECKING:
     from klamm.pipeline.sql import Pipeline, SqlProblem
@@ -128,7 +128,7 @@ def check(
         return
     for warning in compiled.warnings:
         click.echo(compiled.source.show(warning), err=True)
-    click.echo(f"{file}: fine, {counted(len(compiled.nodes), 'statement')}")
+    click.echo(f"{file}: fine, {pluralize(len(compiled.nodes), 'statement')}")
 
 
 def _rows(source: SqlSource, problems: Iterable[SqlProblem]) -> list[dict[str, Any]]:
@@ -365,7 +365,7 @@ def show_(*, name: str, watched: bool, state: str | None, output: str) -> None:
             if lag_line(progress):
                 click.echo(f"{query}: {lag_line(progress)}")
             if progress.get("rebuild_offsets"):
-                left = counted(progress["rebuild_offsets"], "offset")
+                left = pluralize(progress["rebuild_offsets"], "offset")
                 click.echo(f"{query}: is being rebuilt, {left} left; until then readers see its old rows")
             if progress.get("error"):
                 click.echo(f"\n{query}: {progress['error']}")

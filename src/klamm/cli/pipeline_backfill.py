@@ -10,7 +10,7 @@ from klamm.cli.command_errors import refuses
 from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
 from klamm.cli.pipeline_state import state_option
 from klamm.cli.target import Target, cluster_options
-from klamm.model.units import counted
+from klamm.model.units import pluralize
 
 
 @click.command("backfill")
@@ -77,7 +77,7 @@ def backfill(
     if not consent.to(plan, target):
         return
     if run_backfill(compiled, job, client=client, master=master, report=functools.partial(click.echo, err=True)):
-        click.echo(f"Filled {job.node.name} from {counted(job.records, 'offset')}.")
+        click.echo(f"Filled {job.node.name} from {pluralize(job.records, 'offset')}.")
     else:
         click.echo(f"{job.node.name} was filled with this range before: nothing was written.")
 

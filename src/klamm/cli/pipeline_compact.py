@@ -10,7 +10,7 @@ import click
 from klamm.cli.command_errors import CommandRefusal, refuses
 from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
 from klamm.cli.target import Target, cluster_options
-from klamm.model.units import counted, format_size, parse_size_bytes
+from klamm.model.units import format_size, parse_size_bytes, pluralize
 
 if TYPE_CHECKING:
     from klamm.pipeline.core.lake_tables import LakeTable
@@ -57,14 +57,14 @@ def compact(
     for sink_name, sink in chosen.items():
         for merge in sink.plan_merges(size):
             where = f"{sink_name} {merge.partition}".rstrip()
-            plan.changes(where, counted(merge.files, "file"), f"{merge.into}, {format_size(merge.size)} in all")
+            plan.changes(where, pluralize(merge.files, "file"), f"{merge.into}, {format_size(merge.size)} in all")
             files[sink_name] = files.get(sink_name, 0) + merge.files
     if not consent.to(plan, target):
         return
     for sink_name, count in files.items():
         with progress(f"compacting {sink_name}", count, "files") as advance:
             done = chosen[sink_name].compact(size, advance)
-        click.echo(f"{sink_name}: {counted(done, 'file')} merged")
+        click.echo(f"{sink_name}: {pluralize(done, 'file')} merged")
 
 
 def _has_files(table: LakeTable) -> bool:

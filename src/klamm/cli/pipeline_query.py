@@ -144,9 +144,9 @@ class _CatchUp:
 def _tell_bad(tables: LiveTables) -> None:
     for status in tables.status():
         if status["bad_records"]:
-            from klamm.model.units import counted
+            from klamm.model.units import pluralize
 
-            many = counted(status["bad_records"], "record")
+            many = pluralize(status["bad_records"], "record")
             reason = f"; the last one: {status['last_error']}" if status["last_error"] else ""
             note(f"left out {many} of {status['topic']} that cannot be read{reason}")
 

@@ -13,7 +13,7 @@ from klamm.cli.command_errors import refuses
 from klamm.cli.output import files_output_option, show
 from klamm.cli.pipeline_control import request_and_wait
 from klamm.cli.pipeline_state import state_option
-from klamm.model.units import counted
+from klamm.model.units import pluralize
 
 if TYPE_CHECKING:
     from klamm.pipeline.sql.status import Home
@@ -43,7 +43,7 @@ def snapshot(*, name: str, label: str | None, remove: str | None, wait_s: float,
         return
     with _between_batches(home, name, state, wait_s):
         taken = take_snapshot(home, label, time.time_ns() // 1_000_000)
-    click.echo(f"Kept {counted(len(taken.batches), 'checkpoint')} of {name} as {taken.label}.")
+    click.echo(f"Kept {pluralize(len(taken.batches), 'checkpoint')} of {name} as {taken.label}.")
 
 
 @contextlib.contextmanager

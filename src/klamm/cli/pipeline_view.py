@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from klamm.model.units import counted, format_duration, format_size
+from klamm.model.units import format_duration, format_size, pluralize
 
 if TYPE_CHECKING:
     from klamm.pipeline.sql.core.query_progress import PipelineStatus
@@ -117,9 +117,9 @@ def lag_line(values: Mapping[str, Any]) -> str:
     for records, topic, partition in behind[:_WORST_PARTITIONS]:
         age_ms = ages_ms.get(topic, {}).get(partition)
         age = "" if age_ms is None else f" ({format_duration(age_ms)})"
-        facts.append(f"{topic}-{partition} by {counted(records, 'record')}{age}")
+        facts.append(f"{topic}-{partition} by {pluralize(records, 'record')}{age}")
     if len(behind) > _WORST_PARTITIONS:
-        facts.append(counted(len(behind) - _WORST_PARTITIONS, "other partition"))
+        facts.append(pluralize(len(behind) - _WORST_PARTITIONS, "other partition"))
     return f"behind in {', '.join(facts)}" if facts else ""
 
 

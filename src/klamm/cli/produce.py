@@ -97,7 +97,7 @@ def produce(
     echo '{"name": "Ada"}' | klamm produce users --value registry
     """  # noqa: D301 - click wants the character itself
     from klamm.client import Producer
-    from klamm.model.units import counted
+    from klamm.model.units import pluralize
 
     common: Draft = {
         "key": None if key is None else key.encode(),
@@ -135,7 +135,7 @@ def produce(
     with Producer({"bootstrap.timeout.ms": 0, **settings}) as producer:
         records, size = _send(producer, topic, partitions, drafts, common, interactive=interactive)
     if is_new and records and (made := partitions.count()):
-        note(f"there was no topic {topic}: the cluster made it, with {counted(made, 'partition')}")
+        note(f"there was no topic {topic}: the cluster made it, with {pluralize(made, 'partition')}")
     if not quiet:
         _report(topic, records, size, time.monotonic() - began)
 
@@ -164,7 +164,7 @@ class _TargetPartitions:
     def check(self, partition: int, where: str) -> None:
         """KlammError for a missing partition; a topic that does not exist yet will have partition 0 at least."""
         from klamm.model.errors import ErrorCode, KlammError
-        from klamm.model.units import counted
+        from klamm.model.units import pluralize
 
         # Without a request: the usual case of one partition must not cost a round trip.
         if partition == 0:
@@ -181,7 +181,7 @@ class _TargetPartitions:
             advice += f"; `klamm topic show {self._topic}` lists them"
             raise KlammError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"{where}{self._topic} has {counted(count, 'partition')}, and none is number {partition}{advice}",
+                f"{where}{self._topic} has {pluralize(count, 'partition')}, and none is number {partition}{advice}",
             )
 
     def count(self) -> int:
@@ -291,9 +291,9 @@ def _send(
 
 
 def _report(topic: str, records: int, size: int, elapsed_s: float) -> None:
-    from klamm.model.units import counted, format_duration, format_size
+    from klamm.model.units import format_duration, format_size, pluralize
 
-    written = f"{counted(records, 'record')} ({format_size(size)})"
+    written = f"{pluralize(records, 'record')} ({format_size(size)})"
     click.echo(f"{written} acknowledged in {topic} after {format_duration(elapsed_s * 1000)}.", err=True)
 
 

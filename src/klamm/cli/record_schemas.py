@@ -65,9 +65,9 @@ class SchemaDecoder:
     def report(self) -> None:
         """Write how many could not be decoded."""
         if self._undecoded:
-            from klamm.model.units import counted
+            from klamm.model.units import pluralize
 
-            many = counted(self._undecoded, "record")
+            many = pluralize(self._undecoded, "record")
             note(f"{many} not decoded, shown as they are; the last: {self._reason}")
 
 

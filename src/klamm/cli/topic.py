@@ -17,7 +17,7 @@ from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
 from klamm.cli.output import output_option, show, show_one, table_lines
 from klamm.cli.target import Target, cluster_options
 from klamm.cli.watch import read_pause, watch, watch_option
-from klamm.model.units import counted
+from klamm.model.units import pluralize
 
 if TYPE_CHECKING:
     from klamm.client.admin.topic_types import TopicDescription
@@ -201,7 +201,7 @@ def show_(*, name: str, everything: bool, target: Target, output: str) -> None:
     }
 
     def table() -> None:
-        counts = f"{counted(len(partitions), 'partition')}, {counted(description.replication_factor, 'replica')}"
+        counts = f"{pluralize(len(partitions), 'partition')}, {pluralize(description.replication_factor, 'replica')}"
         click.echo(f"{name}: {counts}, id {topic_id}\n")
         for line in table_lines(partitions):
             click.echo(line)
@@ -297,7 +297,7 @@ def create(
             shape = make(cluster, name, validate_only=False)
             # None: with --if-not-exists another client created it since the plan.
             if shape is not None:
-                click.echo(f"Created {name} with {counted(shape[0], 'partition')}, {counted(shape[1], 'replica')}.")
+                click.echo(f"Created {name} with {pluralize(shape[0], 'partition')}, {pluralize(shape[1], 'replica')}.")
 
 
 @topic.command("alter")
@@ -405,7 +405,7 @@ def trim(*, name: str, before: str, partitions: tuple[int, ...], consent: Consen
         held = find_topics(cluster, [name])[0]
         missing = set(partitions) - {p.partition for p in held.partitions}
         if missing:
-            many = counted(len(held.partitions), "partition")
+            many = pluralize(len(held.partitions), "partition")
             message = f"{name} has {many}, and none is number {min(missing)}; `klamm topic show {name}` lists them"
             raise broker_refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
         chosen = [(name, p.partition) for p in held.partitions if not partitions or p.partition in partitions]

@@ -131,7 +131,7 @@ def format_size(size_bytes: float) -> str:
     return f"{text} {unit}"
 
 
-def counted(number: int, noun: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     """`1 topic`, `2 topics`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from klamm.model.units import counted
+from klamm.model.units import pluralize
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class _Plan:
         if copies > len(racks):
             raise TooFewBrokers(
                 f"{placement.topic}-{placement.partition} has {copies} {'copy' if copies == 1 else 'copies'},"
-                f" and {counted(len(racks), 'broker')} may hold them"
+                f" and {pluralize(len(racks), 'broker')} may hold them"
             )
         self.placement = placement
         self.replicas: list[int] = []

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from klamm.model.units import counted
+from klamm.model.units import pluralize
 
 FIELDS_MAX: Final = 5
 """How many fields are reported."""
@@ -37,4 +37,4 @@ class Misses:
             name = field.rpartition(".")[2] if not field.endswith("]") else field.rpartition("[")[2].strip("'\"]")
             near = difflib.get_close_matches(name, self._beside[field], 1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            yield f"--where: {field} is missing in {count} of {counted(self.records, 'record')}{hint}"
+            yield f"--where: {field} is missing in {count} of {pluralize(self.records, 'record')}{hint}"

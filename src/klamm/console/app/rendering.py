@@ -22,7 +22,7 @@ from klamm.console.core.numbers import (
     format_short,
 )
 from klamm.http.messages import HttpResponse
-from klamm.model.units import counted, format_duration, format_size
+from klamm.model.units import format_duration, format_size, pluralize
 
 HTML: Final = "text/html; charset=utf-8"
 _COMPRESSED_FROM: Final = 1000
@@ -82,7 +82,7 @@ class PageRenderer:
             duration=format_duration,
             clock=_clock,
             segment=_segment,
-            counted=counted,
+            counted=pluralize,
         )
         self._environment.globals["static_url"] = self.static_url
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from klamm.console.core.numbers import format_count, format_share
 from klamm.console.core.samples import ClusterSample
-from klamm.model.units import counted
+from klamm.model.units import pluralize
 
 DISK_WARNING: Final = 0.85
 DISK_CRITICAL: Final = 0.95
@@ -44,7 +44,7 @@ def list_attention(sample: ClusterSample, stuck_transactions: int = 0) -> list[A
         items.append(
             AttentionItem(
                 Severity.WARNING,
-                f"{counted(stuck_transactions, 'transaction')} open for more than 15 minutes",
+                f"{pluralize(stuck_transactions, 'transaction')} open for more than 15 minutes",
                 "Consumers with isolation.level=read_committed do not read past an open transaction.",
                 "transactions",
                 "Look at them and abort",
@@ -68,7 +68,7 @@ def _partitions(sample: ClusterSample) -> Iterator[AttentionItem]:
         count = sum(topic.offline for topic in offline)
         yield AttentionItem(
             Severity.CRITICAL,
-            f"{counted(count, 'partition')} without a leader",
+            f"{pluralize(count, 'partition')} without a leader",
             f"Records can be neither written nor read: {_names(topic.name for topic in offline)}.",
             "topics?state=offline&internal=1",
             "Show the topics",
@@ -78,7 +78,7 @@ def _partitions(sample: ClusterSample) -> Iterator[AttentionItem]:
         count = sum(topic.under_replicated for topic in behind)
         yield AttentionItem(
             Severity.WARNING,
-            f"{counted(count, 'partition')} under-replicated",
+            f"{pluralize(count, 'partition')} under-replicated",
             f"Fewer copies than configured are in sync: {_names(topic.name for topic in behind)}.",
             "topics?state=under-replicated&internal=1",
             "Show the topics",
@@ -98,7 +98,7 @@ def _partitions(sample: ClusterSample) -> Iterator[AttentionItem]:
     if moved:
         yield AttentionItem(
             Severity.NOTICE,
-            f"{counted(moved, 'partition')} led by another than the preferred replica",
+            f"{pluralize(moved, 'partition')} led by another than the preferred replica",
             "Load is uneven until the preferred leaders are elected, which takes milliseconds.",
             "brokers#elect",
             "Elect preferred leaders",
@@ -107,7 +107,7 @@ def _partitions(sample: ClusterSample) -> Iterator[AttentionItem]:
     if single and len(sample.brokers) > 1:
         yield AttentionItem(
             Severity.NOTICE,
-            f"{counted(len(single), 'topic')} with one replica",
+            f"{pluralize(len(single), 'topic')} with one replica",
             f"They are lost with their broker: {_names(topic.name for topic in single)}.",
             "topics?sort=replicas",
             "Show the topics",
@@ -152,7 +152,7 @@ def _groups(sample: ClusterSample) -> Iterator[AttentionItem]:
         lag, name = idle[0]
         yield AttentionItem(
             Severity.NOTICE,
-            f"{counted(len(idle), 'group')} without members and with unread records",
+            f"{pluralize(len(idle), 'group')} without members and with unread records",
             f"The furthest behind: {name}, {format_count(lag)} records.",
             "groups?state=Empty&sort=-lag",
             "Show the groups",

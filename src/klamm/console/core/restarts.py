@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from klamm.client.admin.cluster_types import QuorumDescription
 from klamm.console.core.samples import ClusterSample
-from klamm.model.units import counted
+from klamm.model.units import pluralize
 
 _VOTER_LAG_MAX = 100
 """Records of the metadata log that a voter may be behind and count as caught up."""
@@ -64,13 +64,13 @@ def check_restarts(
         if risk.alone:
             verb = "has" if len(risk.alone) == 1 else "have"
             reasons.append(
-                f"{counted(len(risk.alone), 'partition')} {verb} no other replica in sync"
+                f"{pluralize(len(risk.alone), 'partition')} {verb} no other replica in sync"
                 f"{_name_one(risk.alone, named)}: no reads and writes while it restarts"
             )
         if risk.short:
             verb = "needs" if len(risk.short) == 1 else "need"
             reasons.append(
-                f"{counted(len(risk.short), 'partition')} {verb} it for min.insync.replicas"
+                f"{pluralize(len(risk.short), 'partition')} {verb} it for min.insync.replicas"
                 f"{_name_one(risk.short, named)}: producers with acks=all cannot write while it restarts"
             )
         reasons += _check_quorum(broker, quorum)

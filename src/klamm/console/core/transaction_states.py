@@ -9,7 +9,7 @@ from typing import Final
 from klamm.client.admin.transaction_types import ProducerState, TransactionDescription
 from klamm.console.core.numbers import format_age
 from klamm.model.ids import TopicPartition
-from klamm.model.units import counted
+from klamm.model.units import pluralize
 
 OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 STUCK_MS: Final = 15 * 60_000
@@ -51,7 +51,7 @@ def explain_stuck(transaction: TransactionDescription, now_ms: int, leaderless: 
     if transaction.state != "Ongoing":
         if leaderless:
             place = leaderless[0]
-            others = f" and {counted(len(leaderless) - 1, 'other')}" if len(leaderless) > 1 else ""
+            others = f" and {pluralize(len(leaderless) - 1, 'other')}" if len(leaderless) > 1 else ""
             return f"it has ended, and {place.topic}-{place.partition}{others} cannot get the marker without a leader"
         if open_ms > _MARKERS_MS + transaction.timeout_ms:
             return f"it has ended, and its markers are not written; coordinator {transaction.coordinator} writes them"

@@ -19,7 +19,7 @@ from klamm.http.messages import HttpResponse
 from klamm.http.refusals import HttpRefusal
 from klamm.model.config_resources import ConfigResource, ResourceType
 from klamm.model.ids import TopicPartition
-from klamm.model.units import counted
+from klamm.model.units import pluralize
 
 _MINIMUMS_WAIT_S: Final = 0.3
 """How long a page waits for settings of topics; of 10,000 topics it shows those that are known."""
@@ -124,6 +124,6 @@ class BrokerPages(PageGroup):
             raise HttpRefusal(409, "All partitions have their preferred leader")
         admin = await request.cluster.admin()
         work = functools.partial(admin.elect_leaders, moved, ElectionType.PREFERRED)
-        done = f"Elected the preferred leaders of {counted(len(moved), 'partition')}."
+        done = f"Elected the preferred leaders of {pluralize(len(moved), 'partition')}."
         await self.app.change(request, "elect leaders", "cluster", work, done=done, detail={"partitions": len(moved)})
         return redirect(self.path(request, "brokers"))

@@ -24,7 +24,7 @@ from klamm.console.offset_resets import OffsetResets, restore_offsets
 from klamm.http.messages import HttpResponse
 from klamm.http.refusals import HttpRefusal
 from klamm.model.ids import TopicPartition
-from klamm.model.units import counted
+from klamm.model.units import pluralize
 
 
 class GroupPages(PageGroup):
@@ -164,7 +164,7 @@ class GroupPages(PageGroup):
             "reset offsets",
             name,
             functools.partial(admin.alter_group_offsets, name, after),
-            done=f"Moved {name} in {counted(len(after), 'partition')}.",
+            done=f"Moved {name} in {pluralize(len(after), 'partition')}.",
             detail={"before": _as_text(before), "after": _as_text(after)},
             undo=f"{self.path(request, 'groups', name)}/undo/{number}",
         )

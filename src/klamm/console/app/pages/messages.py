@@ -32,7 +32,7 @@ from klamm.console.read_request import READ_COMMITTED, READ_UNCOMMITTED
 from klamm.console.transaction_marks import MarkedRecords, count_undecided, mark_transactions
 from klamm.http.messages import HttpResponse
 from klamm.http.refusals import HttpRefusal
-from klamm.model.units import counted, parse_time_ms
+from klamm.model.units import parse_time_ms, pluralize
 
 STARTS: Final = {"last": "Newest", "earliest": "Oldest", "offset": "From offset", "time": "From time"}
 LIMITS: Final = (25, 50, 100, 250, RECORDS_MAX)
@@ -283,7 +283,7 @@ class MessagePages(PageGroup):
         records = [await read_one(request.cluster, topic, partition, offset, ()) for partition, offset in places]
         work = functools.partial(_send_all, request, target, records)
         detail = {"from": topic, "records": [f"{partition}/{offset}" for partition, offset in places]}
-        done = f"Sent {counted(len(records), 'record')} to {target}."
+        done = f"Sent {pluralize(len(records), 'record')} to {target}."
         await self.app.change(request, "resend records", target, work, done=done, detail=detail)
         return redirect(self.path(request, "topics", target, "messages"))
 
@@ -341,7 +341,7 @@ def _next_link(request: ConsoleRequest, reading: ReadRequest, result: ReadResult
 def _warn_of_unchecked(marked: MarkedRecords) -> list[str]:
     if not marked.unchecked:
         return []
-    return [f"There was no time to check {counted(marked.unchecked, 'record')} for aborted transactions."]
+    return [f"There was no time to check {pluralize(marked.unchecked, 'record')} for aborted transactions."]
 
 
 def _export_row(record: ShownRecord) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from klamm.console.pipelines import STOP, PipelineEntry, send_control
 from klamm.http.messages import HttpResponse
 from klamm.http.refusals import HttpRefusal
 from klamm.model.errors import ConfigError
-from klamm.model.units import counted
+from klamm.model.units import pluralize
 
 _DONE: Final = {"pause": "Paused", "resume": "Resumed", "restart": "Restarted"}
 
@@ -98,8 +98,8 @@ class PipelinePages(PageGroup):
         done = f"Sent the waiting dead letters of {statement.name} to {statement.topic} again."
         if await self.app.change(request, "redrive dead letters", name, work, done=done, detail=detail):
             assert request.session is not None
-            lost = f"; {counted(redrive.lost, 'record')} cut and gone" if redrive.lost else ""
-            request.session.messages[-1].text += f" They were {counted(redrive.sent, 'record')}{lost}."
+            lost = f"; {pluralize(redrive.lost, 'record')} cut and gone" if redrive.lost else ""
+            request.session.messages[-1].text += f" They were {pluralize(redrive.sent, 'record')}{lost}."
         return redirect(self.path(request, "pipelines", name, "dead-letters", statement.name))
 
     async def control(self, request: ConsoleRequest) -> HttpResponse:

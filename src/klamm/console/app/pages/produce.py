@@ -15,7 +15,7 @@ from klamm.console.core.record_views import dump_json, parse_headers
 from klamm.console.core.roles import Action, masked_paths
 from klamm.console.message_reader import read_one
 from klamm.http.messages import HttpResponse
-from klamm.model.units import counted
+from klamm.model.units import pluralize
 
 _LINES_MAX: Final = 10_000
 _FIELDS: Final = ("key", "partition")
@@ -58,7 +58,7 @@ class ProducePages(PageGroup):
             return await self._form_page(request, values, str(error), 400)
         partition = request.form_number("partition")
         work = functools.partial(_send_all, request, topic, partition, records)
-        done = f"Wrote {counted(len(records), 'record')} to {topic}."
+        done = f"Wrote {pluralize(len(records), 'record')} to {topic}."
         detail = {"records": len(records), "partition": partition}
         if not await self.app.change(request, "produce records", topic, work, done=done, detail=detail):
             return await self._form_page(request, values, "", 409)

@@ -21,7 +21,7 @@ from klamm.http.refusals import HttpRefusal
 from klamm.model.config_resources import ConfigResource
 from klamm.model.config_sources import ConfigSource
 from klamm.model.ids import TopicPartition
-from klamm.model.units import counted, format_size, parse_size_bytes
+from klamm.model.units import format_size, parse_size_bytes, pluralize
 
 _SHOWN_MAX: Final = 500
 _TOPICS_PER_REQUEST: Final = 500
@@ -132,7 +132,7 @@ class ReassignmentPages(PageGroup):
         if throttle and not await self._set_throttle(request, moves, throttle):
             # Nothing moves at full speed because its throttle was refused.
             return redirect(self.path(request, "reassignments"))
-        await self._alter(request, "start reassignment", moves, f"{counted(len(moves), 'partition')} move now.")
+        await self._alter(request, "start reassignment", moves, f"{pluralize(len(moves), 'partition')} move now.")
         return redirect(self.path(request, "reassignments"))
 
     async def cancel(self, request: ConsoleRequest) -> HttpResponse:
@@ -152,7 +152,7 @@ class ReassignmentPages(PageGroup):
         if not moving:
             raise HttpRefusal(409, "No partition moves any more; nothing was changed")
         moves: dict[TopicPartition, list[int] | None] = dict.fromkeys(moving)
-        await self._alter(request, "cancel reassignment", moves, f"Cancelled {counted(len(moves), 'move')}.")
+        await self._alter(request, "cancel reassignment", moves, f"Cancelled {pluralize(len(moves), 'move')}.")
         return redirect(self.path(request, "reassignments"))
 
     async def unthrottle(self, request: ConsoleRequest) -> HttpResponse:

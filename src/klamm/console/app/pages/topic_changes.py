@@ -18,7 +18,7 @@ from klamm.http.refusals import HttpRefusal
 from klamm.model.config_resources import ConfigResource
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_names import name_complaint
-from klamm.model.units import counted, parse_duration_ms, parse_size_bytes
+from klamm.model.units import parse_duration_ms, parse_size_bytes, pluralize
 
 _CLONED_NOT: Final = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
 """Settings that name replicas of the topic they were set on."""
@@ -113,9 +113,7 @@ class TopicChangePages(PageGroup):
         count = request.form_number("partitions") or 0
         admin = await request.cluster.admin()
         work = functools.partial(admin.create_partitions, {name: NewPartitions(count)})
-        done = (
-            f"{name} has {counted(count, 'partition')} now. Keys of new records may go to other partitions than before."
-        )
+        done = f"{name} has {pluralize(count, 'partition')} now. Keys of new records may go to other partitions than before."
         await self.app.change(request, "add partitions", name, work, done=done, detail={"partitions": count})
         return redirect(self.path(request, "topics", name))
 
