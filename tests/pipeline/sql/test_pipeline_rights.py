@@ -144,15 +144,36 @@ def test_an_error_without_a_name_lists_all_rights_of_its_kind():
     pipeline = compile_text(TEXT.format(prefix=""), "bank.sql")
     rights = pipeline_rights(pipeline, "alice")
     assert rights.explain("OUT_OF_ORDER_SEQUENCE_NUMBER: orders") is None
-    assert rights.explain("GROUP_AUTHORIZATION_FAILED: refused") == (
+    assert rights.explain("GROUP_AUTHORIZATION_FAILED: klamm-bank-1") == (
         "the user alice lacks read group:klamm- --prefixed: klamm acl add alice read group:klamm- --prefixed"
     )
-    everything = rights.explain("TOPIC_AUTHORIZATION_FAILED: refused") or ""
+    everything = rights.explain("TOPIC_AUTHORIZATION_FAILED: The principal is not allowed to do this.") or ""
     assert "write topic:large" in everything
     assert "read topic:payments" in everything
-    large = rights.explain("TOPIC_AUTHORIZATION_FAILED: large-0") or ""
-    assert "write topic:large" in large
-    assert "payments" not in large
+
+
+@pytest.mark.parametrize("place", ["large", "topic large", "large-12", "large: no access", "large."])
+def test_a_refusal_says_which_rights_its_topic_needs_and_not_that_all_are_missing(place):
+    rights = pipeline_rights(compile_text(TEXT.format(prefix=""), "bank.sql"), "alice")
+    names = ("read topic:large", "write topic:large", "create topic:large")
+    assert rights.explain(f"in payments\nKafkaError: TOPIC_AUTHORIZATION_FAILED: {place}\n at payments") == (
+        f"the user alice lacks one of the rights that it needs, {', '.join(names)}: "
+        + "; ".join(f"klamm acl add alice {name}" for name in names)
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "place"),
+    [
+        ("TOPIC_AUTHORIZATION_FAILED: large_eu", "topic large_eu"),
+        ("TOPIC_AUTHORIZATION_FAILED: large.eu-0", "topic large.eu-0"),
+        ("TOPIC_AUTHORIZATION_FAILED: topic large-eu: no access", "topic large-eu"),
+        ("GROUP_AUTHORIZATION_FAILED: others", "group others"),
+    ],
+)
+def test_a_refusal_of_what_the_pipeline_does_not_name_blames_no_right(error, place):
+    rights = pipeline_rights(compile_text(TEXT.format(prefix=""), "bank.sql"), "alice")
+    assert rights.explain(error) == (f"the user alice was refused the {place}, which no right of this pipeline names")
 
 
 @pytest.mark.parametrize(

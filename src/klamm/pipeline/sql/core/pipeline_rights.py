@@ -24,7 +24,10 @@ _RESOURCE_WORDS: Final = {
     AclResourceType.GROUP: "group",
     AclResourceType.TRANSACTIONAL_ID: "transactional-id",
 }
-_DENIED: Final = re.compile(r"\b(TOPIC|GROUP|TRANSACTIONAL_ID)_AUTHORIZATION_FAILED\b")
+_DENIED: Final = re.compile(
+    r"\b(TOPIC|GROUP|TRANSACTIONAL_ID)_AUTHORIZATION_FAILED\b(?:: (?:topic )?(?P<name>[\w.-]+)(?=:|$))?", re.MULTILINE
+)
+"""With the name, where the client says one; a sentence has more words."""
 _JAAS_USER: Final = re.compile(r'username\s*=\s*"?([^"\s;]+)')
 
 
@@ -75,16 +78,36 @@ class PipelineRights:
         return f"the user {self.user} lacks {', '.join(map(str, missing))}: {self.grant(missing)}"
 
     def explain(self, text: str) -> str | None:
-        """Return which right the error of a broker is about; None for an error of another kind."""
+        """Return which rights the error of a broker is about; None for an error of another kind."""
         denied = _DENIED.search(text)
         if denied is None:
             return None
-        resource = AclResourceType[denied[1]]
-        rights = [right for right in self.rights if right.resource is resource]
-        # The error names a topic or a partition; the longest name, as one may begin with another.
-        named = [right for right in rights if re.search(rf"(?<![\w.-]){re.escape(right.name)}", text)]
+        line = text[text.rfind("\n", 0, denied.start()) + 1 :].partition("\n")[0]
+        rights = [right for right in self.rights if right.resource is AclResourceType[denied[1]]]
+        named = [right for right in rights if _names(line, right)]
+        # The longest name, as `orders-1` is a partition of `orders` or a topic.
         longest = max((len(right.name) for right in named), default=0)
-        return self.describe_missing([right for right in named if len(right.name) == longest] or rights)
+        if named:
+            return self._describe_needed([right for right in named if len(right.name) == longest])
+        if denied["name"] is not None:
+            kind = denied[1].lower().replace("_", " ")
+            return (
+                f"the user {self.user} was refused the {kind} {denied['name']}, which no right of this pipeline names"
+            )
+        return self._describe_needed(rights)
+
+    def _describe_needed(self, needed: list[NeededRight]) -> str:
+        """Return one sentence about rights of which one is missing: an error does not say for which operation."""
+        if len(needed) == 1:
+            return self.describe_missing(needed)
+        names = ", ".join(map(str, needed))
+        return f"the user {self.user} lacks one of the rights that it needs, {names}: {self.grant(needed)}"
+
+
+def _names(line: str, right: NeededRight) -> bool:
+    """Whether a line names what a right is about: its topic, a partition of it, or what begins as its prefix."""
+    end = "" if right.prefixed else r"(?:-\d+)?(?![\w-]|\.\w)"
+    return re.search(rf"(?<![\w.-]){re.escape(right.name)}{end}", line) is not None
 
 
 def find_user(client: Mapping[str, str]) -> str:
