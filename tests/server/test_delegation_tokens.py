@@ -127,6 +127,24 @@ def test_a_token_logs_in_as_its_owner(node, connect, mechanism):
     assert holder.ask(DescribeDelegationTokenRequest(owners=None)).error_code == refused
 
 
+def test_a_mechanism_for_tokens_alone_is_not_reported_at_the_start(tmp_path, capfd):
+    overrides = (*OVERRIDES[:-1], "delegation.token.expiry.check.interval.ms=3600000")
+
+    def is_reported():
+        return "SCRAM listener has no users" in capfd.readouterr().err
+
+    with NodeThread(tmp_path, *overrides, KEY) as running:
+        assert is_reported(), "there is no token yet"
+        settings = settings_of(running, "alice", "alice-secret")
+        cluster = BlockingCluster(settings["bootstrap.servers"], settings=settings)
+        assert create(cluster).error_code == 0
+        cluster.close()
+    with NodeThread(tmp_path, *overrides, KEY):
+        assert not is_reported()
+    with NodeThread(tmp_path, *overrides):
+        assert is_reported(), "without the key no token logs in"
+
+
 def test_an_expired_token_is_of_no_use(node, connect):
     alice = connect()
     token = create(alice)

@@ -1,5 +1,6 @@
 """Logins with bearer tokens: validation by a key set, unsecured tokens, sessions that end with the token."""
 
+import asyncio
 import threading
 import time
 
@@ -16,11 +17,18 @@ from klamm.security.core.secret import Secret
 from klamm.server.boot.config import embedded_properties, parse_config
 from klamm.server.login.bearer_settings import ALLOWED_URLS
 from klamm.server.login.security import NodeSecurity
+from klamm.server.node import KlammNode, _BootStage
 
 PATIENCE_S = 30
+KEYS_URL = "sasl.oauthbearer.jwks.endpoint.url"
 HANDLER = "sasl.server.callback.handler.class"
 UNSECURED = (
     "org.apache.kafka.common.security.oauthbearer.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
+)
+TOKEN_LISTENER = (
+    "listeners=PLAINTEXT://127.0.0.1:0,TOKENS://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+    "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,TOKENS:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "sasl.enabled.mechanisms=OAUTHBEARER",
 )
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 INVALID_TOKEN = '{"status":"invalid_token"}'
@@ -88,22 +96,42 @@ def log_in_until(connect, token: str):
 
 def test_a_node_serves_once_it_has_the_first_keys(tmp_path):
     """aiokafka does not notice that a token is refused, and did not connect to a node that had just started."""
-    overrides = (
-        "listeners=PLAINTEXT://127.0.0.1:0,TOKENS://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
-        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,TOKENS:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "sasl.enabled.mechanisms=OAUTHBEARER",
-    )
     with IdentityProvider() as provider:
         provider.keys_released.clear()
         keys = (
             f"{ALLOWED_URLS}={provider.keys_url}",
-            f"sasl.oauthbearer.jwks.endpoint.url={provider.keys_url}",
+            f"{KEYS_URL}={provider.keys_url}",
         )
-        running = NodeThread(tmp_path, *overrides, *keys)
+        running = NodeThread(tmp_path, *TOKEN_LISTENER, *keys)
         releasing = threading.Timer(1, provider.keys_released.set)
         releasing.start()
         with running, Wire(running.node.addresses["TOKENS"][1]) as wire:
             assert log_in(wire, provider.issue("alice")).error_code == 0
+
+
+def test_a_voter_joins_its_quorum_while_it_waits_for_keys(tmp_path):
+    """In a rolling restart each would else join late, and the quorum be short of a voter for longer."""
+
+    async def start(provider):
+        keys = (f"{ALLOWED_URLS}={provider.keys_url}", f"{KEYS_URL}={provider.keys_url}")
+        # The node waits for the keys longer than the test for the quorum.
+        timeout = f"sasl.login.read.timeout.ms={PATIENCE_S * 2000}"
+        config = parse_config(embedded_properties(str(tmp_path / "data"), 0), (*TOKEN_LISTENER, *keys, timeout))
+        node = KlammNode(config)
+        starting = asyncio.create_task(node.start())
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while node._stage is not _BootStage.JOINING or node._quorum.raft.leader[0] is None:  # noqa: ASYNC110 - a state
+                    await asyncio.sleep(0.01)
+            assert not starting.done()
+        finally:
+            provider.keys_released.set()
+            await starting
+            await node.stop()
+
+    with IdentityProvider() as provider:
+        provider.keys_released.clear()
+        asyncio.run(start(provider))
 
 
 def test_a_token_logs_its_subject_in_until_it_expires(node, provider, connect):

@@ -105,11 +105,11 @@ class KlammNode:
         self._housekeeper: asyncio.Task[None] | None = None
         self._metrics: MetricsService | None = None
         self._stage = _BootStage.NOTHING
-        # Set from _Stage.BOUND on:
+        # Set from _BootStage.BOUND on:
         self.net: NetServer
         self._security: NodeSecurity
         self.logs: LogManager
-        # Set from _Stage.OPEN on:
+        # Set from _BootStage.OPEN on:
         self.services: Services
         self.router: Router
         self._handler: FrameHandler
@@ -142,12 +142,13 @@ class KlammNode:
             await self._open_logs(loop)
             self._stage = _BootStage.OPEN
             self._compose(loop)
-            # Before the first listener accepts: a login without keys would be refused.
-            await self._security.wait_for_keys()
             await self._join_quorum()
             if self._metrics is not None:
                 # Before the broker has joined: /ready shows how far it is.
                 self._metrics.start()
+            # Before the first listener of clients accepts: a login without keys would be refused. The keys are fetched
+            # meanwhile; a voter does not keep its quorum waiting for them, and the other voters log in again.
+            await self._security.wait_for_keys()
             if self._broker is not None:
                 await self._broker.join(
                     self._broker_endpoints(),

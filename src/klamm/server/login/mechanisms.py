@@ -117,6 +117,11 @@ class TokenCredentials:
         self._salt_key = secrets.token_bytes(32)
         self._keys: dict[tuple[str, str], ScramKeys] = {}
 
+    @property
+    def enabled(self) -> bool:
+        """Whether tokens can log in to this node."""
+        return self._secret_key is not None
+
     def find(self, image: MetadataImage, mechanism: ScramHash, token_id: str) -> ScramKeys | None:
         """Return the credential of a token; None if it does not exist, has expired, or tokens are disabled."""
         token = image.delegation_tokens.get(token_id)

@@ -160,7 +160,10 @@ class NodeSecurity:
                 log.warning("certificate needs attention", listener=store.listener, reason=warning)
 
     def warn_of_missing_users(self, image: MetadataImage) -> None:
-        """Log the SCRAM mechanisms of listeners by which no user can log in."""
+        """Log the SCRAM mechanisms of listeners by which no user and no delegation token can log in."""
+        if image.delegation_tokens and self._tokens.enabled:
+            # A token logs in by any of them.
+            return
         numbers = {number for number, _ in image.scram}
         for security in self.listeners.values():
             for mechanism in security.mechanisms:
