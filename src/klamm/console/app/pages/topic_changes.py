@@ -113,7 +113,8 @@ class TopicChangePages(PageGroup):
         count = request.form_number("partitions") or 0
         admin = await request.cluster.admin()
         work = functools.partial(admin.create_partitions, {name: NewPartitions(count)})
-        done = f"{name} has {pluralize(count, 'partition')} now. Keys of new records may go to other partitions than before."
+        size = pluralize(count, "partition")
+        done = f"{name} has {size} now. Keys of new records may go to other partitions than before."
         await self.app.change(request, "add partitions", name, work, done=done, detail={"partitions": count})
         return redirect(self.path(request, "topics", name))
 
