@@ -83,7 +83,7 @@ class Site:
             os.makedirs(os.path.dirname(staged))
             pq.write_table(pa.table({"n": numbers}), staged)
             move = FileMove(os.path.relpath(staged, log.side), f"{batch}.parquet")
-            with log.locked():
+            with log.hold_lock():
                 if batch == 0:
                     log.commit_batch(app, batch, [move], self.position(2))
                 else:

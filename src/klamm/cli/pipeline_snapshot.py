@@ -52,15 +52,15 @@ def _between_batches(home: Home, name: str, state: str | None, wait_s: float) ->
     from klamm.pipeline.sql.status import ControlAction
 
     if not home.running():
-        with home.locked():
+        with home.hold_lock():
             yield
         return
-    paused_before = home.paused()
+    paused_before = home.read_paused()
     request_and_wait(ControlAction.PAUSE, name, None, state, wait_s, ("paused", "failed", "done"))
     try:
         yield
     finally:
-        for query in home.paused() - paused_before:
+        for query in home.read_paused() - paused_before:
             request_and_wait(ControlAction.RESUME, name, query, state, wait_s, None)
 
 

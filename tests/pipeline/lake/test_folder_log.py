@@ -37,11 +37,11 @@ def stage(log, batch, parts, attempt=0):
 
 def write(log, batch, parts, attempt=0):
     """As the sink does it."""
-    with log.locked():
+    with log.hold_lock():
         if log.has_batch(APP, batch):
             return False
     moves = stage(log, batch, parts, attempt)
-    with log.locked():
+    with log.hold_lock():
         if log.has_batch(APP, batch):
             return False
         log.commit_batch(APP, batch, moves)
@@ -114,12 +114,12 @@ def test_a_batch_is_there_once_wherever_its_driver_dies(tmp_path, after):
 def test_a_decided_batch_is_finished_without_computing_it_again(tmp_path):
     log = FolderLog(str(tmp_path / "table"))
     moves = stage(log, 0, PARTS)
-    with log.locked(), pytest.MonkeyPatch.context() as patch:
+    with log.hold_lock(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(FolderLog, "_finish", lambda *_: (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
             log.commit_batch(APP, 0, moves)
     assert seen(log.path) == []
-    with log.locked():
+    with log.hold_lock():
         assert log.has_batch(APP, 0)
         assert not log.has_batch(APP, 1)
     assert seen(log.path) == [1, 2, 3, 4, 5]
@@ -130,7 +130,7 @@ def test_an_old_driver_that_comes_back_adds_nothing(tmp_path):
     log = FolderLog(str(tmp_path / "table"))
     stage(log, 0, PARTS, attempt=7)
     assert write(log, 0, PARTS)
-    with log.locked():
+    with log.hold_lock():
         assert log.has_batch(APP, 0)
     assert seen(log.path) == [1, 2, 3, 4, 5]
 
@@ -138,7 +138,7 @@ def test_an_old_driver_that_comes_back_adds_nothing(tmp_path):
 def test_writers_do_not_know_each_other(tmp_path):
     log = FolderLog(str(tmp_path / "table"))
     assert write(log, 5, PARTS)
-    with log.locked():
+    with log.hold_lock():
         assert not log.has_batch("another", 0)
         log.commit_batch("another", 0, [])
         assert log.has_batch("another", 0)
@@ -146,7 +146,7 @@ def test_writers_do_not_know_each_other(tmp_path):
 
 def test_a_decision_whose_files_are_gone_is_told(tmp_path):
     log = FolderLog(str(tmp_path / "table"))
-    with log.locked():
+    with log.hold_lock():
         log.commit_batch(APP, 0, [])
         entry = {"app": APP, "batch": 1, "moves": [["staging/gone", "gone.parquet"]]}
         with open(log._file(APP), "w") as file:
@@ -236,13 +236,13 @@ def test_a_compaction_finishes_what_a_dead_driver_has_decided(tmp_path):
     log = FolderLog(str(tmp_path / "table"))
     many(log, 2, ("day=1",))
     moves = stage(log, 2, [("day=1", [7]), ("day=2", [8])])
-    with log.locked(), pytest.MonkeyPatch.context() as patch:
+    with log.hold_lock(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(folder_log, "_move", lambda *files: os.replace(*files) or (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
             log.commit_batch(APP, 2, moves)
     assert compaction.compact_folder(log, TARGET_BYTES, lambda _: None) == 3
     assert seen(log.path) == [0, 7, 8, 100]
-    with log.locked():
+    with log.hold_lock():
         assert log.has_batch(APP, 2)
     assert seen(log.path) == [0, 7, 8, 100]
 
@@ -260,7 +260,7 @@ def test_a_batch_that_comes_while_files_are_merged_is_kept(tmp_path, monkeypatch
             write(log, batch, [("day=1", [1000])])
         else:
             moves = stage(log, batch, [("day=2", [2000])])
-            with log.locked():
+            with log.hold_lock():
                 compaction.replace_partitions(log, moves)
 
     monkeypatch.setattr(compaction, "_merge", merge)

@@ -132,7 +132,7 @@ def test_plan_marks_the_reader_of_a_stream_without_duplicates_as_keeping_state(t
 
 def test_show_has_the_graph_before_there_are_queries(typed, tmp_path):
     home = Home(str(tmp_path / ".klamm" / "pipelines" / "p"))
-    with home.locked():
+    with home.hold_lock():
         write_starting(home, compile_text(TEXT, "p.sql"), "Spark")
         lines = typed("show", "p", "-o", "table").output.splitlines()
     assert lines[0].startswith("p: starting, process ")

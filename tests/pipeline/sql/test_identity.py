@@ -88,10 +88,10 @@ def test_a_folder_has_one_process_and_tells_others(tmp_path):
     place = Home(str(tmp_path / "bank"))
     place.keep(QueryIdentity("id", "bank", {}, {}))
     assert place.status()["state"] == "never ran"
-    with place.locked():
+    with place.hold_lock():
         place.write_status({"state": "running", "queries": {}})
         assert place.status()["state"] == "running"
-        with pytest.raises(ConfigError, match="runs already"), place.locked():
+        with pytest.raises(ConfigError, match="runs already"), place.hold_lock():
             pass
     assert place.status()["state"] == "gone"
     place.request_stop()
@@ -111,7 +111,7 @@ def test_a_status_command_does_not_block_a_start(tmp_path, monkeypatch):
     fcntl.flock(looking, fcntl.LOCK_SH)
     assert not place.running(), "two commands check at the same time"
     monkeypatch.setattr("klamm.pipeline.sql.status.time.sleep", lambda _: fcntl.flock(looking, fcntl.LOCK_UN))
-    with place.locked():
+    with place.hold_lock():
         assert place.running()
     os.close(looking)
 

@@ -50,7 +50,7 @@ def test_a_renamed_file_continues_and_a_second_pipeline_is_refused(
     assert planned.stdout.count("[same]") == 2
 
     # While it runs under the old name, nothing is moved.
-    with bank.locked(), pytest.raises(ConfigError, match="runs already"):
+    with bank.hold_lock(), pytest.raises(ConfigError, match="runs already"):
         run("store.sql")
     store = run("store.sql")
     assert f"store has run as bank: it continues, and its state was moved to {store.path}" in messages

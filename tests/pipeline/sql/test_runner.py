@@ -390,7 +390,7 @@ def test_a_paused_query_stays_off_over_a_restart_of_the_process_until_it_is_resu
         supervised.until(q="paused", r="running")
         assert supervised.request(ControlAction.RESUME, "q") == ""
         supervised.until(q="running", r="running")
-    assert home.paused() == frozenset()
+    assert home.read_paused() == frozenset()
 
 
 def test_a_failed_query_starts_again_on_request(home):

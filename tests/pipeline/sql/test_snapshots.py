@@ -136,7 +136,7 @@ def test_a_pipeline_that_runs_is_held_between_batches(tmp_path, monkeypatch):
         return take_snapshot(*args)
 
     monkeypatch.setattr("klamm.pipeline.sql.snapshots.take_snapshot", copy)
-    with home.locked():
+    with home.hold_lock():
         thread = threading.Thread(target=Supervisor(queries, home).run, kwargs={"once": False})
         thread.start()
         try:
@@ -150,7 +150,7 @@ def test_a_pipeline_that_runs_is_held_between_batches(tmp_path, monkeypatch):
             while [len(query.handles) for query in queries] != [2, 2, 0]:
                 assert thread.is_alive()
                 thread.join(0.01)
-            assert home.paused() == {"off"}
+            assert home.read_paused() == {"off"}
         finally:
             home.request_stop()
             thread.join(60)

@@ -39,7 +39,7 @@ def compact_folder(log: FolderLog, target: int, advance: Callable[[int], None]) 
     """Merge small files, partition by partition; return how many were replaced. Writers wait only for exchanges."""
     replaced = 0
     work = os.path.join(log.side, "compaction")
-    with log.locked("compacting"):
+    with log.hold_lock("compacting"):
         shutil.rmtree(work, ignore_errors=True)
         for folder in _folders(log):
             names, sizes = _files(folder)
@@ -52,7 +52,7 @@ def compact_folder(log: FolderLog, target: int, advance: Callable[[int], None]) 
                 # A new name every time: a reader that lists old and new folders never takes one file for another.
                 merged = os.path.join(new_folder, f"merged-{uuid.uuid4().hex}.parquet")
                 _merge([os.path.join(folder, name) for name in group], merged)
-            with log.locked():
+            with log.hold_lock():
                 # A driver may have died in the middle of its moves. They are finished first: the next driver looks for
                 # the moved files by name, and would miss those that are merged here.
                 log.finish_decided()

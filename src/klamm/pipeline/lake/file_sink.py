@@ -52,14 +52,14 @@ class FileSink:
     ) -> bool:
         """Add a batch, or replace its partitions one by one, or all rows; return False when the batch was there."""
         log = self._log
-        with log.locked():
+        with log.hold_lock():
             if log.has_batch(app, batch):
                 return False
         # A name of its own for every attempt: a zombie of the same batch may still be writing to the last one.
         staged = log.staging(app, f"{batch}-{uuid.uuid4().hex}")
         self._stage(frame, staged)
         moves = self._moves(staged, app, batch)
-        with log.locked():
+        with log.hold_lock():
             if replace or replace_all:
                 log.finish_decided()
             # Another driver may have finished the batch while this one computed it.
@@ -102,7 +102,7 @@ class FileSink:
         if entry is None:
             return SinkBatch()
         if entry.moves:
-            with self._log.locked():
+            with self._log.hold_lock():
                 self._log.has_batch(app, entry.batch)  # finishes the moves of a driver that died
         position = BatchPosition(entry.position) if entry.position else None
         return SinkBatch(entry.batch, "" if position is None else position.digest, position)

@@ -54,7 +54,7 @@ class FolderLog:
         return os.path.join(self.side, "staging", app_key(app), name)
 
     @contextlib.contextmanager
-    def locked(self, name: str = "lock") -> Iterator[None]:
+    def hold_lock(self, name: str = "lock") -> Iterator[None]:
         """Hold the lock of a name; waits while another process holds it."""
         os.makedirs(self.side, exist_ok=True)
         handle = os.open(os.path.join(self.side, name), os.O_RDWR | os.O_CREAT, 0o644)

@@ -269,7 +269,7 @@ def _identity(pipeline: Pipeline, home: Home) -> QueryIdentity:
     identity = home.identity()
     if identity is None:
         # A pipeline that starts at the same time must not create another identity.
-        with home.locked():
+        with home.hold_lock():
             # Read again under the lock: the pipeline may have stored one meanwhile.
             identity = home.identity() or renew_identity(pipeline, home)
             home.keep(identity)

@@ -68,9 +68,9 @@ class Rebuild:
         """Keep the rows of a batch; return all rows that are kept, with the batch and the order they came in."""
         numbered = rows.withColumn(_ORDER, parse_expression("monotonically_increasing_id()"))
         # Overwritten: a batch that is run again has the same rows.
-        numbered.write.mode("overwrite").parquet(f"{self._staged()}/{_BATCH}={batch}")
+        numbered.write.mode("overwrite").parquet(f"{self._staged_location()}/{_BATCH}={batch}")
         schema = numbered.schema.add(_BATCH, "long")
-        return rows.sparkSession.read.schema(schema).parquet(self._staged())
+        return rows.sparkSession.read.schema(schema).parquet(self._staged_location())
 
     def clear(self) -> None:
         """Remove what was kept; the query is one like others from now on."""
@@ -89,7 +89,7 @@ class Rebuild:
         if self.step(self._checkpoint.next_batch()) is RebuildStep.WRITE:
             self.clear()
 
-    def _staged(self) -> str:
+    def _staged_location(self) -> str:
         location = str(self._ledger.location)
         path = local_path(location)
         # With its scheme: Spark takes a plain path for one of fs.defaultFS.

@@ -150,7 +150,7 @@ def run_pipeline(
         report(placement)
     use_home(home)
     # The lock is held for the whole run: two processes on one checkpoint would corrupt it.
-    with home.locked(), _explained_denials(rights):
+    with home.hold_lock(), _explained_denials(rights):
         home.clear_requests()
         # First: a label that does not exist is reported before anything is prepared.
         snapshot = None if restore is None else find_snapshot(home, restore)

@@ -94,7 +94,7 @@ class Home:
 
     def take(self, older: Home) -> None:
         """Move the folder of a pipeline that was renamed here; ConfigError when that one runs, or this one exists."""
-        with older.locked(), self.locked():
+        with older.hold_lock(), self.hold_lock():
             if self.identity() is not None:
                 raise ConfigError(f"{self.path} is the folder of a pipeline already")
             # A start that was refused leaves a lock and a status.
@@ -139,7 +139,7 @@ class Home:
             return not _try_lock(handle, fcntl.LOCK_SH)
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def hold_lock(self) -> Iterator[None]:
         """Hold the pipeline's lock; ConfigError when another process runs it."""
         with self._handle() as handle:
             for _ in range(_LOCK_ATTEMPTS):
@@ -209,7 +209,7 @@ class Home:
         # A name with a dot is a file that is being written.
         return [name for name in names if not name.startswith(".")]
 
-    def paused(self) -> frozenset[str]:
+    def read_paused(self) -> frozenset[str]:
         """Return the queries that were paused, also by an earlier run."""
         return frozenset(json.loads(self._read(_PAUSED) or "[]"))
 

@@ -142,7 +142,7 @@ class Supervisor:
         """
         if once and self._limit is None:
             self._limit = ONCE_RESTARTS
-        paused = self._home.paused()
+        paused = self._home.read_paused()
         for running in self._running:
             if running.query.name in paused:
                 running.state = QueryState.PAUSED
