@@ -92,7 +92,7 @@ class Client(ABC):
     def kill(self) -> None:
         """End the process; connections are reset."""
         self.cluster.loop.kill(self.process)
-        self.cluster.net.process_ended(self.process, notify_peer=True)
+        self.cluster.net.on_process_ended(self.process, notify_peer=True)
         self._peers = {}
 
     def restart(self) -> None:

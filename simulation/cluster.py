@@ -165,7 +165,7 @@ class Machine:
             self.disk.dead = True
         self.cluster.graveyard.append(self.node)
         self.cluster.loop.kill(process)
-        self.cluster.net.process_ended(process, notify_peer=notify_peer)
+        self.cluster.net.on_process_ended(process, notify_peer=notify_peer)
         if self.start_again and not self.twin:
             self.start_again = False
             self.cluster.loop.call_in(self.cluster.loop.outside, 0.1, self.cluster.restart, self.id)

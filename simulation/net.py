@@ -561,7 +561,7 @@ class SimNet:
 
     # --- processes ---------------------------------------------------------------------------------------------------
 
-    def process_ended(self, process: Process, *, notify_peer: bool) -> None:
+    def on_process_ended(self, process: Process, *, notify_peer: bool) -> None:
         """A process is gone: its machine resets what it held, unless it went with the machine."""
         for listener in [candidate for candidate in self.listeners.values() if candidate.process is process]:
             listener.close()

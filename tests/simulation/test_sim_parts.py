@@ -139,7 +139,7 @@ def test_a_long_cut_breaks_the_connection_at_the_end_that_waits():
 def test_a_dead_process_refuses_and_a_dark_machine_is_silent():
     loop, net, a, b = make_net()
     protocol, _ = connect(loop, net, a, b)
-    net.process_ended(b, notify_peer=True)
+    net.on_process_ended(b, notify_peer=True)
     loop.run(lambda: False, until=loop.time() + 1)
     assert isinstance(protocol.lost, ConnectionResetError)
     refused = loop.spawn(a, net.connect(a, Echo, "b", 1))

@@ -71,7 +71,7 @@ class Slot:
         if self._times is not None:
             now = channel.now()
             self._times.observe_reply(now - self._began, now - self._request_began)
-        channel.slot_filled()
+        channel.on_slot_filled()
 
     def abandon(self) -> None:
         """Close the connection because the reply cannot be made: all replies behind it would wait for ever."""
@@ -343,7 +343,7 @@ class Channel:
         self._slots.append(slot)
         return slot
 
-    def slot_filled(self) -> None:
+    def on_slot_filled(self) -> None:
         """Move replies that are ready and next in order to the queue."""
         slots = self._slots
         if self.closed or not slots or slots[0].parts is None:

@@ -168,7 +168,7 @@ class _Link(asyncio.BufferedProtocol):
                 request.future.set_exception(PeerGone(reason))
         if self.asking_versions is not None and not self.asking_versions.done():
             self.asking_versions.set_exception(PeerGone(reason))
-        self._peer.link_closed(self)
+        self._peer.on_link_closed(self)
 
 
 class Peer:
@@ -335,7 +335,7 @@ class Peer:
             self._link = None
         link.close_when_answered()
 
-    def link_closed(self, link: _Link) -> None:
+    def on_link_closed(self, link: _Link) -> None:
         """Forget a connection that ended; the next request makes another."""
         if self._link is link:
             self._link = None
