@@ -157,10 +157,10 @@ def test_a_user_and_a_quota_are_set(visit: Visit, admin: Admin) -> None:
 
 def test_a_replica_is_moved_with_a_throttle(visit: Visit, admin: Admin) -> None:
     (before,) = replicas_of(admin, "moved")
-    after = before % 3 + 1
     page = "/c/test/reassignments"
-    visit.post("/c/test/new-topic", page, move=f"moved/0={after}", throttle="50MiB")
-    wait_until(lambda: replicas_of(admin, "moved") == [after] and not admin.list_partition_reassignments())
+    drain = f"{page}?plan=drain&broker={before}&topic=moved"
+    visit.post(drain, page, plan=visit.plan(drain), throttle="50MiB")
+    wait_until(lambda: before not in replicas_of(admin, "moved") and not admin.list_partition_reassignments())
     assert "at most 50 MiB a second" in visit.get(page)
     visit.post(page, f"{page}/unthrottle")
     assert "Remove the throttle" not in visit.get(page)
@@ -169,9 +169,7 @@ def test_a_replica_is_moved_with_a_throttle(visit: Visit, admin: Admin) -> None:
 def test_a_group_is_reset_and_taken_back(visit: Visit, admin: Admin) -> None:
     admin.alter_group_offsets("idle", {TopicPartition("orders", i): 10 for i in range(3)})
     page = "/c/test/groups/idle/reset"
-    plan = visit.get(f"{page}?to=earliest")
-    moves = re.findall(r'name="move" value="([^"]+)"', plan)
-    fields: dict[str, Any] = {"_token": visit.token("/c/test/new-topic"), "to": "earliest", "move": moves}
+    fields = {"_token": visit.token("/c/test/new-topic"), "plan": visit.plan(f"{page}?to=earliest")}
     moved = visit.client.post(page, data=fields).text
     assert "Moved idle in 3 partitions." in moved
     assert {at.offset for at in admin.list_group_offsets("idle").values()} == {0}

@@ -76,6 +76,13 @@ class Visit:
         assert response.status_code == status, f"{path}: {response.status_code}\n{response.text}"
         return response.text
 
+    def plan(self, page):
+        """The hash of the plan that a page shows."""
+        text = self.get(page)
+        match = re.search(r'name="plan" value="([0-9a-f]{64})"', text)
+        assert match, f"{page} has no plan\n{text}"
+        return match[1]
+
     def token(self, page):
         match = re.search(r'name="_token" value="([^"]+)"', self.client.get(page).text)
         assert match, f"{page} has no form"

@@ -10,6 +10,7 @@ from klamm.console.core.quota_forms import describe_entity, entity_fields, parse
 from klamm.console.service import ConsoleConfig
 from klamm.console.settings import parse_settings
 from klamm.model.config_resources import ConfigResource
+from klamm.model.ids import TopicPartition
 from klamm.testing import unique
 
 from .served import ServedConsole
@@ -226,10 +227,17 @@ def test_a_throttle_is_set_and_cleared_on_the_same_resources():
     assert all(value is None for settings in cleared.values() for value in settings.values())
 
 
+def keep_plan(console, visit, topic):
+    """Keep a plan as a page does: one broker has none to show."""
+    visit.get("/c/test")
+    session = visit.client.cookies["klamm_session"]
+    return console.service.app.plans.keep(session, ("test", "reassignment"), {TopicPartition(topic, 0): [1]})
+
+
 def test_a_throttle_is_shown_and_removed(broker, console, visit):
     topic = make_topic(broker, console, "throttled", partitions=1)
     page = "/c/test/reassignments"
-    form = {"move": f"{topic}/0=1", "throttle": "50MiB"}
+    form = {"plan": keep_plan(console, visit, topic), "throttle": "50MiB"}
     assert "at most 50 MiB a second" in visit.post("/c/test/new-topic", page, **form).replace("50MiB", "50 MiB")
     assert "Remove the throttle" in visit.get(page)
     visit.post(page, f"{page}/unthrottle")
@@ -242,5 +250,6 @@ def test_a_throttle_is_shown_and_removed(broker, console, visit):
 
 def test_a_throttle_that_is_no_size_starts_nothing(broker, console, visit):
     topic = make_topic(broker, console, "throttled", partitions=1)
+    plan = keep_plan(console, visit, topic)
     for text in ("fast", "0"):
-        visit.post("/c/test/new-topic", "/c/test/reassignments", 400, move=f"{topic}/0=1", throttle=text)
+        visit.post("/c/test/new-topic", "/c/test/reassignments", 400, plan=plan, throttle=text)

@@ -65,12 +65,14 @@ def test_a_drain_is_planned_throttled_followed_and_cancelled(nodes, console, vis
     page = visit.get(f"/c/test/reassignments?plan=drain&broker=2&topic={topic}")
     assert "<b>4 partitions</b> would move" in page
     # Nothing is left on the drained broker, and nothing moves that was not on it.
-    moves = re.findall(r'name="move" value="([^"]+)"', page)
-    places = {place: set(replicas.split(",")) for place, replicas in (move.split("=") for move in moves)}
-    assert places == {f"{topic}/{partition}": {"1", "3"} for partition in range(4)}
+    rows = re.findall(rf'>{topic}-(\d)</th>.*?data-label="Then">([^<]+)<', page)
+    assert {number: set(replicas.split(", ")) for number, replicas in rows} == {
+        str(partition): {"1", "3"} for partition in range(4)
+    }
     assert "No partition moves." in page
     path = "/c/test/reassignments"
-    page = visit.post(f"{path}?plan=drain&broker=2&topic={topic}", path, move=moves, throttle="10KiB")
+    plan = f"{path}?plan=drain&broker=2&topic={topic}"
+    page = visit.post(plan, path, plan=visit.plan(plan), throttle="10KiB")
     assert "4 partitions move now." in page
 
     # Each partition with its share, of the bytes of its leader.
@@ -107,8 +109,7 @@ def test_a_drain_ends_with_the_replicas_elsewhere(nodes, console, visit):
     console.collect()
     path = "/c/test/reassignments"
     plan = f"{path}?plan=drain&broker=3&topic={topic}"
-    moves = re.findall(r'name="move" value="([^"]+)"', visit.get(plan))
-    visit.post(plan, path, move=moves)
+    visit.post(plan, path, plan=visit.plan(plan))
 
     def is_drained():
         with nodes.admin() as admin:
@@ -118,6 +119,25 @@ def test_a_drain_ends_with_the_replicas_elsewhere(nodes, console, visit):
     wait_for(is_drained, "broker 3 keeps replicas")
 
 
+def test_a_plan_of_more_moves_than_are_listed_is_started_as_a_whole(nodes, console, visit):
+    topic = unique("many")
+    with nodes.admin() as admin:
+        admin.create_topic(topic, replica_assignment={partition: [1] for partition in range(600)})
+    console.collect()
+    path = "/c/test/reassignments"
+    plan = f"{path}?plan=drain&broker=1&topic={topic}"
+    assert "The first 500 are listed; all are started." in visit.get(plan)
+    assert "600 partitions move now." in visit.post(plan, path, plan=visit.plan(plan))
+
+    def is_drained():
+        with nodes.admin() as admin:
+            return all(partition.replicas != (1,) for partition in admin.describe_topics([topic])[topic].partitions)
+
+    wait_for(is_drained, "broker 1 keeps replicas")
+    with nodes.admin() as admin:
+        admin.delete_topics([topic])
+
+
 def test_a_drain_without_enough_brokers_is_refused(nodes, console, visit):
     topic = unique("everywhere")
     with nodes.admin() as admin:
@@ -125,7 +145,7 @@ def test_a_drain_without_enough_brokers_is_refused(nodes, console, visit):
     console.collect()
     page = visit.get(f"/c/test/reassignments?plan=drain&broker=3&topic={topic}")
     assert 'role="alert"' in page
-    assert 'name="move"' not in page
+    assert "Start " not in page
 
 
 def test_a_restart_considers_the_minimum_of_each_topic(nodes, console, visit):

@@ -331,8 +331,16 @@ def test_a_reset_is_planned_made_and_undone(broker, console, visit):
     plan = visit.get(f"{path}?to=earliest")
     assert re.search(r"<b>8</b> records are read again", plan)
     assert committed(broker, group) == {0: 8}
-    move = re.search(r'name="move" value="([^"]+)"', plan)[1]
-    page = visit.post(f"{path}?to=earliest", path, move=move)
+    digest = visit.plan(f"{path}?to=earliest")
+    other = console.visitor()
+    # A plan is carried out by the session that it was shown to, and for its group only.
+    assert "This plan is not known any more" in other.post("/c/test/new-topic", path, 409, plan=digest)
+    other.client.close()
+    elsewhere = make_group(broker, console, topic, {0: 8})
+    visit.post("/c/test/new-topic", f"/c/test/groups/{elsewhere}/reset", 409, plan=digest)
+    visit.post("/c/test/new-topic", path, 409)
+    assert committed(broker, group) == {0: 8}
+    page = visit.post(f"{path}?to=earliest", path, plan=digest)
     assert committed(broker, group) == {0: 0}
     undo = re.search(r'action="([^"]+/undo/\d+)"', page)[1]
     page = visit.post(f"{path}?to=earliest", undo)
@@ -340,12 +348,24 @@ def test_a_reset_is_planned_made_and_undone(broker, console, visit):
     assert "undone" in page
 
 
+def test_a_reset_of_thousands_of_partitions_moves_all_of_them(broker, console, visit):
+    topic = make_topic(broker, console, partitions=2100)
+    group = make_group(broker, console, topic, dict.fromkeys(range(2100), 5))
+    path = f"/c/test/groups/{group}/reset"
+    page = visit.get(f"{path}?to=earliest")
+    assert "The first 500 partitions of 2,100 are listed; all are moved." in page
+    page = visit.post(f"{path}?to=earliest", path, plan=visit.plan(f"{path}?to=earliest"))
+    assert f"Moved {group} in 2100 partitions." in page
+    assert set(committed(broker, group).values()) == {0}
+    with broker.admin() as admin:
+        admin.delete_topics([topic])
+
+
 def test_undo_deletes_offsets_that_were_not_committed_before_the_reset(broker, console, visit):
     topic = make_topic(broker, console, partitions=3, records=[(None, b"x")] * 10)
     group = make_group(broker, console, topic, {0: 1})
     path = f"/c/test/groups/{group}/reset"
-    moves = re.findall(r'name="move" value="([^"]+)"', visit.get(f"{path}?to=earliest"))
-    page = visit.post(f"{path}?to=earliest", path, move=moves)
+    page = visit.post(f"{path}?to=earliest", path, plan=visit.plan(f"{path}?to=earliest"))
     assert committed(broker, group) == {0: 0, 1: 0, 2: 0}
     assert "<td>3 partitions</td>" in page
     undo = re.search(r'action="([^"]+/undo/\d+)"', page)[1]
@@ -359,7 +379,8 @@ def test_undo_names_the_partitions_whose_offsets_the_cluster_does_not_delete(bro
     second = make_topic(broker, console, partitions=1, records=[(None, b"x")] * 3)
     group = make_group(broker, console, first, {0: 1})
     path = f"/c/test/groups/{group}/reset"
-    page = visit.post(f"{path}?to=latest&topic={second}", path, move=f"{second}/0=3")
+    plan = f"{path}?to=latest&topic={second}"
+    page = visit.post(plan, path, plan=visit.plan(plan))
     undo = re.search(r'action="([^"]+/undo/\d+)"', page)[1]
     with broker.consumer(group_id=group, auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
         consumer.subscribe([first, second])
@@ -381,9 +402,8 @@ def test_a_reset_of_a_group_with_members_is_refused_by_the_cluster(broker, conso
             pass
         consumer.commit()
         console.collect()
-        page = visit.post(
-            f"/c/test/groups/{group}/reset?to=earliest", f"/c/test/groups/{group}/reset", move=f"{topic}/0=0"
-        )
+        path = f"/c/test/groups/{group}/reset"
+        page = visit.post(f"{path}?to=earliest", path, plan=visit.plan(f"{path}?to=earliest"))
         assert "has members; stop them first" in page
         assert committed(broker, group) == {0: 3}
 

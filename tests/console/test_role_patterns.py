@@ -93,8 +93,12 @@ def test_other_topics_of_a_group_are_neither_shown_nor_moved(broker, guarded, to
     assert public in page
     assert secret not in page
     assert "1 topic of the group is outside of your roles" in page
-    plan = petra.get(f"{path}/reset?to=earliest")
-    assert secret not in plan
+    plan = f"{path}/reset?to=earliest"
+    assert secret not in petra.get(plan)
+    assert "Moved" in petra.post(plan, f"{path}/reset", plan=petra.plan(plan))
+    with broker.admin() as admin:
+        offsets = {where.topic: entry.offset for where, entry in admin.list_group_offsets(group).items()}
+    assert offsets == {public: 0, secret: 1}
     petra.get(f"{path}/reset?to=earliest&topic={secret}", 403)
     assert secret in anna.get(f"{path}/reset?to=earliest")
 

@@ -6,6 +6,7 @@ The record is written after the change and before its answer. One that cannot be
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -41,6 +42,7 @@ _CLUSTER_ACTIONS: Final = LOGIN_ACTIONS | {
     "delete quota",
 }
 """Actions whose resource is no topic, group or pipeline."""
+_VALUES_MAX: Final = 1000
 _TOPIC_FIELDS: Final = ("from", "to")
 
 
@@ -183,6 +185,12 @@ def parse_entry(data: bytes | None, cluster: str) -> AuditEntry | None:
         )
     except (KeyError, TypeError, ValueError, RecursionError):
         return None
+
+
+def shorten(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the first of many values, and how many more there are: a record of the topic has a limit."""
+    short = dict(itertools.islice(values.items(), _VALUES_MAX))
+    return short if len(values) <= _VALUES_MAX else {**short, "more": len(values) - _VALUES_MAX}
 
 
 def choose_entries(entries: Iterable[AuditEntry], is_allowed: Callable[[str], bool]) -> list[AuditEntry]:

@@ -25,6 +25,7 @@ from klamm.console.login.sessions import (
 )
 from klamm.console.pipelines import PipelineDirectory
 from klamm.console.settings import ConsoleSettings
+from klamm.console.shown_plans import ShownPlans
 from klamm.http.app import HttpApp
 from klamm.http.messages import Answered, HttpRequest, HttpResponse, Receive, Scope, Send
 from klamm.http.refusals import HttpRefusal
@@ -105,6 +106,7 @@ class ConsoleApp(HttpApp):
         self.parts = parts
         self.renderer = PageRenderer()
         self.change_s = _CHANGE_S
+        self.plans = ShownPlans()
         self._changes: set[asyncio.Task[str]] = set()
         from klamm.console.app.pages import PAGES  # noqa: PLC0415 - pages import this module
 

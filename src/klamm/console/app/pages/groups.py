@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
 from klamm.console.app.application import RouteRight, redirect
 from klamm.console.app.pages.base import PageGroup
 from klamm.console.app.pages.spans import SPANS, choose_span
 from klamm.console.app.requests import ConsoleRequest
+from klamm.console.audit import shorten
 from klamm.console.core.charts import draw_chart
 from klamm.console.core.commands import group_command, seek_command
 from klamm.console.core.group_rows import GROUP_COLUMNS
@@ -25,6 +26,9 @@ from klamm.http.messages import HttpResponse
 from klamm.http.refusals import HttpRefusal
 from klamm.model.ids import TopicPartition
 from klamm.model.units import pluralize
+
+_SHOWN_MAX: Final = 500
+"""Partitions of a plan that its page lists; all of them are moved."""
 
 
 class GroupPages(PageGroup):
@@ -133,7 +137,9 @@ class GroupPages(PageGroup):
             details=details,
             position=position,
             chosen=topics,
-            moves=moves,
+            moves=moves[:_SHOWN_MAX],
+            total=len(moves),
+            plan=self.keep_plan(request, ("reset", name), _list_targets(moves)) if moves else "",
             failed=failed,
             read_again=sum(move.records for move in moves if move.records > 0),
             skipped=-sum(move.records for move in moves if move.records < 0),
@@ -150,9 +156,7 @@ class GroupPages(PageGroup):
     async def reset(self, request: ConsoleRequest) -> HttpResponse:
         """POST .../reset: commit the plan that was shown, not one that is made anew."""
         name = request.values["group"]
-        after = _parse_offsets(request.form_list("move"))
-        if not after:
-            raise HttpRefusal(400, "The plan is empty; nothing was changed")
+        after = self.find_plan(request, ("reset", name))
         _require_topics(request, after)
         admin = await request.cluster.admin()
         committed = {where: entry.offset for where, entry in (await admin.list_group_offsets(name)).items()}
@@ -165,7 +169,7 @@ class GroupPages(PageGroup):
             name,
             functools.partial(admin.alter_group_offsets, name, after),
             done=f"Moved {name} in {pluralize(len(after), 'partition')}.",
-            detail={"before": _as_text(before), "after": _as_text(after)},
+            detail={"before": shorten(_as_text(before)), "after": shorten(_as_text(after))},
             undo=f"{self.path(request, 'groups', name)}/undo/{number}",
         )
         return redirect(self.path(request, "groups", name))
@@ -179,7 +183,7 @@ class GroupPages(PageGroup):
         _require_topics(request, offsets)
         admin = await request.cluster.admin()
         work = functools.partial(restore_offsets, admin, name, offsets)
-        detail = {"after": _as_text(offsets)}
+        detail = {"after": shorten(_as_text(offsets))}
         done = f"{name} has the offsets from before the reset again."
         if await self.app.change(request, "undo reset", name, work, done=done, detail=detail):
             self.resets.mark_undone(int(number))
@@ -217,15 +221,8 @@ def _require_topics(request: ConsoleRequest, partitions: Iterable[TopicPartition
         request.require(Action.GROUPS, topic)
 
 
-def _parse_offsets(texts: list[str]) -> dict[TopicPartition, int]:
-    offsets = {}
-    for text in texts:
-        place, _, offset = text.rpartition("=")
-        topic, _, partition = place.rpartition("/")
-        if not topic or not partition.isdecimal() or not offset.isdecimal() or len(offset) > 18:
-            raise HttpRefusal(400, f"{text[:50]!r} is no part of a plan")
-        offsets[TopicPartition(topic, int(partition))] = int(offset)
-    return offsets
+def _list_targets(moves: Iterable[OffsetMove]) -> dict[TopicPartition, int]:
+    return {TopicPartition(move.topic, move.partition): move.after for move in moves}
 
 
 def _as_text(offsets: Mapping[TopicPartition, int | None]) -> dict[str, int | None]:

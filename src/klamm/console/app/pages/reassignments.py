@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from klamm.client.admin.replica_types import LogDirDescription, Reassignment
@@ -13,6 +13,7 @@ from klamm.client.errors import KafkaError, SomeFailed
 from klamm.console.app.application import RouteRight, redirect
 from klamm.console.app.pages.base import PageGroup
 from klamm.console.app.requests import ConsoleRequest
+from klamm.console.audit import shorten
 from klamm.console.core.commands import make_command
 from klamm.console.core.move_progress import MoveProgress, list_progress
 from klamm.console.core.roles import Action
@@ -24,6 +25,8 @@ from klamm.model.ids import TopicPartition
 from klamm.model.units import format_size, parse_size_bytes, pluralize
 
 _SHOWN_MAX: Final = 500
+"""Partitions that a page lists; of a plan all are started."""
+_ABOUT: Final = ("reassignment",)
 _TOPICS_PER_REQUEST: Final = 500
 
 
@@ -69,6 +72,7 @@ class ReassignmentPages(PageGroup):
             topic_name=request.text("topic"),
             moves=moves[:_SHOWN_MAX],
             total=len(moves),
+            plan_hash=self.keep_plan(request, _ABOUT, _list_targets(moves)) if moves else "",
             copied_bytes=sum(move.copied_bytes for move in moves),
             failed=failed,
             command=make_command(target, *words) if kind else "",
@@ -118,12 +122,7 @@ class ReassignmentPages(PageGroup):
 
     async def start(self, request: ConsoleRequest) -> HttpResponse:
         """POST .../reassignments: begin the moves of the plan that was shown."""
-        moves: dict[TopicPartition, list[int] | None] = {}
-        for text in request.form_list("move"):
-            where, replicas = _parse_move(text)
-            moves[where] = replicas
-        if not moves:
-            raise HttpRefusal(400, "The plan is empty; nothing was changed")
+        moves: dict[TopicPartition, list[int] | None] = dict(self.find_plan(request, _ABOUT))
         _require_topics(request, moves)
         throttle = request.form("throttle")
         if throttle:
@@ -178,8 +177,8 @@ class ReassignmentPages(PageGroup):
             ReplicaMove(where.topic, where.partition, partition.replicas, tuple(replicas), 0)
             for where, replicas in moves.items()
             if replicas is not None and where.topic in topics
-            for partition in topics[where.topic].partitions
-            if partition.index == where.partition
+            for partition in (topics[where.topic].partition(where.partition),)
+            if partition is not None
         ]
         brokers = [broker.id for broker in request.sample.brokers if not broker.fenced]
         admin = await request.cluster.admin()
@@ -223,7 +222,7 @@ class ReassignmentPages(PageGroup):
         admin = await request.cluster.admin()
         detail: dict[str, Any] = {f"{where.topic}-{where.partition}": replicas for where, replicas in moves.items()}
         work = functools.partial(admin.alter_partition_reassignments, moves)
-        await self.app.change(request, action, "cluster", work, done=done, detail=detail)
+        await self.app.change(request, action, "cluster", work, done=done, detail=shorten(detail))
 
 
 def _require_topics(request: ConsoleRequest, moves: Mapping[TopicPartition, object]) -> None:
@@ -240,11 +239,5 @@ def _parse_place(text: str) -> TopicPartition:
     return TopicPartition(topic, int(partition))
 
 
-def _parse_move(text: str) -> tuple[TopicPartition, list[int]]:
-    """Parse `orders/3=1,2,4`."""
-    place, _, replicas = text.rpartition("=")
-    topic, _, partition = place.rpartition("/")
-    numbers = replicas.split(",")
-    if not topic or not partition.isdecimal() or not all(number.isdecimal() for number in numbers):
-        raise HttpRefusal(400, f"{text[:50]!r} is no part of a plan")
-    return TopicPartition(topic, int(partition)), [int(number) for number in numbers]
+def _list_targets(moves: Iterable[ReplicaMove]) -> dict[TopicPartition, list[int] | None]:
+    return {TopicPartition(move.topic, move.partition): list(move.after) for move in moves}
