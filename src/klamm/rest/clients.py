@@ -23,6 +23,9 @@ _PRODUCER: Final[Mapping[str, Any]] = {
     "request.timeout.ms": 15_000,
     "max.block.ms": 15_000,
     "allow.auto.create.topics": False,
+    # Requests wait for their records, and the default of 5 ms would be most of the time of a small one. Without any,
+    # requests of many records are split into more batches and cost the proxy 40 % more CPU.
+    "linger.ms": 1,
 }
 
 
