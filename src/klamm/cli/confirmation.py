@@ -77,7 +77,7 @@ class Consent:
             show_dry_run(plan)
             return False
         # After the dry run, which changes nothing: finding the protected context may take a request.
-        target = target.guarded()
+        target = target.resolve_protection()
         # --yes is not enough here: it is written by habit, while the name shows which cluster is meant.
         if target.protected:
             self._prompt_for_name(plan, target)

@@ -167,7 +167,7 @@ class _ConsumeOptions:
         from klamm.client.filter.expression import FilterError, compile_filter
 
         self.follow = follow
-        self.patience_s = target.timeout_s if target.impatient else PATIENCE_S
+        self.patience_s = target.timeout_s if target.bounds_waits else PATIENCE_S
         self.partitions: tuple[int, ...] = look["partitions"]
         self.committed: bool = look["read_committed"]
         self.filter: Filter | None = None
@@ -399,7 +399,7 @@ def _as_member(
         auto_offset_reset="earliest",
         isolation_level="read_committed" if view.committed else "read_uncommitted",
         # A commit that no broker takes is given up soon and tried again: meanwhile nothing could be read.
-        default_api_timeout_ms=int(_ANSWER_S * 1000) if view.follow and not target.impatient else None,
+        default_api_timeout_ms=int(_ANSWER_S * 1000) if view.follow and not target.bounds_waits else None,
     )
 
     def waits() -> None:

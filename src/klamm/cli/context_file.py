@@ -72,7 +72,7 @@ class Contexts:
         return any(context.protected for context in self.contexts.values())
 
 
-def learn(name: str, bootstrap: str, cluster: BlockingCluster, *, again: bool = False) -> None:
+def store_cluster_id(name: str, bootstrap: str, cluster: BlockingCluster, *, again: bool = False) -> None:
     """Store the cluster id of a context, once it is connected."""
     held = load()
     context = held.contexts.get(name)
@@ -88,7 +88,7 @@ def _keep_id(held: Contexts, name: str, cluster_id: str | None) -> None:
             save(held)
 
 
-def guardian(cluster: BlockingCluster) -> str | None:
+def find_protecting(cluster: BlockingCluster) -> str | None:
     """The name of a protected context that is this cluster.
 
     A context without a stored cluster id is connected to now, with a short timeout.

@@ -6,7 +6,7 @@ import dataclasses
 
 import click
 
-from klamm.cli import context_file as kept
+from klamm.cli import context_file
 from klamm.cli.command_errors import refuses
 from klamm.cli.command_group import Noun
 from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
@@ -31,7 +31,7 @@ def ctx() -> None:
 @refuses
 def ls(*, output: str) -> None:
     """List contexts."""
-    held = kept.load()
+    held = context_file.load()
     rows = [
         {
             "context": name,
@@ -51,12 +51,12 @@ def ls(*, output: str) -> None:
 @refuses
 def show_(*, name: str | None, output: str) -> None:
     """Show one context, the one in use by default; secrets stay hidden."""
-    held = kept.load()
+    held = context_file.load()
     chosen = name or held.current
     if chosen is None:
         raise click.UsageError("no context is in use; name one")
     context = held.get(chosen)
-    settings = [f"{key}={value}" for key, value in kept.shown_settings(context.settings).items()]
+    settings = [f"{key}={value}" for key, value in context_file.shown_settings(context.settings).items()]
     row = {
         "context": chosen,
         "bootstrap": context.bootstrap,
@@ -91,12 +91,15 @@ def add(
     from klamm.cli.target import parse_addresses, parse_pairs
 
     parse_addresses(bootstrap)
-    held = kept.load()
+    held = context_file.load()
     settings = from_java(None, read_properties(file)) if file else {}
     settings.update(parse_pairs(pairs))
-    settings = kept.with_absolute_paths(settings)
+    settings = context_file.with_absolute_paths(settings)
     taken_by(ADMIN, settings)  # reports an unknown setting now, not when the context is used
-    before, after = held.contexts.get(kept.check_name(name)), kept.Context(bootstrap, protected, settings)
+    before, after = (
+        held.contexts.get(context_file.check_name(name)),
+        context_file.Context(bootstrap, protected, settings),
+    )
     plan = ConfirmationPlan()
     if before is None:
         plan.adds(f"context {name} bootstrap={bootstrap} protected={_yes(protected)}")
@@ -108,12 +111,12 @@ def add(
         _put_in_use(plan, held, name)
     if consent.to(plan, _target(before, name)):
         # A new address may be another cluster; the id of the old one would protect the wrong brokers.
-        held.contexts[name] = dataclasses.replace(after, cluster_id=kept.query_id(after))
-        kept.save(held)
+        held.contexts[name] = dataclasses.replace(after, cluster_id=context_file.query_id(after))
+        context_file.save(held)
         click.echo(f"Kept {name}." + (" It is in use." if held.current == name else ""))
 
 
-def _words(context: kept.Context) -> str:
+def _words(context: context_file.Context) -> str:
     names = ",".join(sorted(context.settings)) or "none"
     return f"bootstrap={context.bootstrap} protected={_yes(context.protected)} settings={names}"
 
@@ -122,13 +125,13 @@ def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def _put_in_use(plan: ConfirmationPlan, held: kept.Contexts, name: str) -> None:
+def _put_in_use(plan: ConfirmationPlan, held: context_file.Contexts, name: str) -> None:
     if held.current != name:
         plan.changes("in use", held.current, name)
         held.current = name
 
 
-def _target(context: kept.Context | None, name: str | None = None) -> Target:
+def _target(context: context_file.Context | None, name: str | None = None) -> Target:
     """The target of the confirmation: a protected context is changed or removed only by its name."""
     return Target("", context=name, protected=context is not None and context.protected and name is not None)
 
@@ -139,13 +142,13 @@ def _target(context: kept.Context | None, name: str | None = None) -> Target:
 @refuses
 def use(*, name: str, consent: Consent) -> None:
     """Use this context from now on."""
-    held = kept.load()
+    held = context_file.load()
     held.get(name)
     plan = ConfirmationPlan()
     _put_in_use(plan, held, name)
     # Choosing a context changes nothing in a cluster, so the mark of the chosen one does not matter.
     if consent.to(plan, _target(None)):
-        kept.save(held)
+        context_file.save(held)
         click.echo(f"{name} is in use.")
 
 
@@ -155,13 +158,13 @@ def use(*, name: str, consent: Consent) -> None:
 @refuses
 def rm(*, name: str, consent: Consent) -> None:
     """Remove a context; the cluster is not touched. A protected context is removed only by its name."""
-    held = kept.load()
+    held = context_file.load()
     context = held.get(name)
     plan = ConfirmationPlan([("-", f"context {name} {_words(context)}")])
     if consent.to(plan, _target(context, name)):
         del held.contexts[name]
         held.current = None if held.current == name else held.current
-        kept.save(held)
+        context_file.save(held)
         click.echo(f"Removed {name}.")
 
 
@@ -172,7 +175,7 @@ def rm(*, name: str, consent: Consent) -> None:
 @refuses
 def protect(*, name: str, off: bool, consent: Consent) -> None:
     """Mark a context: every change there needs its name, and so does taking the mark away."""
-    held = kept.load()
+    held = context_file.load()
     context = held.get(name)
     plan = ConfirmationPlan()
     # --off of an unprotected context, or a second mark, is no change.
@@ -180,5 +183,5 @@ def protect(*, name: str, off: bool, consent: Consent) -> None:
         plan.changes(f"context {name}", f"protected={_yes(context.protected)}", f"protected={_yes(not off)}")
     if consent.to(plan, _target(context, name)):
         held.contexts[name] = dataclasses.replace(context, protected=not off)
-        kept.save(held)
+        context_file.save(held)
         click.echo(f"{name} is {'no longer ' if off else ''}protected.")

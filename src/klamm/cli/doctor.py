@@ -101,7 +101,7 @@ class Doctor:
 
     def _write(self, confirm: str | None) -> None:
         """The round trip, unless the context is protected or the addresses are wrong."""
-        target = self.target.guarded()
+        target = self.target.resolve_protection()
         if target.protected and confirm != target.context:
             name = target.context
             self.add("round trip", "left out", f"{name} is protected: --confirm {name} lets it write there")
@@ -291,7 +291,7 @@ class Doctor:
             # LogAppendTime: the timestamp is the clock of the broker, not of this machine.
             create_topic(self.cluster, name, partitions=1, configs={"message.timestamp.type": "LogAppendTime"})
             before = time.time() * 1000
-            settings = dataclasses.replace(self.target, impatient=True).client("producer", client_id="klamm-doctor")
+            settings = dataclasses.replace(self.target, bounds_waits=True).client("producer", client_id="klamm-doctor")
             with Producer({"bootstrap.timeout.ms": 0, **settings}) as producer:
                 began = time.perf_counter()
                 offset = producer.send(name, b"round trip", partition=0).result().offset

@@ -102,7 +102,7 @@ def _open(
             # A command reports that no broker answers; a service would wait for one that is starting.
             client={"bootstrap.timeout.ms": _BROKER_MS, **target.client("consumer")},
             wait=wait,
-            timeout_s=target.timeout_s if target.impatient else None,
+            timeout_s=target.timeout_s if target.bounds_waits else None,
             report=catch_up.report,
         )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from klamm.cli import context_file as kept
+from klamm.cli import context_file
 from klamm.cli.command_errors import CommandRefusal, refuses
 from klamm.cli.foreign_protocols import remember_protocol
 
@@ -32,7 +32,7 @@ class Target:
     context: str | None = None
     protected: bool = False
     timeout_s: float = DEFAULT_TIMEOUT_S
-    impatient: bool = False
+    bounds_waits: bool = False
     """Whether --timeout was given: it then bounds the waits of producers and consumers too."""
 
     def cluster(self) -> BlockingCluster:
@@ -41,28 +41,28 @@ class Target:
 
         connected = BlockingCluster(self.bootstrap, self.timeout_s, self._taken_by("admin"))
         if self.context is not None:
-            kept.learn(self.context, self.bootstrap, connected)
+            context_file.store_cluster_id(self.context, self.bootstrap, connected)
         return connected
 
-    def guarded(self) -> Target:
+    def resolve_protection(self) -> Target:
         """This target, protected if any protected context is the same cluster under another address."""
         # No request unless it matters: most people have no protected context.
-        if not self.bootstrap or not kept.load().has_protected():
+        if not self.bootstrap or not context_file.load().has_protected():
             return self
         with self.cluster() as cluster:
             if self.context is not None:  # the cluster may have been created anew under the same address
-                kept.learn(self.context, self.bootstrap, cluster, again=True)
-            name = None if self.protected else kept.guardian(cluster)
+                context_file.store_cluster_id(self.context, self.bootstrap, cluster, again=True)
+            name = None if self.protected else context_file.find_protecting(cluster)
         return self if name is None else dataclasses.replace(self, context=name, protected=True)
 
     def client(self, role: str, **more: object) -> dict[str, Any]:
         """Settings for a "producer" or "consumer", by Kafka's names (dots as underscores in `more`)."""
         named = {name.replace("_", "."): value for name, value in more.items() if value is not None}
         # Later ones win: what the user wrote with -X is the last word.
-        return {"bootstrap.servers": self.bootstrap, **self._waits(role), **named, **self._taken_by(role)}
+        return {"bootstrap.servers": self.bootstrap, **self._timeouts(role), **named, **self._taken_by(role)}
 
-    def _waits(self, role: str) -> dict[str, str]:
-        if not self.impatient:
+    def _timeouts(self, role: str) -> dict[str, str]:
+        if not self.bounds_waits:
             return {}
         wait_ms = str(max(round(self.timeout_s * 1000), 1))
         if role == "producer":
@@ -84,7 +84,7 @@ def resolve(
     bootstrap: str | None, context: str | None, pairs: tuple[str, ...], timeout_s: float | None, file: str | None = None
 ) -> Target:
     """The target: the command line wins over the environment, that over the context in use."""
-    contexts = kept.load()
+    contexts = context_file.load()
     settings = {**_from_file(file), **parse_pairs(pairs)}
     if bootstrap is None and context is None:
         # An empty variable counts as unset, as `KLAMM_BOOTSTRAP= klamm ...` is written to clear it.
@@ -175,7 +175,7 @@ def _timeout(_: click.Context, __: click.Parameter, value: str | None) -> float 
 def complete_context(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """Names of contexts that begin so."""
     try:
-        return sorted(name for name in kept.load().contexts if name.startswith(incomplete))
+        return sorted(name for name in context_file.load().contexts if name.startswith(incomplete))
     # A broken contexts file must not break the Tab key; the command itself reports it.
     except CommandRefusal:
         return []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from klamm.cli import context_file as kept
+from klamm.cli import context_file
 from klamm.cli.command_errors import CommandRefusal, explain, refuses
 from klamm.cli.command_group import Noun
 from klamm.cli.confirmation import ConfirmationPlan, Consent, consent_options
@@ -171,7 +171,7 @@ def _set_password(
 
 def _update_context(target: Target, name: str, mechanisms: Container[str], password: str) -> None:
     """Store the new password in the context of the command, if that logs in as this user."""
-    held = kept.load()
+    held = context_file.load()
     context = None if target.context is None else held.contexts.get(target.context)
     if target.context is None or context is None or not _logs_in_as(context.settings, name, mechanisms):
         return
@@ -182,11 +182,11 @@ def _update_context(target: Target, name: str, mechanisms: Container[str], passw
     settings["sasl.password"] = password
     held.contexts[target.context] = replace(context, settings=settings)
     try:
-        kept.save(held)
+        context_file.save(held)
     except OSError as error:
         click.echo(
             f"Warning: the context {target.context} still has the old password: {explain(error)}. Write the new one"
-            f" into {kept.path()}.",
+            f" into {context_file.path()}.",
             err=True,
         )
         return
