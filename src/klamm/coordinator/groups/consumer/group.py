@@ -19,7 +19,7 @@ from klamm.coordinator.groups.group import CheckPartition
 from klamm.coordinator.groups.offsets import CommittedOffset, commit_timestamp
 from klamm.metadata.image import MetadataImage
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.protocol.messages import group_records as kept
+from klamm.protocol.messages import group_records
 
 _NO_PARTITIONS: Final[MemberAssignment] = {}
 
@@ -214,36 +214,38 @@ class ConsumerGroup:
 
     def replay(self, key: Any, value: Any) -> None:
         """Apply a record of this group."""
-        if isinstance(key, kept.ConsumerGroupCurrentMemberAssignmentKey):
+        if isinstance(key, group_records.ConsumerGroupCurrentMemberAssignmentKey):
             self._replay_current(key.member_id, value)
-        elif isinstance(key, kept.ConsumerGroupMemberMetadataKey):
+        elif isinstance(key, group_records.ConsumerGroupMemberMetadataKey):
             if value is not None:
                 self._put(self.members.get(key.member_id, ConsumerMember(key.member_id)).with_metadata(value))
             else:
                 self._remove(key.member_id)
-        elif isinstance(key, kept.ConsumerGroupTargetAssignmentMemberKey):
+        elif isinstance(key, group_records.ConsumerGroupTargetAssignmentMemberKey):
             if value is not None:
                 self.target[key.member_id] = {
                     bytes(topic.topic_id): frozenset(topic.partitions) for topic in value.topic_partitions
                 }
             else:
                 self.target.pop(key.member_id, None)
-        elif isinstance(key, kept.ConsumerGroupTargetAssignmentMetadataKey):
+        elif isinstance(key, group_records.ConsumerGroupTargetAssignmentMetadataKey):
             self.target_epoch = value.assignment_epoch if value is not None else -1
             self.assignment_timestamp = value.assignment_timestamp if value is not None else 0
-        elif isinstance(key, kept.ConsumerGroupMetadataKey):
+        elif isinstance(key, group_records.ConsumerGroupMetadataKey):
             self.group_epoch = value.epoch
             self.metadata_hash = value.metadata_hash
-        elif isinstance(key, kept.ConsumerGroupRegularExpressionKey):
+        elif isinstance(key, group_records.ConsumerGroupRegularExpressionKey):
             if value is not None:
                 resolved = Resolved(frozenset(value.topics), value.version, value.timestamp)
                 self.resolved[key.regular_expression] = resolved
             else:
                 self.resolved.pop(key.regular_expression, None)
-        elif isinstance(key, kept.ConsumerGroupPartitionMetadataKey):
+        elif isinstance(key, group_records.ConsumerGroupPartitionMetadataKey):
             self.has_partition_metadata = value is not None
 
-    def _replay_current(self, member_id: str, value: kept.ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
+    def _replay_current(
+        self, member_id: str, value: group_records.ConsumerGroupCurrentMemberAssignmentValue | None
+    ) -> None:
         if value is not None:
             self._put(self.members.get(member_id, ConsumerMember(member_id)).with_current(value))
             return
