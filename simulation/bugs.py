@@ -178,13 +178,13 @@ def _no_quorum_sync() -> Patches:
 
 @_bug("skip the epoch check of a quorum leader", in_situation="the quorum is shaken")
 def _skip_epoch_check() -> Patches:
-    def learn(self: Any, response: Any) -> bool:
+    def learn_leader(self: Any, response: Any) -> bool:
         if response.leader_id is not None and response.leader_id != self._replica.local.id:
             self._roles.become_follower(response.epoch, response.leader_id)
         return True
 
     return [
-        (LeaderDiscovery, "learn", learn),
+        (LeaderDiscovery, "learn_leader", learn_leader),
         (LeaderDiscovery, "validate_leader", lambda *_: ErrorCode.NONE),
     ]
 

@@ -178,7 +178,7 @@ class Elections:
 
     def on_begin_quorum_epoch_response(self, message: RaftMessage, response: RaftBeginQuorumEpochResponse) -> None:
         """Stop announcing the epoch to a voter that has acknowledged it."""
-        learned = self._discovery.learn(response)
+        learned = self._discovery.learn_leader(response)
         state = self._replica.state
         if learned and isinstance(state, Leader) and response.error is ErrorCode.NONE:
             progress = state.progress.get(message.source)
@@ -198,7 +198,7 @@ class Elections:
 
     def on_end_quorum_epoch_response(self, message: RaftMessage, response: RaftEndQuorumEpochResponse) -> None:
         """Stop announcing the end of the epoch to a voter that has acknowledged it."""
-        learned = self._discovery.learn(response)
+        learned = self._discovery.learn_leader(response)
         state = self._replica.state
         if learned and isinstance(state, Resigned):
             state.unacknowledged.discard(message.source)

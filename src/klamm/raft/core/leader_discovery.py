@@ -36,14 +36,14 @@ class LeaderDiscovery:
     def accept(self, message: RaftMessage, response: RaftResponse) -> bool:
         """Learn from a response, and return whether it is a success that concerns the present role."""
         before = self._replica.state
-        if self.learn(response) and response.error is ErrorCode.NONE:
+        if self.learn_leader(response) and response.error is ErrorCode.NONE:
             return True
         if self._replica.state is before:
             # An error that changes neither leader nor epoch: the same request at once would get the same response.
             self._replica.requests.back_off(message.source, self._replica.now_ms)
         return False
 
-    def learn(self, response: RaftResponse) -> bool:
+    def learn_leader(self, response: RaftResponse) -> bool:
         """Learn epoch and leader from a response.
 
         Return False when the response is of an older epoch, or has changed this replica's role or epoch: the rest of
