@@ -408,7 +408,7 @@ class SimNet:
         """Break one end of a connection; the other one hears nothing of it, now or later."""
         end.mute = True
         error = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
-        self.loop.call_in(end.process, 0.0, self._broken, end, error)
+        self.loop.call_in(end.process, 0.0, self._on_broken, end, error)
 
     def carry(self, end: End, kind: str, data: bytes) -> None:
         """Let something travel from an end to its peer."""
@@ -452,9 +452,9 @@ class SimNet:
     def _break(self, end: End) -> None:
         if not end.closed and end.process.alive:
             error = ConnectionResetError(errno.ETIMEDOUT, "Connection timed out")
-            self.loop.call_in(end.process, 0.0, self._broken, end, error)
+            self.loop.call_in(end.process, 0.0, self._on_broken, end, error)
 
-    def _broken(self, end: End, error: OSError) -> None:
+    def _on_broken(self, end: End, error: OSError) -> None:
         if not end.closed:
             end.on_reset(error)
 
@@ -464,7 +464,7 @@ class SimNet:
             one.mute = True  # bytes behind those that were lost must not arrive before the reset does
             if not one.closed and one.process.alive:
                 error = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
-                self.loop.call_in(one.process, self.delay(end.host, end.peer.host), self._broken, one, error)
+                self.loop.call_in(one.process, self.delay(end.host, end.peer.host), self._on_broken, one, error)
 
     def read(self, end: End, count: int) -> None:
         """An end has read bytes: its peer may send as many."""
@@ -577,4 +577,4 @@ class SimNet:
             if end.peer.process.host == host and end.peer.closed and not end.closed:
                 end.held.clear()
                 error = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
-                self.loop.call_in(end.process, self.delay(host, end.host), self._broken, end, error)
+                self.loop.call_in(end.process, self.delay(host, end.host), self._on_broken, end, error)

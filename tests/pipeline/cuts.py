@@ -49,7 +49,7 @@ def plan(sink, batch):
 def written(sink, batch):
     """Whether the checkpoint of a sink has the note that the sink has committed a batch, with its position."""
     checkpoint = QueryCheckpoint.at(plan(sink, batch))
-    return checkpoint.written() == (sink, SinkBatch(batch, checkpoint.position(batch).digest))
+    return checkpoint.read_written() == (sink, SinkBatch(batch, checkpoint.position(batch).digest))
 
 
 def options(bootstrap, topic, checkpoint=None):

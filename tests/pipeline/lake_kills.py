@@ -66,7 +66,7 @@ def test_a_driver_killed_with_all_its_processes(tmp_path, kind, point):
         assert driver.wait(600) == 0, log.read_text()
         assert numbers(kind, str(tmp_path / "lake")) == expected
         # The ledger has judged every batch.
-        assert QueryCheckpoint.at(str(tmp_path / "checkpoint")).written()[1].batch == 2
+        assert QueryCheckpoint.at(str(tmp_path / "checkpoint")).read_written()[1].batch == 2
         # The commit log is lost: the newest batch is done again, and there already.
         shutil.rmtree(tmp_path / "checkpoint" / "commits")
         driver = start(kind, tmp_path)

@@ -85,7 +85,7 @@ def test_a_checkpoint_in_a_folder(tmp_path):
     checkpoint = QueryCheckpoint.at(f"file://{tmp_path}")
     assert checkpoint.path == str(tmp_path)
     assert QueryCheckpoint.at("hdfs://nowhere/checkpoint") is None
-    assert (checkpoint.next_batch(), checkpoint.written()) == (0, (None, SinkBatch()))
+    assert (checkpoint.next_batch(), checkpoint.read_written()) == (0, (None, SinkBatch()))
     for log, batches in (("offsets", range(3)), ("commits", range(2))):
         (tmp_path / log).mkdir()
         for batch in batches:
@@ -96,7 +96,7 @@ def test_a_checkpoint_in_a_folder(tmp_path):
     assert checkpoint.next_batch() == 3
     checkpoint.record_written(SINK, 2)
     digest = BatchPosition('[{"t":{"0":2}}]').digest
-    assert checkpoint.written() == (SINK, SinkBatch(2, digest))
+    assert checkpoint.read_written() == (SINK, SinkBatch(2, digest))
     assert checkpoint.check_batch(SINK, SinkBatch(2, digest), 3) is LedgerStep.CONTINUE
     with pytest.raises(LedgerError, match=f"batch 2: {DISAGREE}"):
         checkpoint.check_batch(SINK, SinkBatch(4, "e4"), 2)

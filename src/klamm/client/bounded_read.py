@@ -223,7 +223,7 @@ class _TopicWatch:
                 self._end(refusal)
             return
         if ZERO_UUID not in (self._id, topic_metadata.topic_id) and topic_metadata.topic_id != self._id:
-            self._gone(f"{self._topic} was deleted and created again while it was read")
+            self._end_unknown(f"{self._topic} was deleted and created again while it was read")
         self._id, self._seen = topic_metadata.topic_id, True
 
     def _unknown(self) -> None:
@@ -231,11 +231,11 @@ class _TopicWatch:
         if self._unknown_since is None:
             self._unknown_since = now
         if now - self._unknown_since >= _UNKNOWN_S:
-            self._gone(
+            self._end_unknown(
                 f"{self._topic} was deleted while it was read" if self._seen else f"there is no topic {self._topic}"
             )
 
-    def _gone(self, reason: str) -> None:
+    def _end_unknown(self, reason: str) -> None:
         self._end(error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason))
 
     def _end(self, error: KafkaError) -> None:

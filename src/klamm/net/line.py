@@ -100,16 +100,16 @@ class Line(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """asyncio's: the connection is gone."""
-        self._lost(str(exc) if exc is not None else "the other side closed it")
+        self._report_lost(str(exc) if exc is not None else "the other side closed it")
 
     def close(self, reason: str = "closed") -> None:
         """Close the connection."""
         if self._transport is not None:
             # Not `close`, which first sends what is queued: the other side may be the reason that nothing moves.
             self._transport.abort()
-        self._lost(reason)
+        self._report_lost(reason)
 
-    def _lost(self, reason: str) -> None:
+    def _report_lost(self, reason: str) -> None:
         # Once: asyncio calls `connection_lost` after an abort, too.
         if not self.closed:
             self.closed = True

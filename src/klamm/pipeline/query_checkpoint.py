@@ -82,7 +82,7 @@ class QueryCheckpoint:
         except OSError:
             return None
 
-    def written(self) -> tuple[str | None, SinkBatch]:
+    def read_written(self) -> tuple[str | None, SinkBatch]:
         """Return the sink, and the newest batch with rows that it has committed for this checkpoint.
 
         No sink while nothing was recorded.
@@ -131,7 +131,7 @@ class QueryCheckpoint:
             position = self.position(batch)
             if position is not None:
                 digests[batch] = position.digest
-        written_sink, written = self.written()
+        written_sink, written = self.read_written()
         return CheckpointView(next_batch, digests, written, written_sink)
 
     def judge_batch(self, sink_name: str, sink: SinkBatch, batch: int) -> LedgerStep | LedgerFinding:

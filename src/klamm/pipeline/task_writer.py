@@ -208,7 +208,7 @@ def _check_state(state: SinkState, write_id: WriteId, checkpoint: QueryCheckpoin
     """Return the sink's state; LedgerError when it does not belong to the checkpoint."""
     if checkpoint is None or write_id.batch is None:
         return state
-    sink, written = checkpoint.written()
+    sink, written = checkpoint.read_written()
     if state.batch < 0 and sink == write_id.sink:
         # Brokers delete the offsets of a group that was quiet for offsets.retention.minutes: the checkpoint's own note
         # takes their place.

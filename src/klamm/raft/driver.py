@@ -403,7 +403,7 @@ class RaftDriver:
     def _in_sync_thread(self, work: Callable[[], None], then: Callable[[], None]) -> "asyncio.Future[None]":
         future = self._loop.run_in_executor(self._sync_thread, work)
 
-        def done(finished: "asyncio.Future[None]") -> None:
+        def on_done(finished: "asyncio.Future[None]") -> None:
             error = finished.exception()
             if error is None:
                 then()
@@ -411,7 +411,7 @@ class RaftDriver:
                 self._vote_write = self._log_sync = None
                 self._fail(error)
 
-        future.add_done_callback(done)
+        future.add_done_callback(on_done)
         return future
 
     def _sync_log(self) -> None:

@@ -13,7 +13,7 @@ SINK = "klamm-pipeline-x.copies.0"
 def test_a_remote_checkpoint_is_compared_and_written(spark, tmp_path):
     folder = HadoopFolder(spark, f"file://{tmp_path}/far")
     checkpoint = QueryCheckpoint(folder)
-    assert (checkpoint.next_batch(), checkpoint.written()) == (0, (None, SinkBatch()))
+    assert (checkpoint.next_batch(), checkpoint.read_written()) == (0, (None, SinkBatch()))
     for batch, end in enumerate((2, 4)):
         folder.write("offsets", str(batch), f'v1\n{{}}\n{{"t":{{"0":{end}}}}}')
     folder.write("commits", "0", "v1\n{}")
@@ -22,7 +22,7 @@ def test_a_remote_checkpoint_is_compared_and_written(spark, tmp_path):
     assert checkpoint.check_batch(SINK, SinkBatch(1, position.digest), 1) is LedgerStep.REPLAY
     for batch in (0, 1):  # the file is replaced, which Hadoop's rename does not do
         checkpoint.record_written(SINK, batch)
-    assert checkpoint.written() == (SINK, SinkBatch(1, position.digest))
+    assert checkpoint.read_written() == (SINK, SinkBatch(1, position.digest))
     with pytest.raises(LedgerError, match="has written batches up to 1"):
         checkpoint.check_batch(SINK, SinkBatch(0), 2)
     with pytest.raises(LedgerError, match="with other offsets"):

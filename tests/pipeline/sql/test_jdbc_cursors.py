@@ -241,7 +241,7 @@ def test_old_positions_are_forgotten(tmp_path):
     positions = JdbcPositions(LocalFolder(str(tmp_path)))
     for number in range(130):
         positions.begin(number, CursorRange(INTEGER, number, number + 1))
-        positions.done(number)
+        positions.mark_done(number)
     assert len(list((tmp_path / "offsets").iterdir())) == 100
     assert positions.last() == (129, CursorRange(INTEGER, 129, 130), True)
 

@@ -177,7 +177,7 @@ def test_positions_where_only_spark_reaches(spark, tmp_path):
     assert positions.last() == (0, CursorRange("integer", None, 5, 3), False)
     for number in range(3):
         positions.begin(number, CursorRange("integer", number, number + 1))
-        positions.done(number)
+        positions.mark_done(number)
     again = JdbcPositions.at(spark, f"file://{tmp_path}/far/orders.0")
     assert again.last() == (2, CursorRange("integer", 2, 3), True)
     assert sorted(path.name for path in (tmp_path / "far" / "orders.0" / "commits").glob("[0-9]*")) == ["0", "1", "2"]

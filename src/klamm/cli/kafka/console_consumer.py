@@ -69,10 +69,10 @@ def main(args: list[str]) -> int:
         print(f"ERROR Unable to instantiate a deserializer from {name}", file=sys.stderr)
     signals = Signals()
     _print_all(parsed, ConsoleSource(parsed, config, signals), formatter)
-    if signals.caught() and parsed.has("enable-systest-events"):
+    if signals.caught_signal() and parsed.has("enable-systest-events"):
         print("shutdown_complete")
     # The JVM exits so after a signal, also after a clean shutdown.
-    return 128 + signals.caught() if signals.caught() else 0
+    return 128 + signals.caught_signal() if signals.caught_signal() else 0
 
 
 def _print_all(parsed: Parsed, source: ConsoleSource, formatter: Formatter) -> None:

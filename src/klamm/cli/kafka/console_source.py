@@ -50,7 +50,7 @@ class Signals:
     ) -> None:
         self._restore()
 
-    def caught(self) -> int:
+    def caught_signal(self) -> int:
         """The number of the signal that arrived; 0 while there was none."""
         return self._caught
 
@@ -146,14 +146,14 @@ class ConsoleSource:
 
     def _poll(self, consumer: Consumer) -> Iterator[Record]:
         last = time.monotonic()
-        while not self._signals.caught() and not self._over(last):
+        while not self._signals.caught_signal() and not self._over(last):
             # Short polls: signals are noticed between them.
             wait_s = _POLL_S if self._idle_s is None else min(_POLL_S, self._idle_s)
             records = consumer.poll(wait_s)
             handed = 0
             try:
                 for record in records:
-                    if self._signals.caught():
+                    if self._signals.caught_signal():
                         break
                     handed += 1
                     yield record
@@ -197,7 +197,7 @@ class ConsoleSource:
         """The topic's partitions; as Kafka's consumer does, it lets the broker create a missing topic."""
         create = str(self._config.get("allow.auto.create.topics", "true")).lower() == "true"
         began = time.monotonic()
-        while not self._signals.caught() and not self._over(began):
+        while not self._signals.caught_signal() and not self._over(began):
             cluster.run(cluster.refresh([topic], create_missing=create))
             metadata = cluster.table.topics[topic]
             if not metadata.error_code and metadata.partitions:

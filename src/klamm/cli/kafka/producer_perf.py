@@ -222,7 +222,7 @@ def _measure(options: argparse.Namespace) -> None:
 def _send(producer: Any, topic: str, value: bytes, stats: Stats) -> None:
     sent = time.monotonic()
 
-    def done(delivery: Any) -> None:
+    def on_delivery(delivery: Any) -> None:
         error = delivery.exception()
         if error is None:
             stats.add((time.monotonic() - sent) * 1000, len(value))
@@ -230,7 +230,7 @@ def _send(producer: Any, topic: str, value: bytes, stats: Stats) -> None:
             stats.count_failure()
             print(error, file=sys.stderr)
 
-    producer.send(topic, value, on_delivery=done)
+    producer.send(topic, value, on_delivery=on_delivery)
 
 
 def _pace(throughput: float, sent: int, began: float) -> None:

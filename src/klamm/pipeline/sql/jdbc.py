@@ -289,7 +289,7 @@ class JdbcPoller(PolledQuery):
             position = BEFORE_ALL if bounds is None else bounds[1] + 1
             # An empty range marks where "latest" was at the first start, so that a restart does not skip rows.
             self._positions.begin(0, CursorRange(self._database.kind, position, position))
-            self._positions.done(0)
+            self._positions.mark_done(0)
             return 0, None if bounds is None else position
         batch_number, wanted, done = last
         if not done:
@@ -317,7 +317,7 @@ class JdbcPoller(PolledQuery):
             # The empty range that marks "latest" has no rows.
             if range_.start != range_.end:
                 self._save(self._database.rows(range_), batch_number)
-            self._positions.done(batch_number)
+            self._positions.mark_done(batch_number)
         finally:
             self.busy = False
         took_ms = max(int((time.monotonic() - started) * 1000), 1)

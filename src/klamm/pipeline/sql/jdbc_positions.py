@@ -105,7 +105,7 @@ class JdbcPositions:
         """Record a range; it is durable before its rows are read, so that a restart reads the same rows."""
         self._folder.write(_OFFSETS, str(number), wanted.encode())
 
-    def done(self, number: int) -> None:
+    def mark_done(self, number: int) -> None:
         """Record that a range's rows are in the topic, and remove old files."""
         self._folder.write(_COMMITS, str(number), "{}")
         for kind in (_OFFSETS, _COMMITS):

@@ -405,7 +405,7 @@ class ClusterTopics:
         checkpoint = ledger.checkpoint()
         if newest.batch < 0 and checkpoint is not None:
             # Brokers delete the offsets of a quiet group after a week; the checkpoint's own note takes their place.
-            sink, written = checkpoint.written()
+            sink, written = checkpoint.read_written()
             return written if sink == ledger.sink else newest
         return newest
 

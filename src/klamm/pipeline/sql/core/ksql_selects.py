@@ -127,7 +127,7 @@ class SelectRewrite:
     def _insert(self, offset: int, text: str) -> None:
         self.edits.append(Edit(offset, offset, text))
 
-    def _written(self, first: int, last: int) -> str:
+    def _source_text(self, first: int, last: int) -> str:
         return self.text[self.tokens[first].start : self.tokens[last].end]
 
     # What it reads and returns
@@ -202,7 +202,7 @@ class SelectRewrite:
         if self.kind != "stream":
             raise ParseError(offset, "PARTITION BY is of a stream: the key of a table is its GROUP BY, or key = '...'")
         names = [self._output_name(first, last) for first, last in self._split(index + 2, end)]
-        written = self._written(index + 2, end - 1) if end > index + 2 else ""
+        written = self._source_text(index + 2, end - 1) if end > index + 2 else ""
         if written.upper() != "NULL":
             if not names or None in names:
                 raise ParseError(
@@ -437,7 +437,7 @@ class SelectRewrite:
                 token.start,
                 f"{name} needs the offset: declare record_offset BIGINT METADATA FROM 'offset' in {source}",
             )
-        column = self._written(index + 2, last).replace("->", ".")
+        column = self._source_text(index + 2, last).replace("->", ".")
         only = f" FILTER (WHERE {column} IS NOT NULL)" if skip_nulls else ""
         self._replace(index, close, f"{function}({column}, {quote_name(relation.offset_column)}){only}")
 

@@ -54,7 +54,7 @@ def _matching(model: ObjectModel, name: str) -> list[JsonNode]:
     return [node for pattern, node in model.patterns.items() if _matches(pattern, name)]
 
 
-def _written(model: ObjectModel, name: str) -> list[JsonNode]:
+def _list_written(model: ObjectModel, name: str) -> list[JsonNode]:
     """Return what a model says of a property, as schemas that hold at once."""
     declared = [model.properties[name]] if name in model.properties else []
     return declared + _matching(model, name) or [model.written_rest]
@@ -99,7 +99,7 @@ def _compare_property(
     declared = [model.properties[name] for model in given.objects if name in model.properties]
     if declared:
         return comparison.covers(node, declared, path)
-    allowed = [part for model in given.objects for part in _written(model, name)]
+    allowed = [part for model in given.objects for part in _list_written(model, name)]
     if any(comparison.is_nothing(part) for part in allowed) or comparison.is_any(node):
         return []
     if all(comparison.is_any(part) for part in allowed):
@@ -117,7 +117,7 @@ def _compare_removed(comparison: JsonComparison, model: ObjectModel, given: Fact
     incompatibilities = []
     old_names = {name: None for old in given.objects for name in old.properties}
     for name in old_names:
-        written = [part for old in given.objects for part in _written(old, name)]
+        written = [part for old in given.objects for part in _list_written(old, name)]
         if any(comparison.is_nothing(part) for part in written):
             continue
         place = f"{path}/properties/{name}"
