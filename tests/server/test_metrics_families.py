@@ -250,6 +250,20 @@ def test_a_controller_without_the_broker_role_has_no_metrics_of_replicas():
     assert not any(name.startswith(("kafka_server_replicamanager_leader", "kafka_consumergroup")) for name in names)
 
 
+def test_lines_of_led_partitions_are_dropped_when_all_are_led() -> None:
+    def scrape(*leading: bool) -> None:
+        facts = snapshot()
+        facts.partitions = [partition("a", index, leads=leads) for index, leads in enumerate(leading)]
+        b"".join(render(build_families(facts, kept)))
+
+    kept = ScrapeLines()
+    scrape(True, False)
+    assert kept.led._lines
+    scrape(True, True)
+    assert not kept.led._lines
+    assert kept.replicas._lines
+
+
 def test_lines_that_a_scrape_leaves_to_the_next_change_no_text() -> None:
     def facts(topic: str, index: int, end: int, *, leads: bool) -> PartitionFacts:
         return PartitionFacts(

@@ -4,6 +4,7 @@ import os
 import socket
 import ssl
 import struct
+import threading
 import time
 
 import pytest
@@ -14,10 +15,12 @@ from harness.inprocess import NodeThread
 from harness.members import wait_until
 from harness.scrapes import Scrape, check_health
 from harness.wire import produce_fields, request_bytes
+from klamm.metadata.image import TopicsImage
 from klamm.model.errors import StorageFailure
 from klamm.server.metrics import collector
 from klamm.testing import broker as make_broker
 
+LOOP_THREAD = "klamm-broker"
 PURGATORY = "kafka_server_delayedoperationpurgatory_purgatorysize"
 SOCKETS = "kafka_server_socket_server_metrics_"
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";'
@@ -118,6 +121,25 @@ def test_the_space_of_log_directories_is_that_of_their_devices(broker, address):
     assert scrape.value("klamm_log_dir_total_bytes", path=log_dir.path) == space.f_blocks * space.f_frsize
     assert scrape.value("klamm_log_dir_usable_bytes", path=log_dir.path) > 0
     assert scrape.value("kafka_log_logmanager_offlinelogdirectorycount") == 0
+
+
+@pytest.mark.parametrize("path", ["/health/cluster", "/ready/cluster"])
+def test_the_health_of_a_cluster_is_counted_beside_the_loop(broker, address, monkeypatch, path):
+    threads = set()
+    count = TopicsImage.partitions
+
+    def partitions(image):
+        threads.add(threading.current_thread().name)
+        return count(image)
+
+    broker.topic("counted", partitions=3)
+    monkeypatch.setattr(TopicsImage, "partitions", partitions)
+    status, health = check_health(address, path)
+    assert (status, health["offline_partitions"]) == (200, 0)
+    assert health["partitions"] >= 3
+    assert LOOP_THREAD in {thread.name for thread in threading.enumerate()}
+    assert threads
+    assert LOOP_THREAD not in threads
 
 
 def test_a_failed_log_directory_is_counted_and_makes_the_node_unhealthy(tmp_path):

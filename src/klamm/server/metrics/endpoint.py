@@ -1,7 +1,7 @@
 """Serves the metrics and the health of a node over HTTP.
 
-A request is handled in the thread of its connection. Only the snapshot is taken on the loop; building the families,
-formatting and sending happen in the thread.
+A request is handled in the thread of its connection. Only the snapshot, or the view of the cluster, is taken on the
+loop; walking partitions, building the families, formatting and sending happen in the thread.
 """
 
 import asyncio
@@ -12,7 +12,15 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from klamm.server.metrics.families import ScrapeLines, build_families
-from klamm.server.metrics.health import Health, cluster_health, cluster_readiness, node_health, node_readiness
+from klamm.server.metrics.health import (
+    ClusterView,
+    Health,
+    cluster_health,
+    cluster_readiness,
+    node_health,
+    node_readiness,
+    view_cluster,
+)
 from klamm.telemetry.exposition import (
     OPENMETRICS_TYPE,
     TEXT_TYPE,
@@ -64,17 +72,22 @@ class MetricsEndpoint:
         self._checks: dict[str, Callable[[], Health]] = {
             "/health": self._node_health,
             "/ready": self._node_readiness,
-            "/health/cluster": self._cluster_health,
-            "/ready/cluster": self._cluster_readiness,
+        }
+        self._cluster_checks: dict[str, Callable[[ClusterView], Health]] = {
+            "/health/cluster": cluster_health,
+            "/ready/cluster": cluster_readiness,
         }
 
     def handle(self, request: ScrapeRequest) -> ScrapeResponse:
         """Answer a request; runs in a thread."""
         if request.path == "/metrics":
             return self._respond_metrics(request)
-        check = self._checks.get(request.path.rstrip("/"))
-        if check is not None:
-            return self._respond_health(check)
+        path = request.path.rstrip("/")
+        if path in self._checks:
+            return _respond_health(self._call_on_loop(self._checks[path]))
+        if path in self._cluster_checks:
+            view = self._call_on_loop(self._view_cluster)
+            return _respond_health(view if isinstance(view, Health) else self._cluster_checks[path](view))
         if request.path == "/":
             return ScrapeResponse(200, INDEX)
         return ScrapeResponse(404, b"not found; " + INDEX)
@@ -103,17 +116,16 @@ class MetricsEndpoint:
         """Keep the families of these names, as Prometheus' own exporters do with `name[]`."""
         return [family for family in families if family.name in names or served_name(family, self._naming) in names]
 
-    def _respond_health(self, check: Callable[[], Health]) -> ScrapeResponse:
-        async def run() -> Health:
-            return check()
+    def _call_on_loop(self, function: Callable[[], T]) -> T | Health:
+        """Call a function that is quick; a failing health if the loop does not answer."""
+
+        async def run() -> T:
+            return function()
 
         try:
-            health = self._on_loop(run(), HEALTH_SECONDS_MAX)
+            return self._on_loop(run(), HEALTH_SECONDS_MAX)
         except (FutureTimeout, TimeoutError, CancelledError, RuntimeError):
-            health = Health(["the event loop does not answer"])
-        body = {"status": "ok" if health.good else "failing", "problems": health.problems, **health.facts}
-        text = json.dumps(body, indent=2) + "\n"
-        return ScrapeResponse(200 if health.good else 503, text.encode(), "application/json")
+            return Health(["the event loop does not answer"])
 
     def _on_loop(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         loop = self._services.loop
@@ -133,8 +145,11 @@ class MetricsEndpoint:
     def _node_readiness(self) -> Health:
         return node_readiness(self._services, self._lifecycle, self._failure())
 
-    def _cluster_health(self) -> Health:
-        return cluster_health(self._services)
+    def _view_cluster(self) -> ClusterView:
+        return view_cluster(self._services)
 
-    def _cluster_readiness(self) -> Health:
-        return cluster_readiness(self._services)
+
+def _respond_health(health: Health) -> ScrapeResponse:
+    body = {"status": "ok" if health.good else "failing", "problems": health.problems, **health.facts}
+    text = json.dumps(body, indent=2) + "\n"
+    return ScrapeResponse(200 if health.good else 503, text.encode(), "application/json")

@@ -7,8 +7,9 @@
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from klamm.metadata.image import MetadataImage
 from klamm.server.cluster.lifecycle import BrokerLifecycle, BrokerState
 
 if TYPE_CHECKING:
@@ -55,10 +56,24 @@ def node_readiness(services: "Services", lifecycle: BrokerLifecycle | None, fail
     return health
 
 
-def cluster_health(services: "Services") -> Health:
-    """Return whether every partition has a leader and enough replicas, by the metadata of this node."""
-    health = cluster_readiness(services)
-    image = services.image
+class ClusterView(NamedTuple):
+    """What a node knows of its cluster at one moment. It does not change, so a thread can walk its partitions."""
+
+    cluster_id: str
+    image: MetadataImage
+    leader: int | None
+    leader_epoch: int
+
+
+def view_cluster(services: "Services") -> ClusterView:
+    """Return the view of this node; called on the loop, so an answer shows that the loop runs."""
+    return ClusterView(services.cluster_id, services.image, *services.raft.leader)
+
+
+def cluster_health(view: ClusterView) -> Health:
+    """Return whether every partition has a leader and enough replicas; for a thread, as it takes milliseconds."""
+    health = cluster_readiness(view)
+    image = view.image
     under_replicated = under_min_isr = 0
     for topic, _, partition in image.topics.partitions():
         under_replicated += len(partition.isr) < len(partition.replicas)
@@ -77,9 +92,9 @@ def cluster_health(services: "Services") -> Health:
     return health
 
 
-def cluster_readiness(services: "Services") -> Health:
-    """Return whether the cluster can serve every partition, by the metadata of this node."""
-    image, (leader, epoch) = services.image, services.raft.leader
+def cluster_readiness(view: ClusterView) -> Health:
+    """Return whether the cluster can serve every partition; for a thread, as it takes milliseconds."""
+    image, leader = view.image, view.leader
     partitions = offline = 0
     for _, _, partition in image.topics.partitions():
         partitions += 1
@@ -87,9 +102,9 @@ def cluster_readiness(services: "Services") -> Health:
     active = sum(broker.active for broker in image.cluster.brokers.values())
     health = Health(
         facts={
-            "cluster_id": services.cluster_id,
+            "cluster_id": view.cluster_id,
             "controller": leader,
-            "controller_epoch": epoch,
+            "controller_epoch": view.leader_epoch,
             "brokers": len(image.cluster.brokers),
             "active_brokers": active,
             "topics": len(image.topics),

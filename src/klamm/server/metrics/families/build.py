@@ -48,6 +48,9 @@ def build_families(snapshot: NodeSnapshot, kept: ScrapeLines | None = None) -> l
         kept = kept or ScrapeLines()
         table = PartitionTable(snapshot.partitions, kept.replicas)
         led = led_partitions(table, snapshot.partitions, kept.led)
+        if led is table:
+            # It leads all of them: these lines are gone. A new object, as another thread may format with the old one.
+            kept.led = PartitionLines()
         families += [
             *replica_families(snapshot, table, led),
             *topic_families(snapshot, table),
