@@ -79,17 +79,16 @@ class SchemaEncoder:
     ) -> None:
         from klamm.model.errors import ConfigError
         from klamm.registry.client import RegistryError
-        from klamm.registry.codecs.compilation import compile_schema
-        from klamm.registry.framing import BadRecord, prefix
-        from klamm.registry.rules import WRITE, RuleNotServed, refuse_rules
+        from klamm.registry.framing import BadRecord
+        from klamm.registry.rules import RuleNotServed
+        from klamm.registry.serializers.json_writing import JsonRecordWriter
 
         self._part = part
         subject = f"{topic}-{part}"
         registry = address.connect()
         try:
             schema = self._find_schema(registry, subject, file, dry_run=dry_run)
-            refuse_rules(schema, WRITE)
-            self._codec = compile_schema(registry, schema, message)
+            self._writer = JsonRecordWriter(registry, schema, message)
         except ConfigError as error:
             cure = f"; write one with `klamm schema put {subject} FILE`, or name a file with --schema"
             raise CommandRefusal(f"{error}{cure}", code=exit_codes.NOT_FOUND) from None
@@ -100,7 +99,7 @@ class SchemaEncoder:
         except BadRecord as error:
             raise CommandRefusal(f"{file}: {error.message}".replace("schema None is", "this is")) from None
         # Without an id the schema was not registered, and nothing is written with it.
-        self._first = None if schema.id is None else prefix(schema.id) + (self._codec.path or b"")
+        self._is_registered = schema.id is not None
 
     def _find_schema(self, registry: Registry, subject: str, file: str | None, *, dry_run: bool) -> Schema:
         from klamm.registry.client import Schema
@@ -122,10 +121,10 @@ class SchemaEncoder:
             data = draft.get(self._part)
             if data is not None:
                 try:
-                    payload = self._codec.from_json(json.loads(data))
+                    encoded = self._writer.write(json.loads(data))
                 except ValueError as error:
                     raise click.UsageError(f"{where}the {self._part} is no JSON: {error}") from None
                 except BadRecord as error:
                     raise click.UsageError(f"{where}the {self._part} {error.message}") from None
-                draft[self._part] = data if self._first is None else self._first + payload
+                draft[self._part] = encoded if self._is_registered else data
             yield draft

@@ -41,6 +41,16 @@ class CompatibilityAnswer:
     messages: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class TopicSubject:
+    """A subject of a topic's keys or values."""
+
+    name: str
+    versions: tuple[int, ...] = ()
+    kind: str = ""
+    """Of the newest version; empty without one."""
+
+
 class SchemaClient:
     """The registry of one cluster."""
 
@@ -113,6 +123,15 @@ class SchemaClient:
             return bool(await self.list_versions(subject))
         except RegistryError:
             return False
+
+    async def describe_subject(self, subject: str) -> TopicSubject:
+        """Return a subject; without versions when it has none or the registry does not answer."""
+        try:
+            versions = await self.list_versions(subject)
+            kind = (await self.get_version(subject, versions[-1])).kind if versions else ""
+        except (RegistryError, UnknownSchema):
+            return TopicSubject(subject)
+        return TopicSubject(subject, tuple(versions), kind)
 
     async def list_referrers(self, subject: str, version: int) -> list[SubjectVersion]:
         """Return the versions of subjects whose schemas refer to one; none where the registry does not say."""

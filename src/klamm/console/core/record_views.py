@@ -78,9 +78,11 @@ class ValueView:
     subject: SubjectVersion | None = None
 
     @property
-    def is_text(self) -> bool:
-        """Whether a form can hold the bytes: it would write anything else, or JSON of a schema, as other bytes."""
-        return self.schema is None and self.kind in ("json", "text", "null", "empty")
+    def is_editable(self) -> bool:
+        """Whether a form can hold it: text, or JSON that is written with its schema again; other bytes are lost."""
+        if self.schema is not None:
+            return not self.schema.error and self.schema.id is not None
+        return self.kind in ("json", "text", "null", "empty")
 
 
 @dataclass(frozen=True, slots=True)
