@@ -193,6 +193,7 @@ def plan(
             "reason": verdicts[node.name].reason if node.name in verdicts else None,
             "offsets": costs[node.name].offsets if node.name in costs else None,
             "duration_ms": costs[node.name].duration_ms if node.name in costs else None,
+            "lost_offsets": costs[node.name].lost if node.name in costs else None,
         }
         for node in compiled.nodes
     ]
@@ -209,6 +210,12 @@ def plan(
 )
 @click.option(
     "--rebuild", multiple=True, metavar="QUERY", help="Discard this query's state and read from the beginning."
+)
+@click.option(
+    "--accept-lost",
+    multiple=True,
+    metavar="TABLE",
+    help="Rebuild this table although records are gone: its values become those of the others.",
 )
 @click.option("--fail-fast", is_flag=True, help="End at the first query that has failed for good.")
 @click.option(
@@ -238,6 +245,7 @@ def run(
     once: bool,
     master: str | None,
     rebuild: tuple[str, ...],
+    accept_lost: tuple[str, ...],
     continued: tuple[str, ...],
     adopt: tuple[str, ...],
     label: str | None,
@@ -270,6 +278,7 @@ def run(
             master=master,
             once=once,
             rebuild=rebuild,
+            accept_lost=accept_lost,
             continued=continued,
             adopt=adopt,
             restore=label,

@@ -173,12 +173,34 @@ def test_a_sink_is_not_rebuilt_from_what_retention_has_left(site, klamm_admin):
     site.send(10)
     site.run(OLD, ("in_delta",))
     klamm_admin.delete_records({(site.topics["numbers"], 0): 4})
-    with pytest.raises(ConfigError, match=r"in_delta cannot be rebuilt in .*/delta: .* has records from offset 4 on"):
+    refusal = r"in_delta cannot be rebuilt in .*/delta: retention has removed 4 offsets of "
+    with pytest.raises(ConfigError, match=refusal):
         site.run(OLD, ("in_delta",), rebuild=["in_delta"])
+
+
+def test_the_values_of_a_table_are_not_replaced_by_those_of_fewer_records(site, klamm_admin):
+    site.send(10)
+    site.run(OLD, ("in_delta",))
     before = site.records()
-    site.run(OLD, ("in_delta",), rebuild=["sums"])
-    assert sorted(site.records()[len(before) :]) == [(0, 15), (1, 11), (2, 13)]
-    assert any("rows that only older records have will be removed" in line for line in site.reports)
+    klamm_admin.delete_records({(site.topics["numbers"], 0): 4})
+    refusal = r"sums cannot be rebuilt in topic .*: retention has removed 4 offsets of .*--rebuild sums --accept-lost"
+    with pytest.raises(ConfigError, match=refusal):
+        site.run(OLD, ("in_delta",), rebuild=["sums"])
+    # The table goes on as if nothing had been asked for.
+    site.send(2)
+    site.run(OLD, ("in_delta",))
+    assert sorted(site.records()[len(before) :]) == [(1, 22), (2, 26)]
+
+    kept = site.records()
+    site.run(OLD, ("in_delta",), rebuild=["sums"], accept_lost=["sums"])
+    assert sorted(site.records()[len(kept) :]) == [(0, 15), (1, 21), (2, 24)]
+    assert any("sums: retention has removed 4 offsets of" in line for line in site.reports)
+
+
+def test_only_a_query_that_is_rebuilt_accepts_lost_records(site):
+    site.send(1)
+    with pytest.raises(ConfigError, match="--accept-lost sums is for a query that is rebuilt: add --rebuild sums"):
+        site.run(OLD, ("in_delta",), accept_lost=["sums"])
 
 
 def test_a_rebuild_without_records_removes_all_rows(site, klamm_admin):

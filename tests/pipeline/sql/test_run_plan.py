@@ -8,8 +8,9 @@ from click.testing import CliRunner
 
 from klamm.cli.main import cli
 from klamm.model.errors import ConfigError
+from klamm.pipeline.query_checkpoint import QueryCheckpoint
 from klamm.pipeline.sql import compile_text
-from klamm.pipeline.sql.core.graph_rendering import format_seconds
+from klamm.pipeline.sql.core.graph_rendering import format_seconds, render_graph
 from klamm.pipeline.sql.core.identity import QueryIdentity, compare
 from klamm.pipeline.sql.core.read_cost import ReadCost, measured_rate
 from klamm.pipeline.sql.core.state_schemas import describe_schemas
@@ -72,6 +73,31 @@ def test_a_rebuild_says_how_much_is_read_again_and_for_how_long(klamm_broker, tm
     without = plan(bootstrap="127.0.0.1:1")
     assert f"[rebuild: {reason}]" in without.output
     assert "how much would be read again is not known" in without.output
+
+
+def test_a_rebuild_says_which_records_are_gone(klamm_broker, klamm_admin, tmp_path):
+    topic = klamm_broker.topic("s")
+    with klamm_broker.producer() as producer:
+        for number in range(10):
+            producer.send(topic, b'{"id": "a", "n": %d}' % number)
+    home = Home(str(tmp_path / "home"))
+    home.keep(renew_identity(compile_text(TEXT.format(topic=topic, **SUM), "p.sql"), home))
+    changed = compile_text(TEXT.format(topic=topic, **MAX), "p.sql", {"bootstrap": klamm_broker.bootstrap})
+
+    def lines():
+        changes, unknown = plan_run(changed, home, {"bootstrap.servers": klamm_broker.bootstrap})
+        assert unknown is None
+        return render_graph(changed, changes)
+
+    assert not any("retention" in line for line in lines())
+    klamm_admin.delete_records({(topic, 0): 4})
+    (line,) = [line for line in lines() if "rebuild" in line]
+    assert line.endswith(
+        "reads 6 offsets; retention has removed 4 offsets, so that its values change: needs --accept-lost t]"
+    )
+    # A generation that began behind them has computed nothing from them.
+    QueryCheckpoint.at(f"{home.path}/t.0").record_starts({"s": {topic: {"0": 4}}})
+    assert not any("retention" in line for line in lines())
 
 
 def test_types_that_spark_resolves_are_compared(spark, tmp_path):

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from klamm.pipeline.sql.core.query_progress import read_offsets
 from klamm.pipeline.sql.topics import EARLIEST_RECORD
 
 if TYPE_CHECKING:
@@ -63,6 +64,16 @@ def _starts_before(ledger: QueryLedger) -> dict[str, Any]:
         return {}
     checkpoint = replace(ledger, location=f"{path}.{int(generation) - 1}").checkpoint()
     return {} if checkpoint is None else checkpoint.starts()
+
+
+def offsets_before(ledger: QueryLedger) -> dict[tuple[str, int], int]:
+    """Return the offsets at which the generation before a rebuild began; empty where that was the first record."""
+    return began_offsets(_starts_before(ledger))
+
+
+def began_offsets(starts: Mapping[str, Any]) -> dict[tuple[str, int], int]:
+    """Return the offsets of stored starts."""
+    return read_offsets({"sources": [{"endOffset": position} for position in starts.values()]})
 
 
 def _is_of_rows(query: Query) -> bool:

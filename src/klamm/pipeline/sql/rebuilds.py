@@ -7,21 +7,23 @@ difference, or replaces the lake table in one commit. docs/decisions/0026 has th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING, Final
 
 from klamm.model.errors import ConfigError
+from klamm.model.units import pluralize
 from klamm.pipeline.checkpoint_folder import CheckpointFolder, LocalFolder
 from klamm.pipeline.core.lake_tables import DELETED
 from klamm.pipeline.query_checkpoint import QueryCheckpoint, local_path
 from klamm.pipeline.sql.core.column_types import quote_name
 from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
 from klamm.pipeline.sql.core.query_sources import normalize_select
-from klamm.pipeline.sql.core.rebuild_steps import RebuildStep, RebuildTarget
+from klamm.pipeline.sql.core.rebuild_steps import RebuildStep, RebuildTarget, SourceOffsets, lost_offsets
 from klamm.pipeline.sql.core.statements import SINK, TABLE
 from klamm.pipeline.sql.frame_columns import parse_expression
 from klamm.pipeline.sql.jdbc_positions import HadoopFolder
 from klamm.pipeline.sql.query_ledger import QueryLedger, describe_sink
+from klamm.pipeline.sql.query_starts import offsets_before
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -134,35 +136,63 @@ def prepare_rebuilds(
     names: frozenset[str],
     topics: ClusterTopics,
     report: Callable[[str], None],
+    accepted: Container[str] = (),
 ) -> None:
-    """Note for each rebuilt query where its sources end now; ConfigError where rows would be lost for ever."""
-    for query in queries:
-        if query.name not in names or query.name != query.node.name:
-            continue
+    """Note for each rebuilt query where its sources end now; ConfigError where rows or values would be lost for ever.
+
+    `accepted` names tables whose values may become those of the records that are left.
+    """
+    rebuilt = [query for query in queries if query.name in names and query.name == query.node.name]
+    switched = []
+    # All before the first target is written: a refusal leaves nothing behind.
+    for query in rebuilt:
         node = query.node
-        if not is_switched(node, topics):
-            if node.has_topic and not node.recomputed:
-                report(f"{node.name}: its rows come again in topic {node.topic}; another topic keeps them apart")
-            continue
-        sources = [pipeline.node(name).topic for name in node.streams or node.tables]
-        starts, ends = topics.range_of(sources)
-        lost = [partition for partition, start in starts.items() if start > 0]
-        if lost:
-            topic, first = lost[0][0], starts[lost[0]]
-            reason = f"{topic} has records from offset {first} on only"
-            if node.kind == SINK and topics.has_table(node):
-                raise ConfigError(
-                    f"{node.name} cannot be rebuilt in {describe_sink(node)}: {reason}, and the rows of those before "
-                    "would be removed; give it another path or table, which gets the rows that can be computed"
-                )
-            if node.kind == TABLE:
-                report(f"{node.name}: {reason}: rows that only older records have will be removed")
+        if is_switched(node, topics):
+            ranges = topics.range_of(_topics_read(pipeline, node))
+            _check_lost(query, ranges[0], topics, report, accepted)
+            switched.append((query, ranges))
+        elif node.has_topic and not node.recomputed:
+            report(f"{node.name}: its rows come again in topic {node.topic}; another topic keeps them apart")
+    for query, (starts, ends) in switched:
+        node = query.node
         folder = _folder(query.ledger)
         assert folder is not None
-        ends = {partition: end for partition, end in ends.items() if end > starts[partition]}
-        folder.write(_KLAMM, _TARGET, RebuildTarget(ends, _emits_later(pipeline, node)).encode())
-        unread = sum(end - starts[partition] for partition, end in ends.items())
+        target = {partition: end for partition, end in ends.items() if end > starts[partition]}
+        folder.write(_KLAMM, _TARGET, RebuildTarget(target, _emits_later(pipeline, node)).encode())
+        unread = sum(end - starts[partition] for partition, end in target.items())
         report(f"{node.name}: rebuilding from {unread:,} offsets; {describe_sink(node)} keeps its rows until then")
+
+
+def _topics_read(pipeline: Pipeline, node: GraphNode) -> list[str]:
+    return [pipeline.node(name).topic for name in node.streams or node.tables]
+
+
+def _check_lost(
+    query: Query,
+    starts: SourceOffsets,
+    topics: ClusterTopics,
+    report: Callable[[str], None],
+    accepted: Container[str],
+) -> None:
+    node = query.node
+    lost = lost_offsets(starts, offsets_before(query.ledger))
+    if not lost:
+        return
+    names = ", ".join(sorted({topic for topic, _ in lost}))
+    reason = f"retention has removed {pluralize(sum(lost.values()), 'offset')} of {names}"
+    if node.kind == SINK and topics.has_table(node):
+        raise ConfigError(
+            f"{node.name} cannot be rebuilt in {describe_sink(node)}: {reason}, and the rows of those records would be "
+            "removed; give it another path or table, which gets the rows that can be computed"
+        )
+    if node.kind == TABLE and node.name not in accepted:
+        raise ConfigError(
+            f"{node.name} cannot be rebuilt in {describe_sink(node)}: {reason}, and its values would become those of "
+            f"the records that are left; --rebuild {node.name} --accept-lost {node.name} takes them, and another topic "
+            "keeps both"
+        )
+    if node.kind == TABLE:
+        report(f"{node.name}: {reason}: its values become those of the records that are left")
 
 
 def is_switched(node: GraphNode, topics: ClusterTopics) -> bool:

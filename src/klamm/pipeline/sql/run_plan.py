@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Final
 
 from klamm.client.errors import KafkaError
-from klamm.pipeline.sql.core.graph import Pipeline
+from klamm.pipeline.query_checkpoint import QueryCheckpoint
+from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
 from klamm.pipeline.sql.core.identity import (
     CONTINUES,
     FROM_NOW,
@@ -20,7 +21,10 @@ from klamm.pipeline.sql.core.identity import (
 )
 from klamm.pipeline.sql.core.pipeline_record import PipelineRecord
 from klamm.pipeline.sql.core.read_cost import ReadCost, measured_rate
+from klamm.pipeline.sql.core.rebuild_steps import SourceOffsets, lost_offsets
 from klamm.pipeline.sql.core.state_schemas import OutputColumns, describe_schemas, schema_changes
+from klamm.pipeline.sql.query_starts import began_offsets
+from klamm.pipeline.sql.rebuilds import is_switched
 from klamm.pipeline.sql.status import Home
 from klamm.pipeline.sql.topics import ClusterTopics
 
@@ -83,6 +87,17 @@ def _with_costs(
             existing = topics.existing(names)
             starts, ends = topics.range_of(existing)
             offsets = sum(end - starts[partition] for partition, end in ends.items())
-            cost = ReadCost(offsets, measured_rate(status.get(change.name, {}))) if names else None
+            lost = _lost_of(node, home, starts, topics) if change.verdict == REBUILD else 0
+            cost = ReadCost(offsets, measured_rate(status.get(change.name, {})), lost) if names else None
         planned.append(replace(change, cost=cost))
     return planned
+
+
+def _lost_of(node: GraphNode, home: Home, starts: SourceOffsets, topics: ClusterTopics) -> int:
+    """Return how many offsets are gone that the rows of a table or lake sink were computed from."""
+    identity = home.identity()
+    if identity is None or not is_switched(node, topics):
+        return 0
+    checkpoint = QueryCheckpoint.at(f"{home.path}/{node.name}.{identity.generation(node.name, node.name)}")
+    began = {} if checkpoint is None else began_offsets(checkpoint.starts())
+    return sum(lost_offsets(starts, began).values())

@@ -110,6 +110,7 @@ def run_pipeline(
     master: str | None = None,
     once: bool = False,
     rebuild: Iterable[str] = (),
+    accept_lost: Iterable[str] = (),
     continued: Iterable[str] = (),
     adopt: Iterable[str] = (),
     restore: str | None = None,
@@ -124,7 +125,8 @@ def run_pipeline(
 ) -> None:
     """Run a pipeline until it is stopped, or with `once` over the current records, in a new session or in `spark`.
 
-    Queries in `rebuild` read from the beginning; those in `adopt` continue where their topic or table ends, when their
+    Queries in `rebuild` read from the beginning, those of them in `accept_lost` also where records are gone that their
+    tables were computed from; those in `adopt` continue where their topic or table ends, when their
     checkpoint was set back or removed; `restore` is the label of a snapshot to start from. `log_batches` logs a line
     per batch; `metrics` (a port, or host:port) serves Prometheus, `ui` a page. A query that has failed for good does
     not end the others, unless `fail_fast` is set; ConfigError at the end. `use_home` is called with the pipeline's
@@ -155,6 +157,10 @@ def run_pipeline(
         # First: a label that does not exist is reported before anything is prepared.
         snapshot = None if restore is None else find_snapshot(home, restore)
         rebuild, continued, adopt = frozenset(rebuild), frozenset(continued), tuple(adopt)
+        accepted = frozenset(accept_lost)
+        if not accepted <= rebuild:
+            name = min(accepted - rebuild)
+            raise ConfigError(f"--accept-lost {name} is for a query that is rebuilt: add --rebuild {name}")
         for query in adopt:
             node_of(pipeline, query)
         identity = renew_identity(pipeline, home, rebuild, continued)
@@ -192,7 +198,7 @@ def run_pipeline(
             identity = _with_schemas(identity, rebuild, pipeline, engine)
             # A pipeline that has not run has nothing to replace.
             replaced = frozenset(name for name in rebuild if identity.generations.get(name, 0) > 0)
-            prepare_rebuilds(pipeline, queries, replaced, topics, report)
+            prepare_rebuilds(pipeline, queries, replaced, topics, report, accepted)
             # Only now, when all queries could be built: a file with an error must not change the stored identity.
             _store_identity(home, registry, identity, folder, outputs, records)
             home.keep_columns(engine.output_columns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from klamm.model.units import pluralize
 from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
 from klamm.pipeline.sql.core.identity import FROM_NOW, QueryChange
 from klamm.pipeline.sql.core.join_plan import WholeTables, plan_joins
@@ -105,7 +106,8 @@ def _line(pipeline: Pipeline, node: GraphNode, change: QueryChange | None) -> st
     if facts:
         line += f" ({', '.join(facts)})"
     if change is not None:
-        line += f"  [{change.verdict}{': ' + change.reason if change.reason else ''}{_describe_cost(change)}]"
+        line += f"  [{change.verdict}{': ' + change.reason if change.reason else ''}{_describe_cost(change)}"
+        line += f"{_describe_lost(node, change)}]"
     return line
 
 
@@ -119,6 +121,16 @@ def _describe_cost(change: QueryChange) -> str:
     if cost.rows_per_s is None or cost.duration_ms is None:
         return text
     return f"{text}, {format_seconds(cost.duration_ms)} at {cost.rows_per_s:,.0f} a second"
+
+
+def _describe_lost(node: GraphNode, change: QueryChange) -> str:
+    """Return what a rebuild cannot compute again, and what it needs for that."""
+    if change.cost is None or not change.cost.lost:
+        return ""
+    gone = f"; retention has removed {pluralize(change.cost.lost, 'offset')}"
+    if node.kind == "table":
+        return f"{gone}, so that its values change: needs --accept-lost {node.name}"
+    return f"{gone}, so that it needs another path or table"
 
 
 def format_seconds(duration_ms: int) -> str:

@@ -96,7 +96,8 @@ def lasting_failure(
         where = f"of {' and '.join(losing)}" if losing else "of the stream"
         ways = (
             f"stop it; on_data_loss = 'continue' {where} (or SET) goes on with the first record that is left, "
-            f"run --rebuild {query} reads all that is left from the beginning"
+            f"run --rebuild {query} reads all that is left from the beginning (of a table with --accept-lost {query}, "
+            "as its values change)"
         )
         return QueryFailure(f"{', '.join(losing)}: {loss}" if losing else loss, ways)
     if CANNOT_CONTINUE in text:

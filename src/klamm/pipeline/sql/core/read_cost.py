@@ -15,6 +15,8 @@ class ReadCost:
 
     offsets: int
     rows_per_s: float | None = None
+    lost: int = 0
+    """Offsets that a table or lake sink was computed from and that its topics do not have any more."""
 
     @property
     def duration_ms(self) -> int | None:

@@ -21,6 +21,12 @@ from klamm.pipeline.sql.core.query_progress import read_offsets
 SourceOffsets = Mapping[tuple[str, int], int]
 
 
+def lost_offsets(starts: SourceOffsets, began: SourceOffsets) -> dict[tuple[str, int], int]:
+    """Return how many offsets each partition has lost since a query began; `began` lacks those read from the first."""
+    gone = {partition: start - began.get(partition, 0) for partition, start in starts.items()}
+    return {partition: count for partition, count in gone.items() if count > 0}
+
+
 class RebuildStep(Enum):
     """What a batch does with its rows."""
 
