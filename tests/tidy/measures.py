@@ -16,6 +16,11 @@ PACKAGE = ROOT / "src" / "klamm"
 PERSONS = re.compile(r"\b(whoever|whomever|somebody|nobody|everybody|anybody)\b", re.IGNORECASE)
 """A program has brokers, clients, members and callers."""
 
+PARTICIPLE = re.compile(
+    r"_?([a-z]+ed|broken|caught|chosen|done|given|gone|held|kept|lost|made|sent|shown|taken|told|written|worn)"
+)
+"""One word that names the result of a function: `_merged`; `_merge` and `is_merged` are verbs."""
+
 DIRECTIVES = ("# noqa", "# type:", "# fmt:", "# ruff:", "# cython:", "# mypy:")
 
 
@@ -32,6 +37,8 @@ class Names:
     imports: list[str] = field(default_factory=list)
     strings: list[str] = field(default_factory=list)
     lambdas: int = 0
+    participles: list[tuple[str, int]] = field(default_factory=list)
+    """Functions that a participle names; properties and predicates may be adjectives."""
 
 
 def find_names(text: str) -> Names:
@@ -50,11 +57,22 @@ def find_names(text: str) -> Names:
                 names.lambdas += 1
             case ast.ClassDef(name=name):
                 names.classes.append(name)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if PARTICIPLE.fullmatch(name):
+                if not _is_adjective(node):
+                    names.participles.append((name, node.lineno))
             case ast.Import(names=aliases):
                 names.imports += [alias.name for alias in aliases]
             case ast.ImportFrom(module=str(module), names=aliases):
                 names.imports += [module, *(f"{module}.{alias.name}" for alias in aliases)]
     return names
+
+
+def _is_adjective(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function is read like an attribute, or answers yes or no."""
+    decorators = {ast.unparse(decorator) for decorator in node.decorator_list}
+    return (node.returns is not None and ast.unparse(node.returns) == "bool") or bool(
+        decorators & {"property", "cached_property", "pytest.fixture"}
+    )
 
 
 def _find_aliases(tree: ast.Module) -> Iterator[str]:
