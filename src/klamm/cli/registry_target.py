@@ -142,7 +142,7 @@ def _scope_path(kind: str, scope: str) -> str:
 
 
 def registry_options(command: F) -> F:
-    """Give a command `--registry`, `--registry-user` and `--registry-ca`; it is called with `target`."""
+    """Give a command `--registry` and the options of a login to it; it is called with `target`."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, registry: RegistryAddress, **kwargs: Any) -> Any:

@@ -9,6 +9,7 @@ import click
 
 from klamm.cli.command_errors import CommandRefusal, refuses
 from klamm.cli.http_options import HttpOptions, http_options
+from klamm.cli.registry_address import RegistryLogin, registry_login_options
 from klamm.cli.target import Target, cluster_options, parse_addresses
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -22,6 +23,7 @@ MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
     metavar="URL",
     help="Schema registry, for records in Avro, JSON Schema and Protobuf; several separated by commas.",
 )
+@registry_login_options
 @click.option(
     "--advertised-url", metavar="URL", help="Address in links of answers.  [default: the one that a request used]"
 )
@@ -70,6 +72,7 @@ def rest(
     target: Target,
     http: HttpOptions,
     registry_url: str | None,
+    registry_login: RegistryLogin,
     advertised_url: str | None,
     instances_max: int,
     instance_timeout_ms: int,
@@ -115,7 +118,7 @@ def rest(
         {"bootstrap.timeout.ms": str(int(target.timeout_s * 1000)), **target.client("admin")},
         target.client("producer"),
         target.client("consumer"),
-        registry=registry_url,
+        registry=registry_login.settings(registry_url) if registry_url else None,
         advertised_url=advertised_url,
         instances_max=instances_max,
         instance_timeout_ms=instance_timeout_ms,

@@ -10,6 +10,7 @@ import click
 from klamm.cli.command_errors import CommandRefusal, refuses
 from klamm.cli.http_options import HttpOptions, http_options
 from klamm.cli.registry import RegistryOptions, registry_options
+from klamm.cli.registry_address import RegistryLogin, registry_login_options
 from klamm.cli.target import Target, cluster_options
 
 
@@ -27,8 +28,9 @@ from klamm.cli.target import Target, cluster_options
 @click.option(
     "--registry-url",
     metavar="URL",
-    help="Where the REST proxy finds the registry, with user:password@ where logins are needed.",
+    help="Another registry for the REST proxy.  [default: the one of this process]",
 )
+@registry_login_options
 @registry_options
 @refuses
 def services(
@@ -39,6 +41,7 @@ def services(
     rest_port: int,
     rest_listen_fd: int | None,
     registry_url: str | None,
+    registry_login: RegistryLogin,
 ) -> None:
     """Run a schema registry and a REST proxy over a cluster, in one process.
 
@@ -57,8 +60,7 @@ def services(
     import functools
 
     http.prepare("registry and the REST proxy")
-    if http.has_login and registry_url is None:
-        raise click.UsageError("the REST proxy has to log in to the registry: add --registry-url with user:password@")
+    login = _login_of_proxy(http, registry_url, registry_login)
     try:
         from klamm.http.server import serve_until_signal
         from klamm.registry import schemas
@@ -90,7 +92,7 @@ def services(
                 {**timeout, **target.client("admin")},
                 target.client("producer"),
                 target.client("consumer"),
-                registry=registry_url or config.advertised.url,
+                registry=login.settings(registry_url or config.advertised.url),
             ),
             of_rest,
             login=http.make_login(authfile, "REST proxy"),
@@ -100,6 +102,21 @@ def services(
         registry.app.hosts, rest.app.hosts = http.names_of(config.advertised.url), http.names_of(rest_url)
         announce = functools.partial(_announce, config.advertised.url, rest_url, target.bootstrap)
         asyncio.run(serve_until_signal([registry, rest], announce))
+
+
+def _login_of_proxy(http: HttpOptions, registry_url: str | None, login: RegistryLogin) -> RegistryLogin:
+    """Return how the proxy logs in to the registry beside it: it trusts the authority of their own certificate."""
+    login = login._replace(ca=login.ca or http.cafile)
+    if registry_url is not None:
+        return login
+    if http.takes_certificates and login.certificate is None:
+        # As registries do that forward a change to another one.
+        login = login._replace(certificate=http.certfile, key=http.keyfile)
+    if http.has_login and not login.has_credentials:
+        raise click.UsageError(
+            "the REST proxy has to log in to the registry: add --registry-user or --registry-token-file"
+        )
+    return login
 
 
 def _announce(registry_url: str, rest_url: str, bootstrap: str) -> None:

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import functools
 import json
@@ -310,10 +309,9 @@ class Registry:
         request.add_header("Confluent-Accept-Unknown-Properties", "true")
         if data is not None:
             request.add_header("Content-Type", "application/vnd.schemaregistry.v1+json")
-        if self.settings.basic is not None:
-            request.add_header("Authorization", "Basic " + base64.b64encode(self.settings.basic.encode()).decode())
-        elif self.settings.token is not None:
-            request.add_header("Authorization", f"Bearer {self.settings.token}")
+        authorization = self.settings.authorization()
+        if authorization is not None:
+            request.add_header("Authorization", authorization)
         with self._opener.open(request, timeout=self.settings.timeout_s) as response:
             content = response.read(_RESPONSE_BYTES_MAX + 1)
         if len(content) > _RESPONSE_BYTES_MAX:

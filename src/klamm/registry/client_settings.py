@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import ssl
 import urllib.parse
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ _SETTINGS: Final = (
     "schema.registry.url",
     "basic.auth.user.info",
     "bearer.auth.token",
+    "bearer.auth.token.file",
     "ssl.ca.location",
     "ssl.certificate.location",
     "ssl.key.location",
@@ -45,6 +47,20 @@ class RegistrySettings(NamedTuple):
     retries: int = _RETRIES
     cache_capacity: int = _CACHE_CAPACITY
     latest_ttl_s: float = _LATEST_TTL_S
+    token_file: str | None = None
+    """A file with a token, which is read for each request: tokens expire, and what renews them replaces the file."""
+
+    @property
+    def has_login(self) -> bool:
+        """Whether requests have credentials; a certificate is one of the connection."""
+        return not (self.basic is None and self.token is None and self.token_file is None)
+
+    def authorization(self) -> str | None:
+        """Return the header with the credentials; ConfigError if the file of the token cannot be read."""
+        if self.basic is not None:
+            return "Basic " + base64.b64encode(self.basic.encode()).decode()
+        token = self.token if self.token_file is None else _read_token(self.token_file)
+        return None if token is None else f"Bearer {token}"
 
     def tls_context(self) -> ssl.SSLContext:
         """Return the context of HTTPS connections."""
@@ -76,7 +92,19 @@ def parse_settings(registry: str | Mapping[str, Any]) -> RegistrySettings:
         int(_number(options, "max.retries", _RETRIES, 0)),
         int(_number(options, "cache.capacity", _CACHE_CAPACITY, 1)),
         _number(options, "cache.latest.ttl.sec", _LATEST_TTL_S, 0),
+        options.get("bearer.auth.token.file"),
     )
+
+
+def _read_token(path: str) -> str:
+    try:
+        with open(path, encoding="ascii") as file:
+            token = file.read().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the file of the registry's token cannot be read: {error}") from None
+    if not token or not token.isprintable():
+        raise ConfigError(f"{path} has no token for the registry")
+    return token
 
 
 def _setting_name(name: str) -> str:

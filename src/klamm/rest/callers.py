@@ -189,7 +189,7 @@ class CallerPool:
         settings = self._settings.map(partial(self._login.settings, credentials=credentials, provider=token))
         registry = self._registry
         # A registry with a login of the proxy's own keeps it.
-        if registry is not None and registry.basic is None and registry.token is None:
+        if registry is not None and not registry.has_login:
             secret = credentials.secret.reveal()
             registry = (
                 registry._replace(token=secret)
