@@ -1,10 +1,13 @@
 """Users, quotas, the history of settings, and throttles of reassignments."""
 
+import asyncio
+
 import pytest
 
 from klamm.client.core.reassign_plan import ReplicaMove
 from klamm.client.core.reassign_throttle import RATES, REPLICAS, clear_throttle, list_throttled_replicas, set_throttle
 from klamm.console.audit import KEPT, AuditEntry, AuditTrail, parse_entry
+from klamm.console.clusters import ConsoleCluster
 from klamm.console.core.config_history import list_config_changes
 from klamm.console.core.quota_forms import describe_entity, entity_fields, parse_entity, parse_limit
 from klamm.console.service import ConsoleConfig
@@ -177,6 +180,25 @@ def test_the_audit_outlives_the_console(broker, console, visit):
             assert topic in again.get("/c/test/audit")
         finally:
             again.client.close()
+
+
+def test_a_login_is_a_record_of_the_topic(broker):
+    topic, cluster = unique("login-audit"), ConsoleCluster("test", broker.bootstrap)
+    settings = parse_settings(f'[audit]\ntopic = "{topic}"')
+    with ServedConsole(ConsoleConfig((cluster,), settings, interval_s=600)) as console:
+        parts = console.service.app.parts
+
+        async def log_in():
+            parts.audit.write_login(parts.links.values(), "mallory", "10.0.0.9", "Name or password is wrong.")
+
+        asyncio.run_coroutine_threadsafe(log_in(), console._loop).result(30)
+    # The end of the console waits for the record.
+    with broker.consumer(auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        while not (records := consumer.poll(1)):
+            pass
+    (entry,) = [parse_entry(record.value, "test") for record in records]
+    assert (entry.person, entry.action, entry.outcome, entry.cluster) == ("mallory", "login failed", "refused", "")
 
 
 @pytest.mark.parametrize(

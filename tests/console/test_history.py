@@ -47,6 +47,14 @@ def test_what_is_older_than_a_day_is_dropped(history):
         assert history.connection.execute("SELECT count(*) FROM hours").fetchone() == (1,)
 
 
+def test_names_of_what_is_gone_are_dropped_with_their_last_hour(history):
+    history.write("c", 0, {"rate": 1.0, "topic/gone": 1.0, "group/gone": 2.0})
+    history.write("c", KEPT_MS, {"rate": 1.0, "topic/kept": 1.0})
+    history.write("c", KEPT_MS + HOUR_MS, {"rate": 1.0})
+    names = history.connection.execute("SELECT name FROM series ORDER BY name").fetchall()
+    assert names == [("rate",), ("topic/kept",)]
+
+
 def test_clusters_are_apart(history):
     history.write("c", NOW, {RATE: 1.0})
     history.write("other", NOW, {RATE: 2.0})

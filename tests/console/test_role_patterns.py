@@ -176,6 +176,27 @@ def test_the_audit_has_entries_of_the_role_only(broker, guarded, topics, anna, p
     assert public in page
 
 
+def test_logins_and_failed_logins_are_audited(guarded, anna, petra):
+    stranger = guarded.visitor()
+    stranger.post("/login", "/login", 401, name="stranger", password="guess")
+    stranger.client.close()
+    page = anna.get("/c/test/audit?q=login")
+    assert "Name or password is wrong." in page
+    assert re.search(r"stranger <span.*?login failed", page)
+    assert re.search(r"anna <span[^\n]*<td data-label=\"Action\">login</td>", page)
+
+
+def test_older_entries_are_on_the_next_page(guarded, anna):
+    audit = guarded.service.app.parts.audit
+    for number in range(60):
+        audit.note("test", "anna", "127.0.0.1", "empty topic", f"paged-{number:02}.", "done")
+    page = anna.get("/c/test/audit?q=paged")
+    assert "paged-59." in page
+    assert "paged-09." not in page
+    assert re.search(r'rel="next" href="[^"]*page=2', page)
+    assert "paged-09." in anna.get("/c/test/audit?q=paged&page=2")
+
+
 def test_a_pattern_of_everything_is_a_role_for_all_topics():
     roles = (
         ConsoleRole("team", frozenset({Action.VIEW, Action.CLUSTER}), topics=("public-*",)),

@@ -8,6 +8,7 @@ from argon2 import PasswordHasher
 
 from klamm.console.app.pages.account import safe_path
 from klamm.console.clusters import ConsoleCluster
+from klamm.console.core.roles import Visitor
 from klamm.console.login.passwords import ATTEMPTS_MAX
 from klamm.console.service import ConsoleConfig
 from klamm.console.settings import parse_settings
@@ -244,6 +245,23 @@ def test_without_the_header_of_the_proxy_the_session_is_over(guarded):
     with httpx2.Client(base_url=guarded.url) as client:
         assert client.get("/c/test", headers={"X-User": "paula"}).status_code == 200
         assert client.get("/c/test").status_code == 303
+
+
+def test_the_header_of_a_local_user_ends_with_the_header(guarded):
+    """Whose name is in the file too: the proxy decides about its sessions, whatever their names."""
+    with httpx2.Client(base_url=guarded.url) as client:
+        assert "Log out anna" in client.get("/c/test", headers={"X-User": "anna"}).text
+        assert client.get("/c/test").status_code == 303
+
+
+def test_a_login_without_the_header_lasts(guarded):
+    """Of single sign-on, whose users are not in the file."""
+    sessions = guarded.service.app.parts.sessions
+    roles = guarded.service.app.parts.settings.users["anna"].roles
+    session = sessions.create(Visitor("olga", roles))
+    with httpx2.Client(base_url=guarded.url, headers={"Cookie": f"klamm_session={session.id}"}) as client:
+        for _ in range(2):
+            assert "Log out olga" in client.get("/c/test").text
 
 
 # Rights

@@ -42,6 +42,8 @@ _CLUSTER_ACTIONS: Final = LOGIN_ACTIONS | {
     "delete quota",
 }
 """Actions whose resource is no topic, group or pipeline."""
+_WRITING_MAX: Final = 100
+"""Records of logins that are being written; while a cluster does not answer, those after them are in the log only."""
 _VALUES_MAX: Final = 1000
 _TOPIC_FIELDS: Final = ("from", "to")
 
@@ -70,6 +72,7 @@ class AuditTrail:
         self._now_ms = now_ms
         # By cluster: changes of one do not push out those of another.
         self._entries: dict[str, deque[AuditEntry]] = {}
+        self._writing: set[asyncio.Task[None]] = set()
         self._created: set[str] = set()
         self._creating = asyncio.Lock()
         self._loaded: set[str] = set()
@@ -93,6 +96,25 @@ class AuditTrail:
         """Keep one entry, in the log, for the page and in the topic of its cluster."""
         entry = self.note(link.name, person, peer, action, resource, outcome, detail)
         await self._append(link, entry)
+
+    def write_login(self, links: Iterable[ClusterLink], person: str, peer: str, reason: str = "") -> None:
+        """Keep a login, or with a reason one that failed; its record is in the topic of the first cluster.
+
+        Written in the background: a cluster that does not answer must not hold up the login.
+        """
+        action, outcome = ("login failed", "refused") if reason else ("login", "done")
+        entry = self.note(_NO_CLUSTER, person, peer, action, "console", outcome, {"reason": reason} if reason else {})
+        link = next(iter(links), None)
+        if self._topic is None or link is None or len(self._writing) >= _WRITING_MAX:
+            return
+        task = asyncio.create_task(self._append(link, entry))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+    async def close(self, wait_s: float) -> None:
+        """Wait for records that are being written."""
+        if self._writing:
+            await asyncio.wait(set(self._writing), timeout=wait_s)
 
     def note(
         self,

@@ -32,6 +32,7 @@ _FIND_HOUR: Final = """
 SELECT series.id, minutes FROM series LEFT JOIN hours ON hours.series = series.id AND hour = ?
 WHERE cluster = ? AND name = ?
 """
+_DROP_SERIES: Final = "DELETE FROM series WHERE NOT EXISTS (SELECT 1 FROM hours WHERE hours.series = series.id)"
 _SLICE: Final = 1000
 _EMPTY: Final = array.array("f", [math.nan] * 60)
 
@@ -132,7 +133,11 @@ class SampleHistory:
         if first > self._first_hour:
             self._first_hour = first
             with self._lock:
+                self._connection.execute("BEGIN")
                 self._connection.execute("DELETE FROM hours WHERE hour < ?", (first,))
+                # Of topics and groups that are gone, or idle: their names would stay for ever.
+                self._connection.execute(_DROP_SERIES)
+                self._connection.execute("COMMIT")
 
     def _write_slice(self, cluster: str, hour: int, minute: int, values: list[tuple[str, float]]) -> None:
         rows = []

@@ -193,17 +193,15 @@ class ConsoleApp(HttpApp):
     def _find_session(self, request: ConsoleRequest) -> None:
         session = self.parts.sessions.find(parse_cookie(request.headers.get("cookie", "")))
         proxied = self._proxy_visitor(request)
-        # A header of the proxy decides anew with every request: its logout is ours.
-        if self.parts.settings.proxy is not None and session is not None and session.visitor != proxied:
-            session = None if session.visitor is not None and not self._is_local(session.visitor) else session
+        # A header of the proxy decides anew with every request: its logout is ours. A login by a password or by single
+        # sign-on has no header, and ends by itself.
+        if session is not None and session.by_proxy and session.visitor != proxied:
+            session = None
         if session is None or (session.visitor is None and proxied is not None):
             visitor = proxied if self.parts.settings.needs_login else self.parts.settings.anonymous()
-            session = self.parts.sessions.create(visitor)
+            session = self.parts.sessions.create(visitor, by_proxy=proxied is not None)
             request.is_new_session = True
         request.session = session
-
-    def _is_local(self, visitor: Visitor) -> bool:
-        return visitor.name in self.parts.settings.users
 
     def _proxy_visitor(self, request: ConsoleRequest) -> Visitor | None:
         proxy = self.parts.settings.proxy
@@ -342,9 +340,10 @@ class ConsoleApp(HttpApp):
         return text
 
     async def finish_changes(self) -> None:
-        """Wait a little for changes whose requests were given up."""
+        """Wait a little for changes whose requests were given up, and for records of logins."""
         if self._changes:
             await asyncio.wait(set(self._changes), timeout=_FINISH_S)
+        await self.parts.audit.close(_FINISH_S)
 
     def check_protected(self, request: ConsoleRequest) -> None:
         """Refuse a change in a protected cluster whose form does not carry its name."""

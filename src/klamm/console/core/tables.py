@@ -98,20 +98,32 @@ def select_page(
 
     Rows without a value in that column come last in either order, so that unknown lags do not hide known ones.
     """
-    words = query.search.lower().split()
-    matching = [row for row in rows if all(word in name(row).lower() for word in words)] if words else list(rows)
+    matching = _search(rows, query, name)
     column = columns[query.sort.removeprefix("-")]
     descending = query.sort.startswith("-")
     # By name first: rows with equal values keep this order, as sorting is stable.
     matching.sort(key=name)
     known = [row for row in matching if column(row) is not None]
     known.sort(key=column, reverse=descending)
-    matching = known + [row for row in matching if column(row) is None]
+    return _cut(known + [row for row in matching if column(row) is None], query, len(rows))
+
+
+def search_page(rows: Sequence[Row], query: TableQuery, name: SortKey) -> TablePage[Row]:
+    """Return the rows of a page in the order that they have."""
+    return _cut(_search(rows, query, name), query, len(rows))
+
+
+def _search(rows: Sequence[Row], query: TableQuery, name: SortKey) -> list[Row]:
+    words = query.search.lower().split()
+    return [row for row in rows if all(word in name(row).lower() for word in words)] if words else list(rows)
+
+
+def _cut(matching: Sequence[Row], query: TableQuery, total: int) -> TablePage[Row]:
     pages = max((len(matching) + query.size - 1) // query.size, 1)
     # A link to page 9 of a list that became shorter shows its last page.
     query = replace(query, page=min(query.page, pages))
     begin = (query.page - 1) * query.size
-    return TablePage(matching[begin : begin + query.size], query, len(matching), len(rows))
+    return TablePage(matching[begin : begin + query.size], query, len(matching), total)
 
 
 def _text(query: Mapping[str, Sequence[str]], name: str) -> str:

@@ -41,6 +41,8 @@ class ConsoleSession:
     """None before the login."""
     used_s: float
     messages: list[FlashMessage] = field(default_factory=list)
+    by_proxy: bool = False
+    """Whether the visitor is that of a proxy's header, and not of a login."""
 
     def take_messages(self) -> list[FlashMessage]:
         """Return the messages and forget them."""
@@ -81,9 +83,11 @@ class SessionStore:
         kept = self._sessions.get(session.id)
         return kept is session and self._clock_s() - session.used_s <= self._idle_s
 
-    def create(self, visitor: Visitor | None) -> ConsoleSession:
+    def create(self, visitor: Visitor | None, *, by_proxy: bool = False) -> ConsoleSession:
         """Return a new session with an id and a token of its own."""
-        session = ConsoleSession(secrets.token_urlsafe(32), secrets.token_urlsafe(32), visitor, self._clock_s())
+        session = ConsoleSession(
+            secrets.token_urlsafe(32), secrets.token_urlsafe(32), visitor, self._clock_s(), by_proxy=by_proxy
+        )
         self._sessions[session.id] = session
         while len(self._sessions) > self._sessions_max:
             self._sessions.popitem(last=False)

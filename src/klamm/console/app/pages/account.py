@@ -11,9 +11,6 @@ from klamm.console.login.passwords import TooManyAttempts
 from klamm.console.login.sessions import parse_cookie
 from klamm.http.messages import HttpResponse, json_response
 from klamm.http.refusals import HttpRefusal
-from klamm.telemetry import get_logger
-
-_log = get_logger("console")
 
 
 class AccountPages(PageGroup):
@@ -58,13 +55,13 @@ class AccountPages(PageGroup):
         except TooManyAttempts:
             user, failed = None, "Too many failed logins; wait a minute."
         if user is None:
-            _log.warning("login failed", person=name, peer=request.peer)
+            self._audit(request, name, failed)
             return self.app.page(request, "login.html", 401, title="Log in", next=target, failed=failed)
         self.parts.sessions.end(request.session)
         visitor = Visitor(user.name, user.roles, self.parts.settings.read_only)
         request.session = self.parts.sessions.create(visitor)
         request.is_new_session = True
-        _log.info("login", person=name, peer=request.peer)
+        self._audit(request, name)
         return self.app.with_cookie(request, redirect(target))
 
     async def begin_oidc(self, request: ConsoleRequest) -> HttpResponse:
@@ -99,14 +96,19 @@ class AccountPages(PageGroup):
         visitor = Visitor(identity.name, identity.roles, self.parts.settings.read_only)
         request.session = self.parts.sessions.create(visitor)
         request.is_new_session = True
-        _log.info("login", person=identity.name, peer=request.peer)
+        self._audit(request, identity.name)
         response = self.app.page(request, "login_done.html", target=identity.target)
         response.headers = (*response.headers, ("set-cookie", format_login_cookie("", secure=self._has_https)))
         return response
 
     def _fail_oidc(self, request: ConsoleRequest, reason: str, target: str) -> HttpResponse:
-        _log.warning("login failed", peer=request.peer, reason=reason)
+        # Whose login it was is not known: the provider did not say, or cannot be believed.
+        self._audit(request, "", reason)
         return self.app.page(request, "login.html", 401, title="Log in", next=target, failed=reason)
+
+    def _audit(self, request: ConsoleRequest, person: str, reason: str = "") -> None:
+        """Record a login, or with a reason one that failed."""
+        self.parts.audit.write_login(self.parts.links.values(), person, request.peer, reason)
 
     @property
     def _has_https(self) -> bool:

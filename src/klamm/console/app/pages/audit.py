@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import functools
-from operator import attrgetter
-from typing import Final
 
 from klamm.console.app.application import RouteRight
 from klamm.console.app.pages.base import PageGroup
 from klamm.console.app.requests import ConsoleRequest
 from klamm.console.audit import AuditEntry, choose_entries
 from klamm.console.core.roles import Action
-from klamm.console.core.tables import parse_table_query, select_page
+from klamm.console.core.tables import parse_table_query, search_page
 from klamm.http.messages import HttpResponse
-
-_COLUMNS: Final = {"time": attrgetter("time_ms")}
 
 
 class AuditPages(PageGroup):
@@ -31,13 +27,13 @@ class AuditPages(PageGroup):
         if not request.may_everywhere(Action.AUDIT):
             entries = choose_entries(entries, functools.partial(request.may, Action.AUDIT))
         topic = self.parts.settings.audit_topic
-        query = parse_table_query(request.query, _COLUMNS, "-time")
+        query = parse_table_query(request.query, {}, "")
         return self.app.page(
             request,
             "audit.html",
             title="Audit",
             section="audit",
-            table=select_page(entries, query, _COLUMNS, _describe),
+            table=search_page(entries, query, _describe),
             topic_name=topic if topic and request.may(Action.VIEW, topic) else None,
         )
 
