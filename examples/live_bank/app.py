@@ -26,7 +26,7 @@ from live_bank.lake import Lake
 from live_bank.processes import Failed, Interrupts, Node, Pipeline, Registry
 from live_bank.rules import PARTITIONS, SCHEMA, TRANSACTIONS, Books
 from live_bank.services import AccountService, LoggingService
-from live_bank.steps import Steps, silent_keys
+from live_bank.steps import Steps, hide_keys
 from live_bank.watch import Flow, Seen, Watcher
 
 _FRAME_S: Final = 0.5
@@ -59,26 +59,26 @@ class Bank:
         steps = self._steps
         self.node = Node(self.folder, self._interrupts)
         self._children.append(self.node)
-        with steps.doing("Starting a node: klamm up"):
+        with steps.show_step("Starting a node: klamm up"):
             self.node.start()
-            address = self.seen.address = self.node.ready()
-        steps.say(f"  Klamm is ready on {address}")
-        words = f"Creating the topic {TRANSACTIONS}: {PARTITIONS} partitions, keyed by account"
-        with steps.doing(words), Admin(bootstrap_servers=address) as admin:
+            address = self.seen.address = self.node.wait_ready()
+        steps.print_line(f"  Klamm is ready on {address}")
+        message = f"Creating the topic {TRANSACTIONS}: {PARTITIONS} partitions, keyed by account"
+        with steps.show_step(message), Admin(bootstrap_servers=address) as admin:
             admin.create_topic(TRANSACTIONS, num_partitions=PARTITIONS)
         self.registry = Registry(address, self.folder, self._interrupts)
         self._children.insert(0, self.registry)
-        with steps.doing("Starting a schema registry: klamm registry"):
+        with steps.show_step("Starting a schema registry: klamm registry"):
             self.registry.start()
-            registry = self.registry.ready()
-        steps.say(f"  it is ready on {registry}; transactions are Avro, by transaction.avsc")
+            registry = self.registry.wait_ready()
+        steps.print_line(f"  it is ready on {registry}; transactions are Avro, by transaction.avsc")
         # Before the pipeline starts, which reads by the newest schema.
         shared_registry(parse_settings(registry)).register(f"{TRANSACTIONS}-value", SCHEMA)
-        steps.say("Starting the pipeline: klamm pipeline run bank.sql (Spark takes ten seconds and more)")
+        steps.print_line("Starting the pipeline: klamm pipeline run bank.sql (Spark takes ten seconds and more)")
         self.pipeline = Pipeline(address, registry, self.folder, self._interrupts)
         self._children.insert(0, self.pipeline)
         self.pipeline.start()
-        steps.say("Opening the bank: customers, the account service and the logging service, a group each")
+        steps.print_line("Opening the bank: customers, the account service and the logging service, a group each")
         self.accounts = AccountService(address)
         self.logging = LoggingService(address, str(self.folder / "transactions.log"))
         self.lake = Lake(self.folder / "lake" / TRANSACTIONS)
@@ -95,12 +95,12 @@ class Bank:
             if thread.error is not None:
                 raise Failed(f"{type(thread).__name__}: {thread.error}") from thread.error
         if not self.node.running:
-            raise Failed(f"the node ended:\n{self.node.last_words()}")
+            raise Failed(f"the node ended:\n{self.node.log_tail()}")
         if not self.registry.running:
-            raise Failed(f"the registry ended:\n{self.registry.last_words()}")
-        words = self.pipeline.keep_running()
-        if words is not None:
-            self.notes.append(words)
+            raise Failed(f"the registry ended:\n{self.registry.log_tail()}")
+        note = self.pipeline.keep_running()
+        if note is not None:
+            self.notes.append(note)
         return self._picture()
 
     def _picture(self) -> Seen:
@@ -118,16 +118,16 @@ class Bank:
         seen.spend = results.spend()
         seen.letters, seen.last_letters = results.letters, results.last_letters.copy()
         seen.suspicious, seen.last_suspicious = results.suspicious, results.last_suspicious.copy()
-        seen.doing = self._doing()
+        seen.stage = self._describe_stage()
         return seen
 
-    def tell_notes(self) -> None:
-        """Say what happened on the way; a picture has no place for it."""
+    def print_notes(self) -> None:
+        """Print what happened on the way; a picture has no place for it."""
         for note in self.notes:
-            self._steps.say(note, "yellow")
+            self._steps.print_line(note, "yellow")
         self.notes.clear()
 
-    def _doing(self) -> str:
+    def _describe_stage(self) -> str:
         status = self.pipeline.status()
         if not status:
             return f"Spark is starting: {self.pipeline.stage()}"
@@ -146,22 +146,22 @@ class Bank:
 
     def close(self) -> None:
         """Stop the transactions, and let all readers finish."""
-        with self._steps.doing("Closing the bank: the last transactions are acknowledged"):
+        with self._steps.show_step("Closing the bank: the last transactions are acknowledged"):
             self.customers.stop(_FINISH_S)
-        with self._steps.doing("Letting the services and the pipeline finish") as tell:
-            self._settle(tell)
-        self.tell_notes()
-        with self._steps.doing("Stopping the pipeline after its last batch") as tell:
+        with self._steps.show_step("Letting the services and the pipeline finish") as report:
+            self._settle(report)
+        self.print_notes()
+        with self._steps.show_step("Stopping the pipeline after its last batch") as report:
             self.pipeline.finish()
             deadline = time.monotonic() + _FINISH_S
             while self.pipeline.running and time.monotonic() < deadline:
-                tell("")
+                report("")
                 time.sleep(0.1)
             self.pipeline.end()
         for thread in self._threads:
             thread.stop()
 
-    def _settle(self, tell: Callable[[str], None]) -> None:
+    def _settle(self, report: Callable[[str], None]) -> None:
         """Wait until everything has arrived everywhere, or until nothing moves any more."""
         moved = time.monotonic()
         last: tuple[dict[str, int], int] | None = None
@@ -180,15 +180,17 @@ class Bank:
             waiting = [name for name, count in left.items() if count]
             if not waiting and self.pipeline_runs:
                 return
-            now = left, self.pipeline.tries()
+            now = left, self.pipeline.count_restarts()
             if now != last:
                 moved, last = time.monotonic(), now
             if time.monotonic() - moved > _STUCK_S and self.pipeline_runs:
-                self._steps.say(f"nothing moved for {_STUCK_S:.0f} s: the books are checked as they are", "yellow")
+                self._steps.print_line(
+                    f"nothing moved for {_STUCK_S:.0f} s: the books are checked as they are", "yellow"
+                )
                 return
             if time.monotonic() - moved > _START_S:
-                raise Failed(f"the pipeline does not start:\n{self.pipeline.last_words()}")
-            tell(f"waiting for {', '.join(waiting) or 'Spark'} ({self.seen.doing})")
+                raise Failed(f"the pipeline does not start:\n{self.pipeline.log_tail()}")
+            report(f"waiting for {', '.join(waiting) or 'Spark'} ({self.seen.stage})")
             time.sleep(0.1)
 
     def results(self) -> Results:
@@ -218,32 +220,32 @@ def stay_open(bank: Bank, steps: Steps, interrupts: Interrupts, seconds: float |
     """Show what happens until it is time to close; the seconds count from when the pipeline runs."""
     runs_since: float | None = None
 
-    def over() -> bool:
+    def is_over() -> bool:
         nonlocal runs_since
         if runs_since is None and bank.pipeline_runs:
             runs_since = time.monotonic()
         if runs_since is None and bank.elapsed_s > _START_S:
-            raise Failed(f"the pipeline does not start:\n{bank.pipeline.last_words()}")
+            raise Failed(f"the pipeline does not start:\n{bank.pipeline.log_tail()}")
         closing = interrupts.closing.wait(_FRAME_S)
         return closing or (seconds is not None and runs_since is not None and time.monotonic() - runs_since >= seconds)
 
-    interrupts.gently = True
+    interrupts.ctrl_c_closes = True
     try:
         if steps.pictures:
-            with silent_keys(), Live(console=steps.console, screen=True, auto_refresh=False) as live:
-                while not over():
+            with hide_keys(), Live(console=steps.console, screen=True, auto_refresh=False) as live:
+                while not is_over():
                     live.update(dashboard.picture(bank.check_and_show()), refresh=True)
         else:
             next_line_s = 0.0
-            while not over():
+            while not is_over():
                 seen = bank.check_and_show()
-                bank.tell_notes()
+                bank.print_notes()
                 if seen.elapsed_s >= next_line_s:
                     next_line_s = seen.elapsed_s + _LINE_S
-                    steps.say(dashboard.line(seen))
+                    steps.print_line(dashboard.line(seen))
     finally:
-        interrupts.gently = False
-        bank.tell_notes()
+        interrupts.ctrl_c_closes = False
+        bank.print_notes()
 
 
 def run(bank: Bank, steps: Steps, interrupts: Interrupts, seconds: float | None) -> int:
@@ -251,24 +253,24 @@ def run(bank: Bank, steps: Steps, interrupts: Interrupts, seconds: float | None)
     bank.open()
     stay_open(bank, steps, interrupts, seconds)
     bank.close()
-    with steps.doing("Computing everything again from the raw topic, in plain Python"):
+    with steps.show_step("Computing everything again from the raw topic, in plain Python"):
         books, results = raw_books(bank.seen.address), bank.results()
     interrupts.ignore()
-    return judge(books, results, steps)
+    return compare_books(books, results, steps)
 
 
-def judge(books: Books, results: Results, steps: Steps) -> int:
+def compare_books(books: Books, results: Results, steps: Steps) -> int:
     """Compare and say what came out; returns the exit code."""
     lines = compare(books, results)
-    steps.verdict(lines)
+    steps.print_comparison(lines)
     if all(line.equal for line in lines):
-        steps.say("Equal: every transaction counts once, everywhere.", "bold green")
+        steps.print_line("Equal: every transaction counts once, everywhere.", "bold green")
         return EQUAL
-    steps.say("The books differ. Once more with --keep leaves the data and the logs to look at.", "bold red")
+    steps.print_line("The books differ. Once more with --keep leaves the data and the logs to look at.", "bold red")
     return DIFFERS
 
 
-def arguments(words: list[str] | None) -> argparse.Namespace:
+def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="demo.py",
         description="A bank on one node: customers, two services, a pipeline on Spark; then the books are checked.",
@@ -278,12 +280,12 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=100.0, metavar="N", help="transactions per second (100)")
     parser.add_argument("--seed", type=int, default=7, metavar="N", help="of what the customers do (7)")
     parser.add_argument("--keep", action="store_true", help="keep the folder of the data, the lake and the logs")
-    return parser.parse_args(words)
+    return parser.parse_args(arguments)
 
 
-def main(words: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run the demo; returns the exit code."""
-    options = arguments(words)
+    options = parse_arguments(arguments)
     try:
         find_java()
         if find_spec("pyspark") is None:
@@ -303,16 +305,18 @@ def main(words: list[str] | None = None) -> int:
     try:
         return run(bank, steps, interrupts, seconds)
     except KeyboardInterrupt:
-        steps.say("Interrupted: the books were not checked.", "yellow")
+        steps.print_line("Interrupted: the books were not checked.", "yellow")
         return INTERRUPTED
     except Failed as error:
-        steps.say(str(error), "red")
+        steps.print_line(str(error), "red")
         return DIFFERS
     finally:
         interrupts.ignore()
         bank.end()
         if options.keep:
-            steps.say(f"Kept in {folder}: the lake in lake/{TRANSACTIONS}, the node's data, checkpoints and logs.")
+            steps.print_line(
+                f"Kept in {folder}: the lake in lake/{TRANSACTIONS}, the node's data, checkpoints and logs."
+            )
         else:
             _remove(folder)
 

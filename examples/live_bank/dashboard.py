@@ -220,8 +220,8 @@ def _bytes(letter: Letter) -> str:
     return "".join(character if character.isprintable() else f"\\x{ord(character):02x}" for character in text)
 
 
-def _waiting(words: str) -> Text:
-    return Text(words, style="dim italic")
+def _waiting(message: str) -> Text:
+    return Text(message, style="dim italic")
 
 
 def line(seen: Seen) -> str:
@@ -234,7 +234,7 @@ def line(seen: Seen) -> str:
         parts.append(f"{seen.letters:,} dead letters")
         parts.append(f"{seen.suspicious:,} suspicious")
     else:
-        parts.append(seen.doing)
+        parts.append(seen.stage)
     return ", ".join(parts)
 
 
@@ -277,5 +277,5 @@ def _footer(seen: Seen) -> Table:
     grid = Table.grid(expand=True)
     grid.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
     grid.add_column(justify="right", no_wrap=True)
-    grid.add_row(Text(f" {seen.doing}", style="cyan"), Text("Ctrl-C closes the bank and checks the books", style="dim"))
+    grid.add_row(Text(f" {seen.stage}", style="cyan"), Text("Ctrl-C closes the bank and checks the books", style="dim"))
     return grid

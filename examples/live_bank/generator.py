@@ -118,11 +118,11 @@ class Generator:
         self._began = time.monotonic()
         self._thread.start()
 
-    def stop(self, patience_s: float = _JOIN_S) -> None:
+    def stop(self, timeout_s: float = _JOIN_S) -> None:
         """Send no more; when this returns, all that was sent is acknowledged."""
         self._done.set()
         if self._thread.ident is not None:
-            self._thread.join(patience_s)
+            self._thread.join(timeout_s)
 
     def now(self) -> datetime:
         """The bank's clock."""

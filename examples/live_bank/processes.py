@@ -27,7 +27,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Failed(Exception):
-    """The demo cannot go on; the words say why."""
+    """The demo cannot go on; the message says why."""
 
 
 class Interrupts:
@@ -36,8 +36,8 @@ class Interrupts:
     def __init__(self) -> None:
         self.closing = threading.Event()
         """Set by Ctrl-C while it only closes the bank."""
-        self.gently = False
-        self._is_held = False
+        self.ctrl_c_closes = False
+        self._is_delayed = False
         self._is_pending = False
         self._ending: int | None = None
         """The signal that ends the demo; later ones are ignored, so that the clean-up is not interrupted."""
@@ -58,9 +58,9 @@ class Interrupts:
         """Close the bank, or end the demo by an exception."""
         if self._ending is not None:
             return
-        if self.gently and number == signal.SIGINT:
+        if self.ctrl_c_closes and number == signal.SIGINT:
             self.closing.set()
-        elif self._is_held:
+        elif self._is_delayed:
             self._is_pending = True
         else:
             self._end(number)
@@ -84,24 +84,24 @@ class Interrupts:
             self._end(self._ending)
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def delay(self) -> Iterator[None]:
         """Let signals wait until the block has ended."""
-        self._is_held = True
+        self._is_delayed = True
         try:
             yield
         finally:
-            self._is_held = False
+            self._is_delayed = False
             if self._is_pending:
                 self._end(signal.SIGINT)
 
 
 class Child:
-    """A process whose output is in a file; whatever it started ends with it."""
+    """A process whose output is in a file; all that it started ends with it."""
 
-    def __init__(self, name: str, words: list[str], folder: Path, interrupts: Interrupts) -> None:
+    def __init__(self, name: str, command: list[str], folder: Path, interrupts: Interrupts) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
-        self._words = words
+        self._command = command
         self._folder = folder
         self._interrupts = interrupts
         self._process: subprocess.Popen[bytes] | None = None
@@ -110,9 +110,9 @@ class Child:
         temporary = self._folder / "tmp"
         temporary.mkdir(exist_ok=True)
         environment = {**os.environ, "TMPDIR": str(temporary)}
-        with self.log.open("ab") as log, self._interrupts.held():
+        with self.log.open("ab") as log, self._interrupts.delay():
             self._process = subprocess.Popen(  # noqa: S603 - our own program
-                self._words,
+                self._command,
                 cwd=self._folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -142,19 +142,19 @@ class Child:
         except FileNotFoundError:
             return []
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """What to show of its output when it failed."""
         return "\n".join(self.output()[-_TAIL:])
 
-    def end(self, patience_s: float = _END_S) -> None:
-        """Ask it to end, then make it; with everything it left behind."""
+    def end(self, timeout_s: float = _END_S) -> None:
+        """Terminate it, then kill it with all processes that it started."""
         process = self._process
         if process is None:
             return
         if process.poll() is None:
             process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(patience_s)
+                process.wait(timeout_s)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -164,11 +164,11 @@ class Node(Child):
     """`klamm up` on a free port."""
 
     def __init__(self, folder: Path, interrupts: Interrupts) -> None:
-        words = [str(_KLAMM), "up", "--data", str(folder / "data"), "--port", "0", "--quiet", "--no-console"]
-        super().__init__("node", words, folder, interrupts)
+        command = [str(_KLAMM), "up", "--data", str(folder / "data"), "--port", "0", "--quiet", "--no-console"]
+        super().__init__("node", command, folder, interrupts)
         self.address = ""
 
-    def ready(self) -> str:
+    def wait_ready(self) -> str:
         """Where it serves, once it does."""
         deadline = time.monotonic() + _NODE_S
         while time.monotonic() < deadline:
@@ -179,17 +179,17 @@ class Node(Child):
             if not self.running:
                 break
             time.sleep(0.05)
-        raise Failed(f"the node did not start:\n{self.last_words()}")
+        raise Failed(f"the node did not start:\n{self.log_tail()}")
 
 
 class Registry(Child):
     """`klamm registry` on a free port."""
 
     def __init__(self, bootstrap: str, folder: Path, interrupts: Interrupts) -> None:
-        words = [str(_KLAMM), "registry", "--bootstrap-server", bootstrap, "--port", "0"]
-        super().__init__("registry", words, folder, interrupts)
+        command = [str(_KLAMM), "registry", "--bootstrap-server", bootstrap, "--port", "0"]
+        super().__init__("registry", command, folder, interrupts)
 
-    def ready(self) -> str:
+    def wait_ready(self) -> str:
         """Where it serves, once it does."""
         deadline = time.monotonic() + _NODE_S
         while time.monotonic() < deadline:
@@ -199,7 +199,7 @@ class Registry(Child):
             if not self.running:
                 break
             time.sleep(0.05)
-        raise Failed(f"the registry did not start:\n{self.last_words()}")
+        raise Failed(f"the registry did not start:\n{self.log_tail()}")
 
 
 class Pipeline(Child):
@@ -222,11 +222,11 @@ class Pipeline(Child):
             "restarts": "100",
             "registry": registry,
         }
-        words = [str(_KLAMM), "pipeline", "run", str(SQL), "--bootstrap-server", bootstrap, "--master", "local[2]"]
-        words += ["--home", str(folder / "pipelines"), "--no-progress"]
+        command = [str(_KLAMM), "pipeline", "run", str(SQL), "--bootstrap-server", bootstrap, "--master", "local[2]"]
+        command += ["--home", str(folder / "pipelines"), "--no-progress"]
         for name, value in settings.items():
-            words += ["--set", f"{name}={value}"]
-        super().__init__("pipeline", words, folder, interrupts)
+            command += ["--set", f"{name}={value}"]
+        super().__init__("pipeline", command, folder, interrupts)
         self._status = folder / "pipelines" / "bank" / "status.json"
         self._restarts = _RESTARTS
 
@@ -245,17 +245,17 @@ class Pipeline(Child):
             return "its queries begin"
         return "Java" if any(line == "starting Spark" for line in lines) else "Python"
 
-    def tries(self) -> int:
+    def count_restarts(self) -> int:
         """How often its queries were started again."""
         return sum(query.get("failures", 0) for query in self.status().get("queries", {}).values())
 
     def keep_running(self) -> str | None:
-        """Start it again when it died; returns what to say of that."""
+        """Start it again when it died; returns a note of that, or None."""
         if self.running:
             return None
         lines = self.output()
         if self._restarts <= 0 or self.code == _USAGE:
-            raise Failed(f"the pipeline does not run:\n{self.last_words()}")
+            raise Failed(f"the pipeline does not run:\n{self.log_tail()}")
         self._restarts -= 1
         self.start()
         return f"the pipeline ended ({lines[-1] if lines else 'without output'}) and is started again"

@@ -41,11 +41,11 @@ class Service(ABC):
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self, patience_s: float = _JOIN_S) -> None:
+    def stop(self, timeout_s: float = _JOIN_S) -> None:
         """Leave the group."""
         self._done.set()
         if self._thread.ident is not None:
-            self._thread.join(patience_s)
+            self._thread.join(timeout_s)
 
     def _run(self) -> None:
         consumer = Consumer(self._settings)

@@ -19,7 +19,7 @@ _EVERY_S: Final = 10.0
 
 
 @contextlib.contextmanager
-def silent_keys() -> Iterator[None]:
+def hide_keys() -> Iterator[None]:
     """Let the terminal not write down what is typed, Ctrl-C among it, into the middle of a picture."""
     try:
         before = termios.tcgetattr(sys.stdin)
@@ -36,7 +36,7 @@ def silent_keys() -> Iterator[None]:
 
 
 class Steps:
-    """Says each step, and for long ones how far it is."""
+    """Prints each step, and for long ones how far it is."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -44,29 +44,29 @@ class Steps:
             console.is_terminal and not console.is_dumb_terminal and console.encoding.lower().startswith("utf")
         )
 
-    def say(self, words: str, style: str = "") -> None:
-        self.console.print(Text(words, style=style), soft_wrap=True)
+    def print_line(self, message: str, style: str = "") -> None:
+        self.console.print(Text(message, style=style), soft_wrap=True)
 
     @contextlib.contextmanager
-    def doing(self, words: str) -> Iterator[Callable[[str], None]]:
+    def show_step(self, message: str) -> Iterator[Callable[[str], None]]:
         """A step that takes a while; call what is given with how far it is."""
         began = last = time.monotonic()
         if not self.pictures:
-            self.say(words)
+            self.print_line(message)
 
-            def tell(more: str) -> None:
+            def report(more: str) -> None:
                 nonlocal last
                 if time.monotonic() - last >= _EVERY_S:
                     last = time.monotonic()
-                    self.say(f"  {last - began:.0f} s  {more}")
+                    self.print_line(f"  {last - began:.0f} s  {more}")
 
-            yield tell
+            yield report
             return
-        with self.console.status(Text(words)) as status:
-            yield lambda more: status.update(Text(f"{words}  {more}"))
-        self.console.print(Text.assemble(("✔ ", "green"), words, (f"  {time.monotonic() - began:.1f} s", "dim")))
+        with self.console.status(Text(message)) as status:
+            yield lambda more: status.update(Text(f"{message}  {more}"))
+        self.console.print(Text.assemble(("✔ ", "green"), message, (f"  {time.monotonic() - began:.1f} s", "dim")))
 
-    def verdict(self, lines: list[Line]) -> None:
+    def print_comparison(self, lines: list[Line]) -> None:
         """The comparisons as a table, and under it what differs."""
         table = Table(title="The books, computed again from the raw topic", title_justify="left", title_style="bold")
         table.add_column("")
@@ -74,10 +74,10 @@ class Steps:
         table.add_column("found", justify="right")
         table.add_column("", no_wrap=True)
         for line in lines:
-            verdict = Text("equal", style="green") if line.equal else Text("DIFFERS", style="bold red")
-            table.add_row(line.what, line.expected, line.actual, verdict)
+            result = Text("equal", style="green") if line.equal else Text("DIFFERS", style="bold red")
+            table.add_row(line.what, line.expected, line.actual, result)
         self.console.print()
         self.console.print(table)
         for line in lines:
             for difference in line.differences:
-                self.say(f"{line.what}: {difference}", "red")
+                self.print_line(f"{line.what}: {difference}", "red")

@@ -65,7 +65,7 @@ class Seen:
     address: str = ""
     elapsed_s: float = 0.0
     bank_time: datetime | None = None
-    doing: str = ""
+    stage: str = ""
     bad: int = 0
     files: int = 0
     flows: dict[str, Flow] = field(default_factory=dict)
@@ -152,10 +152,10 @@ class Watcher:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self, patience_s: float = _JOIN_S) -> None:
+    def stop(self, timeout_s: float = _JOIN_S) -> None:
         self._done.set()
         if self._thread.ident is not None:
-            self._thread.join(patience_s)
+            self._thread.join(timeout_s)
 
     def _run(self) -> None:
         settings = {"bootstrap.servers": self._bootstrap, "client.id": "watcher"}

@@ -1,4 +1,4 @@
-"""The bank of `make demo`: its rules, its judge and its picture, without a node."""
+"""The bank of `make demo`: its rules, its check and its picture, without a node."""
 
 import io
 import json
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from live_bank import dashboard
-from live_bank.app import DIFFERS, EQUAL, judge
+from live_bank.app import DIFFERS, EQUAL, compare_books
 from live_bank.check import Results, compare
 from live_bank.generator import ACCOUNTS, Customers
 from live_bank.lake import Lake
@@ -142,7 +142,7 @@ def test_the_same_seed_is_the_same_story():
 
 def test_equal_books_are_equal():
     books, steps = small_books(), recorded_steps()
-    assert judge(books, right_results(books), steps) == EQUAL
+    assert compare_books(books, right_results(books), steps) == EQUAL
     output = steps.console.file.getvalue()
     assert "Equal: every transaction counts once, everywhere." in output
     assert output.count("equal") == len(compare(books, right_results(books)))
@@ -218,7 +218,7 @@ def test_a_mistake_is_found(mistake, words):
     books, steps = small_books(), recorded_steps(width=200)
     results = right_results(books)
     mistake(results)
-    assert judge(books, results, steps) == DIFFERS
+    assert compare_books(books, results, steps) == DIFFERS
     output = steps.console.file.getvalue()
     assert words in output
     assert output.count("DIFFERS") == 1
@@ -269,7 +269,7 @@ def some_bank():
     seen.balances = {name: Account(Decimal(place * 1000 - 500), place) for place, name in enumerate(ACCOUNTS)}
     seen.spend = {f"2026-01-05T08:{minute:02}:00.000000Z": Decimal(minute * 7) for minute in range(60)}
     seen.letters, seen.suspicious = 12, 34
-    seen.doing = "5 queries, 12 files in the lake"
+    seen.stage = "5 queries, 12 files in the lake"
     for place in range(20):
         seen.last_letters.append(Letter(0, place, "the value is no JSON of id BIGINT", b'{"id": %d' % place))
         seen.last_suspicious.append(
@@ -297,7 +297,7 @@ def test_the_picture_fits(width, height):
 
 def test_the_picture_of_a_bank_that_just_opened():
     console = Console(file=io.StringIO(), width=80, height=24, force_terminal=True, color_system=None)
-    console.print(dashboard.picture(Seen(doing="Spark is starting")), height=24, end="")
+    console.print(dashboard.picture(Seen(stage="Spark is starting")), height=24, end="")
     assert "no balances until the pipeline runs" in console.file.getvalue()
 
 
@@ -321,7 +321,7 @@ def test_an_interrupt_waits_while_a_child_is_started():
     interrupts, started = Interrupts(), []
 
     def start():
-        with interrupts.held():
+        with interrupts.delay():
             interrupts.handle(signal.SIGINT, None)
             started.append("child")
 
@@ -332,10 +332,10 @@ def test_an_interrupt_waits_while_a_child_is_started():
 
 def test_the_first_interrupt_closes_an_open_bank_and_the_next_one_ends_it():
     interrupts = Interrupts()
-    interrupts.gently = True
+    interrupts.ctrl_c_closes = True
     interrupts.handle(signal.SIGINT, None)
     assert interrupts.closing.is_set()
-    interrupts.gently = False
+    interrupts.ctrl_c_closes = False
     with pytest.raises(KeyboardInterrupt):
         interrupts.handle(signal.SIGINT, None)
     interrupts.handle(signal.SIGINT, None)  # tidying up goes on
@@ -343,7 +343,7 @@ def test_the_first_interrupt_closes_an_open_bank_and_the_next_one_ends_it():
 
 def test_being_told_to_end_ends_an_open_bank_at_once():
     interrupts = Interrupts()
-    interrupts.gently = True
+    interrupts.ctrl_c_closes = True
     with pytest.raises(SystemExit) as left:
         interrupts.handle(signal.SIGTERM, None)
     assert left.value.code == 128 + signal.SIGTERM
