@@ -124,6 +124,35 @@ def test_partitions_beyond_the_limit_are_summed():
     assert sum(lags.values()) == 1500 + 11 + 3
 
 
+def lag_seconds(queries):
+    families, _ = read(render_exposition("bank", {"queries": queries}))
+    return {
+        (sample.labels["topic"], sample.labels["partition"]): sample.value
+        for sample in families["klamm_pipeline_partition_lag_seconds"].samples
+    }
+
+
+def test_the_lag_of_partitions_in_seconds():
+    """Those behind of which no age was measured have none; those that are read have 0."""
+    query = {
+        "partition_lag_records": {"orders": {"0": 0, "1": 7, "2": 1}, "users": {"0": 2}},
+        "partition_lag_ms": {"orders": {"1": 1500}, "users": {"0": 3}},
+    }
+    assert lag_seconds({"q": query}) == {("orders", "0"): 0, ("orders", "1"): 1.5, ("users", "0"): 0.003}
+    assert "partition_lag_seconds" not in render_exposition(
+        "b", {"queries": {"q": {"partition_lag_records": {"t": {"0": 1}}}}}
+    )
+
+
+def test_of_partitions_beyond_the_limit_the_largest_age_is_served():
+    large = {str(part): 1 for part in range(PARTITION_SERIES_MAX + 100)}
+    ages = {"5": 1000, str(PARTITION_SERIES_MAX + 1): 2000, str(PARTITION_SERIES_MAX + 2): 3000}
+    queries = {
+        "q": {"partition_lag_records": {"orders": large, "users": {"0": 0}}, "partition_lag_ms": {"orders": ages}}
+    }
+    assert lag_seconds(queries) == {("orders", "5"): 1, ("orders", "other"): 3, ("users", "other"): 0}
+
+
 @pytest.mark.parametrize(
     ("counts", "expected"),
     [

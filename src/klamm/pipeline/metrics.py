@@ -116,27 +116,47 @@ def _partition_lag_lines(pipeline_labels: Mapping[str, str], queries: Mapping[st
         return []
     counts = {query: sum(map(len, topics.values())) for query, topics in lags.items()}
     shares = share_series(counts, PARTITION_SERIES_MAX)
-    name = "partition_lag_records"
-    samples, omitted = [], []
+    samples, ages, omitted = [], [], []
     for query, topics in lags.items():
-        labels, left = {**pipeline_labels, "query": query}, shares[query]
-        for topic, partitions in topics.items():
-            # In the order of topics and partitions, not the worst first: series would come and go with every scrape.
-            for partition, records in itertools.islice(partitions.items(), left):
-                samples.append(_sample(name, {**labels, "topic": topic, "partition": partition}, records))
-            if len(partitions) > left:
-                others = sum(itertools.islice(partitions.values(), left, None))
-                samples.append(_sample(name, {**labels, "topic": topic, "partition": OTHER_PARTITIONS}, others))
-            left = max(left - len(partitions), 0)
+        labels = {**pipeline_labels, "query": query}
+        for topic, partition, records, age_ms in _lag_rows(
+            topics, queries[query].get("partition_lag_ms") or {}, shares[query]
+        ):
+            labels_of_partition = {**labels, "topic": topic, "partition": partition}
+            samples.append(_sample("partition_lag_records", labels_of_partition, records))
+            if age_ms is not None:
+                ages.append(_sample("partition_lag_seconds", labels_of_partition, age_ms * 0.001))
         omitted.append(_sample("partition_lag_omitted", labels, counts[query] - shares[query]))
+    records_text = "Records of a partition that are not read yet; the sum of those without a series."
+    ages_text = (
+        "Age of a partition's first unread record, where it was measured; the largest of those without a series."
+    )
     return [
-        *_header_lines(
-            name, "gauge", "Records of a partition that are not read yet; the sum of those without a series."
-        ),
+        *_header_lines("partition_lag_records", "gauge", records_text),
         *samples,
+        *(_header_lines("partition_lag_seconds", "gauge", ages_text) if ages else []),
+        *ages,
         *_header_lines("partition_lag_omitted", "gauge", "Partitions without a series of their own."),
         *omitted,
     ]
+
+
+def _lag_rows(
+    topics: Mapping[str, Mapping[str, int]], ages_ms: Mapping[str, Mapping[str, int]], series_max: int
+) -> Iterator[tuple[str, str, int, int | None]]:
+    """Yield topic, partition, unread records and age of each series; the age is None where it was not measured."""
+    left = series_max
+    for topic, partitions in topics.items():
+        topic_ages_ms = ages_ms.get(topic, {})
+        # In the order of topics and partitions, not the worst first: series would come and go with every scrape.
+        for partition, records in itertools.islice(partitions.items(), left):
+            yield topic, partition, records, topic_ages_ms.get(partition) if records else 0
+        if len(partitions) > left:
+            others = list(itertools.islice(partitions, left, None))
+            records = sum(partitions[partition] for partition in others)
+            known_ms = [topic_ages_ms[partition] for partition in others if partition in topic_ages_ms]
+            yield topic, OTHER_PARTITIONS, records, max(known_ms, default=None) if records else 0
+        left = max(left - len(partitions), 0)
 
 
 def _duration_lines(pipeline_labels: Mapping[str, str], queries: Mapping[str, Mapping[str, Any]]) -> list[str]:

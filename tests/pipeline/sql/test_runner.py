@@ -270,6 +270,21 @@ def test_lags_of_the_cluster_win_over_those_of_the_last_batch(home):
     assert home.status()["queries"]["q"]["partition_lag_records"] == query_status["partition_lag_records"]
 
 
+def test_the_lags_of_partitions_are_arranged_once_for_a_measurement(home):
+    class Watch:
+        lags = {"q": Lag(8, 0, {TopicPartition("t", 10): 8, TopicPartition("t", 9): 0})}
+
+    running = runner(home, Query("q", Handle(batch=1)))
+    running.lags = Watch()
+    running._publish_status("running")
+    first = running.status()["queries"]["q"]["partition_lag_records"]
+    running._publish_status("running")
+    assert running.status()["queries"]["q"]["partition_lag_records"] is first
+    Watch.lags = {"q": Lag(0, 0, {TopicPartition("t", 10): 0, TopicPartition("t", 9): 0})}
+    running._publish_status("running")
+    assert running.status()["queries"]["q"]["partition_lag_records"] == {"t": {"9": 0, "10": 0}}
+
+
 def test_a_pipeline_is_called_after_its_file_unless_it_says_otherwise():
     text = "CREATE STREAM s (a INT);"
     assert name_of(compile_text(text, "some/bank.sql")) == "bank"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from klamm.model.ids import TopicPartition
 from klamm.pipeline.sql.core.rebuild_steps import RebuildTarget
 from klamm.pipeline.sql.running_query import ENDED, QueryState, RunningQuery
 from klamm.pipeline.sql.status import error_line
@@ -19,12 +18,7 @@ def query_status(
     """Return the status of a query; `queries` are all of its pipeline."""
     status = running.tally.status()
     if lag is not None:
-        status |= {
-            "lag_records": lag.records,
-            "lag_ms": lag.age_ms,
-            "partition_lag_records": _by_topic(lag.partition_records),
-            "partition_lag_ms": _by_topic(lag.partition_ages_ms),
-        }
+        status |= lag.status
     failure = running.failure
     pause_s = max(running.restart_at - time.monotonic(), 0.0) if running.state == QueryState.RESTARTING else None
     return status | {
@@ -54,11 +48,3 @@ def awaited_queries(running: RunningQuery, queries: Sequence[RunningQuery]) -> l
     return inputs or [
         other.query.name for other in queries if other.state == QueryState.STARTING and other is not running
     ]
-
-
-def _by_topic(numbers: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Return numbers by topic, then by partition in their order; as text, as the keys are in the file."""
-    topics: dict[str, dict[str, int]] = {}
-    for partition in sorted(numbers):
-        topics.setdefault(partition.topic, {})[str(partition.partition)] = numbers[partition]
-    return topics

@@ -130,7 +130,8 @@ class Home:
 
     def write_status(self, status: Mapping[str, Any]) -> None:
         """Write the status; not synced, it is rewritten several times a second."""
-        self._write(_STATUS, json.dumps(status, indent=2) + "\n", durable=False)
+        # Without indents, which Python's fast encoder cannot write: of 10,000 partitions they would take 4 ms.
+        self._write(_STATUS, json.dumps(status) + "\n", durable=False)
 
     def running(self) -> bool:
         """Whether a process runs the pipeline now."""

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, Protocol, Self
 
 from klamm.model.ids import TopicPartition
@@ -45,7 +46,7 @@ class LagClient(Protocol):
         """Close the connection."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Lag:
     """The unread records of a query: how many, and the age of the oldest."""
 
@@ -55,6 +56,25 @@ class Lag:
     """Of every partition it reads, those without unread records too: a series of 0 does not look like a missing one."""
     partition_ages_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Of the partitions with the most unread records, as far as their first unread records arrived in time."""
+
+    # Kept: the status is published more often than lags are measured.
+    @cached_property
+    def status(self) -> dict[str, Any]:
+        """What is published of it, with partitions by topic in their order."""
+        return {
+            "lag_records": self.records,
+            "lag_ms": self.age_ms,
+            "partition_lag_records": _by_topic(self.partition_records),
+            "partition_lag_ms": _by_topic(self.partition_ages_ms),
+        }
+
+
+def _by_topic(numbers: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """Return numbers by topic, then by partition in their order; as text, as the keys are in the file."""
+    topics: dict[str, dict[str, int]] = {}
+    for partition in sorted(numbers):
+        topics.setdefault(partition.topic, {})[str(partition.partition)] = numbers[partition]
+    return topics
 
 
 def unread_records(position: ReadOffsets, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
