@@ -15,7 +15,9 @@ from registry.test_json_rules import RULES
 
 DRAFTS = {
     4: "http://json-schema.org/draft-04/schema#",
+    6: "http://json-schema.org/draft-06/schema#",
     7: "http://json-schema.org/draft-07/schema#",
+    2019: "https://json-schema.org/draft/2019-09/schema",
     2020: "https://json-schema.org/draft/2020-12/schema",
 }
 NAMES = ("a", "b", "ab", "c")
@@ -84,7 +86,7 @@ def draw_object(draw, draft, depth):
             schema["additionalProperties"] = draw_schema(draw, draft, 0)
         case 2:
             schema["patternProperties"] = {"^a": draw_schema(draw, draft, 0)}
-    keyword = "dependentRequired" if draft == 2020 else "dependencies"
+    keyword = "dependentRequired" if draft >= 2019 else "dependencies"
     schema = maybe(draw, schema, minProperties=st.integers(0, 2), maxProperties=st.integers(1, 3))
     return maybe(draw, schema, **{keyword: st.just({"a": ["b"]})})
 
