@@ -15,6 +15,7 @@
     serializers what the Python client takes as key.serializer, value.deserializer and so on
     codecs      values of a schema: bytes to values, Arrow types
     framing     how a record names its schema
+    rules       which rules of a schema hold for a record, and what executes them
 
 A client of the cluster like any other: nothing here imports a broker.
 """

@@ -4,6 +4,7 @@
     subjects      which subject a schema belongs to
     writing       what serializers have in common: subject, id, framing
     reading       what deserializers have in common: the schema that a record names
+    reading_rules its rules, those between two versions included
     avro, json_schema, protobuf   one pair each; `any_schema` reads records of all three
     errors        why a schema is not written
 
