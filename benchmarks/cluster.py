@@ -55,10 +55,10 @@ class ClusterBench:
         """A new topic with three copies, all of them in sync."""
         name = f"{name}-{time.monotonic_ns()}"
         self.admin.create_topics([NewTopic(name, partitions, NODES)])[name].result(60)
-        self.wait_whole(name, partitions)
+        self.wait_in_sync(name, partitions)
         return name
 
-    def wait_whole(self, new: str | None = None, partitions: int = 0) -> None:
+    def wait_in_sync(self, new: str | None = None, partitions: int = 0) -> None:
         """Return once every replica is in sync, also those of a new topic, which brokers replay one after the other."""
         deadline = time.monotonic() + SETTLE_S
         while time.monotonic() < deadline:
@@ -180,7 +180,7 @@ class Ticker:
         return max(b - a for a, b in itertools.pairwise(times))
 
 
-def leader_goes(how: signal.Signals) -> Callable[[ClusterBench], Sample]:
+def stop_leader(how: signal.Signals) -> Callable[[ClusterBench], Sample]:
     """The leader of the producer's partition is killed, or stopped cleanly: how long is the producer blocked?"""
 
     def run(bench: ClusterBench) -> Sample:
@@ -195,7 +195,7 @@ def leader_goes(how: signal.Signals) -> Callable[[ClusterBench], Sample]:
             ticker.wait(2 * SENDS_PER_S)
             blocked = ticker.blocked_after(moment)
         node.start()
-        bench.wait_whole()
+        bench.wait_in_sync()
         return {"blocked s": blocked}
 
     return run
@@ -203,7 +203,7 @@ def leader_goes(how: signal.Signals) -> Callable[[ClusterBench], Sample]:
 
 def controller_killed(bench: ClusterBench) -> Sample:
     """The active controller is killed: how long until a topic can be created again?"""
-    bench.wait_whole()
+    bench.wait_in_sync()
     with_leader = BlockingConnection("127.0.0.1", bench.cluster.nodes[0].port)
     quorum_topics = [TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])]
     leader = with_leader.ask(DescribeQuorumRequest(topics=quorum_topics)).topics[0].partitions[0].leader_id
@@ -215,7 +215,7 @@ def controller_killed(bench: ClusterBench) -> Sample:
     _create(other.port, f"after-{time.monotonic_ns()}", copies=2)
     blocked = time.monotonic() - moment
     node.start()
-    bench.wait_whole()
+    bench.wait_in_sync()
     return {"blocked s": blocked}
 
 
@@ -292,7 +292,7 @@ def at_rest(partitions: int) -> Callable[[ClusterBench], Sample]:
         for missing in range(partitions - there, 0, -1000):
             name = f"rest-{time.monotonic_ns()}"
             bench.admin.create_topics([NewTopic(name, min(missing, 1000), NODES)])[name].result(300)
-        bench.wait_whole()
+        bench.wait_in_sync()
         time.sleep(REST_S / 2)
         before, started = bench.cpu(), time.monotonic()
         time.sleep(REST_S)
@@ -365,14 +365,14 @@ CLUSTER: tuple[Load, ...] = (
     Load(
         "cluster-kill",
         "3 nodes: leader killed, producer blocked",
-        leader_goes(signal.SIGKILL),
+        stop_leader(signal.SIGKILL),
         (Reach("blocked s", 0.15),),
         warm_ups=0,
     ),
     Load(
         "cluster-stop",
         "3 nodes: leader stopped cleanly, producer blocked",
-        leader_goes(signal.SIGTERM),
+        stop_leader(signal.SIGTERM),
         (Reach("blocked s", 0.5),),
         warm_ups=0,
     ),

@@ -157,7 +157,7 @@ class Connection:
         self.sock.sendall(self.frame(api_key, version, request))
         return self.receive()
 
-    def storm(self, frame: bytes, count: int, window: int) -> float:
+    def time_requests(self, frame: bytes, count: int, window: int) -> float:
         """Seconds for `count` requests with `window` of them on the way."""
         begin = time.perf_counter()
         sent = 0
@@ -208,7 +208,7 @@ def measure_node(count: int) -> None:
                     assert response.topics[0].partitions[0].error_code == 0, response
                     for window in (1, 50):
                         cpu = cpu_seconds(node.pid)
-                        took = connection.storm(frame, count, window)
+                        took = connection.time_requests(frame, count, window)
                         cpu = cpu_seconds(node.pid) - cpu
                         print(
                             f"commit     {partitions:>3} partitions, {window:>2} on the way   {count / took:>8,.0f}/s"
@@ -216,7 +216,7 @@ def measure_node(count: int) -> None:
                         )
                 beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
                 cpu = cpu_seconds(node.pid)
-                took = connection.storm(connection.frame(12, 4, beat), count, 50)
+                took = connection.time_requests(connection.frame(12, 4, beat), count, 50)
                 cpu = cpu_seconds(node.pid) - cpu
                 print(f"heartbeat  50 on the way   {count / took:>8,.0f}/s   {cpu / count * 1e6:6.1f} us broker CPU")
             finally:

@@ -90,9 +90,9 @@ def many_groups(bench: Bench) -> Sample:
     count = max(HEARTBEATERS, bench.count(5000))
     connection = BlockingConnection("127.0.0.1", bench.broker.port, timeout_s=30.0)
     stamp = time.monotonic_ns()
-    plans.lone_member(connection, f"first-{stamp}")
+    plans.form_group_of_one(connection, f"first-{stamp}")
     before, started = cpu_seconds(bench.broker.pid), time.monotonic()
-    groups = [plans.lone_member(connection, f"many-{stamp}-{i}") for i in range(count)]
+    groups = [plans.form_group_of_one(connection, f"many-{stamp}-{i}") for i in range(count)]
     formed_s = time.monotonic() - started
     forming_cpu = cpu_seconds(bench.broker.pid) - before
     frames = [[plans.heartbeat(group) for group in groups[i::HEARTBEATERS]] for i in range(HEARTBEATERS)]
@@ -101,7 +101,7 @@ def many_groups(bench: Bench) -> Sample:
         what = (HEARTBEATERS, 5, bench.count(100_000), plans.HEARTBEAT_ERROR_AT)
         result = load(bench, "pump", plans.lanes(frames), *what)
     for group in groups:
-        plans.patient(connection, LeaveGroupRequest(group_id=group.name, members=_members(group)), 3)
+        plans.ask_until_ready(connection, LeaveGroupRequest(group_id=group.name, members=_members(group)), 3)
     connection.close()
     return _rates(sample, result)
 

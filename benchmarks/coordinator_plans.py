@@ -67,7 +67,7 @@ def ask(port: int, request: Any, version: int | None = None) -> Any:
         connection.close()
 
 
-def patient(connection: BlockingConnection, request: Any, version: int) -> Any:
+def ask_until_ready(connection: BlockingConnection, request: Any, version: int) -> Any:
     """Ask until the coordinator is there; asking for it makes its topic where there is none yet."""
     deadline = time.monotonic() + SETTLE_S
     while True:
@@ -129,7 +129,7 @@ def join(group: str, member_id: str, taste: int) -> JoinGroupRequest:
 def form_group(port: int, name: str, size: int) -> Group:
     """Get a member id for each, then join again and again until one generation holds all of them."""
     first = BlockingConnection("127.0.0.1", port, timeout_s=30.0)
-    ids = [patient(first, join(name, "", 0), JOIN).member_id for _ in range(size)]
+    ids = [ask_until_ready(first, join(name, "", 0), JOIN).member_id for _ in range(size)]
     first.close()
     links = [_Link(port) for _ in ids]
     try:
@@ -216,13 +216,13 @@ def leave(port: int, group: Group) -> None:
     ask(port, LeaveGroupRequest(group_id=group.name, members=members), 3)
 
 
-def lone_member(connection: BlockingConnection, name: str) -> Group:
+def form_group_of_one(connection: BlockingConnection, name: str) -> Group:
     """A group of one, formed and stable."""
-    member_id = patient(connection, join(name, "", 0), JOIN).member_id
-    generation = patient(connection, join(name, member_id, 0), JOIN).generation_id
+    member_id = ask_until_ready(connection, join(name, "", 0), JOIN).member_id
+    generation = ask_until_ready(connection, join(name, member_id, 0), JOIN).generation_id
     share = SyncGroupRequestAssignment(member_id=member_id, assignment=b"")
     sync = SyncGroupRequest(group_id=name, generation_id=generation, member_id=member_id, assignments=[share])
-    answer = patient(connection, sync, SYNC)
+    answer = ask_until_ready(connection, sync, SYNC)
     if answer.error_code:
         raise LoadFailed(f"SyncGroup: error {answer.error_code}")
     return Group(name, [member_id], member_id, generation)
@@ -243,7 +243,7 @@ def transactions_plan(port: int, topic: str, producers: int, partitions: int) ->
     for number in range(producers):
         name = f"{topic}-{number}"
         request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
-        given = patient(connection, request, 4)
+        given = ask_until_ready(connection, request, 4)
         if given.error_code:
             raise LoadFailed(f"InitProducerId: error {given.error_code}")
         batch = build_batch(

@@ -58,7 +58,7 @@ def compaction(bench: Bench) -> Sample:
             before = _size(node.data, "keyed")
             bench.cache.fill()
             cpu, begin = cpu_seconds(node.pid), time.monotonic()
-            _let_loose(admin)
+            _allow_compaction(admin)
             deadline = begin + LIMIT_S
             # What stays is one record per key and the active segment.
             while (after := _size(node.data, "keyed")) > keys * 2 * (VALUE + 40) + segment:
@@ -89,7 +89,7 @@ def _fill(bootstrap: str, megabytes: int) -> int:
     return keys
 
 
-def _let_loose(admin: AdminClient) -> None:
+def _allow_compaction(admin: AdminClient) -> None:
     change = ConfigEntry("min.compaction.lag.ms", "0", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, "keyed", incremental_configs=[change])
     admin.incremental_alter_configs([resource])[resource].result(30)

@@ -364,12 +364,12 @@ def slow_readers(node: SecuredNode, stack: ExitStack) -> None:
         peer.sendall(request * FETCHES)
         peers.append(peer)
 
-    def sip() -> None:
+    def read_slowly() -> None:
         while not stopped.wait(0.5):
             for peer in peers:
                 peer.recv(64)
 
-    thread = threading.Thread(target=sip, daemon=True)
+    thread = threading.Thread(target=read_slowly, daemon=True)
     thread.start()
     # Stopped before the sockets are closed: the stack unwinds from its end.
     stack.callback(thread.join, 10)
