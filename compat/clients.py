@@ -175,9 +175,9 @@ class ProcessClient(Client):
         raise NotImplementedError
 
     def call(self, op: str, **order: Any) -> dict[str, Any]:
-        return self.call_patiently(ANSWER_TIMEOUT_S, op, **order)
+        return self.call_slow(ANSWER_TIMEOUT_S, op, **order)
 
-    def call_patiently(self, timeout_s: float, op: str, **order: Any) -> dict[str, Any]:
+    def call_slow(self, timeout_s: float, op: str, **order: Any) -> dict[str, Any]:
         """`call` for an order that takes as long as the machine is slow."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"op": op, **order}).encode() + b"\n")

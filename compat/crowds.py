@@ -88,7 +88,7 @@ class Crowd:
             assert member.home.call("member_end", member=member.name, how=how)["ended"]
             member.state = how
 
-    def come_back(self, member: Member) -> Member:
+    def rejoin(self, member: Member) -> Member:
         """The same static member in a new life."""
         return self._join_one(member.home, instance=member.instance)
 
@@ -152,7 +152,7 @@ class Crowd:
             whole = held == list(range(self.partitions)) and max(shares) - min(shares) <= 1
             if whole and time.monotonic() - since > QUIET_S:
                 return
-            assert time.monotonic() < deadline, self.story("the group does not settle")
+            assert time.monotonic() < deadline, self.describe("the group does not settle")
             time.sleep(0.03)
 
     def drain(self) -> None:
@@ -166,10 +166,10 @@ class Crowd:
     def wait(self, true: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + STABLE_TIMEOUT_S
         while not true():
-            assert time.monotonic() < deadline, self.story(what)
+            assert time.monotonic() < deadline, self.describe(what)
             time.sleep(0.03)
 
-    def holdings(self) -> dict[str, frozenset[int]]:
+    def owned_partitions(self) -> dict[str, frozenset[int]]:
         self.refresh()
         return {member.name: member.owned for member in self.present}
 
@@ -182,9 +182,9 @@ class Crowd:
             if member.name not in before:
                 continue
             old, new = before[member.name], member.owned
-            assert len(old & new) == min(len(old), len(new)), self.story(f"{member.name} kept {old & new}")
+            assert len(old & new) == min(len(old), len(new)), self.describe(f"{member.name} kept {old & new}")
             for _, what, _, held in member.events[counts[member.name] :]:
-                assert old & new <= held, self.story(f"{member.name} lost hold of what it kept: {what}")
+                assert old & new <= held, self.describe(f"{member.name} lost hold of what it kept: {what}")
 
     def event_counts(self) -> dict[str, int]:
         return {member.name: len(member.events) for member in self.members.values()}
@@ -215,9 +215,9 @@ class Crowd:
         for partition, spans in holds.items():
             spans.sort()
             for (_, end, first), (start, _, second) in itertools.pairwise(spans):
-                assert start >= end - CLOCK_MS, self.story(f"{first} and {second} both hold {partition}")
+                assert start >= end - CLOCK_MS, self.describe(f"{first} and {second} both hold {partition}")
         twice = {place: names for place, names in owners.items() if len(names) > 1}
-        assert not twice, self.story(f"two owners in one generation: {twice}")
+        assert not twice, self.describe(f"two owners in one generation: {twice}")
 
     def finish(self) -> None:
         """Everything is read, the rules are kept, and all members have left."""
@@ -232,7 +232,7 @@ class Crowd:
                 member.home.call("member_end", member=member.name, how="leave")
                 member.state = "leave"
 
-    def story(self, headline: str) -> str:
+    def describe(self, headline: str) -> str:
         lines = [headline]
         for member in self.members.values():
             lines.append(f"{member.name} ({member.state}) owns {sorted(member.owned)} {member.problems[-3:]}")

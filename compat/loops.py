@@ -56,7 +56,7 @@ class LoopResult:
 
 def run_in_program(client: JavaClient | GoClient, loops: Loops) -> list[LoopResult]:
     """The loops in a client program."""
-    answer = client.call_patiently(LOOPS_TIMEOUT_S, "transaction_loops", **loops.order())
+    answer = client.call_slow(LOOPS_TIMEOUT_S, "transaction_loops", **loops.order())
     return [LoopResult(row["id"], row["ended"], row["failure"]) for row in answer["producers"]]
 
 

@@ -18,6 +18,7 @@ from klamm.client.types import TopicPartition
 from klamm.console.clusters import ConsoleCluster
 from klamm.console.service import ConsoleConfig
 from klamm.console.settings import parse_settings
+from registry.conftest import RunningRegistry, running_registry
 
 MOVED_S = 60
 SHARE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
@@ -26,9 +27,6 @@ OTHER_ROUTES = {
     "/static/{name}",
     "/health/live",
     "/c/{cluster}/topics/{topic}/messages/live",
-    "/c/{cluster}/new-schema",
-    "/c/{cluster}/schemas",
-    "/c/{cluster}/schemas/{subject}",
     "/c/{cluster}/pipelines/{pipeline}",
     "/c/{cluster}/pipelines/{pipeline}/dead-letters/{stream}",
 }
@@ -60,7 +58,14 @@ PAGES = {
     "/c/test/access?principal=User:alice": "Users with passwords",
     "/c/test/audit": "Audit",
     "/c/test/new-topic": "New topic",
+    "/c/test/schemas": "bills-value",
+    "/c/test/schemas/bills-value": "Changes since version 1",
+    "/c/test/new-schema?subject=bills-value": "Check",
 }
+BILLS = [
+    {"type": "record", "name": "Bill", "fields": [{"name": "id", "type": "long"}]},
+    {"type": "record", "name": "Bill", "fields": [{"name": "id", "type": "long", "doc": "of the order"}]},
+]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -83,7 +88,14 @@ def admin(cluster: BrokerCluster) -> Iterator[Admin]:
 
 
 @pytest.fixture(scope="module")
-def console(cluster: BrokerCluster, admin: Admin) -> Iterator[ServedConsole]:
+def registry(cluster: BrokerCluster) -> Iterator[RunningRegistry]:
+    """Klamm's registry, which keeps its schemas in a topic of the cluster."""
+    with running_registry(cluster.bootstrap, "_schemas", "schema-registry") as registry:
+        yield registry
+
+
+@pytest.fixture(scope="module")
+def console(cluster: BrokerCluster, admin: Admin, registry: RunningRegistry) -> Iterator[ServedConsole]:
     """A console over a cluster with records, a group that has members, and an open transaction."""
     servers = {"bootstrap.servers": cluster.bootstrap}
     admin.create_topic("orders", num_partitions=3, replication_factor=3)
@@ -103,7 +115,9 @@ def console(cluster: BrokerCluster, admin: Admin) -> Iterator[ServedConsole]:
         transfers.begin_transaction()
         transfers.send("moved", b"open").result()
         settings = parse_settings('[audit]\ntopic = "console-audit"\n')
-        clusters = (ConsoleCluster("test", cluster.bootstrap),)
+        for schema in BILLS:
+            registry.register("bills-value", json.dumps(schema))
+        clusters = (ConsoleCluster("test", cluster.bootstrap, registry_url=registry.url),)
         with ServedConsole(ConsoleConfig(clusters, settings, interval_s=600)) as console:
             console.collect()
             yield console
@@ -141,6 +155,18 @@ def test_a_topic_is_created_changed_and_deleted(visit: Visit, admin: Admin) -> N
     visit.post(base, f"{base}/delete", name="made")
     wait_until(lambda: "made" not in {topic.name for topic in admin.list_topics()})
     assert "change setting" in visit.get("/c/test/audit")
+
+
+def test_records_are_written_with_a_schema_that_is_deleted_then(visit: Visit, registry: RunningRegistry) -> None:
+    visit.post("/c/test/new-topic", "/c/test/new-topic", name="bills", partitions="1", replicas="3")
+    base = "/c/test/topics/bills"
+    visit.post(f"{base}/produce", f"{base}/produce", value='{"id": 4711}', value_schema="newest")
+    assert "bills-value v2" in visit.get(f"{base}/messages")
+    subject = "/c/test/schemas/bills-value"
+    assert "bills-value is FULL now." in visit.post(subject, f"{subject}/level", level="FULL")
+    visit.post(subject, f"{subject}/delete", name="bills-value", version="1")
+    assert registry.get("/subjects/bills-value/versions") == [2]
+    assert "&#34;id&#34;: 4711" in visit.get(f"{base}/messages/0/0")
 
 
 def test_a_user_and_a_quota_are_set(visit: Visit, admin: Admin) -> None:

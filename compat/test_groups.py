@@ -20,12 +20,12 @@ Gather = Callable[..., Crowd]
 def gather(broker: Broker, java: JavaClient, topic: str) -> Iterator[Gather]:
     made: list[Crowd] = []
 
-    def gathered(way: str, partitions: int = PARTITIONS, **settings: int) -> Crowd:
+    def gather_crowd(way: str, partitions: int = PARTITIONS, **settings: int) -> Crowd:
         name = topic if not made else f"{topic}-{len(made)}"
         made.append(Crowd(broker, java, name, way, partitions, **settings))
         return made[-1]
 
-    yield gathered
+    yield gather_crowd
     for crowd in made:
         crowd.close()
 
@@ -38,13 +38,13 @@ def test_java_members_come_and_go(gather: Gather, java: JavaClient, way: str) ->
     crowd.join(java)
     crowd.settle()
     for more in (2, 5):
-        before, counts = crowd.holdings(), crowd.event_counts()
+        before, counts = crowd.owned_partitions(), crowd.event_counts()
         crowd.join(java, more)
         crowd.write()
         crowd.settle()
         if way in INCREMENTAL:
             crowd.assert_kept(before, counts)
-    before, counts = crowd.holdings(), crowd.event_counts()
+    before, counts = crowd.owned_partitions(), crowd.event_counts()
     crowd.leave(*crowd.present[:3])
     crowd.write()
     crowd.settle()
@@ -84,7 +84,7 @@ def test_a_paused_member_loses_its_share_and_gets_one_again(gather: Gather, java
     crowd.settle()
     crowd.pause(sleeper, False)
     crowd.settle()
-    assert sleeper.owned, crowd.story("who woke up got nothing")
+    assert sleeper.owned, crowd.describe("who woke up got nothing")
     crowd.write()
     crowd.finish()
 
@@ -95,14 +95,14 @@ def test_static_members_return_without_a_rebalance(gather: Gather, java: JavaCli
     crowd.write()
     first, second, third = crowd.join(java, 3, static=True)
     crowd.settle()
-    shares, counts = crowd.holdings(), crowd.event_counts()
+    shares, counts = crowd.owned_partitions(), crowd.event_counts()
     crowd.leave(second)  # a static member does not leave for good
     crowd.write()
-    heir = crowd.come_back(second)
+    heir = crowd.rejoin(second)
     crowd.settle()
-    assert heir.owned == shares[second.name], crowd.story("the returned member has another share")
+    assert heir.owned == shares[second.name], crowd.describe("the returned member has another share")
     for other in (first, third):
-        assert not crowd.events_since(other, counts[other.name]), crowd.story("a return made a rebalance")
+        assert not crowd.events_since(other, counts[other.name]), crowd.describe("a return made a rebalance")
     crowd.leave(heir)  # it does not return now: the others take over after the session timeout
     crowd.settle()
     crowd.write()
@@ -119,7 +119,7 @@ def test_a_killed_jvm(gather: Gather, java: JavaClient, way: str) -> None:
         crowd.join(doomed, 4)
         crowd.join(java, 3)
         crowd.settle()
-        before, counts = crowd.holdings(), crowd.event_counts()
+        before, counts = crowd.owned_partitions(), crowd.event_counts()
         crowd.write()
         crowd.kill(doomed)
         before = {member.name: before[member.name] for member in crowd.present}

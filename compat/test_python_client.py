@@ -131,7 +131,7 @@ def test_a_group_of_ours_and_javas(broker: Broker, java: JavaClient, topic: str,
         """Poll until both hold as many partitions as they should, for a while."""
         deadline, since = time.monotonic() + PATIENCE_S, None
         while since is None or time.monotonic() - since < 1.0:
-            assert time.monotonic() < deadline, (way, ours.assignment(), crowd.holdings())
+            assert time.monotonic() < deadline, (way, ours.assignment(), crowd.owned_partitions())
             if ours.subscription():
                 seen.update((record.partition, record.offset) for record in ours.poll(0.1))
             crowd.refresh()

@@ -187,7 +187,7 @@ class Answerer:
         return state.error_code, state.transaction_state, producer, state.producer_epoch, partitions
 
 
-class Curiosity:
+class QuestionGenerator:
     """Makes up questions from a seed, and from the answers to earlier ones."""
 
     def __init__(self, seed: int) -> None:
@@ -257,7 +257,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_answer_agrees(java: JavaClient, both: list[Broker], seed: int) -> None:
-    mind = Curiosity(seed)
+    mind = QuestionGenerator(seed)
     with contextlib.ExitStack() as stack:
         answerers = [stack.enter_context(contextlib.closing(Answerer(broker))) for broker in both]
         for broker, answerer in zip(both, answerers, strict=True):

@@ -37,7 +37,7 @@ def test_local_transactions(cluster: Cluster, topic: str, tmp_path: Path) -> Non
     assert sorted(((record.key or b"").decode(), record.text) for record in cluster.read(topic)) == sorted(expected)
 
 
-def judge_relay(cluster: Cluster, topic: str, count: int) -> None:
+def check_relay(cluster: Cluster, topic: str, count: int) -> None:
     """Every record but those that always fail is in the output once; those are dead letters once."""
     dead = {str(number) for number in range(count) if number % POISON == POISON - 1}
     good = {f"done-{number}" for number in range(count)} - {f"done-{number}" for number in dead}
@@ -55,7 +55,7 @@ def test_transactional_listener(cluster: Cluster, topic: str, tmp_path: Path) ->
         cluster.create_topic(f"{topic}-{name}")
     cluster.produce(f"{topic}-in", [(str(number), str(number)) for number in range(450)])
     with Process(application("relay", cluster.bootstrap, topic), tmp_path / "output.log") as listener:
-        judge_relay(cluster, topic, 450)
+        check_relay(cluster, topic, 450)
         # Spring replaces a producer that failed: that the result is right in the end does not show it.
         assert "ERROR" not in listener.text, listener.tail()
 
@@ -74,4 +74,4 @@ def test_transactional_listener_while_it_and_nodes_die(cluster: Cluster, topic: 
             cluster.node(node).kill9()
         cluster.restore()
     with Process(application("relay", cluster.bootstrap, topic), tmp_path / "output.log"):
-        judge_relay(cluster, topic, total)
+        check_relay(cluster, topic, total)
