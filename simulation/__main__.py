@@ -26,7 +26,7 @@ def _outcomes(seeds: range, jobs: int) -> Iterator[RunResult]:
         yield from pool.imap_unordered(_run, seeds, chunksize=4)
 
 
-def _tell_one(seed: int, *, whole: bool) -> int:
+def _print_run(seed: int, *, whole: bool) -> int:
     outcome = run_seed(seed)
     if outcome.violation is None:
         print(format_story(run_seed(seed, verbose=True)))
@@ -90,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
     if chosen.plan:
         print(draw_plan(chosen.seed))
         return 0
-    return _tell_one(chosen.seed, whole=chosen.whole)
+    return _print_run(chosen.seed, whole=chosen.whole)
 
 
 if __name__ == "__main__":

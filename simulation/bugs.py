@@ -122,14 +122,14 @@ def _ignore_min_isr() -> Patches:
 def _commit_on_election() -> Patches:
     take_over = ReplicaManager._take_over
 
-    def eager(self: Any, replica: Any, partition: Any) -> None:
+    def advance_at_once(self: Any, replica: Any, partition: Any) -> None:
         led = replica.state.is_leader
         take_over(self, replica, partition)
         if replica.state.is_leader and not led:
             replica.state.high_watermark = replica.log.log_end_offset
             replica.log.advance_high_watermark(replica.log.log_end_offset)
 
-    return [(ReplicaManager, "_take_over", eager)]
+    return [(ReplicaManager, "_take_over", advance_at_once)]
 
 
 @_bug("acknowledge before the sync", in_situation="the lights go out")
@@ -146,7 +146,7 @@ def _ack_before_sync() -> Patches:
 
 
 @_bug("grant every vote", in_situation="the quorum is shaken")
-def _vote_for_everybody() -> Patches:
+def _vote_for_every_candidate() -> Patches:
     def can_grant(self: Any, _candidate: Any, up_to_date: bool, _pre_vote: bool) -> bool:
         return up_to_date and not isinstance(self._replica.state, Leader)
 
@@ -190,7 +190,7 @@ def _skip_epoch_check() -> Patches:
 
 
 @_bug("elect a leader that is not in sync", in_situation="followers fall behind")
-def _elect_anybody() -> Patches:
+def _elect_any_replica() -> Patches:
     def elect(partition: Any, replicas: Any, _isr: Any, _elr: Any, acceptable: Any, *_: Any, **__: Any) -> Any:
         if acceptable(partition.leader):
             return partition.leader, False
@@ -201,10 +201,10 @@ def _elect_anybody() -> Patches:
 
 @_bug("keep a broker in sync that has lost its log", in_situation="one machine at a time")
 def _keep_in_sync() -> Patches:
-    def stay(*_: Any, **__: Any) -> Any:
+    def keep_isrs(*_: Any, **__: Any) -> Any:
         return iter(())
 
-    return [(brokers, "remove_from_isrs", stay)]
+    return [(brokers, "remove_from_isrs", keep_isrs)]
 
 
 @_bug("take the quorum's files for what was written", in_situation="damaged voters")
@@ -223,10 +223,10 @@ def _believe_damage() -> Patches:
 def _forget_tombstones() -> Patches:
     make = CleanerPass.__init__
 
-    def hasty(self: Any, disk: Any, job: Any) -> None:
+    def drop_at_once(self: Any, disk: Any, job: Any) -> None:
         make(self, disk, replace(job, config=replace(job.config, delete_retention_ms=0)))
 
-    return [(CleanerPass, "__init__", hasty)]
+    return [(CleanerPass, "__init__", drop_at_once)]
 
 
 @_bug("keep what a tombstone has deleted", in_situation="compaction")
@@ -234,12 +234,12 @@ def _keep_deleted() -> Patches:
     """The first round knows no keys: values stay beside their tombstones, which later rounds take away."""
     map_keys = CleanerPass.map_keys
 
-    def forgetful(self: Any) -> None:
+    def forget_keys(self: Any) -> None:
         map_keys(self)
         if self._job.first_dirty_offset == 0:
             self._table[:] = bytes(len(self._table))
 
-    return [(CleanerPass, "map_keys", forgetful)]
+    return [(CleanerPass, "map_keys", forget_keys)]
 
 
 @_bug("compact away the markers of transactions", in_situation="compaction")
@@ -262,12 +262,12 @@ def _forget_sequences() -> Patches:
 def _followers_forget() -> Patches:
     append = ProducerStates.append
 
-    def forgetful(self: Any, batch: Any, origin: Origin, *args: Any, **kwargs: Any) -> Any:
+    def forget_sequences(self: Any, batch: Any, origin: Origin, *args: Any, **kwargs: Any) -> Any:
         if origin is Origin.REPLICATION and not batch.is_control and not batch.is_transactional:
             return None
         return append(self, batch, origin, *args, **kwargs)
 
-    return [(ProducerStates, "append", forgetful), (ProducerStates, "replay", lambda *_, **__: None)]
+    return [(ProducerStates, "append", forget_sequences), (ProducerStates, "replay", lambda *_, **__: None)]
 
 
 @_bug("show open transactions", in_situation="transactions")
@@ -377,10 +377,10 @@ def _commit_positions() -> Patches:
 def _give_twice() -> Patches:
     compare = reconcile._compare
 
-    def greedy(member: Any, member_epoch: int, target_epoch: int, target: Any, _is_free: Any, reads: Any) -> Any:
+    def give_all(member: Any, member_epoch: int, target_epoch: int, target: Any, _is_free: Any, reads: Any) -> Any:
         return compare(member, member_epoch, target_epoch, target, lambda *_: True, reads)
 
-    return [(reconcile, "_compare", greedy)]
+    return [(reconcile, "_compare", give_all)]
 
 
 # --- rights and logins -----------------------------------------------------------------------------------------------
@@ -400,12 +400,12 @@ def _keep_prefixes() -> Patches:
 def _keep_decisions() -> Patches:
     update = StandardAuthorizer.update
 
-    def forgetless(self: Any, changed: Any) -> None:
+    def keep_decisions(self: Any, changed: Any) -> None:
         decisions = dict(self._decisions)
         update(self, changed)
         self._decisions.update(decisions)
 
-    return [(StandardAuthorizer, "update", forgetless)]
+    return [(StandardAuthorizer, "update", keep_decisions)]
 
 
 @_bug("acknowledge the deletion of ACLs that stay", in_situation="rights change")
@@ -422,7 +422,7 @@ def _lose_deletion() -> Patches:
 def _remove_more() -> Patches:
     remove = StandardAuthorizer._remove
 
-    def greedy(self: Any, entry_id: Any) -> None:
+    def remove_all(self: Any, entry_id: Any) -> None:
         entry = self._entries.get(entry_id)
         remove(self, entry_id)
         if entry is not None:
@@ -430,7 +430,7 @@ def _remove_more() -> Patches:
             for other in list(self._patterns.get(same, {}).get(entry.principal, ())):
                 remove(self, other)
 
-    return [(StandardAuthorizer, "_remove", greedy)]
+    return [(StandardAuthorizer, "_remove", remove_all)]
 
 
 @_bug("leave ACLs out of snapshots", in_situation="rights change")

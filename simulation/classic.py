@@ -107,7 +107,9 @@ class SimClassicMember(GroupMember):
             member_id=self.member_id,
             protocol_type="consumer",
             protocol_name=PROTOCOL,
-            assignments=self._deal(sorted(member.member_id for member in joined.members), dealt) if leads else [],
+            assignments=self._assign_in_turn(sorted(member.member_id for member in joined.members), dealt)
+            if leads
+            else [],
         )
         response = await self.ask(self.node, request, 5, timeout_ms=JOIN_MS)
         code = ErrorCode(response.error_code)
@@ -119,7 +121,7 @@ class SimClassicMember(GroupMember):
         assignment, _ = decode(ConsumerProtocolAssignment, 0, response.assignment, 2)
         self.give({index for partition in assignment.assigned_partitions for index in partition.partitions})
 
-    def _deal(self, members: list[str], count: int) -> list[SyncGroupRequestAssignment]:
+    def _assign_in_turn(self, members: list[str], count: int) -> list[SyncGroupRequestAssignment]:
         hands: dict[str, list[int]] = {member: [] for member in members}
         for index in range(count):
             hands[members[index % len(members)]].append(index)

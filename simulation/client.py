@@ -137,7 +137,7 @@ class Client(ABC):
         """Wait a little, not always the same."""
         await asyncio.sleep(seconds * (0.5 + self.random.random()))
 
-    async def insist(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
+    async def retry(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
         """Try until there is a result; KlammError and lost connections mean "not yet"."""
         while True:
             try:

@@ -106,7 +106,7 @@ class Machine:
         cluster, loop = self.cluster, self.cluster.loop
         self.starts += 1
         process = self.process = Process(self.name, self.host)
-        disk = self.disk = SimDisk(self.image, lambda: self.clock.now_ms() * 1_000_000, loop.witness)
+        disk = self.disk = SimDisk(self.image, lambda: self.clock.now_ms() * 1_000_000, loop.add_to_digest)
         disk.full = self.full
         process.default_threads = self._threads(process, 4)
         process.clock_rate = self.clock.rate

@@ -61,7 +61,7 @@ class File:
         else:
             old += bytes(size - len(old))
 
-    def take_back(self, count: int) -> None:
+    def revert(self, count: int) -> None:
         """Undo the last changes."""
         for position, old, size in reversed(self.undo[len(self.undo) - count :]):
             self.data[position : position + len(old)] = old
@@ -108,7 +108,7 @@ class Image:
                 if gone:
                     lost += gone
                     before = bytes(file.data)
-                    file.take_back(gone)
+                    file.revert(gone)
                     if chance.random() < 0.5:
                         # The first write that was lost may have got through in part.
                         start = len(file.data)
@@ -164,7 +164,7 @@ def _is_covered(data: bytearray, at: int) -> bool:
 class SimDisk(Disk):
     """The calls of one process on its machine's disk. After the process is dead they do nothing any more."""
 
-    def __init__(self, image: Image, now_ns: Callable[[], int], witness: Callable[[bytes], None]) -> None:
+    def __init__(self, image: Image, now_ns: Callable[[], int], add_to_digest: Callable[[bytes], None]) -> None:
         self.image = image
         self.dead = False
         self.full = False
@@ -172,7 +172,7 @@ class SimDisk(Disk):
         self.failing_writes = False
         self.locks: set[str] = set()
         self._now_ns = now_ns
-        self._witness = witness
+        self._add_to_digest = add_to_digest
         self._open: dict[int, tuple[File | Folder, str]] = {}
         self._next_fd = 100_000
 
@@ -208,7 +208,7 @@ class SimDisk(Disk):
         piece = bytes(data)
         file.put(position, piece)
         file.modified_ns = self._now_ns()
-        self._witness(piece)
+        self._add_to_digest(piece)
         return len(piece)
 
     def pwritev(self, fd: int, buffers: Any, position: int, flags: int = 0) -> int:

@@ -59,7 +59,7 @@ def _bit_flip(run: "Run", fault: Fault) -> Callable[[], None] | None:
         return None
     machine.kill()
     path = machine.image.flip(run.cluster.fault_chance, lambda name: QUORUM not in name)
-    run.watch.lost_something(node)
+    run.watch.record_loss(node)
     run.ledger.damaged.add(node)
     machine.damaged = path
     run.note(f"node {node} is killed, and a bit of {path} turns over")
@@ -81,7 +81,7 @@ def _quorum_bit_flip(run: "Run", fault: Fault) -> Callable[[], None] | None:
     chance = run.cluster.fault_chance
     path = machine.image.flip(chance, lambda name: QUORUM in name and name.endswith(wanted))
     path = path or machine.image.flip(chance, lambda name: QUORUM in name)
-    run.watch.lost_something(node)
+    run.watch.record_loss(node)
     machine.damaged = path
     run.note(f"node {node} is killed, and a bit of {path} turns over")
     return lambda: run.start(node)
@@ -105,7 +105,7 @@ def _old_disk(run: "Run", fault: Fault) -> Callable[[], None]:
             return
         machine.kill()
         machine.go_back()
-        run.watch.lost_something(node)
+        run.watch.record_loss(node)
         run.note(f"node {node} is killed, and its disk is what it was {fault.lasts:.2f} s ago")
         run.cluster.loop.call_in(run.cluster.loop.outside, 0.5, run.start, node)
 

@@ -74,7 +74,7 @@ class GroupMember(Client):
         self.rejoin()
         self.left = False
         self.node = await self.coordinator(0, self.group)
-        await self.insist(lambda: self.refresh(self.topic))
+        await self.retry(lambda: self.refresh(self.topic))
         while not self.stopping:
             try:
                 for index in sorted(self.assigned):

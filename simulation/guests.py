@@ -223,12 +223,12 @@ class RightsAdmin(Client):
         present = [entry for entry, there in self._acknowledged.items() if there]
         if len(present) >= ENTRIES_MAX or (present and self.random.random() < 0.45):
             entry = self.random.choice(present)
-            await self._insist_on(DeleteAclsRequest(filters=[_filter(entry)]), 3, entry)
+            await self._retry_request(DeleteAclsRequest(filters=[_filter(entry)]), 3, entry)
             self._acknowledged[entry] = False
             self._run.note(f"no more: {entry}")
             return
         entry = self._draw_entry()
-        await self._insist_on(CreateAclsRequest(creations=[_creation(entry)]), 3, entry)
+        await self._retry_request(CreateAclsRequest(creations=[_creation(entry)]), 3, entry)
         self._acknowledged[entry] = True
         self._run.note(str(entry))
 
@@ -250,7 +250,7 @@ class RightsAdmin(Client):
                 deletions=[ScramCredentialDeletion(name=user, mechanism=MECHANISM.number)]
             )
             self._run.note(f"{user} may log in no more")
-            await self._insist_on(request, 0, user)
+            await self._retry_request(request, 0, user)
             self._check_credential(user, None)
         password, salt = f"{user}-{self._numbers}", self._salt.randbytes(16)
         key = make_keys(password, salt).stored_key
@@ -266,7 +266,7 @@ class RightsAdmin(Client):
                 )
             ]
         )
-        await self._insist_on(request, 0, user)
+        await self._retry_request(request, 0, user)
         self._run.note(f"{user} has password {password}")
         self.passwords[user].append(password)
         self._check_credential(user, key)
@@ -280,7 +280,7 @@ class RightsAdmin(Client):
         if user not in self._uncertain and self._run.rights.stored_key(user) != key:
             self._run.violate(f"23: a change of the credential of {user} was acknowledged and is lost")
 
-    async def _insist_on(self, request: Any, version: int, subject: object) -> None:
+    async def _retry_request(self, request: Any, version: int, subject: object) -> None:
         while True:
             try:
                 response = await self.ask(None, request, version)

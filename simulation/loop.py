@@ -127,7 +127,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             self.process = self.outside
             asyncio.events._set_running_loop(before)
 
-    def witness(self, data: bytes) -> None:
+    def add_to_digest(self, data: bytes) -> None:
         """Let the digest depend on something."""
         self.digest = zlib.crc32(data, self.digest)
 

@@ -433,7 +433,7 @@ class SimNet:
         peer = end.peer
         # What is encrypted is never the same twice; how much it is must be.
         encrypted = end.encrypted or peer.encrypted
-        self.loop.witness(b"%d" % len(data) if encrypted and data else data or kind.encode())
+        self.loop.add_to_digest(b"%d" % len(data) if encrypted and data else data or kind.encode())
         if peer.closed:
             return
         if kind == "data":
@@ -481,7 +481,9 @@ class SimNet:
         """A connection to a listener, as `loop.create_connection` makes one."""
         loop = self.loop
         attempt: asyncio.Future[Any] = loop.create_future()
-        loop.call_in(loop.outside, self.delay(process.host, host), self._knock, attempt, process, (host, port), 1.0)
+        loop.call_in(
+            loop.outside, self.delay(process.host, host), self._attempt_connect, attempt, process, (host, port), 1.0
+        )
         transport: SimTransport = await attempt
         transport.encrypted = encrypted
         protocol = factory()
@@ -492,7 +494,7 @@ class SimNet:
             loop.call_in(process, 0.0, protocol.connection_lost, error)
         return transport, protocol
 
-    def _knock(
+    def _attempt_connect(
         self, attempt: "asyncio.Future[Any]", process: Process, address: tuple[str, int], again_s: float
     ) -> None:
         host = address[0]
@@ -500,7 +502,9 @@ class SimNet:
             return
         if not self.open_path(process.host, host) or not self.open_path(host, process.host):
             if again_s < GIVE_UP_S:
-                self.loop.call_in(self.loop.outside, again_s, self._knock, attempt, process, address, 2 * again_s)
+                self.loop.call_in(
+                    self.loop.outside, again_s, self._attempt_connect, attempt, process, address, 2 * again_s
+                )
             return
         listener = self.listeners.get(address)
         back = self.delay(host, process.host)

@@ -141,7 +141,7 @@ def _faults(
 
 
 @_situation("the quorum is shaken")
-def _quorum_is_shaken(seed: int, chance: Random) -> RunPlan:
+def _quorum_leaders_change(seed: int, chance: Random) -> RunPlan:
     """Over slow paths one leader of the quorum after the other is deposed, often just when a voter comes back that was
     away; and metadata changes all the time.
     """
@@ -167,7 +167,7 @@ def _quorum_is_shaken(seed: int, chance: Random) -> RunPlan:
 
 
 @_situation("the lights go out")
-def _lights_go_out(seed: int, chance: Random) -> RunPlan:
+def _all_lose_power(seed: int, chance: Random) -> RunPlan:
     """All machines lose power at once, again and again; what was acknowledged had been synced."""
     plan = RunPlan(seed, flush=True, transactional=1, pace=0.05, situation="the lights go out")
     dark = tuple(

@@ -42,7 +42,7 @@ class SimProducer(Client):
         self.partitions = partitions
 
     async def run(self) -> None:
-        self.producer_id, self.epoch = await self.insist(self._init)
+        self.producer_id, self.epoch = await self.retry(self._init)
         for index in range(self.partitions):
             self.loop.create_task(self._send_all(index), name=f"{self.name} to {self.topic}-{index}")
 

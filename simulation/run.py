@@ -138,7 +138,7 @@ class Run:
         machine.kill()
         machine.wipe()
         self.ledger.damaged.discard(node)
-        self.watch.lost_something(node)
+        self.watch.record_loss(node)
         self.note(f"node {node} is killed and gets an empty disk")
         if self.plan.dynamic and node in self.cluster.layout.controllers:
             self.admin.changing_voters = True
@@ -152,7 +152,7 @@ class Run:
     def end_twin(self, twin: Machine) -> None:
         """The second process of an id goes, and with it what only it had."""
         if self.took_over(twin):
-            self.watch.lost_something(twin.id)
+            self.watch.record_loss(twin.id)
         twin.kill()
         self.cluster.twins.remove(twin)
         self.cluster.graveyard.append(twin)
@@ -165,7 +165,7 @@ class Run:
         collecting = gc.isenabled()
         gc.disable()  # finalizers would run at times no seed decides
         try:
-            for phase in (self._begin, self._hurt, self._heal, self._come_to_rest, lambda: check_end(self)):
+            for phase in (self._begin, self._inject_faults, self._end_faults, self._stop_load, lambda: check_end(self)):
                 if self.violation is None:
                     phase()
             if self.violation is not None:
@@ -217,16 +217,16 @@ class Run:
         for client in self.clients:
             client.start()
 
-    def _hurt(self) -> None:
+    def _inject_faults(self) -> None:
         loop = self.cluster.loop
         self.hurting = True
         begun = loop.time()
         for fault in self.plan.faults:
-            loop.call_in(loop.outside, fault.at, self._strike, fault)
+            loop.call_in(loop.outside, fault.at, self._inject, fault)
         events = max(self.plan.events - HEALING_EVENTS - loop.events, 1000)
         loop.run(self._over, events=events, until=begun + self.plan.seconds)
 
-    def _strike(self, fault: Fault) -> None:
+    def _inject(self, fault: Fault) -> None:
         if not self.hurting or self._too_much(fault):
             return
         ending = KINDS[fault.kind](self, fault)
@@ -262,10 +262,10 @@ class Run:
             return False
         if out_of_sync(self):
             return True
-        self.watch.all_is_made_good()
+        self.watch.on_all_in_sync()
         return False
 
-    def _heal(self) -> None:
+    def _end_faults(self) -> None:
         self.note("everything heals")
         self.healing = True
         for ending in list(self._endings):
@@ -279,7 +279,7 @@ class Run:
             machine.resume()
         self.start(*cluster.machines)
         self.hurting = False
-        self._part_with_twins()
+        self._stop_twins()
         self._replace_damaged_disks()
         self.ledger.healed = True
         for client in self.clients:
@@ -294,10 +294,10 @@ class Run:
 
     def _can_do_without(self, node: int) -> bool:
         if not out_of_sync(self):
-            self.watch.all_is_made_good()
+            self.watch.on_all_in_sync()
         return may_lose(self, node)
 
-    def _part_with_twins(self) -> None:
+    def _stop_twins(self) -> None:
         """Where two processes had one id, only the first is left; what the second had kept must be elsewhere."""
         for twin in list(self.cluster.twins):
             if self.took_over(twin):
@@ -323,7 +323,7 @@ class Run:
             self.wipe(node)
             self.start(node)
 
-    def _come_to_rest(self) -> None:
+    def _stop_load(self) -> None:
         readers = [client for client in self.clients if isinstance(client, SimConsumer)]
         busy = [client for client in self.clients if client not in readers]
         for client in busy:

@@ -52,13 +52,13 @@ class InvariantWatch:
         self._quorum: dict[str, tuple[Any, ...]] = {}
         self._replicas: dict[str, dict[Any, Seen]] = {}
 
-    def lost_something(self, node: int) -> None:
+    def record_loss(self, node: int) -> None:
         """A disk has lost what it had synced."""
         self.excused.add(node)
         self.wiped.add(node)
         self.history.forget(node)
 
-    def all_is_made_good(self) -> None:
+    def on_all_in_sync(self) -> None:
         """All replicas are in sync again."""
         self.excused.clear()
         self.wiped.clear()
@@ -144,7 +144,7 @@ class InvariantWatch:
         listener = raft._listener
         on_commit = listener.on_commit
 
-        def hear(first_offset: int, epoch: int, values: list[bytes], append_time_ms: int) -> None:
+        def check_batch(first_offset: int, epoch: int, values: list[bytes], append_time_ms: int) -> None:
             checksum = zlib.crc32(b"".join(values), epoch)
             if self._metadata_sums.setdefault(first_offset, checksum) != checksum:
                 self._violate(f"16: node {machine.id} applied something else at metadata offset {first_offset}")
@@ -152,7 +152,7 @@ class InvariantWatch:
                 self.rights.follow(first_offset, values)
             on_commit(first_offset, epoch, values, append_time_ms)
 
-        listener.on_commit = hear
+        listener.on_commit = check_batch
 
     # --- partitions --------------------------------------------------------------------------------------------------
 
@@ -218,15 +218,15 @@ class InvariantWatch:
         log = replica.log
         advance, advance_to_end = log.advance_high_watermark, log.advance_to_end
 
-        def hear_advance(offset: int) -> int:
+        def check_advance(offset: int) -> int:
             self._check_commit(replica, min(offset, log.log_end_offset))
             return int(advance(offset))
 
-        def hear_advance_to_end() -> int:
+        def check_advance_to_end() -> int:
             self._check_commit(replica, log.log_end_offset)
             return int(advance_to_end())
 
-        log.advance_high_watermark, log.advance_to_end = hear_advance, hear_advance_to_end
+        log.advance_high_watermark, log.advance_to_end = check_advance, check_advance_to_end
 
     def _check_commit(self, replica: Any, high_watermark: int) -> None:
         """A leader commits only while as many are in sync as the topic asks for, and all of them said they have it."""
