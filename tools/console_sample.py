@@ -156,7 +156,7 @@ def running_pipeline(broker: Broker, now_ms: int) -> Iterator[None]:
     with broker.admin() as admin:
         cluster_id = admin.describe_cluster().cluster_id
     home = Home(f"{data_root()}/{cluster_folder(cluster_id)}/{PIPELINE}")
-    with home.locked():
+    with home.hold_lock():
         home.write_status(pipeline_status(now_ms))
         yield
 

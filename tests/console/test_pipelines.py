@@ -136,7 +136,7 @@ class FakeRun:
 
     def __enter__(self):
         self._lock = contextlib.ExitStack()
-        self._lock.enter_context(self.home.locked())
+        self._lock.enter_context(self.home.hold_lock())
         self.home.write_status(self.status)
         self._thread.start()
         return self
