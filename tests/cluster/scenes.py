@@ -59,9 +59,9 @@ class Scene(Run):
         self.until(lambda: self.acks >= 20, "records are acknowledged")
         story(self)
         self.rest(0.1)
-        self._heal()
+        self._end_faults()
         self._go_on()
-        self._come_to_rest()
+        self._stop_load()
         self._go_on()
         check_end(self)
 
