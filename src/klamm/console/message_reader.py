@@ -27,6 +27,8 @@ READ_S: Final = 4.0
 RECORDS_MAX: Final = 500
 SCAN_BYTES_MAX: Final = 64 << 20
 _FETCH: Final = {"max.poll.records": 1000, "fetch.max.wait.ms": 100, "max.partition.fetch.bytes": 512 << 10}
+_READ_FETCH: Final = {**_FETCH, "fetch.max.wait.ms": 10}
+"""A client fetches ahead: at the end of a partition this would hold back the next fetch from the same broker."""
 _TAIL_QUEUE_MAX: Final = 200
 """Records of one poll that a live view gets; the rest is counted and left out."""
 
@@ -37,7 +39,7 @@ async def read_records(
     """Read what a page shows; HttpRefusal 404 for a topic or partition that does not exist."""
     result = ReadResult()
     limits = ReadLimits(clock_s, READ_S, SCAN_BYTES_MAX)
-    async with link.consumer(**_FETCH, **{"isolation.level": request.isolation}) as consumer:
+    async with link.consumer(**_READ_FETCH, **{"isolation.level": request.isolation}) as consumer:
         wanted = await _choose_partitions(consumer, request)
         result.partitions = [partition.partition for partition in wanted]
         begins = await consumer.beginning_offsets(wanted)

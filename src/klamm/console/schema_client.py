@@ -13,6 +13,9 @@ from klamm.console.core.record_views import SubjectVersion
 from klamm.console.core.schema_texts import ReferenceRow
 from klamm.registry.client import Registry, RegistryError, UnknownSchema, parse_settings, subject_path
 
+LEVELS: Final = (
+    *("BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE", "NONE"),
+)
 _SUBJECTS_S: Final = 60.0
 _SUBJECTS_MAX: Final = 1000
 _REQUESTS_MAX: Final = 20
@@ -60,10 +63,11 @@ class SchemaClient:
         self.registry = Registry(parse_settings(settings))
         self._subjects: dict[int, tuple[float, list[SubjectVersion]]] = {}
 
-    async def list_subjects(self) -> list[str]:
-        """Return all subjects."""
+    async def list_subjects(self, *, deleted: bool = False) -> list[str]:
+        """Return all subjects; with `deleted` also those whose versions are all deleted."""
+        query = {"deleted": "true"} if deleted else {}
         try:
-            return sorted(await self._call("GET", "/subjects"))
+            return sorted(await self._call("GET", "/subjects", **query))
         except UnknownSchema:
             # Every registry has this path, also without subjects.
             raise RegistryError(f"there is no schema registry at {self.url}") from None
@@ -75,9 +79,18 @@ class SchemaClient:
         except UnknownSchema:
             return []
 
+    async def list_deleted(self, subject: str) -> list[int]:
+        """Return the versions that are deleted, but not for good."""
+        try:
+            every = await self._call("GET", subject_path(subject, "versions"), deleted="true")
+        except UnknownSchema:
+            return []
+        live = await self.list_versions(subject)
+        return sorted(set(map(int, every)) - set(live))
+
     async def get_version(self, subject: str, version: int) -> ShownSchema:
-        """Return one version."""
-        answer = await self._call("GET", subject_path(subject, "versions", str(version)))
+        """Return one version, also one that is deleted, but not for good."""
+        answer = await self._call("GET", subject_path(subject, "versions", str(version)), deleted="true")
         return ShownSchema(
             subject,
             int(answer["version"]),
@@ -93,13 +106,31 @@ class SchemaClient:
     async def get_compatibility(self, subject: str) -> str:
         """Return the level of a subject, or that of the registry; empty where the registry does not say."""
         try:
-            answer = await self._call(
-                "GET", "/config/" + subject_path(subject).rpartition("/")[2], defaultToGlobal="true"
-            )
+            answer = await self._call("GET", _config_path(subject), defaultToGlobal="true")
         except (RegistryError, UnknownSchema):
             # Registries differ in this path; a page must not fail for it.
             return ""
         return str(answer.get("compatibilityLevel", ""))
+
+    async def get_own_level(self, subject: str | None) -> str:
+        """Return the level that a subject has of its own, or with None that of the registry; empty without one."""
+        try:
+            answer = await self._call("GET", _config_path(subject))
+        except (RegistryError, UnknownSchema):
+            return ""
+        return str(answer.get("compatibilityLevel", ""))
+
+    async def set_level(self, subject: str | None, level: str | None) -> None:
+        """Set the level of a subject, or with None that of the registry; without a level the subject has none."""
+        if level is None:
+            await self._change("DELETE", _config_path(subject))
+        else:
+            await self._change("PUT", _config_path(subject), {"compatibility": level})
+
+    async def delete(self, subject: str, version: int | None, *, permanent: bool) -> None:
+        """Delete a version or a whole subject; for good only what was deleted before."""
+        path = subject_path(subject) if version is None else subject_path(subject, "versions", str(version))
+        await self._change("DELETE", path, **({"permanent": "true"} if permanent else {}))
 
     async def check(
         self, subject: str, kind: str, text: str, references: Sequence[ReferenceRow] = ()
@@ -171,8 +202,18 @@ class SchemaClient:
         self._subjects[number] = (time.monotonic(), versions)
         return versions
 
+    async def _change(self, method: str, path: str, body: Any = None, **query: str) -> None:
+        try:
+            await self._call(method, path, body, **query)
+        except UnknownSchema as error:
+            raise RegistryError(error.message or "the registry does not have it", 404) from None
+
     async def _call(self, method: str, path: str, body: Any = None, **query: str) -> Any:
         return await asyncio.to_thread(self.registry.call, method, path, body, **query)
+
+
+def _config_path(subject: str | None) -> str:
+    return "/config" if subject is None else "/config/" + subject_path(subject).rpartition("/")[2]
 
 
 def _body(kind: str, text: str, references: Sequence[ReferenceRow]) -> dict[str, Any]:

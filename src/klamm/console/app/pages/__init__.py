@@ -11,6 +11,7 @@ from klamm.console.app.pages.overview import OverviewPages
 from klamm.console.app.pages.pipelines import PipelinePages
 from klamm.console.app.pages.produce import ProducePages
 from klamm.console.app.pages.reassignments import ReassignmentPages
+from klamm.console.app.pages.schema_changes import SchemaChangePages
 from klamm.console.app.pages.schemas import SchemaPages
 from klamm.console.app.pages.topic_changes import TopicChangePages
 from klamm.console.app.pages.topics import TopicPages
@@ -28,6 +29,7 @@ PAGES = (
     ReassignmentPages,
     TransactionPages,
     SchemaPages,
+    SchemaChangePages,
     PipelinePages,
     AccessPages,
     AccessChangePages,

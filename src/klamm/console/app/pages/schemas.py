@@ -12,9 +12,10 @@ from klamm.console.app.requests import ConsoleRequest
 from klamm.console.core.roles import Action
 from klamm.console.core.schema_texts import compare_schemas, format_references, format_schema, parse_references
 from klamm.console.core.tables import parse_table_query, select_page
-from klamm.console.schema_client import SchemaClient
+from klamm.console.schema_client import LEVELS, SchemaClient
 from klamm.http.messages import HttpResponse
 from klamm.http.refusals import HttpRefusal
+from klamm.model.units import pluralize
 
 KINDS: Final = ("AVRO", "JSON", "PROTOBUF")
 _COLUMNS: Final = {"name": str}
@@ -31,19 +32,30 @@ class SchemaPages(PageGroup):
         self.app.get("/c/{cluster}/schemas/{subject}", self.show_subject, RouteRight(Action.VIEW, "subject"))
 
     async def list_subjects(self, request: ConsoleRequest) -> HttpResponse:
-        """GET .../schemas?q=."""
-        query = parse_table_query(request.query, _COLUMNS, "name")
-        subjects = request.visitor.visible(request.cluster.name, await self._client(request).list_subjects())
+        """GET .../schemas?q=&deleted=: with `deleted` also subjects without a version that is not deleted."""
+        query = parse_table_query(request.query, _COLUMNS, "name", ("deleted",))
+        client, deleted = find_client(request), request.text("deleted") == "1"
+        subjects = request.visible(await client.list_subjects(deleted=deleted))
         table = select_page(subjects, query, _COLUMNS, str)
-        return self.app.page(request, "schemas.html", title="Schemas", section="schemas", table=table)
+        return self.app.page(
+            request,
+            "schemas.html",
+            title="Schemas",
+            section="schemas",
+            table=table,
+            deleted=deleted,
+            level=await client.get_own_level(None),
+            levels=LEVELS,
+        )
 
     async def show_subject(self, request: ConsoleRequest) -> HttpResponse:
         """GET .../schemas/{subject}?version=: one version, compared with the one before."""
-        subject, client = request.values["subject"], self._client(request)
-        versions = await client.list_versions(subject)
+        subject, client = request.values["subject"], find_client(request)
+        live, deleted = await client.list_versions(subject), await client.list_deleted(subject)
+        versions = sorted({*live, *deleted})
         if not versions:
             raise HttpRefusal(404, f"There is no subject {subject}")
-        number = request.number("version", versions[-1])
+        number = request.number("version", live[-1] if live else versions[-1])
         if number not in versions:
             raise HttpRefusal(404, f"{subject} has no version {number}")
         version = await client.get_version(subject, number)
@@ -63,18 +75,23 @@ class SchemaPages(PageGroup):
             section="schemas",
             subject=subject,
             versions=versions,
+            live=live,
+            deleted=deleted,
             version=version,
             text=text,
             earlier=earlier[-1] if earlier else None,
             changes=changes,
             referrers=[referrer for referrer in referrers if referrer.subject in visible],
             level=await client.get_compatibility(subject),
+            own_level=await client.get_own_level(subject),
+            levels=LEVELS,
+            removals=_list_removals(number, live, deleted),
             topic_name=topic if topic != subject and topic in request.sample.topics else "",
         )
 
     async def show_form(self, request: ConsoleRequest) -> HttpResponse:
         """GET .../new-schema?subject=: the form, with the newest version of a subject."""
-        subject, client = request.text("subject"), self._client(request)
+        subject, client = request.text("subject"), find_client(request)
         values = {"subject": subject, "kind": "AVRO", "text": "", "references": ""}
         versions = await client.list_versions(subject) if subject else []
         if versions:
@@ -94,7 +111,7 @@ class SchemaPages(PageGroup):
         if not subject or kind not in KINDS or not text.strip():
             return self._form_page(request, values, "Write a subject and a schema.", 400)
         request.require(Action.SCHEMAS, subject)
-        client = self._client(request)
+        client = find_client(request)
         try:
             references = parse_references(lines)
             answer = await client.check(subject, kind, text, references)
@@ -134,10 +151,29 @@ class SchemaPages(PageGroup):
             kinds=KINDS,
         )
 
-    def _client(self, request: ConsoleRequest) -> SchemaClient:
-        client = request.cluster.schemas
-        if client is None:
-            raise HttpRefusal(
-                404, f"{request.cluster.name} has no registry here: start the console with --registry URL"
-            )
-        return client
+
+def _list_removals(number: int, live: list[int], deleted: list[int]) -> list[tuple[int | None, str, bool, str]]:
+    """Return what may be deleted: version, name of the change, whether it is for good, and what it does."""
+    kept = "Records that name the schema are still read, and registering it again brings it back."
+    lost = "Records that name the schema cannot be read any more."
+    removals: list[tuple[int | None, str, bool, str]] = []
+    if number in live:
+        removals.append(
+            (number, f"Delete version {number}", False, f"Clients do not find the version any more. {kept}")
+        )
+    else:
+        removals.append((number, f"Delete version {number} for good", True, lost))
+    if live:
+        about = f"Delete {pluralize(len(live), 'version')}. {kept}"
+        removals.append((None, "Delete the subject", False, about))
+    else:
+        removals.append((None, "Delete the subject for good", True, f"{pluralize(len(deleted), 'version')}. {lost}"))
+    return removals
+
+
+def find_client(request: ConsoleRequest) -> SchemaClient:
+    """Return the client of the cluster's registry; HttpRefusal 404 when it has none."""
+    client = request.cluster.schemas
+    if client is None:
+        raise HttpRefusal(404, f"{request.cluster.name} has no registry here: start the console with --registry URL")
+    return client
