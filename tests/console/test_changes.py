@@ -7,7 +7,10 @@ import httpx2
 import pytest
 
 from klamm.client import Consumer
+from klamm.client.admin.types import QuorumDescription, QuorumReplica
+from klamm.client.core.reassign_throttle import RATES
 from klamm.console.clusters import ConsoleCluster
+from klamm.console.core.cluster_signs import ClusterSigns
 from klamm.console.core.commands import CommandTarget, consume_command, describe_security, kcat_command
 from klamm.console.core.partition_columns import PartitionSample
 from klamm.console.core.samples import (
@@ -19,6 +22,7 @@ from klamm.console.core.samples import (
 )
 from klamm.console.service import ConsoleConfig
 from klamm.console.settings import parse_settings
+from klamm.model.config_resources import ConfigResource
 from klamm.model.ids import TopicPartition
 from klamm.testing import unique
 
@@ -169,10 +173,23 @@ def bad_sample(time_ms):
         "behind": TopicSample("behind", False, (PartitionSample(0, 1, (1, 3), (1,), 0, 9000, 9),)),
         "moved": TopicSample("moved", False, (PartitionSample(0, 2, (1, 2), (1, 2), 0, 9, 9),)),
     }
-    groups = {"idle": GroupSample("idle", "classic", "consumer", "Empty", 1, {TopicPartition("behind", 0): 0}, 1)}
+    place = {TopicPartition("behind", 0): 0}
+    groups = {
+        "idle": GroupSample("idle", "classic", "consumer", "Empty", 1, place, 1),
+        "late": GroupSample("late", "classic", "consumer", "Stable", 1, place, 1, time_ms - 600_000),
+    }
     return ClusterSample(time_ms, "id", 1, brokers, topics, groups, collected_s=1, partial=("quotas: refused",))
 
 
+VOTERS = (QuorumReplica(1, b"", 500, None, None), QuorumReplica(2, b"", 9, None, None))
+BAD_SIGNS = ClusterSigns(
+    stuck_transactions=2,
+    minimums={"behind": 2},
+    quorum=QuorumDescription(1, 1, 500, VOTERS, (), {}),
+    registry_error="refused",
+    stalled_moves=(TopicPartition("behind", 0),),
+    left_throttle=1000,
+)
 CURES = {
     "1 partition without a leader": ("/topics?state=offline&internal=1", "offline"),
     "1 partition under-replicated": ("/topics?state=under-replicated&internal=1", "behind"),
@@ -182,6 +199,13 @@ CURES = {
     "Log dir failed: /data of broker 2": ("/brokers", "failed"),
     "Disk 97 % full: /data of broker 1": ("/topics?sort=-size&internal=1", "behind"),
     "1 group without members and with unread records": ("/groups?state=Empty&sort=-lag", "idle"),
+    "1 partition below min.insync.replicas": ("/topics?state=under-replicated&internal=1", "behind"),
+    "1 group with members more than 5 min behind": ("/groups?sort=-behind", "late"),
+    "1 voter of the quorum behind": ("/brokers#quorum", "Controller quorum"),
+    "1 move without progress": ("/reassignments", "Under way"),
+    "A throttle is left": ("/reassignments", "Under way"),
+    # This cluster has no registry; of one that has, the page says why it does not answer.
+    "The schema registry cannot be used": ("/schemas", "registry"),
     "2 transactions open for more than 15 minutes": ("/transactions", "Transactions"),
     "Part of the cluster could not be read": ("/brokers", "Brokers"),
 }
@@ -190,15 +214,53 @@ CURES = {
 def test_each_finding_has_its_cure_one_click_away(broker, console, visit):
     (link,) = console.service.links
     try:
-        link.publish(bad_sample(console.service.app.parts.now_ms()), stuck_transactions=2)
+        link.publish(bad_sample(console.service.app.parts.now_ms()), BAD_SIGNS)
         overview = visit.get("/c/test")
         items = re.findall(r'<b>([^<]+)</b><p>[^<]*</p></div><a class="button" href="/c/test/([^"]+)">', overview)
         shown = {title: "/" + path.replace("&amp;", "&") for title, path in items}
         assert shown == {title: path for title, (path, _) in CURES.items()}
         for title, (path, words) in CURES.items():
-            page = visit.get("/c/test" + path.partition("#")[0])
+            page = visit.get("/c/test" + path.partition("#")[0], 404 if path == "/schemas" else 200)
             assert words in page.partition("<main")[2], title
             if "#" in path:
                 assert f'id="{path.partition("#")[2]}"' in page
     finally:
         console.collect()
+
+
+def test_a_quorum_without_a_leader_is_a_finding_when_it_lasts(broker, console, visit):
+    (link,) = console.service.links
+    try:
+        link.publish(link.sample, ClusterSigns(quorum_error="no answer"))
+        assert "The controller quorum has no leader" in visit.get("/c/test")
+    finally:
+        console.collect()
+    assert "The controller quorum has no leader" not in visit.get("/c/test")
+
+
+def test_a_throttle_that_is_left_is_found_and_removed(broker):
+    """In a console of its own: one that has looked looks again after a minute."""
+    with broker.admin() as admin:
+        brokers = [ConfigResource.broker(node.id) for node in admin.describe_cluster().brokers]
+        admin.alter_configs({broker: {RATES[0]: "1048576"} for broker in brokers})
+    config = ConsoleConfig((ConsoleCluster("test", broker.bootstrap),), interval_s=600)
+    with ServedConsole(config) as console:
+        console.collect()
+        visit = console.visitor()
+        assert "A throttle is left" in visit.get("/c/test")
+        visit.post("/c/test/reassignments", "/c/test/reassignments/unthrottle")
+        assert "A throttle is left" not in visit.get("/c/test")
+        visit.client.close()
+
+
+def test_a_registry_that_does_not_answer_is_found(broker):
+    cluster = ConsoleCluster("test", broker.bootstrap, registry_url="http://127.0.0.1:9")
+    with ServedConsole(ConsoleConfig((cluster,), interval_s=600)) as console:
+        visit = console.visitor()
+        for _ in range(PATIENCE_POLLS):
+            console.collect()
+            if "The schema registry cannot be used" in visit.get("/c/test"):
+                break
+        else:
+            raise AssertionError(visit.get("/c/test"))
+        visit.client.close()

@@ -1,12 +1,14 @@
 """What is made of samples: rates, lags, rows, what needs attention, whether a broker may restart."""
 
 import dataclasses
+from importlib.resources import files
 
 import pytest
 
 from klamm.client.admin.cluster_types import Node, QuorumDescription, QuorumReplica
 from klamm.client.admin.group_types import GroupDescription, MemberDescription
-from klamm.console.core.attention import Severity, list_attention
+from klamm.console.core.attention import BEHIND_MS, DISK_WARNING, Severity, list_attention
+from klamm.console.core.cluster_signs import ClusterSigns
 from klamm.console.core.group_rows import list_group_rows, list_lags
 from klamm.console.core.offset_plans import ResetTarget, parse_reset, plan_reset
 from klamm.console.core.partition_columns import PartitionSample
@@ -22,6 +24,7 @@ from klamm.console.core.samples import (
 )
 from klamm.console.core.topic_rows import choose_topic_rows, list_topic_rows
 from klamm.console.settings import parse_settings
+from klamm.console.sign_reader import STALLED_MS, SignReader
 from klamm.model.errors import ConfigError
 from klamm.model.ids import TopicPartition
 
@@ -145,7 +148,9 @@ def titles(cluster, **options):
 
 
 def test_a_healthy_cluster_needs_no_attention():
-    assert titles(sample(topic("orders"))) == []
+    quorum = QuorumDescription(1, 1, 500, (voter(1, 500), voter(2, 400)), (), {})
+    signs = ClusterSigns(minimums={"orders": 2}, quorum=quorum)
+    assert titles(sample(topic("orders")), signs=signs) == []
 
 
 def test_findings_are_the_worst_first():
@@ -163,7 +168,7 @@ def test_findings_are_the_worst_first():
     ]
 
 
-@pytest.mark.parametrize(("usable", "severity"), [(16, None), (15, Severity.WARNING), (5, Severity.CRITICAL)])
+@pytest.mark.parametrize(("usable", "severity"), [(10, None), (9, Severity.WARNING), (5, Severity.CRITICAL)])
 def test_a_full_disk_is_reported(usable, severity):
     broker = BrokerSample(1, "h", 1, log_dirs=(LogDirSample("/data", 0, 100, usable),))
     severities = [item.severity for item in list_attention(sample(brokers=(broker,)))]
@@ -177,13 +182,74 @@ def test_fenced_brokers_failed_disks_idle_groups_and_stuck_transactions_are_repo
     )
     idle = group("idle", {("orders", 0): 0}, state="Empty")
     cluster = sample(topic("orders", partition(end=5000)), groups=[idle], brokers=brokers)
-    listed = [title for _, title in titles(cluster, stuck_transactions=2)]
+    listed = [title for _, title in titles(cluster, signs=ClusterSigns(stuck_transactions=2))]
     assert listed == [
         "Broker 1 is fenced",
         "Log dir failed: /d of broker 2",
         "2 transactions open for more than 15 minutes",
         "1 group without members and with unread records",
     ]
+
+
+def late_group(name, age_ms, state="Stable"):
+    return dataclasses.replace(group(name, {("orders", 0): 0}, state=state), oldest_unread_ms=1000 - age_ms)
+
+
+def test_groups_with_members_are_behind_by_the_age_of_what_they_have_not_read():
+    groups = [late_group("late", BEHIND_MS + 60_000), late_group("later", BEHIND_MS + 120_000)]
+    others = [late_group("near", BEHIND_MS), late_group("idle", BEHIND_MS * 2, "Empty")]
+    cluster = dataclasses.replace(sample(topic("orders"), groups=[*groups, *others]), time_ms=1000)
+    (item,) = list_attention(cluster, ClusterSigns(growing_groups=frozenset({"late", "near"})))
+    assert (item.severity, item.title) == (Severity.WARNING, "2 groups with members more than 5 min behind")
+    assert item.detail == "The furthest behind: later, 7 min. 1 of them read slower than records are written."
+
+
+def test_partitions_below_the_minimum_are_critical():
+    single = topic("single", partition(replicas=(1,), isr=(1,)))
+    cluster = sample(topic("orders", partition(isr=(1,)), partition()), single)
+    signs = ClusterSigns(minimums={"orders": 2, "single": 2, "deleted": 2})
+    assert titles(cluster, signs=signs)[0] == (Severity.CRITICAL, "1 partition below min.insync.replicas")
+    allowed = [title for _, title in titles(cluster, signs=ClusterSigns(minimums={"orders": 1}))]
+    assert "1 partition under-replicated" in allowed
+    assert "1 partition below min.insync.replicas" not in allowed
+
+
+def test_a_quorum_without_a_leader_and_voters_behind_are_reported():
+    leaderless = QuorumDescription(-1, 1, 500, (voter(1, 500),), (), {})
+    for signs in (ClusterSigns(quorum=leaderless), ClusterSigns(quorum_error="no answer")):
+        assert titles(sample(), signs=signs) == [(Severity.CRITICAL, "The controller quorum has no leader")]
+    behind = QuorumDescription(1, 1, 500, (voter(1, 500), voter(2, 10), voter(3, -1)), (), {})
+    (item,) = list_attention(sample(), ClusterSigns(quorum=behind))
+    assert item.title == "2 voters of the quorum behind"
+    assert "2 by 490, 3 by 501" in item.detail
+
+
+def test_moves_without_progress_and_a_throttle_that_is_left_are_reported():
+    where = TopicPartition("orders", 0)
+    signs = ClusterSigns(stalled_moves=(where, TopicPartition("deleted", 1)), left_throttle=1 << 20)
+    items = list_attention(sample(topic("orders")), signs)
+    assert [item.title for item in items] == ["1 move without progress", "A throttle is left"]
+    assert "orders-0." in items[0].detail
+    assert "1 MiB a second" in items[1].detail
+
+
+def test_a_move_is_stalled_when_its_new_replicas_get_nothing_for_minutes():
+    clock = [0]
+    reader = SignReader(lambda: clock[0])
+    still, moving = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    for clock[0] in range(0, STALLED_MS, 60_000):
+        assert reader.find_stalled({still: 100, moving: clock[0]}) == ()
+    clock[0] = STALLED_MS
+    assert reader.find_stalled({still: 100, moving: 1}) == (still,)
+    assert reader.find_stalled({moving: 1}) == ()
+    # A move that begins again has another five minutes.
+    assert reader.find_stalled({still: 100}) == ()
+
+
+def test_thresholds_are_those_of_the_alerts():
+    rules = files("klamm.telemetry.dashboards").joinpath("alerts.yml").read_text()
+    assert f"group_max_lag_seconds) > {BEHIND_MS // 1000}\n" in rules
+    assert f"klamm_log_dir_total_bytes < {1 - DISK_WARNING:.1g}\n" in rules
 
 
 def voter(number, end):

@@ -7,7 +7,7 @@ is keyed by name and index: a key object for each partition would be larger than
 from __future__ import annotations
 
 from array import array
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -17,6 +17,7 @@ from klamm.client.errors import KafkaError, UnsupportedVersionError, raise_for
 from klamm.console.core.partition_columns import PartitionSample
 from klamm.console.core.samples import ClusterSample, LogDirSample, TopicSample
 from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
 from klamm.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from klamm.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
@@ -66,6 +67,8 @@ class LogDirReading:
     """Replicas in `totals`."""
     broker_bytes: dict[int, int] = field(default_factory=dict)
     folders: dict[int, tuple[LogDirSample, ...]] = field(default_factory=dict)
+    copied: dict[TopicPartition, int] = field(default_factory=dict)
+    """Of the new replicas of each partition that moves."""
 
 
 async def guard(what: str, work: Awaitable[T], partial: list[str]) -> T | None:
@@ -171,14 +174,20 @@ class ClusterReader:
                         by_index[partition_offset.partition_index] = partition_offset.offset
         return offsets
 
-    async def read_log_dirs(self, brokers: Iterable[int]) -> LogDirReading:
-        """Return the sizes of replicas, read from one broker after the other."""
-        reading = LogDirReading()
+    async def read_log_dirs(
+        self, brokers: Iterable[int], adding: Mapping[TopicPartition, Collection[int]] | None = None
+    ) -> LogDirReading:
+        """Return the sizes of replicas, read from one broker after the other; `adding` has the brokers of new ones."""
+        reading = LogDirReading(copied=dict.fromkeys(adding or {}, 0))
         for broker in brokers:
             what = f"log dirs of broker {broker}"
             described = await guard(what, self._admin.describe_log_dirs([broker]), self._partial)
             if described is not None:
                 _add_log_dirs(reading, broker, described[broker], self.topics)
+                for folder in described[broker]:
+                    for where, brokers_of_new in (adding or {}).items():
+                        if broker in brokers_of_new and where in folder.replicas:
+                            reading.copied[where] += folder.replicas[where].size
         return reading
 
     def make_samples(

@@ -11,6 +11,7 @@ from typing import Any, Final
 from klamm.client.admin.async_admin import AsyncAdmin
 from klamm.client.consumer import AsyncConsumer
 from klamm.client.producer import AsyncProducer
+from klamm.console.core.cluster_signs import ClusterSigns
 from klamm.console.core.commands import CommandTarget, describe_security
 from klamm.console.core.sample_views import SampleViews, make_views
 from klamm.console.core.samples import ClusterSample
@@ -81,9 +82,9 @@ class ClusterLink:
         """The last sample; None before the first."""
         return None if self.views is None else self.views.sample
 
-    def publish(self, sample: ClusterSample, stuck_transactions: int = 0) -> None:
+    def publish(self, sample: ClusterSample, signs: ClusterSigns | None = None) -> None:
         """Take a new sample; called by the collector's thread. Pages see the sample before or this one, as a whole."""
-        self.views = make_views(sample, self.sample, stuck_transactions)
+        self.views = make_views(sample, self.sample, signs or ClusterSigns())
         self.error = ""
 
     def expect_sample(self, seconds: float) -> None:

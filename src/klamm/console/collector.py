@@ -28,8 +28,9 @@ from klamm.console.core.samples import (
     add_rates,
 )
 from klamm.console.group_positions import read_positions
+from klamm.console.sign_reader import SignReader
 from klamm.console.unread_times import UnreadTimes
-from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
 from klamm.telemetry import get_logger
 
 _log = get_logger("console")
@@ -43,7 +44,6 @@ _LARGE_PARTITIONS: Final = 5000
 _GROUPS_PER_COLLECTION: Final = 500
 """Groups whose offsets are read in one collection, those first that were read longest ago."""
 _GROUP_REQUESTS_MAX: Final = 16
-_STUCK_MS: Final = 15 * 60_000
 
 OnSample = Callable[[ClusterLink, ClusterSample], None]
 
@@ -55,6 +55,8 @@ class SampleCollector:
         self._now_ms = now_ms
         self._collections = 0
         self._unread_times = UnreadTimes()
+        self.copied: dict[TopicPartition, int] = {}
+        """The bytes that the new replicas of each reassignment have."""
 
     async def collect(self, admin: AsyncAdmin, before: ClusterSample | None) -> ClusterSample:
         """Return a sample; KafkaError when the cluster cannot be reached at all."""
@@ -67,11 +69,13 @@ class SampleCollector:
         online = [broker.id for broker in cluster.brokers if not broker.fenced]
         ends = await reader.list_offsets(LATEST)
         starts = await self._read_starts(reader, before)
-        log_dirs = await reader.read_log_dirs(online)
+        moves = await guard("reassignments", admin.list_partition_reassignments(), partial) or {}
+        adding = {where: move.adding for where, move in moves.items()}
+        log_dirs = await reader.read_log_dirs(online, adding)
+        self.copied = log_dirs.copied
         # Before the groups are read: it makes room for them.
         samples = reader.make_samples(starts, ends, log_dirs, before)
         groups = await self._list_groups(admin, before, partial)
-        reassigning = await self._count_reassignments(admin, partial)
         groups = await self._unread_times.add_to_groups(admin, groups, samples, self._now_ms())
         self._collections += 1
         sample = ClusterSample(
@@ -81,7 +85,7 @@ class SampleCollector:
             _describe_brokers(cluster.brokers, samples.values(), log_dirs),
             samples,
             groups,
-            reassigning=reassigning,
+            reassigning=len(moves),
             collected_s=time.perf_counter() - began,
             partial=tuple(partial),
         )
@@ -94,10 +98,6 @@ class SampleCollector:
         if before is not None and is_large and self._collections % _STARTS_EVERY:
             return before
         return await reader.list_offsets(EARLIEST)
-
-    async def _count_reassignments(self, admin: AsyncAdmin, partial: list[str]) -> int:
-        moves = await guard("reassignments", admin.list_partition_reassignments(), partial)
-        return len(moves or ())
 
     async def _list_groups(
         self, admin: AsyncAdmin, before: ClusterSample | None, partial: list[str]
@@ -228,7 +228,7 @@ class CollectorThread:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _follow(self, link: ClusterLink) -> None:
-        collector = SampleCollector(self._now_ms)
+        collector, signs = SampleCollector(self._now_ms), SignReader(self._now_ms, link.schemas)
         admin: AsyncAdmin | None = None
         try:
             while True:
@@ -239,7 +239,7 @@ class CollectorThread:
                     if admin is None:
                         admin = await _connect(link)
                     sample = await collector.collect(admin, link.sample)
-                    link.publish(sample, await _count_stuck(admin))
+                    link.publish(sample, await signs.read(admin, sample, collector.copied))
                     self._on_sample(link, sample)
                     link.expect_sample(self._choose_pause(time.thread_time() - began) + 2 * self._interval_s)
                 except (KafkaError, OSError) as error:
@@ -256,6 +256,7 @@ class CollectorThread:
                 # Not the elapsed time: that of a cluster with a dead broker is waiting for timeouts.
                 await self._pause(link.name, self._choose_pause(time.thread_time() - began))
         finally:
+            await signs.close()
             if admin is not None:
                 await admin.close()
 
@@ -276,13 +277,3 @@ async def _connect(link: ClusterLink) -> AsyncAdmin:
     admin = AsyncAdmin(link.client_settings("admin"))
     await admin.start()
     return admin
-
-
-async def _count_stuck(admin: AsyncAdmin) -> int:
-    try:
-        return len(await admin.list_transactions(states=("Ongoing",), duration_ms=_STUCK_MS))
-    except KafkaError as error:
-        # Brokers before KIP-994 know no duration; without the right to describe them there is nothing to count.
-        if error.code in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
-            return 0
-        raise

@@ -9,7 +9,7 @@ from klamm.client.admin.cluster_types import QuorumDescription
 from klamm.console.core.samples import ClusterSample
 from klamm.model.units import pluralize
 
-_VOTER_LAG_MAX = 100
+VOTER_LAG_MAX = 100
 """Records of the metadata log that a voter may be behind and count as caught up."""
 
 
@@ -111,7 +111,7 @@ def _check_quorum(broker: int, quorum: QuorumDescription | None) -> list[str]:
         1
         for voter in voters.values()
         if voter.replica_id != broker
-        and (voter.replica_id == quorum.leader_id or quorum.high_watermark - voter.log_end_offset <= _VOTER_LAG_MAX)
+        and (voter.replica_id == quorum.leader_id or quorum.high_watermark - voter.log_end_offset <= VOTER_LAG_MAX)
     )
     needed = len(voters) // 2 + 1
     return [] if current >= needed else [f"the quorum needs {needed} voters, and {current} others have caught up"]

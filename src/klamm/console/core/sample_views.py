@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from klamm.console.core.attention import AttentionItem, list_attention
+from klamm.console.core.cluster_signs import ClusterSigns
 from klamm.console.core.group_rows import GroupRow, list_group_rows
 from klamm.console.core.samples import ClusterSample
 from klamm.console.core.topic_rows import TopicRow, list_topic_rows
@@ -23,7 +24,7 @@ class SampleViews:
     partitions: int
     in_sync: int
     """Partitions with a leader and all replicas in sync."""
-    stuck_transactions: int = 0
+    signs: ClusterSigns
 
     def choose_attention(self, topics: AbstractSet[str], groups: AbstractSet[str]) -> list[AttentionItem]:
         """Return the findings about some topics and groups, and about brokers: others are neither named nor counted."""
@@ -35,17 +36,20 @@ class SampleViews:
             topics={name: topic for name, topic in sample.topics.items() if name in topics},
             groups={name: group for name, group in sample.groups.items() if name in groups},
         )
-        return list_attention(seen, self.stuck_transactions)
+        return list_attention(seen, self.signs)
 
 
-def make_views(sample: ClusterSample, before: ClusterSample | None, stuck_transactions: int = 0) -> SampleViews:
+def make_views(sample: ClusterSample, before: ClusterSample | None, signs: ClusterSigns) -> SampleViews:
     """Return the views of a sample; `before` is the one that trends are computed from."""
+    groups = list_group_rows(sample, before)
+    growing = frozenset(row.name for row in groups if row.lag_change is not None and row.lag_change > 0)
+    signs = dataclasses.replace(signs, growing_groups=growing)
     return SampleViews(
         sample,
         list_topic_rows(sample),
-        list_group_rows(sample, before),
-        list_attention(sample, stuck_transactions),
+        groups,
+        list_attention(sample, signs),
         sum(len(topic.partitions) for topic in sample.topics.values()),
         sum(topic.in_sync for topic in sample.topics.values()),
-        stuck_transactions,
+        signs,
     )

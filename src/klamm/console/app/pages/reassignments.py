@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from klamm.client.admin.replica_types import LogDirDescription, Reassignment
 from klamm.client.core.reassign_plan import Placement, ReplicaMove, TooFewBrokers, plan_moves
-from klamm.client.core.reassign_throttle import RATES, REPLICAS, clear_throttle, set_throttle
-from klamm.client.errors import KafkaError, SomeFailed
+from klamm.client.core.reassign_throttle import REPLICAS, clear_throttle, set_throttle
+from klamm.client.errors import KafkaError
 from klamm.console.app.application import RouteRight, redirect
 from klamm.console.app.pages.base import PageGroup
 from klamm.console.app.requests import ConsoleRequest
@@ -17,6 +17,7 @@ from klamm.console.audit import shorten
 from klamm.console.core.commands import make_command
 from klamm.console.core.move_progress import MoveProgress, list_progress
 from klamm.console.core.roles import Action
+from klamm.console.sign_reader import read_throttle
 from klamm.http.messages import HttpResponse
 from klamm.http.refusals import HttpRefusal
 from klamm.model.config_resources import ConfigResource
@@ -66,7 +67,7 @@ class ReassignmentPages(PageGroup):
             moving_total=len(moving),
             copied_now=sum(move.copied_bytes for move in progress),
             whole_bytes=sum(move.total_bytes for move in progress),
-            throttle=await self._read_throttle(request),
+            throttle=await read_throttle(admin, request.sample),
             plan=kind,
             broker=request.text("broker"),
             topic_name=request.text("topic"),
@@ -185,23 +186,6 @@ class ReassignmentPages(PageGroup):
         work = functools.partial(admin.alter_configs, set_throttle(replica_moves, brokers, rate))
         done = f"Each broker copies at most {format_size(rate)} a second, until the throttle is removed."
         return await self.app.change(request, "set throttle", "cluster", work, done=done, detail={"rate": rate})
-
-    async def _read_throttle(self, request: ConsoleRequest) -> int | None:
-        """The lowest rate of a broker; None without a throttle, or where brokers do not tell."""
-        brokers = [ConfigResource.broker(broker.id) for broker in request.sample.brokers if not broker.fenced]
-        admin = await request.cluster.admin()
-        try:
-            described = await admin.describe_configs(brokers, keys=RATES)
-        except (KafkaError, SomeFailed):
-            return None
-        rates = [
-            int(entry.value or 0)
-            for entries in described.values()
-            for entry in entries.values()
-            # Without a throttle the rate is not set, or has its default, the largest number.
-            if entry.source is ConfigSource.DYNAMIC_BROKER_CONFIG and (entry.value or "").isdecimal()
-        ]
-        return min(rates, default=None)
 
     async def _list_throttled_topics(self, request: ConsoleRequest) -> list[str]:
         names, throttled = list(request.sample.topics), []
