@@ -238,7 +238,7 @@ class QuestionGenerator:
         version = self.random.choice([9, 11]) if name == self.names[0] else 12
         return "produce", name, place, epoch, version, self.topic, partition, sequence
 
-    def learn(self, name: str, question: tuple[Any, ...], answer: Any) -> None:
+    def record_answer(self, name: str, question: tuple[Any, ...], answer: Any) -> None:
         if question[0] in ("init", "end") and answer[0] == 0 and answer[1] >= 0:
             self._known[name].append((answer[1], answer[2]))
         elif question[0] == "produce" and answer == 0:
@@ -274,4 +274,4 @@ def test_every_answer_agrees(java: JavaClient, both: list[Broker], seed: int) ->
             questions.append((question, answers[0]))
             history = "\n".join(map(str, questions))
             assert answers[0] == answers[1], f"seed {seed}, step {step}, {question}\n{history}"
-            mind.learn(name, question, answers[0][0])
+            mind.record_answer(name, question, answers[0][0])

@@ -20,11 +20,11 @@ STOPPED_S = 90.0
 class Faults:
     """Faults on a cluster of three: at most one node has a fault, so no acknowledged record may be lost."""
 
-    def __init__(self, cluster: KlammCluster, links: Links, random: Random, say: Callable[[str], None]) -> None:
+    def __init__(self, cluster: KlammCluster, links: Links, random: Random, print_line: Callable[[str], None]) -> None:
         self._cluster = cluster
         self._links = links
         self._random = random
-        self._say = say
+        self._print_line = print_line
         self.counts: dict[str, int] = {}
         self._kinds = {
             "kill": self._kill,
@@ -49,7 +49,7 @@ class Faults:
             kind = queue.pop()
             node = self._random.choice(self._cluster.nodes)
             self._settle()
-            self._say(f"{kind}: node {node.node_id}")
+            self._print_line(f"{kind}: node {node.node_id}")
             self._kinds[kind](node)
             self.counts[kind] = self.counts.get(kind, 0) + 1
             self._rest(0.5, 2.0)

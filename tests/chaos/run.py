@@ -71,7 +71,7 @@ def run(
     folder: Path,
     seconds: float,
     seed: int,
-    say: Callable[[str], None] = print,
+    print_line: Callable[[str], None] = print,
     kinds: list[str] | None = None,
     *,
     secured: bool | None = None,
@@ -89,11 +89,11 @@ def run(
         KlammCluster(folder, overrides=SETTINGS, links=links, main=FAULTY_KLAMM, security=security) as cluster,
         Load(cluster.bootstrap, random.getrandbits(32), large_records=True, security=security) as load,
     ):
-        faults = Faults(cluster, links, random, say)
+        faults = Faults(cluster, links, random, print_line)
         load.wait_for_progress()
         faults.run(seconds, kinds)
         faults.heal()
-        say("healed; waiting for every replica to be in sync")
+        print_line("healed; waiting for every replica to be in sync")
         findings = load.judge()
         cluster.stop()
     return Outcome(seed, seconds, load.history, faults.counts, findings, secured)
@@ -118,7 +118,9 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     print(f"seed {options.seed}, nodes in {folder}")
     kinds = options.only.split(",") if options.only else None
-    outcome = run(folder, 60 * options.minutes, options.seed, say=_say, kinds=kinds, secured=options.secured)
+    outcome = run(
+        folder, 60 * options.minutes, options.seed, print_line=_print_line, kinds=kinds, secured=options.secured
+    )
     for line in outcome.history.hung:
         print(f"replaced: {line}")
     print(outcome)
@@ -133,7 +135,7 @@ def main() -> int:
     return 1 if outcome.findings else 0
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     print(f"{clock_time(time.time())} {line}", flush=True)
 
 

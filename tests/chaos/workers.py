@@ -243,7 +243,7 @@ class TransactionalProducer(Worker):
         while True:
             producer = Producer(config)
             try:
-                self._insist(lambda: producer.init_transactions(10), "init_transactions")  # noqa: B023 - called at once
+                self._retry(lambda: producer.init_transactions(10), "init_transactions")  # noqa: B023 - called at once
             except Hung as hung:
                 self._note(hung)
             else:
@@ -252,7 +252,7 @@ class TransactionalProducer(Worker):
     def _note(self, hung: Hung) -> None:
         self.history.hung.append(f"{clock_time(time.time())} {self.name}: {hung}\n{self.client_log}")
 
-    def _insist(self, call: Callable[[], object], what: str) -> None:
+    def _retry(self, call: Callable[[], object], what: str) -> None:
         """Repeat a call while its error is retriable."""
         begun = time.monotonic()
         self.doing = what
@@ -282,11 +282,11 @@ class TransactionalProducer(Worker):
             self.history.sends.append(send)
             producer.produce(place.topic, b"%d" % send.value, partition=place.partition, on_delivery=_note(send))
         if transaction.commits:
-            self._insist(lambda: producer.commit_transaction(10), "commit")
+            self._retry(lambda: producer.commit_transaction(10), "commit")
         else:
             if self.random.random() < 0.5:
                 producer.flush(5)  # so that what is aborted lies in the log
-            self._insist(lambda: producer.abort_transaction(10), "abort")
+            self._retry(lambda: producer.abort_transaction(10), "abort")
         transaction.fate = Fate.OK
 
     def _choose_places(self) -> list[Place]:
@@ -303,7 +303,7 @@ class TransactionalProducer(Worker):
             self.history.refused.append(f"{self.name} in {transaction}: {error}\n{self.client_log}")
         if error.txn_requires_abort():
             try:
-                self._insist(lambda: producer.abort_transaction(10), "abort after an error")
+                self._retry(lambda: producer.abort_transaction(10), "abort after an error")
             except KafkaException:
                 return self._new()
             except Hung as hung:

@@ -129,7 +129,7 @@ class Scene(Run):
         """End processes at once."""
         self.hurt("kill", *nodes)
 
-    def come_back(self, *nodes: int) -> None:
+    def restart_and_wait(self, *nodes: int) -> None:
         """Start nodes and wait until they serve and are let in again."""
         self.start(*nodes)
         for node in nodes:

@@ -47,7 +47,7 @@ def test_kafka_0_8_no_replica_leads_that_lacks_acknowledged_records(bug):
         scene.until(lambda: scene.image().isr == (leader,), "the leader is in sync alone")
         scene.until_acknowledged(10)
         scene.kill(leader)
-        scene.come_back(follower)
+        scene.restart_and_wait(follower)
         scene.rest(10)
         assert scene.image().leader == -1
 
@@ -89,7 +89,7 @@ def test_kip_101_two_fast_elections_cut_nothing_that_was_acknowledged(bug):
         (third,) = (node for node in followers if node != second)
         scene.until(lambda: scene.replica(third).state.leader == second, "the third follows it")
         scene.kill(second)
-        scene.come_back(leader)
+        scene.restart_and_wait(leader)
         scene.until(lambda: scene.image().leader not in (second, -1), "a leader is elected")
         scene.until_acknowledged(10)
 
@@ -109,7 +109,7 @@ def test_kip_279_an_epoch_the_leader_never_knew_is_cut(bug):
         heal = scene.hurt("isolate", lonely)
         epoch = scene.replica(lonely).leader_epoch
         scene.until(lambda: scene.replica(lonely).log.leader_epochs.latest == epoch, "it has written something alone")
-        scene.come_back(first)
+        scene.restart_and_wait(first)
         scene.until(lambda: scene.image().leader not in (lonely, -1), "the others have a leader")
         scene.until_acknowledged(10)
         new = scene.replica(scene.image().leader).log
@@ -131,9 +131,9 @@ def test_kip_966_the_last_one_in_sync_loses_power_and_nothing_is_lost(bug):
         scene.until(lambda: not scene.cluster.machines[follower].running, "the follower has stopped")
         scene.until(lambda: scene.image().isr == (leader,), "the leader is in sync alone")
         scene.hurt("power", leader)
-        scene.come_back(leader)
+        scene.restart_and_wait(leader)
         scene.rest(10)
-        scene.come_back(follower)
+        scene.restart_and_wait(follower)
         scene.until_acknowledged(10)
 
     judge(story, bug, factor=2, min_insync=2)
@@ -157,7 +157,7 @@ def test_redpanda_21_10_pauses_and_kills_make_no_duplicate_no_other_offset_no_ab
             scene.rest(0.05)
             scene.kill(leader)
             scene.until_acknowledged(5)
-            scene.come_back(leader)
+            scene.restart_and_wait(leader)
             scene.until(lambda: len(scene.image().isr) == 3, "all are in sync")
 
     judge(story, bug, producers=2, consumers=2, transactional=2)
@@ -222,7 +222,7 @@ def test_nats_2_12_damage_on_one_node_is_made_good_by_the_others(damage, checksu
             del file.data[len(file.data) // 2 :]
         else:
             file.data[-2] ^= 1
-        scene.come_back(victim)
+        scene.restart_and_wait(victim)
         scene.until(lambda: victim in scene.image().isr, "it is in sync again")
 
     outcome = Scene().play(story)
@@ -241,7 +241,7 @@ def test_redpanda_coordinators_lose_nothing_when_any_node_dies():
         for node in (1, 2, 3):
             scene.kill(node)
             scene.until_acknowledged(10)
-            scene.come_back(node)
+            scene.restart_and_wait(node)
             scene.until(lambda: len(scene.image().isr) == 3, "all are in sync")
 
     judge(story, producers=1, consumers=2, transactional=2, members=2)
@@ -253,17 +253,17 @@ class Transactional:
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
         self.name = unique("txn")
-        self._insist(
+        self._retry_busy(
             lambda: wire.call("find_coordinator", 4, coordinator_keys=[self.name], key_type=1),
             lambda reply: reply.coordinators[0].error_code,
         )
-        made = self._insist(
+        made = self._retry_busy(
             lambda: wire.call("init_producer_id", 5, transactional_id=self.name, transaction_timeout=60_000)
         )
         self.id, self.epoch = int(made.producer_id), int(made.producer_epoch)
 
     @staticmethod
-    def _insist(call, code=lambda reply: reply.error_code):
+    def _retry_busy(call, code=lambda reply: reply.error_code):
         """Ask again while the coordinator is being made, loaded or busy."""
         for _ in range(2000):
             reply = call()

@@ -133,7 +133,7 @@ def begin(visit, target="/c/test/topics"):
     return dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(response.headers["location"]).query))
 
 
-def come_back(visit, provider, fields, **changes):
+def return_from_provider(visit, provider, fields, **changes):
     query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(provider.authorize(fields)).query))
     return visit.client.get("/login/oidc/callback", params={**query, **changes})
 
@@ -144,7 +144,7 @@ def is_logged_in(visit):
 
 def test_a_login_leads_to_the_page_that_was_wanted_with_the_roles_of_the_groups(visit, provider):
     assert "/login/oidc?next=" in visit.client.get("/login", params={"next": "/c/test/topics"}).text
-    done = come_back(visit, provider, begin(visit))
+    done = return_from_provider(visit, provider, begin(visit))
     assert done.status_code == 200
     assert re.search(r'content="0;url=/c/test/topics"', done.text)
     assert "SameSite=Strict" in done.headers["set-cookie"]
@@ -155,11 +155,11 @@ def test_a_login_leads_to_the_page_that_was_wanted_with_the_roles_of_the_groups(
 
 def test_roles_come_from_the_claim_and_strangers_have_none(visit, provider):
     provider.claims = {"groups": ["support"]}
-    come_back(visit, provider, begin(visit))
+    return_from_provider(visit, provider, begin(visit))
     assert "New topic" not in visit.client.get("/c/test/topics").text
     visit.client.cookies.clear()
     provider.claims = {"groups": ["others"]}
-    refused = come_back(visit, provider, begin(visit))
+    refused = return_from_provider(visit, provider, begin(visit))
     assert refused.status_code == 401
     assert "olga has no role in this console." in refused.text
     assert not is_logged_in(visit)
@@ -183,7 +183,7 @@ def test_the_answer_is_taken_once_and_in_the_browser_that_began(guarded, visit, 
     "changes", [{"state": "forged"}, {"state": ""}, {"code": "forged"}, {"code": ""}, {"iss": "https://evil.example"}]
 )
 def test_a_forged_answer_is_refused(visit, provider, changes):
-    assert come_back(visit, provider, begin(visit), **changes).status_code == 401
+    assert return_from_provider(visit, provider, begin(visit), **changes).status_code == 401
     assert not is_logged_in(visit)
 
 
@@ -202,7 +202,7 @@ def test_a_forged_answer_is_refused(visit, provider, changes):
 )
 def test_a_token_that_is_not_for_this_login_is_refused(visit, provider, claims):
     provider.claims = claims
-    refused = come_back(visit, provider, begin(visit))
+    refused = return_from_provider(visit, provider, begin(visit))
     assert refused.status_code == 401
     assert "ID token is not valid" in refused.text
     assert not is_logged_in(visit)
@@ -210,22 +210,22 @@ def test_a_token_that_is_not_for_this_login_is_refused(visit, provider, claims):
 
 def test_a_token_of_another_key_is_refused(visit, provider):
     provider.signing_key = SigningKey("first")
-    assert come_back(visit, provider, begin(visit)).status_code == 401
+    assert return_from_provider(visit, provider, begin(visit)).status_code == 401
     provider.signing_key = SigningKey("unknown")
-    assert come_back(visit, provider, begin(visit)).status_code == 401
+    assert return_from_provider(visit, provider, begin(visit)).status_code == 401
     assert not is_logged_in(visit)
 
 
 @pytest.mark.parametrize("target", ["//evil.example", "https://evil.example", "/\\evil.example"])
 def test_a_login_leads_to_no_other_site(visit, provider, target):
-    done = come_back(visit, provider, begin(visit, target))
+    done = return_from_provider(visit, provider, begin(visit, target))
     assert 'content="0;url=/"' in done.text
 
 
 def test_the_session_is_another_than_before_the_login(visit, provider):
     visit.client.get("/login")
     before = visit.client.cookies["klamm_session"]
-    come_back(visit, provider, begin(visit))
+    return_from_provider(visit, provider, begin(visit))
     assert visit.client.cookies["klamm_session"] != before
 
 

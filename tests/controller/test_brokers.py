@@ -106,7 +106,7 @@ def test_a_silent_broker_is_fenced_and_its_partitions_go_on(cluster):
     assert three.partition("orders", 0).leader_epoch == 0, "an ISR may shrink without a new leader epoch"
 
 
-def test_nothing_is_fenced_while_everybody_speaks(cluster):
+def test_nothing_is_fenced_while_all_brokers_send_heartbeats(cluster):
     three = cluster(3)
     before = three.next_offset
     three.silence()

@@ -32,7 +32,7 @@ class Life:
             (self.grow, 1),
             (self.delete, 1),
             (self.silence, 2),
-            (self.speak, 6),
+            (self.send_heartbeat, 6),
             (self.restart, 6),
             (self.shut_down, 1),
             (self.unregister, 1),
@@ -71,7 +71,7 @@ class Life:
         brokers = self.registered()
         self.cluster.silence(*self.random.sample(brokers, self.random.randrange(len(brokers) + 1)))
 
-    def speak(self):
+    def send_heartbeat(self):
         if brokers := self.registered():
             self.cluster.heartbeat(self.random.choice(brokers))
 

@@ -22,7 +22,7 @@ SEEDS = 12
 SEEDS_PER_BUG = 150
 CONFIGS = [{"min.insync.replicas": "2"}, {"min.insync.replicas": "1"}, {"unclean.leader.election.enable": "true"}]
 WEIGHTS = {"write": 10, "propose": 6, "deliver": 5, "delay": 4, "crash": 3, "restart": 5, "silence": 2, "shut_down": 1}
-WEIGHTS |= {"die": 2, "move": 3, "take_back": 2, "elect": 1, "balance": 1, "speak": 2, "allow": 1}
+WEIGHTS |= {"die": 2, "move": 3, "take_back": 2, "elect": 1, "balance": 1, "send_heartbeat": 2, "allow": 1}
 
 
 class Lost(AssertionError):
@@ -200,7 +200,7 @@ class Life:
         broker_id = self.random.choice(sorted(self.down) or list(BROKERS))
         self.decide(self.cluster.controller.fence_dead_broker(broker_id, self.broker(broker_id).epoch))
 
-    def speak(self):
+    def send_heartbeat(self):
         broker_id = self.random.choice(BROKERS)
         if broker_id not in self.down:
             self.cluster.heartbeat(broker_id)

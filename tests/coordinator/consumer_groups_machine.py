@@ -32,10 +32,10 @@ class Client(Consumer):
     def beat(self, *, full: bool = False) -> ErrorCode:
         return super().beat(full=full or self.unsure)
 
-    def hear(self, answer) -> ErrorCode:
+    def receive(self, answer) -> ErrorCode:
         self.unsure = False
         reads = set(self.owned)
-        error = super().hear(answer)
+        error = super().receive(answer)
         if error or answer.assignment is None:
             self.next_owned = None if error else self.next_owned
             return error
@@ -99,7 +99,7 @@ class Machine:
             self.new.append(client)
             client.unsure = True
             if self.random.random() < 0.9:
-                client.hear(answer)
+                client.receive(answer)
 
     def join_classic(self) -> None:
         if len(self.old) < 3:
@@ -124,9 +124,9 @@ class Machine:
         if chance < 0.15:
             client.unsure = True  # the answer is lost
             return
-        client.hear(answer)
+        client.receive(answer)
         if chance < 0.2:
-            client.hear(self.world.beat(request))  # sent twice
+            client.receive(self.world.beat(request))  # sent twice
 
     def beat_classic(self) -> None:
         if self.old:
@@ -157,14 +157,14 @@ class Machine:
         if self.old and self.random.random() < 0.5:
             self.world.leave(self.old.pop().member_id)
 
-    def come_back(self) -> None:
+    def rejoin_static(self) -> None:
         if self.away:
             gone = self.away.pop()
             client = Client(
                 self.world, self._name(), topics=gone.topics, regex=gone.regex, instance_id=gone.instance_id
             )
             self.new.append(client)
-            client.hear(self.world.beat(client.request(0)))
+            client.receive(self.world.beat(client.request(0)))
 
     def crash(self) -> None:
         if self.new and self.random.random() < 0.3:
@@ -248,7 +248,7 @@ class Machine:
         (subscribe, 3),
         (leave, 3),
         (leave_classic, 2),
-        (come_back, 4),
+        (rejoin_static, 4),
         (crash, 1),
         (crash_classic, 1),
         (wait, 8),

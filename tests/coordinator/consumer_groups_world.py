@@ -174,7 +174,7 @@ class Consumer:
             topic_partitions=[TopicPartitions(topic_id=t, partitions=numbers) for t, numbers in by_topic.items()],
         )
 
-    def hear(self, answer: Answer) -> ErrorCode:
+    def receive(self, answer: Answer) -> ErrorCode:
         self.last = answer
         if answer.error in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
             self.epoch = 0
@@ -191,7 +191,7 @@ class Consumer:
         return ErrorCode.NONE
 
     def beat(self, *, full: bool = False) -> ErrorCode:
-        return self.hear(self.world.beat(self.request(self.epoch, full=full), self.version))
+        return self.receive(self.world.beat(self.request(self.epoch, full=full), self.version))
 
     def join(self) -> "Consumer":
         self.epoch = 0
@@ -278,7 +278,7 @@ class ClassicConsumer:
         self.waiting = answer
         return answer
 
-    def hear(self) -> ErrorCode:
+    def receive(self) -> ErrorCode:
         """Take the answer to the join and fetch the assignment; a leader shares out in turn."""
         answer, self.waiting = self.waiting, None
         assert answer is not None
@@ -345,7 +345,7 @@ class ClassicConsumer:
             if self.waiting.pending:
                 return ErrorCode.NONE
             if hasattr(self.waiting.value, "generation_id"):
-                return self.hear()
+                return self.receive()
             synced, self.waiting = self.waiting, None
             return self.take(synced)
         if self.generation >= 0:

@@ -91,7 +91,7 @@ class Machine:
         client.generation = generation
         client.pending = self.world.sync(client.member_id, generation, assignments, instance_id=client.instance_id)
 
-    def hear(self, client: Client) -> None:
+    def receive(self, client: Client) -> None:
         """Look at an answer that has come."""
         answer, client.pending = client.pending, None
         assert answer is not None
@@ -220,7 +220,7 @@ class Machine:
             client.stalled_until_ms = self.world.now_ms + STALL_MS
         elif client.pending is not None:
             if not client.pending.pending:
-                self.hear(client)
+                self.receive(client)
             elif trouble and what < 0.15:
                 self.join(client)  # it did not wait for the response and joins again
         elif client.generation < 0:

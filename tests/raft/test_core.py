@@ -63,7 +63,7 @@ class Member:
         self.core.step(Received(RaftMessage(source, self.core.local.id, correlation, body)), self.now)
         return self.collect()
 
-    def waits(self, ms):
+    def pass_time(self, ms):
         self.now += ms
         self.core.tick(self.now)
         return self.collect()
@@ -74,7 +74,7 @@ class Member:
 
     def wins(self):
         """Through pre-vote and vote with the help of member 2."""
-        self.waits(2001)
+        self.pass_time(2001)
         self.hears(2, RaftVoteResponse(self.core.epoch, None, granted=True))
         self.hears(2, RaftVoteResponse(self.core.epoch, None, granted=True))
         assert self.core.is_leader
@@ -134,7 +134,7 @@ def test_a_lost_quorum_state_never_lets_an_epoch_of_the_log_be_used_again():
 def test_a_silent_quorum_is_asked_before_it_is_disturbed():
     member = Member()
     assert member.role is Role.UNATTACHED
-    votes = member.waits(2001)
+    votes = member.pass_time(2001)
     assert member.role is Role.PROSPECTIVE
     assert votes == [(peer, RaftVoteRequest(ONE, 0, OffsetAndEpoch(0, 0), pre_vote=True)) for peer in (2, 3)]
     assert member.written == ElectionState(), "a pre-vote promises nothing"
@@ -149,7 +149,7 @@ def test_a_silent_quorum_is_asked_before_it_is_disturbed():
 
 def test_a_refused_pre_vote_changes_nothing():
     member = Member()
-    member.waits(2001)
+    member.pass_time(2001)
     member.hears(2, RaftVoteResponse(0, None, granted=False))
     member.hears(3, RaftVoteResponse(0, None, granted=False))
     assert (member.role, member.core.epoch) == (Role.UNATTACHED, 0)
@@ -189,20 +189,20 @@ def test_an_old_epoch_is_fenced():
 
 def test_a_leader_that_hears_no_majority_resigns():
     leader = Member().wins()
-    messages = leader.waits(3001)
+    messages = leader.pass_time(3001)
     assert leader.role is Role.RESIGNED
     assert messages == [(peer, RaftEndQuorumEpochRequest(1, 1, (2, 3))) for peer in (2, 3)]
     with pytest.raises(KlammError, match="leader of epoch 1") as refused:
         leader.core.propose((b"x",), leader.now)
     assert refused.value.code is ErrorCode.NOT_CONTROLLER
-    leader.waits(2001)
+    leader.pass_time(2001)
     assert (leader.role, leader.core.epoch) == (Role.UNATTACHED, 2)
 
 
 def test_a_leader_that_is_fetched_from_stays():
     leader = Member().wins()
     for _ in range(8):
-        leader.waits(1000)
+        leader.pass_time(1000)
         leader.hears(3, RaftFetchRequest(THREE, 1, 0, 0))
     assert leader.role is Role.LEADER
 
@@ -220,14 +220,14 @@ def test_a_stopping_leader_names_its_best_follower_first():
     leader.hears(3, RaftFetchRequest(THREE, 1, 1, 1))
     leader.core.step(Resign(), leader.now)
     assert (2, RaftEndQuorumEpochRequest(1, 1, (3, 2))) in leader.collect()
-    leader.waits(60_000)
+    leader.pass_time(60_000)
     assert leader.role is Role.RESIGNED, "it stops; it does not stand again"
 
 
 def test_a_leader_s_old_epoch_is_not_led_again_after_a_restart():
     restarted = Member(election=ElectionState(4, 1))
     assert restarted.role is Role.RESIGNED
-    restarted.waits(2001)
+    restarted.pass_time(2001)
     assert (restarted.role, restarted.core.epoch) == (Role.UNATTACHED, 5)
 
 
@@ -265,7 +265,7 @@ def test_a_fetch_at_the_end_waits_for_news():
     assert leader.hears(3, RaftFetchRequest(THREE, 1, 2, 1, 1, 500)) == []
     assert leader.syncs() == [(3, RaftFetchResponse(1, 1, high_watermark=2))]
     assert leader.hears(3, RaftFetchRequest(THREE, 1, 2, 1, 2, 500)) == []
-    assert (3, RaftFetchResponse(1, 1, high_watermark=2)) in leader.waits(500)
+    assert (3, RaftFetchResponse(1, 1, high_watermark=2)) in leader.pass_time(500)
 
 
 def test_a_follower_fetches_on_only_after_its_sync():
@@ -325,5 +325,5 @@ def test_an_observer_finds_the_leader_by_asking_any_voter():
     error = ErrorCode.NOT_LEADER_OR_FOLLOWER
     [(destination, _)] = observer.hears(voter, RaftFetchResponse(4, 2, error=error))
     assert (observer.role, destination) == (Role.FOLLOWER, 2)
-    observer.waits(60_000)
+    observer.pass_time(60_000)
     assert observer.role is Role.FOLLOWER, "an observer never stands"

@@ -73,7 +73,7 @@ class Member:
         requested = next(message for message in self.outbox if by in (None, message.destination))
         return self.hears(requested.destination, body, requested.correlation_id)
 
-    def waits(self, ms):
+    def pass_time(self, ms):
         self.now += ms
         self.core.tick(self.now)
         return self.collect()
@@ -222,7 +222,7 @@ def fixed_quorum(*, key=ONE, election=ElectionState(), log=None):  # noqa: B008 
 
 def fixed_leader():
     leader = fixed_quorum()
-    leader.waits(2_000)
+    leader.pass_time(2_000)
     for pre_vote in (True, False):
         assert leader.outbox[0].body.pre_vote is pre_vote
         leader.answered(RaftVoteResponse(leader.core.epoch, None, granted=True))
@@ -297,7 +297,7 @@ def test_strangers_and_those_who_cannot_lead_introduce_and_raise_nothing():
 
 def test_a_leader_that_has_committed_nothing_yet_does_not_raise():
     leader = fixed_quorum()
-    leader.waits(2_000)
+    leader.pass_time(2_000)
     for _ in range(2):
         leader.answered(RaftVoteResponse(leader.core.epoch, None, granted=True))
     introduce(leader, *FIXED[1:])
@@ -348,7 +348,7 @@ def test_an_observer_whose_leader_is_silent_asks_around():
         requested.add(pending.destination)
         observer.core.step(PeerUnreachable(pending.destination, pending.correlation_id), observer.now)
         observer.collect()
-        observer.waits(20)
+        observer.pass_time(20)
     assert requested == {1, 2}
     assert observer.core.state.role is Role.FOLLOWER, "an observer never stands"
 
@@ -375,7 +375,7 @@ def test_the_next_in_line_waits_its_turn_but_grants_meanwhile():
     assert follower.core.state.role is Role.FOLLOWER
     [reply] = follower.hears(2, RaftVoteRequest(TWO, 1, OffsetAndEpoch(0, 0), pre_vote=True))
     assert reply.body == RaftVoteResponse(1, 1, granted=True)
-    follower.waits(100)
+    follower.pass_time(100)
     assert follower.core.state.role is Role.PROSPECTIVE
 
 
@@ -384,7 +384,7 @@ def test_a_connection_that_merely_broke_elects_nobody():
     [fetch] = follower.outbox
     follower.core.step(PeerUnreachable(1, fetch.correlation_id), follower.now)
     assert follower.collect() == []
-    follower.waits(100)
+    follower.pass_time(100)
     assert follower.core.state.role is Role.FOLLOWER
     assert [message.destination for message in follower.outbox] == [1]
 
@@ -393,7 +393,7 @@ def test_a_peer_that_only_refuses_is_not_asked_in_a_loop():
     stranger = Member(key=THREE, bootstrap=(-2,))
     stranger.answered(RaftFetchResponse(0, None, error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
     assert stranger.outbox == []
-    stranger.waits(20)
+    stranger.pass_time(20)
     assert [message.destination for message in stranger.outbox] == [-2]
 
 

@@ -43,7 +43,7 @@ class Member:
     def log(self):
         return self.replica.log
 
-    def learn(self, leader: int, epoch: int) -> None:
+    def follow(self, leader: int, epoch: int) -> None:
         image = PartitionImage(MEMBERS, MEMBERS, leader, epoch, epoch)
         self.replica.state.apply(image, self.log.log_end_offset, 0)
         self.replica.refresh()
@@ -106,7 +106,7 @@ def three_members():
 
 def elect(members, leader, epoch):
     for member in members.values():
-        member.learn(leader, epoch)
+        member.follow(leader, epoch)
     return members[leader]
 
 
@@ -165,7 +165,7 @@ def test_a_leader_that_begins_later_is_followed_from_there():
             leader.append(b"%d" % number)
         leader.log.advance_high_watermark(30)
         leader.log.delete_records(20)
-        follower.learn(1, 0)
+        follower.follow(1, 0)
         reset_to_leader(follower.replica, 20, 30)
         assert (follower.log.log_start_offset, follower.log.log_end_offset) == (20, 20)
         catch_up(leader, follower)

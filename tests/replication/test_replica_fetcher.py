@@ -62,7 +62,7 @@ class Following:
         self.answer(high_watermark=0)
 
     def begin(self, epoch) -> None:
-        self.member.learn(LEADER, epoch)
+        self.member.follow(LEADER, epoch)
         self.fetcher.add(self.member.replica)
         self.loop.run()
 
@@ -111,7 +111,7 @@ def test_records_of_the_epoch_before_are_not_appended_twice(follower):
 
 
 def test_an_epoch_that_no_request_named_takes_no_answer(follower):
-    follower.member.learn(LEADER, 2)
+    follower.member.follow(LEADER, 2)
     follower.fetcher.add(follower.member.replica)
     follower.answer(b"a", b"b")
     assert follower.values() == []

@@ -44,7 +44,7 @@ def ready(node):
     raise AssertionError("the coordinator does not load")
 
 
-def storm(wire, sent, acknowledged, partitions, first):
+def commit_until_broken(wire, sent, acknowledged, partitions, first):
     """Commit rising offsets, a few at a time, until the connection breaks."""
     offset = first
     try:
@@ -84,7 +84,9 @@ def test_what_was_acknowledged_is_there_after_kill_9(tmp_path, seed):
         wire.create_topic("t", partitions)
         sent, acknowledged = {}, {}
         for turn in range(3):
-            writer = threading.Thread(target=storm, args=(wire, sent, acknowledged, partitions, turn * 1_000_000))
+            writer = threading.Thread(
+                target=commit_until_broken, args=(wire, sent, acknowledged, partitions, turn * 1_000_000)
+            )
             writer.start()
             wait_for_commits(writer, acknowledged, partitions, turn * 1_000_000)
             writer.join(chance.uniform(0.05, 0.3))

@@ -402,7 +402,9 @@ def _as_member(
         default_api_timeout_ms=int(_ANSWER_S * 1000) if view.follow and not target.bounds_waits else None,
     )
 
-    def waits() -> None:
+    def note_waiting() -> None:
         note(f"waiting for the group {group} to give partitions; `klamm group show {group}` shows who has them")
 
-    return read_what_is_there(settings, topics, waits, Silence(cluster.refresh_brokers, note) if view.follow else None)
+    return read_what_is_there(
+        settings, topics, note_waiting, Silence(cluster.refresh_brokers, note) if view.follow else None
+    )
