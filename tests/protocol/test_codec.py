@@ -4,6 +4,7 @@ import pytest
 
 from klamm.model.errors import LocalProtocolError, RemoteProtocolError
 from klamm.protocol import decode, encode, encode_into
+from klamm.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
 from klamm.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, LeaderIdAndEpoch, PartitionData
 from klamm.protocol.messages.heartbeat import HeartbeatRequest
 from klamm.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -234,3 +235,11 @@ class TestRecords:
 
 def test_a_message_prints_its_fields():
     assert "group_id='g'" in repr(HeartbeatRequest(group_id="g"))
+
+
+def test_an_error_message_is_cut_to_what_a_text_can_hold():
+    for sign in ("x", "\U0001f600"):
+        whole = DescribedGroup(group_id="g", error_message=f"Group {sign * 32_767} not found.")
+        read, _ = decode(DescribeGroupsResponse, 6, encode(DescribeGroupsResponse(groups=[whole]), 6))
+        assert read.groups[0].error_message.startswith(f"Group {sign * 8_000}")
+        assert read.groups[0].error_message.endswith("...")

@@ -8,7 +8,7 @@ A sliced writer is a generator of the same code that yields every SLICE_ELEMENTS
 
 import struct
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, Final
 
 from klamm.model.errors import LocalProtocolError
 from klamm.protocol.schema import Array, Scalar, Sized, WireField, WireType, declaration
@@ -32,6 +32,15 @@ def compile_sliced_writer(cls: type[Any], version: int) -> SlicedWriter:
     return _WriterCompiler(cls, version, sliced=True).compile()
 
 
+ERROR_CHARS_MAX: Final = STRING_BYTES_MAX // 4
+"""Of an error message: it may quote a name that takes all bytes a text can have."""
+
+
+def cut_error(text: str | None) -> str | None:
+    """The text of an error, cut to what a message can hold in any case."""
+    return text if text is None or len(text) <= ERROR_CHARS_MAX else f"{text[: ERROR_CHARS_MAX - 3]}..."
+
+
 def long_string(length: int) -> bytes:
     """The length of a text too long for the table of small numbers, one added as flexible versions do."""
     if length > STRING_BYTES_MAX + 1:
@@ -49,7 +58,12 @@ class _WriterCompiler:
         self.append = "a"
         self.pending: list[tuple[str, str]] = []  # expressions and their struct letters, not yet written out
         self.source.scope.update(
-            small=SMALL, uvarint=encode_uvarint, long_string=long_string, pack=struct.pack, join=b"".join
+            small=SMALL,
+            uvarint=encode_uvarint,
+            long_string=long_string,
+            cut_error=cut_error,
+            pack=struct.pack,
+            join=b"".join,
         )
 
     def compile(self) -> Callable[..., Any]:
@@ -80,7 +94,10 @@ class _WriterCompiler:
     def write_struct(self, cls: type[Any], value: str) -> None:
         shape = declaration(cls)
         for field in body_fields(shape, self.version):
-            self.write_value(field.type, f"{value}.{field.name}", nullable=field.nullable_in(self.version))
+            text = f"{value}.{field.name}"
+            if field.name.endswith("error_message"):
+                text = f"cut_error({text})"
+            self.write_value(field.type, text, nullable=field.nullable_in(self.version))
         if self.flexible:
             self.write_tags(tagged_fields(shape, self.version), value)
 

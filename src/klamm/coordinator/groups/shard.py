@@ -57,6 +57,8 @@ EXPIRE = "expire"
 """The timer of the retention check of offsets and empty groups."""
 
 GROUP_METADATA = 2
+OWNER_CHARS_MAX = 255
+"""Of the name of a client or an instance with which the id of its member begins."""
 
 Timers = tuple[tuple[Hashable, int | None], ...]
 
@@ -231,7 +233,7 @@ class GroupShard(Shard):
                 ::-1
             ]
         # Most members have an id already, and a UUID is expensive.
-        new_member_id = "" if request.member_id else f"{request.group_instance_id or caller.client_id}-{self._new_id()}"
+        new_member_id = "" if request.member_id else self._make_member_id(request.group_instance_id or caller.client_id)
         group = self.groups.get(request.group_id)
         obsolete: list[CoordinatorRecord] = []
         if isinstance(group, ConsumerGroup):
@@ -257,6 +259,10 @@ class GroupShard(Shard):
             builder.records += obsolete
             builder.records.append(empty_record(ClassicGroup(request.group_id), 0, now.wall_ms))
         return builder.build()
+
+    def _make_member_id(self, owner: str) -> str:
+        # Of a long name of a client or an instance its beginning: with the rest no text could hold the id.
+        return f"{owner[:OWNER_CHARS_MAX]}-{self._new_id()}"
 
     def sync(self, request: SyncGroupRequest | syncing.FollowerSync, now: Now, reply_to: ReplyTo) -> Decision:
         """SyncGroup."""

@@ -9,6 +9,7 @@ from klamm.protocol.apis import APIS
 from klamm.protocol.header import response_header_version
 from klamm.protocol.schema import declaration
 from klamm.server.requests.context import RequestContext
+from klamm.server.requests.failures import log_request_failed
 from klamm.server.requests.replies import response_parts
 
 _NO_FRAME = memoryview(b"")
@@ -36,7 +37,15 @@ class DeferredReply:
         """Send the reply."""
         if isinstance(response, KlammError):
             response = self._refuse(response.code)
-        self._slot.send(response_parts(self._context, response))
+        context = self._context
+        try:
+            parts = response_parts(context, response)
+        except Exception as error:  # noqa: BLE001 - the caller has other replies to send
+            log_request_failed(context.channel, context.api_key, context.version, error)
+            # Closes the connection: the replies behind this one would wait for ever.
+            self._slot.abandon()
+            return
+        self._slot.send(parts)
 
     def send(self, frame: bytes) -> None:
         """Send a reply that is encoded already, with length and header."""
