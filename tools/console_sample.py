@@ -45,7 +45,7 @@ PAGES = {
     "new-topic": SamplePage("/new-topic", "/new-topic", "Create topic"),
     "topic": SamplePage("/topics/{topic}", "/topics/orders", "Partition"),
     "messages": SamplePage(
-        "/topics/{topic}/messages", "/topics/orders/messages?where=value.total+%3E+100", "of 300 scanned"
+        "/topics/{topic}/messages", "/topics/orders/messages?where=value.total+%3E+100", "50 records of"
     ),
     "message": SamplePage(
         "/topics/{topic}/messages/{partition}/{offset}", "/topics/orders/messages/0/7", "Partition 0, offset 7"
