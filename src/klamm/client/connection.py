@@ -94,7 +94,8 @@ class Connection:
         self._client_id = settings.text("client.id")
         self._timeout_s = settings.seconds("request.timeout.ms")
         self._loop = asyncio.get_running_loop()
-        # Responses to admin clients are seldom large: kept buffers would be memory that nothing uses again.
+        # For consumers, whose responses are large again and again. Responses of up to 64 KiB are copied, as those to
+        # producers are; for the seldom large ones of other clients kept buffers would be idle memory.
         pool = BufferPool(_BUFFERS_KEPT) if "fetch.max.bytes" in settings else None
         self.frames = OwnedFrames(_RESPONSE_BYTES_MIN, settings.number("receive.message.max.bytes"), pool)
         self._received_any = False
