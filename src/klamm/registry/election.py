@@ -63,6 +63,7 @@ class RegistryElection:
     ) -> None:
         self._client = client
         self._session_ms = int(client.get("session.timeout.ms", SESSION_MS))
+        self._may_lengthen = "session.timeout.ms" not in client
         self._group_id = group_id
         self._identity = identity
         self._listener = listener
@@ -119,7 +120,8 @@ class RegistryElection:
                     coordinator.check_moved(error)
                 if code is ErrorCode.MEMBER_ID_REQUIRED:
                     continue
-                if code is ErrorCode.INVALID_SESSION_TIMEOUT and self._session_ms == SESSION_MS:
+                if code is ErrorCode.INVALID_SESSION_TIMEOUT and self._may_lengthen:
+                    self._may_lengthen = False
                     self._session_ms = _LONGER_SESSION_MS
                     self._member = self._make_member(coordinator)
                     continue
