@@ -1,5 +1,6 @@
 """`klamm group` about share and streams groups, which Apache Kafka 4 serves and Klamm's nodes do not."""
 
+import functools
 import json
 
 import pytest
@@ -7,6 +8,9 @@ from click.testing import CliRunner
 
 from console.kafka_peer import KafkaPeer
 from klamm.cli.main import cli
+from klamm.cli.queries.groups import find_group
+from klamm.client.admin.group_types import ShareGroupOffset
+from klamm.client.blocking_cluster import BlockingCluster
 from klamm.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponse,
     DescribeShareGroupOffsetsResponseGroup,
@@ -93,6 +97,42 @@ def test_the_list_has_members_and_lag_of_all_types(peer):
         ("wordcount", "streams", 1, 20),
         ("workers", "share", 2, 37),
     ]
+
+
+def test_the_list_asks_for_each_group_by_its_type():
+    requests = []
+
+    def record(name, answer, request, version):
+        requests.append(name)
+        return answer(request, version)
+
+    with KafkaPeer() as peer:
+        for name in ("ConsumerGroupDescribe", "DescribeGroups", "ShareGroupDescribe", "StreamsGroupDescribe"):
+            peer.answers[name] = functools.partial(record, name, peer.answers[name])
+        call(peer, "ls", "--lag")
+    assert sorted(requests) == ["ShareGroupDescribe", "StreamsGroupDescribe"]
+
+
+def test_kafkas_tool_asks_for_groups_of_consumers_alone(peer):
+    """Another type is no group to it: its offsets are not those of consumers."""
+    with BlockingCluster(peer.bootstrap) as cluster:
+        assert find_group(cluster, "workers", "consumer") is None
+        assert find_group(cluster, "workers").type == "share"
+        assert find_group(cluster, "absent") is None
+
+
+@pytest.mark.parametrize(
+    ("offset", "end", "unread_from"),
+    [
+        (ShareGroupOffset(60, 37), 100, 63),
+        (ShareGroupOffset(60, 0), 100, 100),
+        (ShareGroupOffset(60, 90), 100, 60),
+        (ShareGroupOffset(60), 100, 60),
+        (ShareGroupOffset(60, 37), None, 60),
+    ],
+)
+def test_unread_records_of_a_share_group_are_counted_from_the_end(offset, end, unread_from):
+    assert offset.unread_from(end) == unread_from
 
 
 def test_a_missing_group_is_named(peer):

@@ -66,7 +66,7 @@ def ls(
                 "protocol": group.protocol_type,
                 "state": group.state,
                 "coordinator": group.coordinator,
-                **(_measure(cluster, group.group_id) if measured else {}),
+                **(_measure(cluster, group.group_id, group.type.lower()) if measured else {}),
             }
             for group in list_groups(cluster, states, types)
         ]
@@ -75,13 +75,13 @@ def ls(
     watch(target, pause_s, query, functools.partial(show, output=output, empty="no groups", columns=columns))
 
 
-def _measure(cluster: BlockingCluster, name: str) -> dict[str, int | None]:
+def _measure(cluster: BlockingCluster, name: str, kind: str) -> dict[str, int | None]:
     """Members and lag of a group; None where the group is gone or its lag is not known."""
     from klamm.cli.queries.group_lag import describe_lag, total_lag
     from klamm.model.errors import ErrorCode, KlammError
 
     try:
-        description = describe_lag(cluster, name)
+        description = describe_lag(cluster, name, kind)
     except KlammError as error:
         # The list has groups that this principal may not describe, and one may be deleted before it is described.
         if error.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.GROUP_AUTHORIZATION_FAILED):
@@ -162,7 +162,8 @@ def seek(*, name: str, place: str, topics: tuple[str, ...], consent: Consent, ta
     import time
 
     from klamm.cli.group_seek import SeekTarget, parse_target, parse_topic, seek_group
-    from klamm.cli.queries.group_lag import describe_lag, find_any_group
+    from klamm.cli.queries.group_lag import describe_lag
+    from klamm.cli.queries.groups import find_group
     from klamm.model.errors import ErrorCode
     from klamm.model.units import parse_time_ms
 
@@ -179,7 +180,7 @@ def seek(*, name: str, place: str, topics: tuple[str, ...], consent: Consent, ta
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     with target.cluster() as cluster:
-        description = find_any_group(cluster, name)
+        description = find_group(cluster, name)
         if description is not None and description.type == "share":
             reason = (
                 "is a share group; kafka-share-groups.sh --reset-offsets moves its start offsets, nothing was changed"

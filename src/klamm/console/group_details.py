@@ -9,12 +9,12 @@ from typing import Final
 
 from klamm.client.admin.any_group import describe_any_group
 from klamm.client.admin.async_admin import AsyncAdmin
-from klamm.client.admin.group_types import GroupDescription
+from klamm.client.admin.group_types import GroupDescription, ShareGroupOffset
 from klamm.client.admin.offset_types import OffsetSpec
 from klamm.console.clusters import ClusterLink
 from klamm.console.core.group_rows import GroupLimits, TopicLag, describe_limits, list_lags
 from klamm.console.core.offset_plans import OffsetMove, ResetTarget, plan_reset
-from klamm.console.group_positions import read_positions, read_share_positions
+from klamm.console.group_positions import read_positions
 from klamm.console.unread_times import read_unread_times
 from klamm.model.ids import TopicPartition
 
@@ -55,17 +55,16 @@ async def describe_group(link: ClusterLink, name: str, now_ms: int) -> GroupDeta
     admin = await link.admin()
     # A group that is younger than the last sample may be of any type.
     group = await describe_any_group(admin, name, _listed_type(link, name))
-    reported: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, ShareGroupOffset] = {}
     if group.type == "share":
         offsets = await admin.list_share_group_offsets(name)
         committed = {where: entry.start_offset for where, entry in offsets.items()}
-        positions = await read_share_positions(admin, offsets)
-        reported = {where: entry.lag for where, entry in offsets.items() if entry.lag is not None}
     else:
-        committed = positions = await read_positions(admin, name, group.type)
+        committed = await read_positions(admin, name, group.type)
     assigned = {where for member in group.members for where in member.assignment}
     partitions = await _siblings(admin, {*committed, *assigned})
     starts, ends = await _limits(admin, partitions)
+    positions = committed | {where: entry.unread_from(ends.get(where)) for where, entry in offsets.items()}
     unread = {
         where: max(offset, starts.get(where, 0)) for where, offset in positions.items() if offset < ends.get(where, 0)
     }
@@ -75,6 +74,7 @@ async def describe_group(link: ClusterLink, name: str, now_ms: int) -> GroupDeta
     if group.type == "share":
         # Where it has not begun, it does not begin at the start of the log, unless share.auto.offset.reset says so.
         starts = {where: offset for where, offset in starts.items() if where in committed}
+    reported = {where: entry.lag for where, entry in offsets.items() if entry.lag is not None}
     lags = list_lags(group, committed, starts, ends, ages, reported)
     return GroupDetails(group, lags, committed, describe_limits(group))
 

@@ -22,7 +22,8 @@ def new_offsets(cluster: BlockingCluster, parsed: Parsed, name: str) -> dict[Par
     """The new offset of each partition in scope; None, after an error was printed, when the group is active."""
     from klamm.cli.queries.groups import committed_offsets, find_group
 
-    group = find_group(cluster, name)
+    # As Kafka's tool, which knows no groups of other types.
+    group = find_group(cluster, name, "consumer")
     if group is not None and group.state not in ("Empty", "Dead"):
         print(
             f"\nError: Assignments can only be reset if the group '{name}' is inactive, but the current state is"

@@ -5,34 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from klamm.cli.queries.groups import sibling_partitions
+from klamm.cli.queries.groups import committed_offsets, find_group, sibling_partitions
 from klamm.cli.queries.offsets import EARLIEST, LATEST, list_offsets
-from klamm.client.admin.any_group import describe_any_group
 from klamm.client.admin.group_types import GroupDescription, MemberDescription, StreamsTopology
-from klamm.client.admin.groups import GroupsAdmin
 from klamm.client.admin.share_groups import ShareGroupsAdmin
-from klamm.client.admin.streams_groups import StreamsGroupsAdmin
 from klamm.client.blocking_cluster import BlockingCluster
-from klamm.client.errors import GroupNotFoundError
 from klamm.client.types import OffsetAndMetadata, TopicPartition
 from klamm.model.errors import ErrorCode, KlammError
 
 
-class _AllGroupsAdmin(GroupsAdmin, ShareGroupsAdmin, StreamsGroupsAdmin):
-    """Requests about groups of all types."""
+def describe_lag(cluster: BlockingCluster, name: str, kind: str = "") -> dict[str, Any]:
+    """A group as `klamm group show` shows it: members, offsets and how far they are behind.
 
-
-def find_any_group(cluster: BlockingCluster, name: str) -> GroupDescription | None:
-    """A group of any type, or None when there is none of that name."""
-    try:
-        return cluster.run(describe_any_group(_AllGroupsAdmin(cluster), name))
-    except GroupNotFoundError:
-        return None
-
-
-def describe_lag(cluster: BlockingCluster, name: str) -> dict[str, Any]:
-    """A group as `klamm group show` shows it: members, offsets and how far they are behind."""
-    group = find_any_group(cluster, name)
+    `kind` is its type, where a listing has told it: else it takes a request for each type.
+    """
+    group = find_group(cluster, name, kind)
     if group is None:
         raise KlammError(
             ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {name}; `klamm group ls` lists those there are"
@@ -62,7 +49,7 @@ def total_lag(rows: Iterable[Mapping[str, Any]]) -> int | None:
 
 def _offset_rows(cluster: BlockingCluster, group: GroupDescription) -> list[dict[str, Any]]:
     """Committed offsets of consumers or of a streams application."""
-    committed = cluster.run(GroupsAdmin(cluster).list_group_offsets(group.group_id))
+    committed = committed_offsets(cluster, group.group_id)
     owners = _owners(group)
     siblings = sibling_partitions(cluster, {*committed, *owners})
     if group.type == "streams":

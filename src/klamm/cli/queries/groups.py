@@ -6,14 +6,21 @@ from collections.abc import Iterable, Mapping
 
 from klamm.cli.queries.offsets import PartitionPair
 from klamm.cli.queries.outcomes import item_outcomes
+from klamm.client.admin.any_group import describe_any_group
 from klamm.client.admin.group_types import GroupDescription, GroupListing
 from klamm.client.admin.groups import GroupsAdmin
+from klamm.client.admin.share_groups import ShareGroupsAdmin
+from klamm.client.admin.streams_groups import StreamsGroupsAdmin
 from klamm.client.blocking_cluster import BlockingCluster
-from klamm.client.errors import KafkaError
+from klamm.client.errors import GroupNotFoundError, KafkaError
 from klamm.client.types import OffsetAndMetadata, TopicPartition
-from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.errors import ErrorCode
 
 CommittedOffsets = dict[TopicPartition, OffsetAndMetadata]
+
+
+class _AllGroupsAdmin(GroupsAdmin, ShareGroupsAdmin, StreamsGroupsAdmin):
+    """Requests about groups of all types."""
 
 
 def list_groups(cluster: BlockingCluster, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
@@ -26,14 +33,12 @@ def describe_group(cluster: BlockingCluster, name: str) -> GroupDescription:
     return cluster.run(GroupsAdmin(cluster).describe_groups([name]))[name]
 
 
-def find_group(cluster: BlockingCluster, name: str) -> GroupDescription | None:
-    """A group, or None when there is none of that name."""
+def find_group(cluster: BlockingCluster, name: str, kind: str = "") -> GroupDescription | None:
+    """A group, or None when there is none of that name; of any type unless `kind` has it as a listing does."""
     try:
-        return describe_group(cluster, name)
-    except KlammError as error:
-        if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
-            return None
-        raise
+        return cluster.run(describe_any_group(_AllGroupsAdmin(cluster), name, kind))
+    except GroupNotFoundError:
+        return None
 
 
 def committed_offsets(cluster: BlockingCluster, name: str) -> CommittedOffsets:

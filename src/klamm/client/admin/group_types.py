@@ -54,6 +54,15 @@ class ShareGroupOffset:
     start_offset: int
     lag: int | None = None
 
+    def unread_from(self, end: int | None) -> int:
+        """The offset that is the lag before the end; the start offset where one of them is not known.
+
+        Brokers move the start offset late: records after it may be acknowledged, all of them when the lag is 0.
+        """
+        if end is None or self.lag is None:
+            return self.start_offset
+        return max(end - self.lag, self.start_offset)
+
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
