@@ -246,7 +246,7 @@ def test_what_was_acknowledged_is_kept(cluster, seed, elr):
 # Bugs
 
 
-def elects_anybody(monkeypatch):
+def elects_any_replica(monkeypatch):
     def elect(_partition, replicas, _isr, _elr, acceptable, _election, *, elr_enabled):
         return next(((r, False) for r in replicas if acceptable(r)), (-1, False))
 
@@ -272,7 +272,7 @@ def ends_a_move_when_one_is_in_sync(monkeypatch):
     monkeypatch.setattr(ReplicaPlacement, "complete_move", finished)
 
 
-def takes_moves_back_at_any_price(monkeypatch):
+def cancels_moves_without_a_replica_in_sync(monkeypatch):
     right = reassignment.change_partition
 
     def change(context, topic, index, partition, **fields):
@@ -285,7 +285,7 @@ def takes_moves_back_at_any_price(monkeypatch):
     monkeypatch.setattr(ControllerContext, "unclean_election_allowed", lambda _self, _topic: True)
 
 
-def believes_an_old_isr(monkeypatch):
+def accepts_an_old_isr(monkeypatch):
     right = partitions._check_proposal
 
     def check(context, broker_id, partition, data, new_isr):
@@ -295,7 +295,7 @@ def believes_an_old_isr(monkeypatch):
     monkeypatch.setattr(partitions, "_check_proposal", check)
 
 
-def believes_an_old_process(monkeypatch):
+def accepts_an_old_process(monkeypatch):
     right = partitions._check_proposal
 
     def check(context, broker_id, partition, data, new_isr):
@@ -304,18 +304,18 @@ def believes_an_old_process(monkeypatch):
     monkeypatch.setattr(partitions, "_check_proposal", check)
 
 
-def keeps_eligible_who_missed_writes(monkeypatch):
+def keeps_replicas_eligible_that_missed_writes(monkeypatch):
     monkeypatch.setattr(ControllerContext, "min_insync_replicas", lambda _self, _topic, replicas: replicas)
 
 
 BUGS = [
-    elects_anybody,
+    elects_any_replica,
     forgets_that_a_process_crashed,
     ends_a_move_when_one_is_in_sync,
-    takes_moves_back_at_any_price,
-    believes_an_old_isr,
-    believes_an_old_process,
-    keeps_eligible_who_missed_writes,
+    cancels_moves_without_a_replica_in_sync,
+    accepts_an_old_isr,
+    accepts_an_old_process,
+    keeps_replicas_eligible_that_missed_writes,
 ]
 
 

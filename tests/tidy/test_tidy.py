@@ -31,7 +31,11 @@ PARAMETERS_LEFT = 0
 
 PERSONS_LEFT = 0
 
-FUNCTIONS_DIALECT = re.compile(r"^ *(?:async )?def (_?(?:told|said|heard|asked|look))\(", re.MULTILINE)
+FUNCTIONS_DIALECT = re.compile(
+    r"^ *(?:async )?def (_?(?:asked|come_back|gently|guardian|hear|heard|insist|insist_on|knock|last_words|learn|look"
+    r"|said|say|sip|speak|storm|tell|told|waits|witness|\w+_(?:anybody|everybody)))\(",
+    re.MULTILINE,
+)
 """Functions whose names are no verb with an object: `report_lag` and `parse_voters` are."""
 FUNCTIONS_LEFT = 0
 
