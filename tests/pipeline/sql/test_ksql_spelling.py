@@ -78,6 +78,11 @@ def rewritten(text):
             "CREATE STREAM s AS SELECT STRINGTOTIMESTAMP(a, 'yyyy') AS b FROM c;",
             "CREATE STREAM s AS SELECT unix_millis(to_timestamp(a, 'yyyy')) AS b FROM c;",
         ),
+        # A function that the file declares is the one that it calls.
+        (
+            "CREATE FUNCTION geo_distance RETURNS DOUBLE AS 'm:f'; CREATE STREAM s AS SELECT GEO_DISTANCE(a) b FROM c;",
+            "CREATE FUNCTION geo_distance RETURNS DOUBLE AS 'm:f'; CREATE STREAM s AS SELECT GEO_DISTANCE(a) b FROM c;",
+        ),
         # Spark's own: nothing of it is ksqlDB's.
         (
             SPARK_ONLY,
@@ -90,9 +95,95 @@ def test_spellings(ksql, spark_sql):
 
 
 @pytest.mark.parametrize(
+    ("expression", "spark_sql"),
+    [
+        ("ARRAY[a, b]", "array(a, b)"),
+        ("MAP('k' := a, 'l' := UCASE(b))", "map('k' , a, 'l' , UCASE(b))"),
+        ("STRUCT(x := a, `y z` := 1)", "named_struct('x' , a, 'y z' , 1)"),
+        ("TRANSFORM(a, z => z->b + 1)", "TRANSFORM(a, z -> z.b + 1)"),
+        ("REDUCE(a, 0, (s, x) => s + x)", "REDUCE(a, 0, (s, x) -> s + x)"),
+        ("FILTER(m, (k, v) => v > 1)", "map_filter(m, (k, v) -> v > 1)"),
+        # A named argument of Spark.
+        ("mask(a, lowerChar => 'q')", "mask(a, lowerChar => 'q')"),
+        ("CONCAT('x', f->g)", "CONCAT('x', f.g)"),
+        ("DATETOSTRING(a, 'yyyy')", "date_format(date_from_unix_date(a), 'yyyy')"),
+        ("STRINGTODATE(a, 'yyyy')", "unix_date(to_date(a, 'yyyy'))"),
+        ("URL_EXTRACT_HOST(LCASE(u))", "try_parse_url(LCASE(u), 'HOST')"),
+        ("URL_EXTRACT_PARAMETER(u, 'q')", "try_parse_url(u, 'QUERY', 'q')"),
+    ],
+)
+def test_expressions(expression, spark_sql):
+    text = rewritten(f"CREATE STREAM s AS SELECT {expression} AS c FROM f EMIT CHANGES;")
+    assert text == f"CREATE STREAM s AS SELECT {spark_sql} AS c FROM f ;"
+
+
+LISTS = (
+    "CREATE STREAM s (b ARRAY<INT>, m MAP<VARCHAR, ARRAY<INT>>, o STRUCT<b ARRAY<STRUCT<c INT>>>, n INT)"
+    " WITH (KAFKA_TOPIC = 's', VALUE_FORMAT = 'JSON');\n"
+)
+SPARK_LISTS = "CREATE STREAM s (b ARRAY<INT>) WITH (topic = 's');\n"
+
+
+@pytest.mark.parametrize(
+    ("expression", "spark_sql"),
+    [
+        ("b[1]", "try_element_at(b, 1)"),
+        ("s.b[-1]", "try_element_at(s.b, -1)"),
+        ("b[n + 1]", "try_element_at(b, n + 1)"),
+        ("m['k']", "m['k']"),
+        ("m['k'][2]", "try_element_at(m['k'], 2)"),
+        ("o->b[1]->c", "try_element_at(o.b, 1).c"),
+        ("ARRAY[n, 2][1]", "try_element_at(array(n, 2), 1)"),
+        ("SPLIT(UCASE('a'), ',')[b[1]]", "try_element_at(SPLIT(UCASE('a'), ','), try_element_at(b, 1))"),
+    ],
+)
+def test_arrays_of_ksqldb_begin_at_1(expression, spark_sql):
+    text = rewritten(f"{LISTS}CREATE STREAM r AS SELECT {expression} AS x FROM s EMIT CHANGES;")
+    assert text.endswith(f"AS SELECT {spark_sql} AS x FROM s ;")
+
+
+def test_types_of_selected_columns_are_known_to_the_next_statement():
+    text = rewritten(
+        f"{LISTS}CREATE STREAM r AS SELECT *, b AS c FROM s EMIT CHANGES;"
+        "CREATE STREAM q AS SELECT b[1] AS x, r.c[2] AS y FROM r EMIT CHANGES;"
+    )
+    assert text.endswith("SELECT try_element_at(b, 1) AS x, try_element_at(r.c, 2) AS y FROM r ;")
+
+
+def test_arrays_of_a_statement_in_sparks_spelling_begin_at_0():
+    text = f"{SPARK_LISTS}CREATE STREAM r AS SELECT b[0] AS x, split('a', ',')[1] AS y FROM s;"
+    assert rewritten(text) == " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "words"),
+    [
+        (LISTS + "CREATE STREAM r AS SELECT b[0] AS x FROM s EMIT CHANGES;", 2, 28, "arrays begin at 1"),
+        (LISTS + "CREATE STREAM r AS SELECT f(b)[1] AS x FROM s EMIT CHANGES;", 2, 31, "write try_element_at(f(b), 1)"),
+        # Nothing in the statement tells the spelling, but what it reads is in ksqlDB's.
+        (LISTS + "CREATE STREAM r AS SELECT b[1] AS x FROM s;", 2, 28, "write try_element_at(b, 1), or get(b, 1)"),
+    ],
+)
+def test_subscripts_of_unknown_meaning_are_refused(text, line, column, words):
+    with pytest.raises(SqlError) as refused:
+        compile_text(text)
+    (problem,) = refused.value.problems
+    assert refused.value.source.position(problem.offset) == (line, column)
+    assert words in problem.message
+
+
+@pytest.mark.parametrize(
     ("text", "line", "column", "words"),
     [
         ("TERMINATE q1;", 1, 1, "klamm pipeline stop NAME"),
+        ("SELECT * FROM s EMIT CHANGES LIMIT 3;", 1, 1, 'klamm pipeline query "SELECT ..." --watch'),
+        ("SELECT * FROM s;", 1, 1, 'klamm sql "SELECT ..."'),
+        ("CREATE TYPE address AS STRUCT<city VARCHAR>;", 1, 8, "write STRUCT<...> in each column"),
+        ("CREATE STREAM s (a INT) WITH (VALUE_SCHEMA_ID=3);", 1, 31, "klamm schema"),
+        ("CREATE STREAM s AS SELECT GEO_DISTANCE(a, b, c, d) AS e FROM f;", 1, 27, "acos("),
+        ("CREATE STREAM s AS SELECT ENTRIES(m, true) AS e FROM f;", 1, 27, "map_entries"),
+        ("CREATE STREAM s AS SELECT ROWPARTITION AS p FROM f;", 1, 27, "BIGINT METADATA FROM 'partition'"),
+        ("CREATE STREAM s AS SELECT f.ROWOFFSET AS p FROM f;", 1, 29, "BIGINT METADATA FROM 'offset'"),
         ("\nSHOW STREAMS;", 2, 1, "klamm topic ls"),
         ("PRINT payments;", 1, 1, "klamm consume TOPIC"),
         ("DROP TABLE t;", 1, 1, "remove the CREATE statement"),
@@ -244,6 +335,20 @@ FEW_QUERIES = {"bad_records": "drop"}
             "",
             id="partition by",
             marks=pytest.mark.long,
+        ),
+        pytest.param(
+            """CREATE STREAM result AS SELECT account, ARRAY[amount, 2][1] AS first, SPLIT(info->city, 'n')[-1] AS last,
+                 TRANSFORM(ARRAY[amount], z => z + 1)[5] AS none, MAP('x' := amount)['x'] AS x,
+                 STRUCT(y := amount)->y AS y, DATETOSTRING(20000, 'yyyy-MM-dd') AS day,
+                 STRINGTODATE('2024-10-04', 'yyyy-MM-dd') AS days, URL_EXTRACT_HOST('http://a.b/c') AS host,
+                 URL_EXTRACT_HOST('no url') AS no_host, FILTER(MAP('p' := 1, 'q' := 2), (k, v) => v > 1) AS some
+               FROM payments EMIT CHANGES;""",
+            """CREATE STREAM result WITH (key = 'account') AS SELECT account, amount AS first,
+                 CASE info.city WHEN 'Linz' THEN 'z' ELSE info.city END AS last,
+                 cast(NULL AS BIGINT) AS none, amount AS x, amount AS y, '2024-10-04' AS day, 20000 AS days,
+                 'a.b' AS host, cast(NULL AS STRING) AS no_host, map('q', 2) AS some FROM payments;""",
+            "",
+            id="expressions",
         ),
         pytest.param(
             """CREATE STREAM large WITH (TIMESTAMP='at') AS SELECT * FROM payments WHERE amount > 4 EMIT CHANGES;

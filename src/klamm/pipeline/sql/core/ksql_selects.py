@@ -5,34 +5,21 @@ Only what Spark does not have is rewritten. A function that both have keeps Spar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from klamm.pipeline.sql.core.column_types import quote_name
+from klamm.pipeline.sql.core.ksql_functions import HIGHER_ORDER, REFUSED, RENAMED, WRAPPED
+from klamm.pipeline.sql.core.ksql_subscripts import UNKNOWN, KsqlType, Subscripts
 from klamm.pipeline.sql.core.problems import ParseError
 from klamm.pipeline.sql.core.query_sources import CLAUSES
 from klamm.pipeline.sql.core.rewritten_text import Edit
-from klamm.pipeline.sql.core.tokens import NAME, NUMBER, WORD, Token, closing_index, nesting_depths
+from klamm.pipeline.sql.core.tokens import NAME, NUMBER, WORD, Token, closing_index
 
 _UNITS: Final = ("MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY")
-_RENAMED: Final = {
-    "ARRAY_LENGTH": "size",
-    "AS_MAP": "map_from_arrays",
-    "AS_VALUE": "",
-    "COUNT_DISTINCT": "approx_count_distinct",
-    "EXTRACTJSONFIELD": "get_json_object",
-    "FORMAT_DATE": "date_format",
-    "FORMAT_TIMESTAMP": "date_format",
-    "PARSE_DATE": "to_date",
-    "PARSE_TIMESTAMP": "to_timestamp",
-}
-_REFUSED: Final = {
-    "HISTOGRAM": "group by the value: SELECT x, count(*) AS n ... GROUP BY x",
-    "TOPK": "write slice(sort_array(collect_list(x), false), 1, n)",
-    "TOPKDISTINCT": "write slice(sort_array(collect_set(x), false), 1, n)",
-}
 _BY_OFFSET: Final = {"LATEST_BY_OFFSET": "max_by", "EARLIEST_BY_OFFSET": "min_by"}
+_RECORD_PARTS: Final = {"ROWOFFSET": "offset", "ROWPARTITION": "partition"}
 _WINDOW_COLUMNS: Final = {"WINDOWSTART": "start", "WINDOWEND": "end"}
 _TYPES: Final = {"VARCHAR": "STRING", "BYTES": "BINARY"}
 _WINDOW_EXAMPLES: Final = {
@@ -50,11 +37,16 @@ class Relation:
     kind: str
     name: str
     time: str | None = None
-    offset_column: str | None = None
+    parts: dict[str, str] = field(default_factory=dict)
+    """Names of the columns that are METADATA, by the part of the record."""
     key: tuple[str, ...] = ()
     columns: frozenset[str] = frozenset()
     """Names of declared columns, in lower case."""
     watermark: str | None = None
+    types: dict[str, KsqlType] = field(default_factory=dict)
+    """Types of columns, where they are known, by names in lower case."""
+    is_ksql: bool = False
+    """Whether its statement is in ksqlDB's spelling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +73,17 @@ class SelectRewrite:
     tokens: Sequence[Token]
     kind: str
     relations: Mapping[str, Relation]
+    functions: Container[str] = ()
+    """Names of functions that the file declares, in capitals."""
+    is_ksql: bool = False
+    """Whether the statement is known to be in ksqlDB's spelling; `run` sets it by what it finds."""
     edits: list[Edit] = field(default_factory=list)
     options: dict[str, str] = field(default_factory=dict)
     group_names: tuple[str, ...] = ()
 
     def run(self) -> None:
         """Find all rewrites; ParseError for what has no equivalent."""
-        depths = nesting_depths(self.tokens)
+        depths, self._calls = _nesting(self.tokens)
         self._outer = [index for index, depth in enumerate(depths) if not depth]
         self._depths = depths
         self._sources = list(self._read_sources())
@@ -98,7 +94,38 @@ class SelectRewrite:
         self._joins()
         self._window()
         self._words()
+        self.is_ksql = self.is_ksql or bool(self.edits or self.options)
+        if self.is_ksql or any(source.relation is not None and source.relation.is_ksql for source in self._sources):
+            subscripts = Subscripts(self.text, self.tokens, self._find_type, self._qualifiers())
+            # First: what is inserted before a call stands before its new name.
+            self.edits[:0] = list(subscripts.rewrite(is_marked=self.is_ksql))
 
+    def output_types(self) -> dict[str, KsqlType]:
+        """Return the types of the columns that the SELECT passes on."""
+        types: dict[str, KsqlType] = {}
+        for item in self._items:
+            qualifier = item.expression[0].lower() if len(item.expression) > 1 else ""
+            if item.expression[-1] == "*":
+                for source in self._sources:
+                    if source.relation is not None and qualifier in ("", source.alias.lower()):
+                        types.update(source.relation.types)
+            elif item.name is not None and _is_column(item.expression):
+                types[item.name.lower()] = self._find_type(qualifier, item.expression[-1].lower())
+        return types
+
+    def _find_type(self, qualifier: str, name: str) -> KsqlType:
+        """Return the type of a column; unknown also where several relations have one of this name."""
+        types = [
+            source.relation.types[name]
+            for source in self._sources
+            if source.relation is not None and name in source.relation.types and qualifier in ("", source.alias.lower())
+        ]
+        return types[0] if len(types) == 1 else UNKNOWN
+
+    def _qualifiers(self) -> frozenset[str]:
+        return frozenset(source.alias.lower() for source in self._sources)
+
+    _calls: list[int] = field(init=False, default_factory=list)
     _outer: list[int] = field(init=False, default_factory=list)
     _depths: list[int] = field(init=False, default_factory=list)
     _sources: list[Source] = field(init=False, default_factory=list)
@@ -383,15 +410,29 @@ class SelectRewrite:
                 self._rowtime(index)
             elif token.matches("->"):
                 self._field(index)
-            elif call and word in _RENAMED:
-                self._replace(index, index, _RENAMED[word])
-            elif call and word in _REFUSED:
-                raise ParseError(token.start, f"Spark has no {word}: {_REFUSED[word]}")
-            elif call and word in _BY_OFFSET:
-                self._by_offset(index, _BY_OFFSET[word])
-                rewritten_until = closing_index(self.tokens, index + 1)
-            elif call and word in ("TIMESTAMPTOSTRING", "STRINGTOTIMESTAMP"):
-                self._millis(index, word)
+            elif word in _RECORD_PARTS and not self._matches(index - 1, "AS"):
+                self._record_part(index)
+            elif token.matches("=>"):
+                self._lambda(index)
+            elif word == "ARRAY" and self._matches(index + 1, "["):
+                self._array(index)
+            elif call and word in ("MAP", "STRUCT"):
+                self._constructor(index, word)
+            elif call and word not in self.functions and not self._matches(index - 1, "AS", "FROM", "JOIN", "WITH"):
+                rewritten_until = self._call(index, word)
+
+    def _call(self, index: int, word: str) -> int:
+        """Rewrite the call of a function that Spark does not have; return until where nothing is left to do."""
+        if word in RENAMED:
+            self._replace(index, index, RENAMED[word])
+        elif word in REFUSED:
+            raise ParseError(self.tokens[index].start, f"Spark has no {word}: {REFUSED[word]}")
+        elif word in _BY_OFFSET:
+            self._by_offset(index, _BY_OFFSET[word])
+            return closing_index(self.tokens, index + 1)
+        elif word in WRAPPED:
+            self._wrap(index, word)
+        return 0
 
     def _pseudo_column(self, first: int, last: int, expression: str) -> None:
         alone = (self._matches(first - 1, "SELECT", ",") and not self._depths[first]) and (
@@ -410,11 +451,89 @@ class SelectRewrite:
         time = self._time(sources[0], index, qualified=qualified)
         self._pseudo_column(index - 2 if qualified else index, index, f"unix_millis({time})")
 
+    def _record_part(self, index: int) -> None:
+        token = self.tokens[index]
+        qualified = self._matches(index - 1, ".")
+        alias = self.tokens[index - 2].value.lower() if qualified else None
+        sources = [source for source in self._sources if alias is None or source.alias.lower() == alias]
+        name = token.text.lower()
+        # A statement that selects from another one may have a column of this name.
+        if not sources or any(source.relation and not source.relation.columns for source in sources):
+            return
+        if any(source.relation and name in source.relation.columns for source in sources):
+            return
+        relation = sources[0].relation
+        part = _RECORD_PARTS[token.text.upper()]
+        column = relation.parts.get(part) if relation is not None else None
+        if column is None:
+            raise ParseError(
+                token.start,
+                f"declare {name} BIGINT METADATA FROM '{part}' in {sources[0].alias}, or the column by another name",
+            )
+        self._pseudo_column(index, index, quote_name(column))
+
     def _field(self, index: int) -> None:
-        # Spark's lambda has the same sign: it stands in a call, behind a comma, after a name without a qualifier.
-        is_lambda = self._depths[index] and (self._matches(index - 2, ",") or self._matches(index - 1, ")"))
+        # Spark's lambda has the same sign: it stands in a call of certain functions, behind a comma, after a name
+        # without a qualifier.
+        is_lambda = self._find_function(index) in HIGHER_ORDER and (
+            self._matches(index - 2, ",") or self._matches(index - 1, ")")
+        )
         if not is_lambda:
             self._replace(index, index, ".")
+
+    def _find_function(self, index: int) -> str:
+        """Return the function in whose call a token stands, in capitals; empty outside of calls."""
+        opening = self._calls[index]
+        return self.tokens[opening - 1].text.upper() if opening > 0 else ""
+
+    def _lambda(self, index: int) -> None:
+        function, opening = self._find_function(index), self._calls[index]
+        # Spark's sign of a named argument.
+        if function not in ("FILTER", "REDUCE", "TRANSFORM"):
+            return
+        names = 1
+        if self._matches(index - 1, ")"):
+            first = next(place for place in range(index - 2, -1, -1) if self._matches(place, "("))
+            names += sum(self._matches(place, ",") for place in range(first, index))
+        if function == "FILTER" and names > 1:
+            self._replace(opening - 1, opening - 1, "map_filter")
+        elif names > 1 + (function == "REDUCE"):
+            other = "transform_values(m, (k, v) -> ...) or transform_keys" if function == "TRANSFORM" else "aggregate"
+            raise ParseError(self.tokens[opening - 1].start, f"Spark's {function} takes an array: write {other}")
+        self._replace(index, index, "->")
+
+    def _array(self, index: int) -> None:
+        known = [source.relation for source in self._sources if source.relation is not None]
+        if any("array" in relation.columns for relation in known):
+            return
+        depth = 0
+        for place in range(index + 1, len(self.tokens)):
+            depth += self._matches(place, "[") - self._matches(place, "]")
+            if not depth:
+                self._replace(index, index + 1, "array(")
+                self._replace(place, place, ")")
+                return
+
+    def _constructor(self, index: int, word: str) -> None:
+        """Rewrite `MAP('a' := 1)` and `STRUCT(a := 1)`."""
+        close = closing_index(self.tokens, index + 1)
+        joints = [
+            place
+            for place in range(index + 2, close)
+            if self._calls[place] == index + 1 and self._matches(place, ":") and self._matches(place + 1, "=")
+        ]
+        if not joints:
+            return
+        for place in joints:
+            name = self.tokens[place - 1]
+            if word == "STRUCT":
+                text = name.value.replace("\\", "\\\\").replace("'", "\\'")
+                self._replace(place - 1, place - 1, f"'{text}'")
+            self._replace(place, place + 1, ",")
+        if word == "STRUCT":
+            self._replace(index, index, "named_struct")
+        else:
+            self._replace(index, index, "map")
 
     def _by_offset(self, index: int, function: str) -> None:
         close = closing_index(self.tokens, index + 1)
@@ -422,7 +541,7 @@ class SelectRewrite:
         parts = self.tokens[index + 2 : close]
         commas = [position for position, part in enumerate(parts) if part.matches(",")]
         name = token.text.upper()
-        if any(part.matches("(") for part in parts) or not parts or len(commas) > 1:
+        if any(part.matches("(", "[") for part in parts) or not parts or len(commas) > 1:
             raise ParseError(token.start, f"{name} takes a column, and whether nulls are left out: {name}(x, true)")
         skip_nulls = True
         last = close - 1
@@ -431,7 +550,7 @@ class SelectRewrite:
                 raise ParseError(token.start, f"{name} of several values: write {function}(x, offset, n)")
             skip_nulls, last = parts[-1].matches("TRUE"), close - 3
         relation = self._sources[0].relation if self._sources else None
-        if relation is None or relation.offset_column is None:
+        if relation is None or "offset" not in relation.parts:
             source = self._sources[0].alias if self._sources else "the stream"
             raise ParseError(
                 token.start,
@@ -439,20 +558,34 @@ class SelectRewrite:
             )
         column = self._source_text(index + 2, last).replace("->", ".")
         only = f" FILTER (WHERE {column} IS NOT NULL)" if skip_nulls else ""
-        self._replace(index, close, f"{function}({column}, {quote_name(relation.offset_column)}){only}")
+        self._replace(index, close, f"{function}({column}, {quote_name(relation.parts['offset'])}){only}")
 
-    def _millis(self, index: int, word: str) -> None:
+    def _wrap(self, index: int, word: str) -> None:
+        wrapped = WRAPPED[word]
         close = closing_index(self.tokens, index + 1)
-        depth = self._depths[index + 1] + 1
-        commas = [i for i in range(index + 2, close) if self._matches(i, ",") and self._depths[i] == depth]
-        if len(commas) != 1:
-            raise ParseError(self.tokens[index].start, f"{word} takes a time and a pattern; times are UTC")
-        if word == "TIMESTAMPTOSTRING":
-            self._replace(index, index + 1, "date_format(timestamp_millis(")
-            self._insert(self.tokens[commas[0]].start, ")")
-        else:
-            self._replace(index, index + 1, "unix_millis(to_timestamp(")
-            self._insert(self.tokens[close].end, ")")
+        commas = [
+            place for place in range(index + 2, close) if self._matches(place, ",") and self._calls[place] == index + 1
+        ]
+        if len(commas) != wrapped.arguments - 1 or close == index + 2:
+            raise ParseError(self.tokens[index].start, f"{word} takes {wrapped.takes}")
+        self._replace(index, index, wrapped.head)
+        self._insert(self.tokens[commas[0] if commas else close].start, wrapped.behind_first)
+        if wrapped.tail:
+            self._insert(self.tokens[close].end, wrapped.tail)
+
+
+def _nesting(tokens: Sequence[Token]) -> tuple[list[int], list[int]]:
+    """Return in how many parentheses and brackets each token is, and the index of the innermost one; -1 for none."""
+    openings: list[int] = []
+    depths, innermost = [], []
+    for index, token in enumerate(tokens):
+        if token.matches(")", "]") and openings:
+            openings.pop()
+        depths.append(len(openings))
+        innermost.append(openings[-1] if openings else -1)
+        if token.matches("(", "["):
+            openings.append(index)
+    return depths, innermost
 
 
 def _normalize(token: Token) -> str:

@@ -6,12 +6,13 @@ file, so problems show what the file says.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from klamm.pipeline.sql.core.column_types import quote_name
 from klamm.pipeline.sql.core.ksql_selects import Relation, SelectRewrite
+from klamm.pipeline.sql.core.ksql_subscripts import parse_ksql_type
 from klamm.pipeline.sql.core.problems import ParseError, SqlProblem
 from klamm.pipeline.sql.core.rewritten_text import Edit, Piece, RewrittenText, apply_edits
 from klamm.pipeline.sql.core.tokens import NAME, STRING, WORD, Token, closing_index, tokenize
@@ -32,6 +33,8 @@ _REFUSED_OPTIONS: Final = {
     "key_delimiter": "a key of several columns is JSON here",
     "wrap_single_value": "for a bare value write format = 'string'",
     "retention_ms": "set it on the topic: klamm topic alter NAME retention.ms=...",
+    "value_schema_id": "the subject's newest version is used: klamm schema show SUBJECT",
+    "key_schema_id": "the subject's newest version is used: klamm schema show SUBJECT",
     "window_type": "declare the window's columns as they are in the value",
     "window_size": "declare the window's columns as they are in the value",
 }
@@ -82,12 +85,13 @@ def rewrite(text: str) -> tuple[RewrittenText, list[SqlProblem]]:
             refusals[number] = refused
         if statement.relation is not None:
             relations.setdefault(statement.relation.name.lower(), statement.relation)
+    functions = {statement.tokens[2].value.upper() for statement in statements if statement.declares_function()}
     targets = {statement.relation.name.lower(): statement for statement in statements if statement.relation}
     for number, statement in enumerate(statements):
         if number in refusals:
             continue
         try:
-            statement.rewrite_select(relations)
+            statement.rewrite_select(relations, functions)
             statement.find_target(targets)
         except ParseError as refused:
             refusals[number] = refused
@@ -147,6 +151,8 @@ class _KsqlStatement:
     target: _KsqlStatement | None = None
     """The statement that an INSERT INTO became a part of."""
     inserts: list[_KsqlStatement] = field(default_factory=list)
+    is_ksql: bool = False
+    """Whether what stands before the SELECT is only ksqlDB's."""
     edits: list[Edit] = field(default_factory=list)
     options: dict[str, Token] = field(default_factory=dict)
     """Values of its options, by their names in this spelling."""
@@ -169,10 +175,20 @@ class _KsqlStatement:
     def _remove(self, first: int, last: int) -> None:
         self.edits.append(Edit(self.tokens[first].start, self.tokens[last].end, ""))
 
+    def declares_function(self) -> bool:
+        """Whether it is a CREATE FUNCTION."""
+        return len(self.tokens) > 2 and self.tokens[0].matches("CREATE") and self.tokens[1].matches("FUNCTION")
+
     def read_head(self) -> None:
         """Read what stands before the SELECT."""
         first = self.tokens[0]
         word = first.text.upper()
+        if first.matches("SELECT"):
+            raise ParseError(
+                first.start,
+                'a pipeline file has no SELECT of its own: klamm pipeline query "SELECT ..." --watch follows a table,'
+                ' klamm sql "SELECT ..." reads topics once; CREATE STREAM name AS SELECT ... keeps the rows in a topic',
+            )
         if first.matches("SET"):
             self._read_setting()
         elif first.matches("INSERT"):
@@ -215,11 +231,16 @@ class _KsqlStatement:
                 "connectors run in Kafka Connect, with this cluster as bootstrap.servers; or write"
                 " CREATE SOURCE name WITH (connector = ...), CREATE SINK name WITH (format = ...) AS SELECT ...",
             )
+        if self._matches(index, "TYPE") and index + 2 < len(self.tokens) and self._matches(index + 2, "AS"):
+            raise ParseError(
+                self.tokens[index].start, "there are no named types: write STRUCT<...> in each column that has it"
+            )
         following = self.tokens[index + 2] if index + 2 < len(self.tokens) else None
         named = following is not None and following.kind in (WORD, NAME) and not following.matches("WITH", "AS")
         if self._matches(index, "SOURCE") and self._matches(index + 1, "STREAM", "TABLE") and named:
             # A source that is only read, as all are that have no SELECT.
             self._remove(index, index)
+            self.is_ksql = True
             index += 1
         kind = self.tokens[index].text.lower() if index < len(self.tokens) else ""
         index += 1
@@ -254,6 +275,7 @@ class _KsqlStatement:
         """Set what SELECTs have to know of this stream or table."""
         relation = self.relation
         assert relation is not None
+        relation.is_ksql = self.is_ksql
         value = self.options.get("timestamp")
         relation.time = value.value if value is not None else None
         value = self.options.get("watermark")
@@ -265,8 +287,9 @@ class _KsqlStatement:
         relation.columns = frozenset(column.name.value.lower() for column in self.columns)
         for column in self.columns:
             last = column.type[-1] if column.type else None
-            if last is not None and last.kind == STRING and last.value.lower() == "offset":
-                relation.offset_column = column.name.value
+            if last is not None and last.kind == STRING and column.type[-2].matches("FROM"):
+                relation.parts[last.value.lower()] = column.name.value
+            relation.types[column.name.value.lower()] = parse_ksql_type(column.type)
         # ksqlDB's may be a number or a text; in the other spelling the graph's check says what is wrong.
         if self._has_ksql_time:
             self._check_time(relation.time)
@@ -283,6 +306,7 @@ class _KsqlStatement:
             if len(words) > 1 and words[-1].matches("KEY"):
                 primary = len(words) > 2 and words[-2].matches("PRIMARY")
                 self._remove(last - primary, last)
+                self.is_ksql = True
                 keys.append(name.value)
             for index in range(first + 1, last + 1):
                 self._rewrite_type(index, last)
@@ -295,6 +319,7 @@ class _KsqlStatement:
         # A size follows VARCHAR(20), and a type follows a field that is called bytes.
         ends = index == last or self._matches(index + 1, ">", ",", "NOT", "KEY", "PRIMARY", "METADATA", "DEFAULT")
         if replacement is not None and ends:
+            self.is_ksql = True
             self.edits.append(Edit(token.start, token.end, replacement))
 
     def _read_options(self, start: int, end: int) -> None:
@@ -308,6 +333,8 @@ class _KsqlStatement:
             word = name.text.lower()
             if word in _REFUSED_OPTIONS:
                 raise ParseError(name.start, f"there is no option {name.text}: {_REFUSED_OPTIONS[word]}")
+            # Others are Klamm's too, in capitals.
+            self.is_ksql = self.is_ksql or _OPTIONS.get(word, word) != word
             option = _OPTIONS.get(word, word if name.text.isupper() else name.text)
             if option != name.text:
                 self.edits.append(Edit(name.start, name.end, option))
@@ -336,13 +363,17 @@ class _KsqlStatement:
                     f"a time is a TIMESTAMP: write {column.name.text} TIMESTAMP here; TIMESTAMP_FORMAT parses it",
                 )
 
-    def rewrite_select(self, relations: Mapping[str, Relation]) -> None:
+    def rewrite_select(self, relations: Mapping[str, Relation], functions: Container[str]) -> None:
         """Rewrite the SELECT."""
         if self.select is None or self.select >= len(self.tokens):
             return
         kind = self.relation.kind if self.relation is not None else "stream"
-        rewritten = SelectRewrite(self.text, self.tokens[self.select :], kind, relations)
+        is_ksql = self.is_ksql or self._insert_into is not None
+        rewritten = SelectRewrite(self.text, self.tokens[self.select :], kind, relations, functions, is_ksql)
         rewritten.run()
+        if self.relation is not None:
+            self.relation.is_ksql = rewritten.is_ksql
+            self.relation.types.update(rewritten.output_types())
         self.edits += rewritten.edits
         self._group_names = rewritten.group_names
         for name, text in rewritten.options.items():
