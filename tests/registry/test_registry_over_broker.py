@@ -10,7 +10,9 @@ import pytest
 
 from klamm import telemetry
 from klamm.client import Consumer, Producer
-from klamm.model.errors import ConfigError
+from klamm.client.admin.async_admin import AsyncAdmin
+from klamm.client.errors import UnknownTopicOrPartitionError
+from klamm.model.errors import ConfigError, ErrorCode
 from klamm.registry.store import RegistryState
 from klamm.testing import unique
 
@@ -133,6 +135,21 @@ def test_a_registry_that_may_not_lead_waits_for_one_that_may(klamm_broker):
             assert leader.register("s", A)["id"] == 1
             assert follower.register("t", B)["id"] == 2
             assert follower.get("/health/ready")["leader"] == leader.url
+
+
+def test_a_broker_that_learns_of_the_new_topic_late_does_not_stop_the_start(klamm_broker, monkeypatch):
+    answered, describe = [], AsyncAdmin.describe_configs
+
+    async def describe_late(self, resources, **options):
+        answered.append(len(answered) > 2)
+        if not answered[-1]:
+            raise UnknownTopicOrPartitionError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "it was created by another broker")
+        return await describe(self, resources, **options)
+
+    monkeypatch.setattr(AsyncAdmin, "describe_configs", describe_late)
+    with running_registry(klamm_broker.bootstrap, unique("_schemas"), unique("schema-registry")) as registry:
+        assert registry.get("/subjects") == []
+    assert answered == [False, False, False, True]
 
 
 def test_a_foreign_topic_is_opened_and_continued(klamm_broker):

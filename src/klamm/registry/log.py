@@ -8,16 +8,18 @@ reader has replayed it, so a client that registered a schema reads it from the s
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 from klamm.client.admin.async_admin import AsyncAdmin
+from klamm.client.admin.config_types import ConfigEntry
 from klamm.client.config import ADMIN_CONFIGS, CONSUMER_CONFIGS, PRODUCER_CONFIGS
 from klamm.client.consumer import AsyncConsumer
 from klamm.client.consumer.offsets import LATEST, list_offsets
-from klamm.client.errors import KafkaError, KafkaTimeoutError, TopicAlreadyExistsError
+from klamm.client.errors import KafkaError, KafkaTimeoutError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from klamm.client.producer import AsyncProducer
 from klamm.model.config_resources import ConfigResource
 from klamm.model.errors import ConfigError
@@ -34,6 +36,9 @@ _POLL_S: Final = 1.0
 _CATCH_UP_POLL_S: Final = 0.05
 _POLL_RECORDS: Final = 2000
 _RETRY_S: Final = 1.0
+_TOPIC_S: Final = 15.0
+"""Within what time each broker is expected to know a topic that another one has created."""
+_TOPIC_RETRY_S: Final = 0.1
 _OVERHEAD_BYTES: Final = 4096
 """Of a batch and a record around key and value."""
 _WARNINGS_MAX: Final = 20
@@ -94,8 +99,7 @@ class SchemasLog:
                 if not any(listing.name == topic for listing in await admin.list_topics(internal=True)):
                     await admin.create_topic(topic, 1, replicas, configs={"cleanup.policy": "compact"})
                     _log.info("topic created", topic=topic, replication_factor=replicas)
-            resource = ConfigResource.topic(topic)
-            configs = (await admin.describe_configs([resource]))[resource]
+            configs = await _read_configs(admin, topic)
             partitions = await admin.partitions_of(topic)
         if len(partitions) != 1:
             raise ConfigError(f"{topic} has {len(partitions)} partitions; a registry needs a topic with one")
@@ -280,3 +284,16 @@ class SchemasLog:
     def _settings(self, definition: Any) -> dict[str, Any]:
         """Return the client settings that one kind of client takes."""
         return {name: value for name, value in self._client.items() if name in definition}
+
+
+async def _read_configs(admin: AsyncAdmin, topic: str) -> Mapping[str, ConfigEntry]:
+    """Return the settings of a topic, also from a broker that does not know yet that it was created."""
+    resource = ConfigResource.topic(topic)
+    deadline_s = time.monotonic() + _TOPIC_S
+    while True:
+        try:
+            return (await admin.describe_configs([resource]))[resource]
+        except UnknownTopicOrPartitionError:
+            if time.monotonic() >= deadline_s:
+                raise
+        await asyncio.sleep(_TOPIC_RETRY_S)
