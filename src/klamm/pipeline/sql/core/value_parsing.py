@@ -125,6 +125,8 @@ def parse_errors(node: GraphNode, kind: str, columns: Sequence[Column], row: str
             yield from _time_errors(node, column, parsed)
         elif parsed_type != column.type:
             yield _digits_error(column, parsed, parsed_type)
+        elif kind == "json" and _DECIMAL.fullmatch(parsed_type):
+            yield _rounding_error(column, text)
 
 
 def typed_errors(node: GraphNode, column: Column, field: str) -> Iterator[str]:
@@ -181,6 +183,28 @@ def _digits_error(column: Column, parsed: str, wide: str) -> str:
     narrow = f"cast(try_cast({parsed} AS {column.type}) AS {wide})"
     message = literal(f"{column.name} has more digits than {column.type} holds")
     return f"WHEN NOT ({parsed} <=> {narrow}) THEN {message}"
+
+
+def _rounding_error(column: Column, text: str) -> str:
+    """Return the branch for a decimal of the largest precision: no type is wider, so the digits are looked at.
+
+    Those of a number behind its 38th are not seen.
+    """
+    match = _DECIMAL.fullmatch(column.type)
+    assert match is not None
+    scale = int(match[2] or 0)
+    name = quote_name(column.name)
+    # A VARIANT keeps the digits of a number; parsed as STRING it would pass a double.
+    digits = f"cast(from_json({text}, {literal(f'{name} VARIANT')}).{name} AS STRING)"
+    # Of the scales that leave room for the digits before the point the largest shows all behind it; others are null.
+    lost = " OR ".join(
+        f"NOT (try_cast(digits AS {wide}) <=> try_cast(try_cast(digits AS {column.type}) AS {wide}))"
+        for wide in (f"DECIMAL({_PRECISION_MAX},{wider})" for wider in range(scale + 1, _PRECISION_MAX + 1))
+    )
+    message = literal(f"{column.name} has more digits than {column.type} holds")
+    many = literal(rf"[.][0-9]{{{scale + 1}}}|:[ \t\r\n]*\"?[-+.0-9]+[eE]")
+    # In a function of one item the document is parsed once.
+    return f"WHEN {text} RLIKE {many} AND exists(array({digits}), digits -> {lost}) THEN {message}"
 
 
 def _comma_error(column: Column, text: str) -> str:
