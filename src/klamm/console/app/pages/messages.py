@@ -69,7 +69,7 @@ class MessagePages(PageGroup):
         topic = await TopicPages(self.app).find_topic(request)
         failed, result = "", ReadResult()
         undecided, warnings = 0, list[str]()
-        reading = ReadRequest(topic.name)
+        reading = ReadRequest(topic.name, isolation=ISOLATIONS[0])
         if not topic.partitions:
             failed = "The topic has no partitions yet."
         else:
