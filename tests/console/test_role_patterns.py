@@ -141,6 +141,7 @@ def test_rights_and_quotas_need_a_role_for_all_topics(anna, petra):
     for path, fields in (
         ("access", {"principal": "User:x"}),
         ("access/delete", {"principal": "User:x"}),
+        ("brokers/1/settings", {"setting": "log.cleaner.threads", "value": "2"}),
         ("access/users", {"user": "x", "password": "y", "again": "y"}),
         ("access/users/delete", {"user": "x"}),
         ("access/quotas", {"user": "x", "key": "producer_byte_rate", "value": "1"}),

@@ -25,7 +25,7 @@ class Action(Enum):
     GROUPS = "groups"
     """Reset, delete and remove members."""
     CLUSTER = "cluster"
-    """Brokers, elections, reassignments, transactions."""
+    """Settings of brokers, elections, reassignments, transactions."""
     ACCESS = "access"
     """Users, ACLs and quotas."""
     SCHEMAS = "schemas"

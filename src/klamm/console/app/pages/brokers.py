@@ -1,20 +1,24 @@
-"""GET .../brokers, .../brokers/{broker}: brokers, disks, the quorum, whether one may restart; POST elect."""
+"""GET .../brokers, .../brokers/{broker}: brokers, disks, the quorum, whether one may restart; POST settings, elect."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 
 from klamm.client.admin.cluster_types import QuorumDescription
+from klamm.client.admin.config_types import ConfigEntry
 from klamm.client.admin.replica_types import ElectionType
-from klamm.client.errors import KafkaError, UnsupportedVersionError
+from klamm.client.errors import KafkaError, SomeFailed, UnsupportedVersionError
 from klamm.console.app.application import RouteRight, redirect
 from klamm.console.app.pages.base import PageGroup
+from klamm.console.app.pages.topic_changes import to_wire
 from klamm.console.app.requests import ConsoleRequest
+from klamm.console.core.broker_settings import plan_setting, read_own_value
 from klamm.console.core.config_rows import list_config_rows
 from klamm.console.core.restarts import check_restart, check_restarts
 from klamm.console.core.roles import Action
+from klamm.console.core.samples import BrokerSample
 from klamm.http.messages import HttpResponse
 from klamm.http.refusals import HttpRefusal
 from klamm.model.config_resources import ConfigResource, ResourceType
@@ -32,6 +36,8 @@ class BrokerPages(PageGroup):
         """Serve these pages."""
         self.app.get("/c/{cluster}/brokers", self.list_brokers, RouteRight(Action.VIEW))
         self.app.get("/c/{cluster}/brokers/{broker}", self.show_broker, RouteRight(Action.VIEW))
+        everywhere = RouteRight(Action.CLUSTER, everywhere=True)
+        self.app.post("/c/{cluster}/brokers/{broker}/settings", self.change_setting, everywhere)
         self.app.post("/c/{cluster}/elect", self.elect, RouteRight(Action.CLUSTER))
 
     async def list_brokers(self, request: ConsoleRequest) -> HttpResponse:
@@ -55,11 +61,9 @@ class BrokerPages(PageGroup):
         )
 
     async def show_broker(self, request: ConsoleRequest) -> HttpResponse:
-        """GET .../brokers/{broker}: its settings and disks."""
-        number = request.values["broker"]
-        broker = next((broker for broker in request.sample.brokers if str(broker.id) == number), None)
-        if broker is None:
-            raise HttpRefusal(404, f"There is no broker {number}")
+        """GET .../brokers/{broker}?q=&edit=: its settings and disks."""
+        broker = self._find_broker(request)
+        number = str(broker.id)
         entries: dict[str, Any] = {}
         failed = ""
         if not broker.fenced:
@@ -81,11 +85,79 @@ class BrokerPages(PageGroup):
             broker=broker,
             rows=[row for row in rows if search in row.name or (row.is_own and not search)] if search else rows,
             search=search,
+            all_rows=rows,
+            edited=next((row for row in rows if row.name == request.text("edit") and not row.read_only), None),
             failed=failed,
             restart=check_restart(
                 request.sample, broker.id, quorum, await self._read_minimums(request), request.visible
             ),
         )
+
+    async def change_setting(self, request: ConsoleRequest) -> HttpResponse:
+        """POST .../settings: one setting of a broker, or of all; with `preview` the cluster only validates it."""
+        broker, name, scope = self._find_broker(request), request.form("setting"), request.form("scope")
+        is_reset, of_all = bool(request.form("reset")), scope == "all"
+        if not name:
+            raise HttpRefusal(400, "Name the setting; nothing was changed")
+        try:
+            value = None if is_reset else to_wire(name, request.form("value"))
+        except ValueError as error:
+            raise HttpRefusal(400, f"{name}: {error}") from None
+        admin = await request.cluster.admin()
+        work = functools.partial(
+            admin.alter_configs, {ConfigResource.broker("" if of_all else broker.id): {name: value}}
+        )
+        entries = await self._read_setting(request, name)
+        if entries and not any(entries.values()):
+            # Brokers take settings that they do not know, for plugins.
+            raise HttpRefusal(400, f"No broker knows the setting {name}; nothing was changed")
+        changed = None if of_all else broker.id
+        if request.form("preview"):
+            return self.app.page(
+                request,
+                "broker_setting.html",
+                title=f"{name} of {'all brokers' if of_all else f'broker {broker.id}'}",
+                section="brokers",
+                broker=broker.id,
+                setting=name,
+                value=value or "",
+                scope=scope,
+                reset=is_reset,
+                plan=plan_setting(entries, changed, value),
+                failed=await _try(work(validate_only=True)),
+            )
+        place = "all brokers" if of_all else f"broker {broker.id}"
+        is_secret = any(entry is not None and entry.sensitive for entry in entries.values())
+        detail = {
+            "setting": name,
+            "before": read_own_value((entries.get(broker.id),), changed),
+            "value": "[hidden]" if is_secret and value is not None else value,
+        }
+        # Not the value: that of a secret must not be on the page.
+        done = f"Took back {name} of {place}." if is_reset else f"Changed {name} of {place}."
+        await self.app.change(request, "change broker setting", place, work, done=done, detail=detail)
+        return redirect(self.path(request, "brokers", str(broker.id)))
+
+    async def _read_setting(self, request: ConsoleRequest, name: str) -> dict[int, ConfigEntry | None]:
+        """Return the setting on each broker that answers; None where it has none of this name."""
+        brokers = [broker.id for broker in request.sample.brokers if not broker.fenced]
+        admin = await request.cluster.admin()
+        try:
+            described = await admin.describe_configs(map(ConfigResource.broker, brokers), keys=[name], synonyms=True)
+        except SomeFailed as error:
+            described = error.results
+        return {
+            broker: described[resource].get(name)
+            for broker in brokers
+            if (resource := ConfigResource.broker(broker)) in described
+        }
+
+    def _find_broker(self, request: ConsoleRequest) -> BrokerSample:
+        number = request.values["broker"]
+        broker = next((broker for broker in request.sample.brokers if str(broker.id) == number), None)
+        if broker is None:
+            raise HttpRefusal(404, f"There is no broker {number}")
+        return broker
 
     async def _read_minimums(self, request: ConsoleRequest) -> Mapping[str, int]:
         admin = await request.cluster.admin()
@@ -127,3 +199,12 @@ class BrokerPages(PageGroup):
         done = f"Elected the preferred leaders of {pluralize(len(moved), 'partition')}."
         await self.app.change(request, "elect leaders", "cluster", work, done=done, detail={"partitions": len(moved)})
         return redirect(self.path(request, "brokers"))
+
+
+async def _try(work: Awaitable[object]) -> str:
+    """Return the complaint of the cluster; empty when it has none."""
+    try:
+        await work
+    except (KafkaError, SomeFailed) as error:
+        return str(error)
+    return ""
