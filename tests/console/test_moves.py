@@ -138,6 +138,27 @@ def test_a_plan_of_more_moves_than_are_listed_is_started_as_a_whole(nodes, conso
         admin.delete_topics([topic])
 
 
+def test_the_replicas_of_a_topic_are_more_then_fewer(nodes, console, visit):
+    topic, path = unique("copied"), "/c/test/reassignments"
+    with nodes.admin() as admin:
+        admin.create_topic(topic, replica_assignment={0: [1], 1: [2]})
+    console.collect()
+    assert "write the name of the topic" in visit.get(f"{path}?plan=copies&copies=2")
+    assert "write how many replicas" in visit.get(f"{path}?plan=copies&topic={topic}")
+    assert "has 4 copies" in visit.get(f"{path}?plan=copies&topic={topic}&copies=4")
+    for copies in (3, 2):
+        plan = f"{path}?plan=copies&topic={topic}&copies={copies}"
+        assert "2 partitions move now." in visit.post(plan, path, plan=visit.plan(plan))
+
+        def has_copies(wanted=copies):
+            with nodes.admin() as admin:
+                partitions = admin.describe_topics([topic])[topic].partitions
+                return all(len(partition.replicas) == len(partition.isr) == wanted for partition in partitions)
+
+        wait_for(has_copies, f"partitions have not {copies} replicas")
+        console.collect()
+
+
 def test_a_drain_without_enough_brokers_is_refused(nodes, console, visit):
     topic = unique("everywhere")
     with nodes.admin() as admin:

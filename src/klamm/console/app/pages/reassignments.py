@@ -1,4 +1,4 @@
-"""GET .../reassignments: moves under way; plans to spread evenly or drain a broker. POST start, cancel, unthrottle."""
+"""GET .../reassignments: moves under way; plans to spread evenly, drain a broker or change replicas. POST start, cancel, unthrottle."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from klamm.model.units import format_size, parse_size_bytes, pluralize
 
 _SHOWN_MAX: Final = 500
 """Partitions that a page lists; of a plan all are started."""
+_KINDS: Final = ("balance", "drain", "copies")
 _ABOUT: Final = ("reassignment",)
 _TOPICS_PER_REQUEST: Final = 500
 
@@ -43,7 +44,7 @@ class ReassignmentPages(PageGroup):
         self.app.post("/c/{cluster}/reassignments/unthrottle", self.unthrottle, everywhere)
 
     async def show_moves(self, request: ConsoleRequest) -> HttpResponse:
-        """GET .../reassignments?plan=balance|drain&broker=&topic=."""
+        """GET .../reassignments?plan=balance|drain|copies&broker=&topic=&copies=."""
         admin = await request.cluster.admin()
         moving = await admin.list_partition_reassignments()
         visible = set(request.visible({where.topic for where in moving}))
@@ -51,13 +52,15 @@ class ReassignmentPages(PageGroup):
         progress = await self._read_progress(request, dict(sorted(moving.items())[:_SHOWN_MAX]))
         kind = request.text("plan")
         moves, failed = [], ""
-        if kind in ("balance", "drain"):
+        if kind in _KINDS:
             try:
                 moves = self._plan(request, kind)
             except (TooFewBrokers, ValueError) as error:
                 failed = str(error)
         target = request.cluster.cluster.command_target
         words = ["cluster", "drain", request.text("broker")] if kind == "drain" else ["cluster", "reassign"]
+        if kind == "copies":
+            words += [request.text("topic"), "--replication-factor", request.text("copies")]
         return self.app.page(
             request,
             "reassignments.html",
@@ -71,6 +74,7 @@ class ReassignmentPages(PageGroup):
             plan=kind,
             broker=request.text("broker"),
             topic_name=request.text("topic"),
+            copies=request.text("copies"),
             moves=moves[:_SHOWN_MAX],
             total=len(moves),
             plan_hash=self.keep_plan(request, _ABOUT, _list_targets(moves)) if moves else "",
@@ -109,7 +113,15 @@ class ReassignmentPages(PageGroup):
             if not number.isdecimal() or int(number) not in {broker.id for broker in sample.brokers}:
                 raise ValueError("choose the broker to drain")
             racks.pop(int(number), None)
-        topic_name = request.text("topic")
+        topic_name = request.text("topic").strip()
+        copies = None
+        if kind == "copies":
+            # Of all topics at once it would fill the disks.
+            if topic_name not in sample.topics:
+                raise ValueError("write the name of the topic whose replicas change")
+            copies = request.number("copies", 0)
+            if copies < 1:
+                raise ValueError("write how many replicas each partition has then")
         if topic_name:
             request.require(Action.VIEW, topic_name)
         visible = set(request.visible(sample.topics))
@@ -119,7 +131,7 @@ class ReassignmentPages(PageGroup):
             for partition in topic.partitions
             if topic.name in visible and (not topic_name or topic.name == topic_name)
         ]
-        return plan_moves(placements, racks, balance=kind == "balance")
+        return plan_moves(placements, racks, copies=copies, balance=kind == "balance")
 
     async def start(self, request: ConsoleRequest) -> HttpResponse:
         """POST .../reassignments: begin the moves of the plan that was shown."""
