@@ -1,5 +1,6 @@
 """Every page of the console in Chromium: readable in both schemes and at 320 px, usable by keys, small."""
 
+import contextlib
 import re
 from pathlib import Path
 
@@ -67,6 +68,14 @@ def addresses(filled):
         yield {**inside, **outside, "login": (f"{guarded.url}/login", "Password")}
 
 
+@contextlib.contextmanager
+def resized(view, width):
+    before = view.viewport_size
+    view.set_viewport_size({**before, "width": width})
+    yield
+    view.set_viewport_size(before)
+
+
 def list_faults(view):
     faults = []
     if view.evaluate("document.documentElement.scrollWidth > innerWidth"):
@@ -85,6 +94,7 @@ def test_a_page_is_readable_in_every_look(addresses, views, name):
     faults = {}
     for scheme, view in views.items():
         errors = []
+        width = LOOKS[scheme]
 
         def note(error, errors=errors):
             errors.append(str(error))
@@ -92,9 +102,38 @@ def test_a_page_is_readable_in_every_look(addresses, views, name):
         view.on("pageerror", note)
         view.goto(address)
         expect(view.locator("body")).to_contain_text(text)
-        faults[scheme] = list_faults(view) + errors
+        faults[scheme, width] = list_faults(view) + errors
+        # The other width too: what is beside the rest in one is above it in the other.
+        (other,) = set(LOOKS.values()) - {width}
+        with resized(view, other):
+            faults[scheme, other] = list_faults(view)
         view.remove_listener("pageerror", note)
-    assert faults == {scheme: [] for scheme in LOOKS}
+    assert faults == {(scheme, width): [] for scheme in LOOKS for width in LOOKS.values()}
+
+
+@pytest.mark.parametrize("scheme", LOOKS)
+def test_a_dialog_and_the_notice_of_an_error_are_readable(filled, views, scheme):
+    view = views[scheme]
+    view.goto(f"{filled.url}/c/test/reassignments?plan=drain")
+    expect(view.get_by_role("alert")).to_contain_text("choose the broker to drain")
+    assert list_faults(view) == []
+    view.keyboard.press("?")
+    expect(view.get_by_role("dialog", name="Keys")).to_be_visible()
+    assert list_faults(view) == []
+    view.keyboard.press("Escape")
+
+
+@pytest.mark.parametrize("scheme", LOOKS)
+def test_the_plan_of_a_broker_setting_is_made_by_keys_and_readable(filled, views, scheme):
+    view = views[scheme]
+    view.goto(f"{filled.url}/c/test/brokers/1?edit=log.cleaner.threads")
+    value = view.get_by_label("Value", exact=True)
+    expect(value).to_be_focused()
+    assert list_faults(view) == []
+    value.fill("2")
+    view.keyboard.press("Enter")
+    expect(view.locator("main")).to_contain_text("The cluster has checked the value. Nothing is changed yet.")
+    assert list_faults(view) == []
 
 
 def test_no_page_is_left_out(filled):
