@@ -5,11 +5,13 @@ import json
 
 import pytest
 from argon2 import PasswordHasher
+from playwright.sync_api import expect
 
 from klamm.console.clusters import ConsoleCluster
 from klamm.console.service import ConsoleConfig
 from klamm.console.settings import parse_settings
 
+from .browsing import opened_browser
 from .served import ServedConsole
 from .test_pages import make_topic
 
@@ -89,3 +91,15 @@ def test_a_live_view_ends_after_a_time(broker, guarded, anna, monkeypatch):
     monkeypatch.setattr("klamm.console.app.pages.messages.LIVE_MS_MAX", 0)
     with live_events(anna, topic) as events:
         assert list(events) == [("end", "A live view ends after 0 minutes. Start it again.")]
+
+
+def test_the_page_says_why_its_live_view_ended(broker, console, monkeypatch):
+    topic = make_topic(broker, console, partitions=1)
+    monkeypatch.setattr("klamm.console.app.pages.messages.LIVE_MS_MAX", 0)
+    with opened_browser() as browser:
+        view = browser.new_page()
+        view.set_default_timeout(60_000)
+        view.goto(f"{console.url}/c/test/topics/{topic}/messages")
+        view.get_by_role("button", name="Live").click()
+        expect(view.locator("#scan")).to_contain_text("A live view ends after 0 minutes.", timeout=60_000)
+        expect(view.locator("button.live")).to_have_attribute("aria-pressed", "false")
