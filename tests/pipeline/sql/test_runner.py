@@ -134,6 +134,19 @@ def test_lost_records_name_the_statement_that_reads_them(loss, names):
     assert f"on_data_loss = 'continue' of {' and '.join(names) or 'the stream'} (or SET)" in failure.advice
 
 
+def test_a_row_that_its_topic_does_not_take_is_not_sent_again_for_ever(home):
+    text = (
+        "Traceback (most recent call last):\n  a line\n"
+        "klamm.client.errors.RecordTooLargeError: row 7 is larger than max.request.size=1048576\n SQLSTATE: 1"
+    )
+    with pytest.raises(ConfigError, match=r"q failed: a row of q .*: row 7 is larger than max\.request\.size=1048576$"):
+        runner(home, Query("q", Handle(RuntimeError(text)))).run(once=True)
+    failure = query_failures.lasting_failure(RuntimeError(), text, "bank", "orders", {"the.topic": "orders"})
+    assert failure.reason.startswith("a row of orders is larger than topic the.topic takes: row 7")
+    for way in ("klamm topic alter the.topic -c max.message.bytes=", "kafka.max.request.size", "WHERE", "bank orders"):
+        assert way in failure.advice
+
+
 def test_what_will_never_go_well_is_not_tried_again(home):
     query = Query("q", Handle(RuntimeError("[USER_RAISED_EXCEPTION] a record of s is bad")))
     with pytest.raises(ConfigError, match="a record of s is bad"):
