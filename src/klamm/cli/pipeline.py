@@ -155,7 +155,9 @@ def plan(
 
     Starts no Spark, unless --spark is given.
     """
+    from klamm.pipeline.sql import SqlError
     from klamm.pipeline.sql.core.graph_rendering import render_graph
+    from klamm.pipeline.sql.registry_schemas import resolve
     from klamm.pipeline.sql.renamed_pipelines import find_older_name
     from klamm.pipeline.sql.run_plan import plan_run
     from klamm.pipeline.sql.state_folders import stored_home
@@ -164,10 +166,14 @@ def plan(
     columns = None
     if resolve_columns:
         from klamm.pipeline.sql.dry_build import build_dry
-        from klamm.pipeline.sql.registry_schemas import resolve
 
         compiled = resolve(compiled, declared=True)
         columns = build_dry(compiled)
+    else:
+        try:
+            compiled = resolve(compiled)
+        except SqlError as error:
+            note(f"columns of a registry were not compared: {error.problems[0].message}")
     client = target.client("admin")
     home = stored_home(compiled, client)
     older, notice = (None, None) if home is not None else find_older_name(compiled, client)
@@ -373,6 +379,9 @@ def show_(*, name: str, watched: bool, state: str | None, output: str) -> None:
                 click.echo(f"\n{query}: {source_line(progress)}")
             if lag_line(progress):
                 click.echo(f"{query}: {lag_line(progress)}")
+            if progress.get("late_uncounted"):
+                dropped = pluralize(progress["late_uncounted"], "late row or group")
+                click.echo(f"{query}: {dropped} not counted: which rows these are cannot be told from its SELECT")
             if progress.get("rebuild_offsets"):
                 left = pluralize(progress["rebuild_offsets"], "offset")
                 click.echo(f"{query}: is being rebuilt, {left} left; until then readers see its old rows")

@@ -1,6 +1,7 @@
 """Types of state that change without a change of the query, and what an operator reads about it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -8,9 +9,10 @@ from klamm.model.errors import ConfigError
 from klamm.pipeline.sql import compile_text
 from klamm.pipeline.sql.core.query_failures import STATE_TYPES, lasting_failure, safe_message
 from klamm.pipeline.sql.core.state_schemas import describe_schemas, schema_changes
-from klamm.pipeline.sql.runner import run_pipeline
+from klamm.pipeline.sql.run_plan import plan_run
+from klamm.pipeline.sql.runner import renew_identity, run_pipeline
 from klamm.pipeline.sql.state_folders import home_of
-from klamm.pipeline.sql.status import error_summary
+from klamm.pipeline.sql.status import Home, error_summary
 
 TEXT = """
 CREATE STREAM payments (account STRING, amount {type}) WITH (topic = '{payments}', bad_records = 'fail');
@@ -48,6 +50,44 @@ def test_columns_that_are_not_read_and_wider_integers_in_sums_keep_state():
 def test_state_of_older_versions_has_no_types():
     pipeline = compile_text(TEXT.format(type="INT", top="max(amount) AS top", **NAMES))
     assert schema_changes({}, describe_schemas(pipeline, {"copy": INPUT}), pipeline) == {}
+
+
+def with_registry(kind):
+    """Return a pipeline whose stream has got the type of `amount` from a registry."""
+    text = TEXT.format(type=kind, top="max(amount) AS top", **NAMES).replace("FROM copy", "FROM payments")
+    pipeline = compile_text(text, "p.sql")
+    nodes = [
+        replace(node, create=replace(node.create, resolved=True)) if node.name == "payments" else node
+        for node in pipeline.nodes
+    ]
+    return replace(pipeline, nodes=tuple(nodes))
+
+
+def test_a_plan_without_spark_compares_the_columns_of_a_registry(tmp_path):
+    before, home = with_registry("INT"), Home(str(tmp_path))
+    identity = renew_identity(before, home)
+    home.keep(replace(identity, schemas=describe_schemas(before, {"tops": {"account": "STRING", "top": "INT"}})))
+    cluster = {"bootstrap.servers": "127.0.0.1:1"}
+    verdicts = {change.name: change for change in plan_run(with_registry("DOUBLE"), home, cluster)[0]}
+    assert verdicts["tops"].verdict == "rebuild"
+    assert verdicts["tops"].reason.startswith("payments.amount is DOUBLE instead of INT")
+    (tops,) = [change for change in plan_run(before, home, cluster)[0] if change.name == "tops"]
+    assert (tops.verdict, tops.reason) == ("same", "")
+
+
+def test_a_plan_without_spark_says_which_types_it_has_not_compared(tmp_path):
+    text, home = TEXT.format(type="INT", top="max(amount) AS top", **NAMES), Home(str(tmp_path))
+    home.keep(renew_identity(compile_text(text, "p.sql"), home))
+
+    def tops(version):
+        return next(change for change in plan_run(compile_text(version, "p.sql"), home)[0] if change.name == "tops")
+
+    assert (tops(text).verdict, tops(text).reason) == ("same", "")
+    changed = tops(text.replace("SELECT account, amount,", "SELECT account, amount * 1.5 AS amount,"))
+    assert (changed.verdict, changed.reason) == (
+        "same",
+        "derived types were not compared: klamm pipeline plan FILE --spark",
+    )
 
 
 FORCE = "If you want to force running the query without schema validation, please set "

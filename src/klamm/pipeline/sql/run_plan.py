@@ -22,7 +22,13 @@ from klamm.pipeline.sql.core.identity import (
 from klamm.pipeline.sql.core.pipeline_record import PipelineRecord
 from klamm.pipeline.sql.core.read_cost import ReadCost, measured_rate
 from klamm.pipeline.sql.core.rebuild_steps import SourceOffsets, lost_offsets
-from klamm.pipeline.sql.core.state_schemas import OutputColumns, describe_schemas, schema_changes
+from klamm.pipeline.sql.core.state_schemas import (
+    OutputColumns,
+    describe_schemas,
+    has_derived_types,
+    resolved_changes,
+    schema_changes,
+)
 from klamm.pipeline.sql.query_starts import began_offsets
 from klamm.pipeline.sql.rebuilds import is_switched
 from klamm.pipeline.sql.status import Home
@@ -30,6 +36,7 @@ from klamm.pipeline.sql.topics import ClusterTopics
 
 _READS_AGAIN: Final = (NEW, FROM_NOW, REBUILD)
 """Verdicts of queries that read their topics from the beginning, or may do so."""
+_NOT_COMPARED: Final = "derived types were not compared: klamm pipeline plan FILE --spark"
 _CLUSTER_MS: Final = "2000"
 
 
@@ -64,14 +71,27 @@ def _with_types(
     changes: Iterable[QueryChange], stored: QueryIdentity, pipeline: Pipeline, columns: OutputColumns | None
 ) -> list[QueryChange]:
     if columns is None:
-        return list(changes)
-    differences = schema_changes(stored.schemas, describe_schemas(pipeline, columns), pipeline)
-    return [
+        differences = resolved_changes(stored.schemas, pipeline)
+    else:
+        differences = schema_changes(stored.schemas, describe_schemas(pipeline, columns), pipeline)
+    compared = [
         replace(change, verdict=REBUILD, reason=f"{differences[change.name]}, and its state has the old type")
         if change.name in differences and change.verdict in (SAME, CONTINUES)
         else change
         for change in changes
     ]
+    return compared if columns is not None else [_with_doubt(change, compared, pipeline) for change in compared]
+
+
+def _with_doubt(change: QueryChange, changes: Iterable[QueryChange], pipeline: Pipeline) -> QueryChange:
+    """Return a change that says so where types may have changed that were not compared."""
+    unchanged = {other.name for other in changes if other.verdict == SAME}
+    if change.verdict not in (SAME, CONTINUES) or not has_derived_types(
+        pipeline, pipeline.node(change.name), unchanged
+    ):
+        return change
+    reason = f"{change.reason}; {_NOT_COMPARED}" if change.reason else _NOT_COMPARED
+    return replace(change, reason=reason)
 
 
 def _with_costs(

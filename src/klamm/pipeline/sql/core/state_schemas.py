@@ -6,11 +6,12 @@ another type. Spark finds that only when a batch runs, and advises to switch its
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, Final
 
 from klamm.pipeline.sql.core.graph import GraphNode, Pipeline
 from klamm.pipeline.sql.core.read_columns import is_only_aggregated, is_wider_integer, read_columns
+from klamm.pipeline.sql.core.statements import SOURCE
 
 _OUTPUT: Final = "output"
 _INPUTS: Final = "inputs"
@@ -67,6 +68,43 @@ def schema_changes(stored: Mapping[str, Any], current: Mapping[str, Any], pipeli
         if difference:
             changes[query] = difference
     return changes
+
+
+def resolved_changes(stored: Mapping[str, Any], pipeline: Pipeline) -> dict[str, str]:
+    """Return the changes that are known without Spark: of columns that a registry has given."""
+    changes: dict[str, str] = {}
+    for query, before in stored.items():
+        node = next((node for node in pipeline.queries if node.name == query), None)
+        if node is None:
+            continue
+        for source, types in _resolved_inputs(pipeline, node, {}).items():
+            if pipeline.node(source).create.resolved:
+                difference = _input_difference(pipeline, node, source, before[_INPUTS].get(source, types), types)
+                if difference:
+                    changes.setdefault(query, difference)
+    return changes
+
+
+def has_derived_types(pipeline: Pipeline, node: GraphNode, unchanged: Container[str]) -> bool:
+    """Whether a query with state reads columns whose types may have changed, and which only Spark resolves.
+
+    `unchanged` are the queries whose statements, with all that they read, are those of before.
+    """
+    return has_state(pipeline, node) and any(
+        _is_derived(pipeline, name, unchanged) for name in (*node.streams, *node.tables)
+    )
+
+
+def _is_derived(pipeline: Pipeline, name: str, unchanged: Container[str]) -> bool:
+    source = pipeline.node(name)
+    if not source.runs:
+        return False
+    if name not in unchanged or (source.kind == SOURCE and not source.create.columns):
+        return True
+    return any(
+        pipeline.node(inner).create.resolved or _is_derived(pipeline, inner, unchanged)
+        for inner in (*source.streams, *source.tables)
+    )
 
 
 def _input_difference(
