@@ -5,7 +5,12 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from klamm.cli.command_errors import CommandRefusal
 from klamm.cli.main import cli
+from klamm.cli.registry_address import RegistryAddress, RegistryLogin
+from klamm.cli.registry_target import RegistryTarget
+from klamm.cli.schema_transfer import export_lines
+from klamm.registry.client import UnknownSchema
 from klamm.telemetry.log import Level, configure
 from klamm.testing import unique
 
@@ -77,9 +82,6 @@ def test_an_import_restores_the_mode_that_a_subject_had(run, registry):
 
 
 def test_one_mode_that_cannot_be_restored_leaves_the_others_restored(run, registry, monkeypatch):
-    from klamm.cli.command_errors import CommandRefusal
-    from klamm.cli.registry_target import RegistryTarget
-
     first, second = unique("a"), unique("b")
     delete_mode = RegistryTarget.delete_mode
 
@@ -216,3 +218,44 @@ def test_references_follow_versions_that_get_other_numbers(run, registry, contex
 def test_lines_that_are_neither_versions_nor_settings(run):
     for line in ('{"subject": "s"}', '{"config": {}}', '{"subject": "s", "mode": 5}', '{"subject": 1, "config": {}}'):
         assert "no export of schemas" in run("import", "-", given=line, code=1)
+
+
+class PagelessRegistry:
+    """Answers as Karapace: all versions for any page and prefix, and the mode of the registry for each subject."""
+
+    def __init__(self, count):
+        self.versions = [
+            {"subject": f"s{number:04d}", "version": 1, "id": number + 1, "schema": A} for number in range(count)
+        ]
+
+    def call(self, method, path, body=None, **query):
+        if path == "/schemas":
+            return [dict(version) for version in self.versions]
+        if path.startswith("/mode"):
+            return {"mode": "READWRITE"}
+        if path == "/config":
+            return {"compatibilityLevel": "BACKWARD"}
+        raise UnknownSchema("not found")
+
+
+def pageless_target(count):
+    target = RegistryTarget(RegistryAddress("http://127.0.0.1:1", RegistryLogin()))
+    vars(target)["_client"] = PagelessRegistry(count)
+    return target
+
+
+@pytest.mark.parametrize("count", [999, 1000, 1001])
+def test_a_registry_without_pages_is_listed_once(count):
+    assert len(pageless_target(count).list_schemas({"subjectPrefix": ":*:"})) == count
+
+
+def test_a_registry_without_prefixes_is_filtered():
+    rows = pageless_target(30).list_schemas({"subjectPrefix": ":*:s000"})
+    assert [row["subject"] for row in rows] == [f"s000{number}" for number in range(10)]
+
+
+def test_modes_that_say_what_holds_anyway_are_not_exported():
+    lines = export_lines(pageless_target(2), "", deleted=False)
+    assert [line for line in lines if "schema" not in line] == [
+        {"subject": "", "config": {"compatibilityLevel": "BACKWARD"}}
+    ]

@@ -17,6 +17,7 @@ from klamm.registry.client import (
     UnknownSchema,
     subject_path,
 )
+from klamm.registry.store.subjects import ALL_CONTEXTS, matches_prefix, parse_subject
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -42,13 +43,16 @@ class RegistryTarget:
         return self._client.references(schema)
 
     def list_schemas(self, query: Mapping[str, str]) -> list[dict[str, Any]]:
-        """Return all versions, page by page."""
+        """Return all versions with a prefix, page by page."""
         versions: list[dict[str, Any]] = []
         while True:
             page = self._call("GET", "/schemas", **query, offset=str(len(versions)), limit=str(_PAGE))
-            versions += page
-            if len(page) < _PAGE:
-                return versions
+            # Karapace knows neither pages nor prefixes: it answers all versions each time.
+            is_repeated = bool(versions) and page[:1] == versions[:1]
+            versions += [] if is_repeated else page
+            if is_repeated or len(page) != _PAGE:
+                prefix = query.get("subjectPrefix", ALL_CONTEXTS)
+                return [version for version in versions if matches_prefix(parse_subject(version["subject"]), prefix)]
 
     def get_version(self, subject: str, number: str) -> dict[str, Any]:
         """Return a version with all its fields."""

@@ -58,9 +58,12 @@ def _export_settings(target: RegistryTarget, scopes: Sequence[str]) -> list[Expo
         for scope, config in zip(scopes, configs, strict=True)
         if config not in (None, _FORBIDDEN)
     ]
+    # The mode of a registry that is being filled is not one to take over, and the usual one goes without saying:
+    # Karapace answers it for all subjects.
+    is_usual = _read_of(target.own_mode)("") == _PLAIN_MODE
     for scope, mode in zip(scopes, modes, strict=True):
-        # The mode of a registry that is being filled is not one to take over, and the usual one goes without saying.
-        if mode not in (None, _FORBIDDEN, _IMPORT) and (scope or mode != _PLAIN_MODE):
+        says_nothing = mode == _PLAIN_MODE and is_usual and not _context_of(scope)
+        if mode not in (None, _FORBIDDEN, _IMPORT) and not says_nothing:
             lines.append({"subject": scope, "mode": mode})
     return lines
 
