@@ -26,7 +26,7 @@ from klamm.pipeline.sql.core.graph import DEAD_LETTERS, GraphNode, Pipeline
 from klamm.pipeline.sql.core.identity import QueryIdentity
 from klamm.pipeline.sql.core.problems import SqlError, SqlProblem, SqlSource
 from klamm.pipeline.sql.core.statement_options import name_list
-from klamm.pipeline.sql.core.statements import SINK, SOURCE, VIEW, Column
+from klamm.pipeline.sql.core.statements import SINK, SOURCE, VIEW, Column, Select
 from klamm.pipeline.sql.file_source import file_rows
 from klamm.pipeline.sql.frame_columns import columns_of, parse_expression
 from klamm.pipeline.sql.jdbc import Database
@@ -176,10 +176,15 @@ class Engine:
         ends: Sequence[Mapping[str, Any]],
         watermark_ms: int,
     ) -> DataFrame | None:
-        """Return the rows that a query has left out of a batch between two positions; None when it has no watermark."""
+        """Return the rows that a query has left out of a batch between two positions, as JSON, with the time by which.
+
+        None when it has no watermark, and when it is not known which rows of such a SELECT are late.
+        """
         streams = [self._pipeline.node(name) for name in node.streams]
-        timed = [stream for stream in streams if stream.option("timestamp") and stream.option("watermark")]
-        if not timed or not watermark_ms:
+        timed = [(stream.name, stream.option("timestamp") or "") for stream in streams if stream.option("watermark")]
+        deduplicated = {stream.name for stream in streams if stream.option("deduplicate")}
+        selects = late_rows.late_selects(node.create.select, self._inner_selects(node), timed, deduplicated)
+        if not timed or not watermark_ms or selects is None:
             return None
         session = clone_session(self._spark)
         for stream in streams:
@@ -189,17 +194,20 @@ class Engine:
             start = next((position for position in starts if stream.topic in position), {})
             self._views.register_past_rows(stream, self._topics.between(session, start, end))
         self._views.refresh(node, session)
-        select = late_rows.rows_select(node.create.select) if node.create.select is not None else None
-        if select is None:
-            select = late_rows.own_time_select(timed[0].name, timed[0].option("timestamp") or "")
-        rows = session.sql(select)
-        if late_rows.ROW in rows.columns:
-            # A row of a hopping window comes once for each window: it is late when the last of them has ended.
-            columns = [quote_name(name) for name in rows.columns if name not in (late_rows.ROW, late_rows.END)]
-            newest = parse_expression(f"max_by(struct({', '.join(columns)}), {late_rows.END}) AS newest")
-            ended = parse_expression(f"max({late_rows.END}) AS {late_rows.END}")
-            rows = rows.groupBy(late_rows.ROW).agg(newest, ended).select("newest.*", late_rows.END)
-        return rows.where(f"{late_rows.END} <= timestamp_millis({watermark_ms})")
+        first, *others = (_find_late(session.sql(select), watermark_ms) for select in selects)
+        for frame in others:
+            first = first.unionAll(frame)
+        return first
+
+    def _inner_selects(self, node: GraphNode) -> list[Select]:
+        """Return the SELECTs of the views that a statement reads, and of those they read."""
+        selects = []
+        for name in node.inputs:
+            view = self._pipeline.node(name)
+            if view.kind == VIEW:
+                selects += [view.create.select] if view.create.select is not None else []
+                selects += self._inner_selects(view)
+        return selects
 
     def write_late(self, node: GraphNode, records: DataFrame, batch: int) -> None:
         """Write late rows to the query's late_topic under the batch's number; nothing without one."""
@@ -314,3 +322,15 @@ class Engine:
             return self._topics.append(bad().selectExpr(*expressions), topic, node, ledger, bytes_max)
 
         return self._make_query(name, node, make_writer)
+
+
+def _find_late(rows: DataFrame, watermark_ms: int) -> DataFrame:
+    """Return those of rows with an end that are late, as JSON beside their end."""
+    names = [name for name in rows.columns if name not in (late_rows.ROW, late_rows.END)]
+    if late_rows.ROW in rows.columns:
+        # A row of a hopping window comes once for each window: it is late when the last of them has ended.
+        newest = parse_expression(f"max_by(struct({', '.join(map(quote_name, names))}), {late_rows.END}) AS newest")
+        ended = parse_expression(f"max({late_rows.END}) AS {late_rows.END}")
+        rows = rows.groupBy(late_rows.ROW).agg(newest, ended).select("newest.*", late_rows.END)
+    late = rows.where(f"{late_rows.END} <= timestamp_millis({watermark_ms})")
+    return late.selectExpr(f"{row_expressions.json_object(names)} AS {late_rows.ROW}", late_rows.END)

@@ -9,18 +9,18 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm.pipeline.sql.checkpoint_files import PlannedBatch, parse_planned
-from klamm.pipeline.sql.core.late_rows import END, SAMPLES_MAX
-from klamm.pipeline.sql.core.row_expressions import json_object
+from klamm.pipeline.sql.core.late_rows import END, ROW, SAMPLES_MAX
 from klamm.pipeline.sql.core.value_parsing import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from klamm.pipeline.sql.core.query_totals import QueryTotals
     from klamm.pipeline.sql.engine import Engine, Query
 
 _log = logging.getLogger(__name__)
@@ -38,7 +38,9 @@ class LateRows(NamedTuple):
 class _LateBatch(NamedTuple):
     query: Query
     batch: int
-    report: Callable[[int, list[str]], None]
+    dropped: int
+    """How many rows, or groups of rows, Spark has dropped."""
+    totals: QueryTotals
 
 
 class LateRowsWatch:
@@ -49,11 +51,12 @@ class LateRowsWatch:
         self._pending: queue.Queue[_LateBatch | None] = queue.Queue(_PENDING_MAX)
         self._thread = threading.Thread(target=self._run, name="late-rows", daemon=True)
 
-    def add(self, query: Query, batch: int, report: Callable[[int, list[str]], None]) -> None:
-        """Examine a batch that has dropped rows; `report` gets the number of rows and samples of them."""
+    def add(self, query: Query, batch: int, dropped: int, totals: QueryTotals) -> None:
+        """Examine a batch that has dropped rows; `totals` get the number of rows and samples of them."""
         try:
-            self._pending.put_nowait(_LateBatch(query, batch, report))
+            self._pending.put_nowait(_LateBatch(query, batch, dropped, totals))
         except queue.Full:
+            totals.add_uncounted(dropped)
             _log.warning("late rows not counted query=%s batch=%d: too many batches wait", query.name, batch)
 
     @contextmanager
@@ -77,13 +80,15 @@ class LateRowsWatch:
                 late = examine_batch(self._engine, pending.query, pending.batch)
             except Exception as error:  # noqa: BLE001 - counting must not end a pipeline that runs
                 _log.warning("late rows not counted query=%s batch=%d: %s", pending.query.name, pending.batch, error)
-                continue
-            if late is not None:
-                pending.report(*late)
+                late = None
+            if late is None:
+                pending.totals.add_uncounted(pending.dropped)
+            else:
+                pending.totals.add_late(*late)
 
 
 def examine_batch(engine: Engine, query: Query, batch: int) -> LateRows | None:
-    """Read a batch again and return its late rows; None when it can no longer be read."""
+    """Read a batch again and return its late rows; None when it can no longer be read, or is not understood."""
     planned, before = _find_planned(query, batch), _find_planned(query, batch - 1)
     if planned is None or before is None:
         _log.warning("late rows not counted query=%s batch=%d: its checkpoint has no plan of it", query.name, batch)
@@ -95,11 +100,10 @@ def examine_batch(engine: Engine, query: Query, batch: int) -> LateRows | None:
     late = late.persist()
     try:
         count = late.count()
-        columns = [name for name in late.columns if name != END]
-        newest = late.orderBy(END, ascending=False).limit(SAMPLES_MAX).selectExpr(f"{json_object(columns)} AS row")
-        samples = [row["row"] for row in newest.collect()]
+        newest = late.orderBy(END, ascending=False).limit(SAMPLES_MAX)
+        samples = [row[ROW] for row in newest.collect()]
         if count:
-            _write(engine, query, late, columns, batch, before.watermark_ms)
+            _write(engine, query, late, batch, before.watermark_ms)
     finally:
         late.unpersist()
     return LateRows(count, samples)
@@ -116,13 +120,11 @@ def _positions(planned: PlannedBatch) -> list[Any]:
     return [end for end in planned.ends if end]
 
 
-def _write(engine: Engine, query: Query, late: DataFrame, columns: list[str], batch: int, watermark_ms: int) -> None:
+def _write(engine: Engine, query: Query, late: DataFrame, batch: int, watermark_ms: int) -> None:
     """Write late rows to the query's late_topic, if it has one."""
     headers = (
         f"array(named_struct('key', 'late.query', 'value', cast({literal(query.name)} AS BINARY)), named_struct("
         f"'key', 'late.watermark', 'value', cast(cast(timestamp_millis({watermark_ms}) AS STRING) AS BINARY)))"
     )
-    records = late.selectExpr(
-        "cast(NULL AS STRING) AS key", f"{json_object(columns)} AS value", f"{headers} AS headers"
-    )
+    records = late.selectExpr("cast(NULL AS STRING) AS key", f"{ROW} AS value", f"{headers} AS headers")
     engine.write_late(query.node, records, batch)

@@ -78,7 +78,7 @@ class RunningQuery:
             self.failures = 0
         for facts in batches:
             if facts.get("late_dropped") and late_rows is not None:
-                late_rows.add(self.query, facts["batch"], self.tally.add_late)
+                late_rows.add(self.query, facts["batch"], facts["late_dropped"], self.tally)
         if log_batches:
             for facts in batches:
                 fields = " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)

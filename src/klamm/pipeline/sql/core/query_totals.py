@@ -30,6 +30,8 @@ class QueryTotals:
     bad: dict[str, int] = field(default_factory=dict)
     lost: int = 0
     late: int = 0
+    late_uncounted: int = 0
+    """Rows, or groups of rows, that Spark has dropped and that could not be counted."""
     late_samples: list[str] = field(default_factory=list)
     """The newest rows that were late, as JSON."""
     position: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -81,6 +83,10 @@ class QueryTotals:
         self.late += count
         self.late_samples = [*samples, *self.late_samples][:SAMPLES_MAX]
 
+    def add_uncounted(self, dropped: int) -> None:
+        """Add what Spark has dropped in a batch whose late rows could not be counted."""
+        self.late_uncounted += dropped
+
     @staticmethod
     def _key(progress: Mapping[str, Any]) -> tuple[str, int]:
         """Return a key that orders reports: Spark's timestamps sort as text, batches of one millisecond by number."""
@@ -97,6 +103,7 @@ class QueryTotals:
             "bad_records": dict(self.bad),
             "lost_records": self.lost,
             "late_rows": self.late,
+            "late_uncounted": self.late_uncounted,
             "late_samples": list(self.late_samples),
         }
 
