@@ -1,4 +1,4 @@
-"""GET .../reassignments: moves under way; plans to spread evenly, drain a broker or change replicas. POST start, cancel, unthrottle."""
+"""GET .../reassignments: moves under way; plans to spread evenly, drain a broker or change replicas; POST them."""
 
 from __future__ import annotations
 
