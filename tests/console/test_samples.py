@@ -1,5 +1,6 @@
 """What is made of samples: rates, lags, rows, what needs attention, whether a broker may restart."""
 
+import asyncio
 import dataclasses
 from importlib.resources import files
 
@@ -27,6 +28,7 @@ from klamm.console.settings import parse_settings
 from klamm.console.sign_reader import STALLED_MS, SignReader
 from klamm.model.errors import ConfigError
 from klamm.model.ids import TopicPartition
+from klamm.registry.client import RegistryError
 
 
 def partition(index=0, leader=1, replicas=(1, 2), isr=(1, 2), start=0, end=100, size=1000):
@@ -244,6 +246,24 @@ def test_a_move_is_stalled_when_its_new_replicas_get_nothing_for_minutes():
     assert reader.find_stalled({moving: 1}) == ()
     # A move that begins again has another five minutes.
     assert reader.find_stalled({still: 100}) == ()
+
+
+class FailingRegistry:
+    """A registry whose requests fail with a status, None without an answer."""
+
+    def __init__(self, status):
+        self.registry = self
+        self._status = status
+
+    def call(self, *_):
+        raise RegistryError("it failed", self._status)
+
+
+@pytest.mark.parametrize(("status", "error"), [(None, "it failed"), (503, "it failed"), (403, "")])
+def test_a_registry_that_refuses_has_answered(status, error):
+    reader = SignReader(lambda: 0)
+    asyncio.run(reader._ask_registry(FailingRegistry(status)))
+    assert reader._registry_error == error
 
 
 def test_thresholds_are_those_of_the_alerts():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Final
 
 from klamm.client.admin.async_admin import AsyncAdmin
@@ -114,7 +115,9 @@ class SignReader:
             # It answers, and has no such path.
             self._registry_error = ""
         except RegistryError as error:
-            self._registry_error = str(error)
+            # A refusal is an answer too: the console may lack the right to this path.
+            is_refusal = error.status is not None and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
+            self._registry_error = "" if is_refusal else str(error)
         else:
             self._registry_error = ""
 
