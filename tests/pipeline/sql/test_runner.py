@@ -143,6 +143,12 @@ def test_a_row_that_its_topic_does_not_take_is_not_sent_again_for_ever(home):
         runner(home, Query("q", Handle(RuntimeError(text)))).run(once=True)
     failure = query_failures.lasting_failure(RuntimeError(), text, "bank", "orders", {"the.topic": "orders"})
     assert failure.reason.startswith("a row of orders is larger than topic the.topic takes: row 7")
+    aborted = (
+        "x.TransactionAbortableError: the transaction can only be aborted: MESSAGE_TOO_LARGE: the batch is large\n S"
+    )
+    assert query_failures.lasting_failure(RuntimeError(), aborted, "bank", "q").reason.endswith(
+        "takes: the batch is large"
+    )
     for way in ("klamm topic alter the.topic -c max.message.bytes=", "kafka.max.request.size", "WHERE", "bank orders"):
         assert way in failure.advice
 

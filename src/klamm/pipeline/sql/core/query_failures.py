@@ -18,7 +18,8 @@ from klamm.pipeline.sql.core.problems import SqlError
 BAD_RECORD: Final = ("USER_RAISED_EXCEPTION", "a record of ")
 NO_PYTHON: Final = "the Python of this executor"
 _DATA_LOSS: Final = ("failOnDataLoss", "on_data_loss")
-_TOO_LARGE: Final = "RecordTooLargeError: "
+# Of a transaction only the cause is text, with the broker's code.
+_TOO_LARGE: Final = re.compile(r"\b(?:RecordTooLargeError|MESSAGE_TOO_LARGE): (?:MESSAGE_TOO_LARGE: )?(.*)")
 STATE_TYPES: Final = "its state in the checkpoint has other types than its statement has now"
 _CHECKPOINT: Final = (DISAGREE, "STREAM_FAILED_CHECKPOINT", "STATE_STORE_", STATE_TYPES)
 
@@ -101,14 +102,15 @@ def lasting_failure(
             "as its values change)"
         )
         return QueryFailure(f"{', '.join(losing)}: {loss}" if losing else loss, ways)
-    if _TOO_LARGE in text:
+    refusal = _TOO_LARGE.search(text)
+    if refusal is not None:
         topic = next((topic for topic, name in (statements or {}).items() if name == query), None)
         larger = f"a row of {query} is larger than {f'topic {topic}' if topic else 'its topic'} takes"
         ways = (
             f"klamm topic alter {topic or 'TOPIC'} -c max.message.bytes=N, then {restart}; for more than 1 MB stop it "
             "and write kafka.max.request.size = 'N' into the statement, too; WHERE length(x) < N leaves such rows out"
         )
-        return QueryFailure(f"{larger}: {_message_of(_TOO_LARGE, text)}", ways)
+        return QueryFailure(f"{larger}: {refusal[1].strip()}", ways)
     if CANNOT_CONTINUE in text:
         return QueryFailure(text, f"stop it; run --rebuild {query} reads the table again, through a new slot")
     if any(part in text for part in _CHECKPOINT):
