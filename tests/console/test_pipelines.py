@@ -4,6 +4,7 @@ import contextlib
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -35,6 +36,15 @@ def make_status(state="running", graph=(), **queries):
         "queries": queries,
         "requests": {},
     }
+
+
+def wait_for_page(visit, path, text):
+    """Return a page when it shows what the console's reader has read meanwhile."""
+    deadline_s = time.monotonic() + WAIT_S
+    while text not in (page := visit.client.get(path).text):
+        assert time.monotonic() < deadline_s, page
+        time.sleep(0.05)
+    return page
 
 
 # Rows
@@ -225,8 +235,7 @@ def test_a_record_of_the_cluster_shows_a_pipeline_elsewhere_and_opens_no_folder(
         producer.send(TOPIC, b"no record", b"damaged").result()
         producer.send(TOPIC, record.encode(), name.encode()).result()
     console.collect()
-    page = visit.get(f"/c/test/pipelines/{name}")
-    assert "host-7" in page
+    page = wait_for_page(visit, f"/c/test/pipelines/{name}", "host-7")
     assert "private" not in page
     assert "not running" in page
 

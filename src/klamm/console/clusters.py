@@ -13,6 +13,7 @@ from klamm.client.consumer import AsyncConsumer
 from klamm.client.producer import AsyncProducer
 from klamm.console.core.cluster_signs import ClusterSigns
 from klamm.console.core.commands import CommandTarget, describe_security
+from klamm.console.core.known_pipelines import KnownPipelines
 from klamm.console.core.sample_views import SampleViews, make_views
 from klamm.console.core.samples import ClusterSample
 from klamm.console.insync_minimums import InsyncMinimums
@@ -63,6 +64,8 @@ class ClusterLink:
         """Of the last sample."""
         self.error: str = ""
         """Why the last collection failed; empty when it did not."""
+        self.pipelines: KnownPipelines | None = None
+        """What its topics say about pipelines; None until the collector's thread has read them."""
         self._stale_after_ms: float | None = None
         """Age of the sample from which it no longer shows the cluster as it is."""
         self.schemas = None if cluster.registry_url is None else SchemaClient(cluster.registry_url)

@@ -28,6 +28,7 @@ from klamm.console.core.samples import (
     add_rates,
 )
 from klamm.console.group_positions import read_positions
+from klamm.console.pipeline_watch import watch_pipelines
 from klamm.console.sign_reader import SignReader
 from klamm.console.unread_times import UnreadTimes
 from klamm.model.ids import TopicPartition
@@ -223,7 +224,9 @@ class CollectorThread:
     async def _collect_all(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._wakeups = {link.name: asyncio.Event() for link in self._links}
-        self._tasks = [asyncio.create_task(self._follow(link)) for link in self._links]
+        self._tasks = [
+            asyncio.create_task(work) for link in self._links for work in (self._follow(link), watch_pipelines(link))
+        ]
         self._ready.set()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 

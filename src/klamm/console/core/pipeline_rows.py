@@ -62,7 +62,9 @@ class PipelineRow:
     place: str
     """The machine and folder of its state."""
     is_here: bool
-    """Whether its state is on the machine of the console, which can read it and send requests."""
+    """Whether its state is on the machine of the console, which reads its files."""
+    takes_requests: bool = False
+    """Whether its run reads requests that the console can write: as files, or to the cluster."""
     pid: int | None = None
     started_ms: float | None = None
     updated_ms: float | None = None
@@ -126,6 +128,7 @@ def make_pipeline_row(name: str, place: str, status: PipelineStatus) -> Pipeline
         _text(status.get("state")) or "unknown",
         place,
         is_here=True,
+        takes_requests=True,
         pid=None if (pid := _number(status.get("pid"))) is None else int(pid),
         started_ms=_number(status.get("started_ms")),
         updated_ms=_number(status.get("updated_ms")),

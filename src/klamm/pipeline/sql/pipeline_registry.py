@@ -49,12 +49,13 @@ class PipelineRegistry:
         self._client = client
         self.host = socket.gethostname()
 
-    def _settings(self, definition: Any, **more: str) -> dict[str, Any]:
+    def settings(self, definition: Any, **more: str) -> dict[str, Any]:
+        """Return the settings of a client of this cluster; `definition` are those that this kind of client has."""
         settings = {name: value for name, value in self._client.items() if name in definition and name != "group.id"}
         return {**settings, **{name.replace("_", "."): value for name, value in more.items()}}
 
     def _admin(self) -> Admin:
-        return Admin(self._settings(ADMIN_CONFIGS))
+        return Admin(self.settings(ADMIN_CONFIGS))
 
     def ensure(self) -> None:
         """Create the topic if it does not exist."""
@@ -74,7 +75,7 @@ class PipelineRegistry:
             if not _has_topic(admin):
                 return {}
             ends = admin.list_offsets({_PARTITION: OffsetSpec.LATEST}, isolation="read_committed")
-        settings = self._settings(
+        settings = self.settings(
             CONSUMER_CONFIGS, auto_offset_reset="earliest", enable_auto_commit="false", isolation_level="read_committed"
         )
         values: dict[str, bytes | None] = {}
@@ -111,7 +112,7 @@ class PipelineRegistry:
         ConfigError when a record on which the start depends is no longer as it was `seen`: another start was faster.
         """
         record = PipelineRecord(identity, self.host, folder, outputs or {})
-        settings = self._settings(
+        settings = self.settings(
             PRODUCER_CONFIGS, transactional_id=_WRITER, transaction_timeout_ms=str(_WRITE_TIMEOUT_MS)
         )
         for attempt in range(1, _WRITE_ATTEMPTS + 1):
@@ -148,7 +149,7 @@ class PipelineRegistry:
 
     def lease(self, identity: QueryIdentity) -> PipelineLease | None:
         """Return the newest run of a pipeline."""
-        group = lease_group(identity)
+        group = lease_group(identity.id)
         with self._admin() as admin:
             committed = admin.list_group_offsets(group, [_PARTITION]).get(_PARTITION)
         return None if committed is None else PipelineLease.decode(committed.metadata)
@@ -163,15 +164,15 @@ class PipelineRegistry:
             )
 
     @contextmanager
-    def running(self, identity: QueryIdentity, folder: str, fenced: Callable[[str], None]) -> Iterator[None]:
-        """Hold the lease of a pipeline; ConfigError while another folder's run is alive.
+    def running(self, identity: QueryIdentity, folder: str, fenced: Callable[[str], None]) -> Iterator[str]:
+        """Hold the lease of a pipeline, and return the id of the run; ConfigError while another folder's run is alive.
 
         `fenced` is called with the reason when a newer run takes the lease.
         """
         self.check_lease(identity, folder)
         own = PipelineLease(uuid.uuid4().hex, self.host, os.getpid(), folder, _now_ms())
-        settings = self._settings(
-            PRODUCER_CONFIGS, transactional_id=lease_group(identity), transaction_timeout_ms="60000"
+        settings = self.settings(
+            PRODUCER_CONFIGS, transactional_id=lease_group(identity.id), transaction_timeout_ms="60000"
         )
         with Producer(settings) as producer:
             producer.init_transactions()
@@ -182,7 +183,7 @@ class PipelineRegistry:
             )
             beats.start()
             try:
-                yield
+                yield own.run
             finally:
                 ended.set()
                 beats.join()
@@ -191,9 +192,9 @@ class PipelineRegistry:
                     _write(producer, identity, PipelineLease(own.run, own.host, own.pid, own.folder, 0))
 
 
-def lease_group(identity: QueryIdentity) -> str:
-    """Return the group whose offset has the lease."""
-    return f"klamm-pipeline-{identity.id}"
+def lease_group(pipeline: str) -> str:
+    """Return the group whose offset has the lease of the pipeline with this id."""
+    return f"klamm-pipeline-{pipeline}"
 
 
 def _has_topic(admin: Admin) -> bool:
@@ -203,7 +204,9 @@ def _has_topic(admin: Admin) -> bool:
 def _write(producer: Producer, identity: QueryIdentity, lease: PipelineLease) -> None:
     producer.begin_transaction()
     try:
-        producer.send_offsets_to_transaction({_PARTITION: OffsetAndMetadata(0, lease.encode())}, lease_group(identity))
+        producer.send_offsets_to_transaction(
+            {_PARTITION: OffsetAndMetadata(0, lease.encode())}, lease_group(identity.id)
+        )
         producer.commit_transaction()
     except ProducerFencedError:
         raise

@@ -21,6 +21,7 @@ from klamm.pipeline.executor_package import is_local
 from klamm.pipeline.jvm_output import jvm_output_to
 from klamm.pipeline.metrics import serve_metrics
 from klamm.pipeline.sql.adoption import adopt_queries, restore_queries
+from klamm.pipeline.sql.cluster_control import ClusterControl, RunPlace
 from klamm.pipeline.sql.core.graph import Pipeline
 from klamm.pipeline.sql.core.graph_rendering import graph_rows
 from klamm.pipeline.sql.core.identity import FROM_NOW, INCOMPATIBLE, REBUILD, QueryIdentity, compare
@@ -238,7 +239,9 @@ def run_pipeline(
                 runner.late_rows = LateRowsWatch(engine)
                 stack.enter_context(runner.late_rows.running())
                 stack.enter_context(_signals(runner.stop))
-                stack.enter_context(registry.running(identity, folder, runner.fence))
+                run = stack.enter_context(registry.running(identity, folder, runner.fence))
+                place = RunPlace(identity, run, folder)
+                stack.enter_context(ClusterControl(registry, place, home, runner.status))
                 runner.run(once=once)
             clear_rebuilds(queries)
         finally:

@@ -12,11 +12,12 @@ from klamm.console.core.pipeline_graphs import draw_graph
 from klamm.console.core.pipeline_rows import GraphStatement, list_dead_letters
 from klamm.console.core.roles import Action, masked_paths
 from klamm.console.dead_letters import LetterRedrive, read_letters
-from klamm.console.pipelines import STOP, PipelineEntry, send_control
+from klamm.console.pipelines import PipelineEntry, send_control
 from klamm.http.messages import HttpResponse
 from klamm.http.refusals import HttpRefusal
 from klamm.model.errors import ConfigError
 from klamm.model.units import pluralize
+from klamm.pipeline.sql.core.published_status import STOP
 
 _DONE: Final = {"pause": "Paused", "resume": "Resumed", "restart": "Restarted"}
 
@@ -85,6 +86,9 @@ class PipelinePages(PageGroup):
         statement = self._find_letters(request, await self._find(request))
         if not self._may_redrive(request, statement) or statement.topic is None:
             raise HttpRefusal(403, f"{request.visitor.name} may not send dead letters of {statement.name} again")
+        # Others can publish a status: it must not name a topic that the visitor may not read.
+        assert statement.dead_letters is not None
+        request.require(Action.READ, statement.dead_letters)
         redrive = LetterRedrive(request.cluster, statement, frozenset({statement.topic}))
 
         async def work() -> None:
@@ -108,13 +112,13 @@ class PipelinePages(PageGroup):
         action, query = request.form("action"), request.form("query") or None
         if action not in (*_DONE, STOP):
             raise HttpRefusal(400, "Write pause, resume, restart or stop")
-        if entry.home is None:
-            raise HttpRefusal(409, f"{name} runs on another machine: {entry.row.place}")
+        if not entry.row.takes_requests:
+            raise HttpRefusal(409, f"{name} in {entry.row.place} takes no requests from the cluster")
         if query is not None and query not in {row.name for row in entry.row.queries}:
             raise HttpRefusal(404, f"{name} has no query {query}")
         about = name if query is None else f"{query} of {name}"
         done = f"{name} stops after its batches." if action == STOP else f"{_DONE[action]} {about}."
-        work = functools.partial(send_control, entry.home, action, query)
+        work = functools.partial(send_control, entry, request.cluster, action, query)
         await self.app.change(request, f"{action} pipeline", name, work, done=done, detail={"query": query})
         return redirect(self.path(request, "pipelines", name))
 
