@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from operator import attrgetter
@@ -74,7 +74,8 @@ class AuditTrail:
         self._entries: dict[str, deque[AuditEntry]] = {}
         self._writing: set[asyncio.Task[None]] = set()
         self._created: set[str] = set()
-        self._creating = asyncio.Lock()
+        # By cluster: one that does not answer must not hold up the records of others.
+        self._creating: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._loaded: set[str] = set()
         self._loading = asyncio.Lock()
 
@@ -176,7 +177,7 @@ class AuditTrail:
 
     async def _ensure_topic(self, link: ClusterLink) -> None:
         assert self._topic is not None
-        async with self._creating:
+        async with self._creating[link.name]:
             if link.name in self._created:
                 return
             admin = await link.admin()
