@@ -157,3 +157,14 @@ def test_options_of_run_name_queries(typed, klamm_broker, klamm_name, tmp_path, 
     done = typed("run", "p.sql", "-b", klamm_broker.bootstrap, option, "ketp")
     assert done.exit_code == 1
     assert f"there is no query ketp to {verb}" in done.output
+
+
+def test_only_a_rebuild_accepts_lost_records(typed, klamm_broker, klamm_name, tmp_path):
+    topic = klamm_broker.topic("in")
+    (tmp_path / "p.sql").write_text(
+        f"SET name = '{klamm_name('p')}'; CREATE STREAM s (n INT) WITH (topic = '{topic}');"
+        "CREATE SINK kept WITH (format = 'noop') AS SELECT n FROM s;"
+    )
+    result = typed("run", "p.sql", "-b", klamm_broker.bootstrap, "--accept-lost", "kept")
+    assert result.exit_code == 1
+    assert "--accept-lost kept is for a query that is rebuilt: add --rebuild kept" in result.output
