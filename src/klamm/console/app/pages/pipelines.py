@@ -57,7 +57,8 @@ class PipelinePages(PageGroup):
             row=row,
             graph=draw_graph(row, self.path(request)),
             letters=list_dead_letters(row),
-            command=f"klamm pipeline show {row.place if row.is_here else row.name}",
+            # The command reads the files of the machine on which the pipeline runs.
+            command=f"klamm pipeline show {row.place}" if row.is_here else "",
         )
 
     async def show_letters(self, request: ConsoleRequest) -> HttpResponse:
