@@ -90,13 +90,16 @@ def make_value(random, depth):
 
 
 def list_candidates(schema):
-    """Values of the types that a schema of `draw_json_schema` names; most of VALUES are not valid for it."""
-    match schema.get("type"):
-        case "array":
+    """Values of the types that a schema of `draw_json_schema` names; most of VALUES are not valid for it.
+
+    Of other schemas, as compat has them, only the parts that those have are followed.
+    """
+    match schema:
+        case {"type": "array", "items": dict()}:
             items = list(list_candidates(schema["items"]))
             yield from ([item] * size for size in range(5) for item in items)
             yield from (items[start : start + size] for size in range(2, 5) for start in range(len(items)))
-        case "object":
+        case {"type": "object", "properties": dict()}:
             parts = {name: list(list_candidates(part)) for name, part in schema["properties"].items()}
             for size in range(len(parts) + 1):
                 for names in itertools.combinations(parts, size):
@@ -105,7 +108,7 @@ def list_candidates(schema):
                         yield {**dict(zip(names, values, strict=True)), "d": True}
         case _:
             yield from SCALARS
-            yield from schema.get("enum", ())
+            yield from schema.get("enum", ()) if isinstance(schema, dict) else ()
 
 
 VALUES = [
